@@ -1,0 +1,12 @@
+//! What a frame is: link-layer headers, the flow key, and the pcapng blocks that Weir's rings and
+//! files are made of.
+//!
+//! No I/O of its own beyond `std::io::{Read, Write}` traits, no unsafe code, no panics on outside
+//! bytes. A *frame* is the link-layer bytes as received, without the FCS.
+#![forbid(unsafe_code)]
+
+// Ring words and pcapng records are written in the host's byte order and declared little-endian.
+#[cfg(target_endian = "big")]
+compile_error!("Weir's ring and record formats are little-endian; big-endian hosts are not supported");
+
+pub mod record;

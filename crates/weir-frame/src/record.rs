@@ -1,0 +1,319 @@
+//! One frame as a pcapng Enhanced Packet Block, exactly as it lies in a ring and in a file.
+//!
+//! ```text
+//!  0  block type = 6              u32
+//!  4  block total length          u32   multiple of 4, repeated at the end
+//!  8  interface id                u32   index of the section's Interface Description Block
+//! 12  timestamp, high 32 bits     u32   nanoseconds since the Unix epoch (if_tsresol = 9)
+//! 16  timestamp, low 32 bits      u32
+//! 20  captured length (caplen)    u32
+//! 24  original length (wire_len)  u32
+//! 28  frame, zero-padded to 4
+//!     options                           none, or epb_flags and/or epb_queue and opt_endofopt
+//!     block total length          u32
+//! ```
+//!
+//! All words are little-endian. Source: draft-ietf-opsawg-pcapng, section 4.3.
+
+use thiserror::Error;
+
+/// Block type of an Enhanced Packet Block.
+pub const EPB_TYPE: u32 = 6;
+/// Bytes before the frame: block type to original length.
+pub const HEADER_BYTES: u32 = 28;
+/// Bytes of the repeated total length at the end of every block.
+pub const TRAILER_BYTES: u32 = 4;
+/// The most that can follow a frame: 3 padding, 8 flags, 8 queue, 4 end of options, 4 total length.
+pub const TAIL_MAX_BYTES: usize = 27;
+/// Longest frame that a record may carry: a 64 KiB offload super-frame with its link-layer header
+/// and tags, rounded up. Longer frames are cut here and keep their `wire_len`.
+pub const CAPLEN_MAX: u32 = 68 * 1024;
+
+const OPT_END: u16 = 0;
+const OPT_EPB_FLAGS: u16 = 2;
+const OPT_EPB_QUEUE: u16 = 6;
+
+/// The `epb_flags` word: bits that Weir writes. Source: draft-ietf-opsawg-pcapng, section 4.3.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// The frame came in.
+    pub const INBOUND: Flags = Flags(0b01);
+    /// The frame went out.
+    pub const OUTBOUND: Flags = Flags(0b10);
+    /// The checksums are not filled in yet: the sender left them to the NIC.
+    pub const CHECKSUM_NOT_READY: Flags = Flags(1 << 9);
+    /// A segmentation-offload super-frame: many wire frames in one, longer than the MTU allows.
+    pub const SUPER_FRAME: Flags = Flags(1 << 11);
+
+    /// Both sets of bits.
+    #[must_use]
+    pub const fn with(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether every bit of `other` is set.
+    #[must_use]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// What a record says about its frame, apart from the bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Index of the interface in the section (and, in a daemon, unique among all interfaces).
+    pub interface_id: u32,
+    /// Nanoseconds since the Unix epoch.
+    pub ts_ns: u64,
+    /// Length of the frame on the wire, without FCS. Never below `caplen`.
+    pub wire_len: u32,
+    /// Direction and offload state; `None` writes no option.
+    pub flags: Option<Flags>,
+    /// RX or TX queue of the NIC; `None` writes no option.
+    pub queue: Option<u32>,
+}
+
+impl Meta {
+    const fn option_bytes(&self) -> u32 {
+        let mut bytes = 0;
+        if self.flags.is_some() {
+            bytes += 8;
+        }
+        if self.queue.is_some() {
+            bytes += 8;
+        }
+        if bytes > 0 { bytes + 4 } else { 0 }
+    }
+}
+
+/// `caplen` rounded up to the 32-bit boundary on which options begin.
+#[must_use]
+pub const fn padded(caplen: u32) -> u32 {
+    caplen.next_multiple_of(4)
+}
+
+/// Bytes of the whole record for a frame of `caplen` bytes (at most [`CAPLEN_MAX`]).
+#[must_use]
+pub const fn record_bytes(meta: &Meta, caplen: u32) -> u32 {
+    HEADER_BYTES + padded(caplen) + meta.option_bytes() + TRAILER_BYTES
+}
+
+/// The words before the frame.
+#[must_use]
+pub const fn header(meta: &Meta, caplen: u32) -> [u32; 7] {
+    [
+        EPB_TYPE,
+        record_bytes(meta, caplen),
+        meta.interface_id,
+        (meta.ts_ns >> 32) as u32,
+        meta.ts_ns as u32,
+        caplen,
+        meta.wire_len,
+    ]
+}
+
+/// What follows the frame's last whole byte: padding, options, total length.
+#[derive(Clone, Copy, Debug)]
+pub struct Tail {
+    bytes: [u8; TAIL_MAX_BYTES],
+    len: usize,
+}
+
+impl Tail {
+    /// The bytes to write behind the frame.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn push_option(&mut self, code: u16, value: u32) {
+        self.push(&code.to_le_bytes());
+        self.push(&4u16.to_le_bytes());
+        self.push(&value.to_le_bytes());
+    }
+}
+
+/// Builds what follows a frame of `caplen` bytes.
+#[must_use]
+pub fn tail(meta: &Meta, caplen: u32) -> Tail {
+    let mut tail = Tail { bytes: [0; TAIL_MAX_BYTES], len: (padded(caplen) - caplen) as usize };
+    if let Some(flags) = meta.flags {
+        tail.push_option(OPT_EPB_FLAGS, flags.0);
+    }
+    if let Some(queue) = meta.queue {
+        tail.push_option(OPT_EPB_QUEUE, queue);
+    }
+    if meta.option_bytes() > 0 {
+        tail.push_option_end();
+    }
+    tail.push(&record_bytes(meta, caplen).to_le_bytes());
+    tail
+}
+
+impl Tail {
+    fn push_option_end(&mut self) {
+        self.push(&OPT_END.to_le_bytes());
+        self.push(&0u16.to_le_bytes());
+    }
+}
+
+/// A record seen in a byte slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What the record says about the frame.
+    pub meta: Meta,
+    /// The frame's kept bytes; their number is `caplen`.
+    pub frame: &'a [u8],
+    /// The whole block, header to trailer: what a file writer copies.
+    pub block: &'a [u8],
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// Fewer bytes than the block says, or than any block has.
+    #[error("record cut off: {have} bytes of {need}")]
+    CutOff {
+        /// Bytes that are there.
+        have: usize,
+        /// Bytes that the block claims.
+        need: usize,
+    },
+    /// Some other block type.
+    #[error("block type {0:#x} is not an Enhanced Packet Block")]
+    NotARecord(u32),
+    /// The lengths in the block contradict each other.
+    #[error("record of {block_bytes} bytes does not fit a frame of {caplen}")]
+    BadLength {
+        /// Total length that the block claims.
+        block_bytes: u32,
+        /// Captured length that the block claims.
+        caplen: u32,
+    },
+    /// The length at the end differs from the one at the start.
+    #[error("record begins with length {head} and ends with {tail}")]
+    LengthsDiffer {
+        /// Total length at offset 4.
+        head: u32,
+        /// Total length at the end.
+        tail: u32,
+    },
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record at the start of `bytes`; its length is `record.block.len()`.
+    ///
+    /// Every length is checked against the slice before use. Unknown options are passed over; an
+    /// option list that runs out of the block is taken to end there, as other readers do.
+    ///
+    /// # Errors
+    /// [`RecordError`], with the numbers that contradict each other.
+    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
+        let cut = |need: usize| RecordError::CutOff { have: bytes.len(), need };
+        let fixed = (HEADER_BYTES + TRAILER_BYTES) as usize;
+        let Some(head) = bytes.first_chunk::<28>() else { return Err(cut(fixed)) };
+        let at = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
+        if at(0) != EPB_TYPE {
+            return Err(RecordError::NotARecord(at(0)));
+        }
+        let (block_bytes, caplen) = (at(4), at(20));
+        let need = u64::from(HEADER_BYTES + TRAILER_BYTES) + u64::from(caplen).next_multiple_of(4);
+        if !block_bytes.is_multiple_of(4) || u64::from(block_bytes) < need {
+            return Err(RecordError::BadLength { block_bytes, caplen });
+        }
+        let block = bytes.get(..block_bytes as usize).ok_or_else(|| cut(block_bytes as usize))?;
+        let tail = word(block, block.len() - 4).unwrap_or(0);
+        if tail != block_bytes {
+            return Err(RecordError::LengthsDiffer { head: block_bytes, tail });
+        }
+        let frame = &block[HEADER_BYTES as usize..(HEADER_BYTES + caplen) as usize];
+        let options = &block[(HEADER_BYTES + padded(caplen)) as usize..block.len() - 4];
+        let (flags, queue) = parse_options(options);
+        let meta = Meta {
+            interface_id: at(8),
+            ts_ns: u64::from(at(12)) << 32 | u64::from(at(16)),
+            wire_len: at(24),
+            flags,
+            queue,
+        };
+        Ok(Record { meta, frame, block })
+    }
+}
+
+fn parse_options(mut options: &[u8]) -> (Option<Flags>, Option<u32>) {
+    let (mut flags, mut queue) = (None, None);
+    while let Some([c0, c1, l0, l1]) = options.first_chunk::<4>() {
+        let (code, len) = (u16::from_le_bytes([*c0, *c1]), u16::from_le_bytes([*l0, *l1]));
+        match (code, len) {
+            (OPT_END, _) => break,
+            (OPT_EPB_FLAGS, 4) => flags = word(options, 4).map(Flags),
+            (OPT_EPB_QUEUE, 4) => queue = word(options, 4),
+            _ => {}
+        }
+        let step = 4 + usize::from(len).next_multiple_of(4);
+        options = options.get(step..).unwrap_or(&[]);
+    }
+    (flags, queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn write(meta: &Meta, frame: &[u8]) -> Vec<u8> {
+        let caplen = frame.len() as u32;
+        let mut out: Vec<u8> = header(meta, caplen).iter().flat_map(|w| w.to_le_bytes()).collect();
+        out.extend_from_slice(frame);
+        out.extend_from_slice(tail(meta, caplen).as_bytes());
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(
+            frame in proptest::collection::vec(any::<u8>(), 0..2000),
+            ts_ns: u64, interface_id: u32, more in 0u32..9000,
+            flags in proptest::option::of(any::<u32>()),
+            queue in proptest::option::of(any::<u32>()),
+        ) {
+            let wire_len = frame.len() as u32 + more;
+            let meta = Meta { interface_id, ts_ns, wire_len, flags: flags.map(Flags), queue };
+            let bytes = write(&meta, &frame);
+            prop_assert_eq!(bytes.len() as u32, record_bytes(&meta, frame.len() as u32));
+            let record = Record::parse(&bytes).unwrap();
+            prop_assert_eq!(record.meta, meta);
+            prop_assert_eq!(record.frame, &frame[..]);
+            prop_assert_eq!(record.block.len(), bytes.len());
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Record::parse(&bytes);
+            if bytes.len() >= 8 {
+                bytes[..4].copy_from_slice(&EPB_TYPE.to_le_bytes());
+                let claimed = bytes.len() as u32 & !3;
+                bytes[4..8].copy_from_slice(&claimed.to_le_bytes());
+                let _ = Record::parse(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_caplen_near_the_top_of_u32_does_not_overflow() {
+        let mut bytes = write(&Meta::default(), &[0; 60]);
+        bytes[20..24].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
+        assert!(matches!(Record::parse(&bytes), Err(RecordError::BadLength { .. })));
+    }
+}
