@@ -23,8 +23,8 @@ pub const EPB_TYPE: u32 = 6;
 pub const HEADER_BYTES: u32 = 28;
 /// Bytes of the repeated total length at the end of every block.
 pub const TRAILER_BYTES: u32 = 4;
-/// The most that can follow a frame: 3 padding, 8 flags, 8 queue, 4 end of options, 4 total length.
-pub const TAIL_MAX_BYTES: usize = 27;
+/// The most words that can follow a padded frame: flags 2, queue 2, end of options 1, length 1.
+const TAIL_MAX_WORDS: usize = 6;
 /// Longest frame that a record may carry: a 64 KiB offload super-frame with its link-layer header
 /// and tags, rounded up. Longer frames are cut here and keep their `wire_len`.
 pub const CAPLEN_MAX: u32 = 68 * 1024;
@@ -95,12 +95,14 @@ pub const fn padded(caplen: u32) -> u32 {
 }
 
 /// Bytes of the whole record for a frame of `caplen` bytes (at most [`CAPLEN_MAX`]).
+#[inline]
 #[must_use]
 pub const fn record_bytes(meta: &Meta, caplen: u32) -> u32 {
     HEADER_BYTES + padded(caplen) + meta.option_bytes() + TRAILER_BYTES
 }
 
 /// The words before the frame.
+#[inline]
 #[must_use]
 pub const fn header(meta: &Meta, caplen: u32) -> [u32; 7] {
     [
@@ -114,36 +116,39 @@ pub const fn header(meta: &Meta, caplen: u32) -> [u32; 7] {
     ]
 }
 
-/// What follows the frame's last whole byte: padding, options, total length.
+/// What follows the padded frame: options, if any, and the total length.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail {
-    bytes: [u8; TAIL_MAX_BYTES],
+    words: [u32; TAIL_MAX_WORDS],
     len: usize,
 }
 
 impl Tail {
-    /// The bytes to write behind the frame.
+    /// The words to write behind the frame and its padding.
+    #[inline]
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+    pub fn words(&self) -> &[u32] {
+        &self.words[..self.len]
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
+    #[inline]
+    fn push(&mut self, word: u32) {
+        self.words[self.len] = word;
+        self.len += 1;
     }
 
+    #[inline]
     fn push_option(&mut self, code: u16, value: u32) {
-        self.push(&code.to_le_bytes());
-        self.push(&4u16.to_le_bytes());
-        self.push(&value.to_le_bytes());
+        self.push(4 << 16 | u32::from(code));
+        self.push(value);
     }
 }
 
-/// Builds what follows a frame of `caplen` bytes.
+/// Builds what follows a frame of `caplen` bytes and its padding.
+#[inline]
 #[must_use]
 pub fn tail(meta: &Meta, caplen: u32) -> Tail {
-    let mut tail = Tail { bytes: [0; TAIL_MAX_BYTES], len: (padded(caplen) - caplen) as usize };
+    let mut tail = Tail { words: [0; TAIL_MAX_WORDS], len: 0 };
     if let Some(flags) = meta.flags {
         tail.push_option(OPT_EPB_FLAGS, flags.0);
     }
@@ -151,17 +156,20 @@ pub fn tail(meta: &Meta, caplen: u32) -> Tail {
         tail.push_option(OPT_EPB_QUEUE, queue);
     }
     if meta.option_bytes() > 0 {
-        tail.push_option_end();
+        tail.push(u32::from(OPT_END));
     }
-    tail.push(&record_bytes(meta, caplen).to_le_bytes());
+    tail.push(record_bytes(meta, caplen));
     tail
 }
 
-impl Tail {
-    fn push_option_end(&mut self) {
-        self.push(&OPT_END.to_le_bytes());
-        self.push(&0u16.to_le_bytes());
-    }
+/// Appends the whole record; `frame` is the kept bytes, at most [`CAPLEN_MAX`] of them.
+pub fn append(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
+    let caplen = frame.len() as u32;
+    out.reserve(record_bytes(meta, caplen) as usize);
+    out.extend(header(meta, caplen).iter().flat_map(|word| word.to_le_bytes()));
+    out.extend_from_slice(frame);
+    out.resize(out.len() + (padded(caplen) - caplen) as usize, 0);
+    out.extend(tail(meta, caplen).words().iter().flat_map(|word| word.to_le_bytes()));
 }
 
 /// A record seen in a byte slice.
@@ -273,10 +281,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn write(meta: &Meta, frame: &[u8]) -> Vec<u8> {
-        let caplen = frame.len() as u32;
-        let mut out: Vec<u8> = header(meta, caplen).iter().flat_map(|w| w.to_le_bytes()).collect();
-        out.extend_from_slice(frame);
-        out.extend_from_slice(tail(meta, caplen).as_bytes());
+        let mut out = Vec::new();
+        append(&mut out, meta, frame);
         out
     }
 
