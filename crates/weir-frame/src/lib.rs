@@ -3,10 +3,18 @@
 //!
 //! No I/O of its own beyond `std::io::{Read, Write}` traits, no unsafe code, no panics on outside
 //! bytes. A *frame* is the link-layer bytes as received, without the FCS.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
+//! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
 #[cfg(target_endian = "big")]
-compile_error!("Weir's ring and record formats are little-endian; big-endian hosts are not supported");
+compile_error!(
+    "Weir's ring and record formats are little-endian; big-endian hosts are not supported"
+);
 
+pub mod pcapng;
 pub mod record;

@@ -1,0 +1,98 @@
+//! The pcapng blocks around the records: what they say, and their numbers.
+//!
+//! A ring's meta block and a file begin with the same bytes: one section header, then one interface
+//! description for each interface id that the records use. [`write`] appends them to a `Vec<u8>`.
+//!
+//! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.6 (statistics).
+
+pub mod write;
+
+/// Section Header Block. A palindrome, so that it is found before the byte order is known.
+pub const SHB_TYPE: u32 = 0x0a0d_0d0a;
+/// Interface Description Block.
+pub const IDB_TYPE: u32 = 1;
+/// Packet Block: obsolete, read but never written.
+pub const PB_TYPE: u32 = 2;
+/// Simple Packet Block: read but never written.
+pub const SPB_TYPE: u32 = 3;
+/// Interface Statistics Block.
+pub const ISB_TYPE: u32 = 5;
+/// Weir's padding: a local-use type (top bit set) that other tools pass over.
+///
+/// A Custom Block would do by the draft, but Wireshark shows one as a row among the frames.
+pub const PADDING_TYPE: u32 = 0x8000_5745;
+/// Tells a section's byte order from the reader's.
+pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// The shortest block there is: type, total length, no body, total length.
+pub const BLOCK_MIN_BYTES: u32 = 12;
+/// Link type of Ethernet. Source: draft-ietf-opsawg-pcaplinktype.
+pub const LINKTYPE_ETHERNET: u16 = 1;
+
+/// Option codes, by the block that they belong to. Source: the sections named above.
+pub(crate) mod option {
+    pub const END: u16 = 0;
+    pub const SHB_HARDWARE: u16 = 2;
+    pub const SHB_OS: u16 = 3;
+    pub const SHB_USERAPPL: u16 = 4;
+    pub const IF_NAME: u16 = 2;
+    pub const IF_DESCRIPTION: u16 = 3;
+    pub const IF_TSRESOL: u16 = 9;
+    pub const IF_FILTER: u16 = 11;
+    pub const ISB_STARTTIME: u16 = 2;
+    pub const ISB_ENDTIME: u16 = 3;
+    pub const ISB_IFRECV: u16 = 4;
+    pub const ISB_IFDROP: u16 = 5;
+    pub const ISB_FILTERACCEPT: u16 = 6;
+    pub const ISB_OSDROP: u16 = 7;
+    pub const ISB_USRDELIV: u16 = 8;
+}
+
+/// Where a section was recorded. `None` writes no option.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SectionInfo {
+    /// The machine, such as its CPU model.
+    pub hardware: Option<String>,
+    /// The operating system and its release.
+    pub os: Option<String>,
+    /// The program that wrote the section, with its version.
+    pub userappl: Option<String>,
+}
+
+/// One interface that frames of a section came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Name on the machine, such as `eth0`. Empty: none is written, or none was read.
+    pub name: String,
+    /// What a person should know about it.
+    pub description: Option<String>,
+    /// Capture filter, in the pcap filter language.
+    pub filter: Option<String>,
+    /// LINKTYPE number, such as [`LINKTYPE_ETHERNET`]. tcpdump reads one link type a file.
+    pub link_type: u16,
+    /// Most bytes kept of a frame, 0 for no limit. tcpdump refuses files whose interfaces differ
+    /// in this.
+    pub snaplen: u32,
+}
+
+/// What became of one interface's frames. `None` writes no option.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Index of the interface in the section.
+    pub interface_id: u32,
+    /// When these counts were taken, in nanoseconds since the Unix epoch.
+    pub ts_ns: u64,
+    /// When capture began, in nanoseconds since the Unix epoch.
+    pub start_ns: Option<u64>,
+    /// When capture ended, in nanoseconds since the Unix epoch.
+    pub end_ns: Option<u64>,
+    /// Frames that the interface received (`isb_ifrecv`).
+    pub received: Option<u64>,
+    /// Frames that the interface dropped for want of room (`isb_ifdrop`).
+    pub interface_drops: Option<u64>,
+    /// Frames that the filter let through (`isb_filteraccept`).
+    pub filter_accepted: Option<u64>,
+    /// Frames dropped behind the filter, by the kernel or the ring (`isb_osdrop`).
+    pub os_drops: Option<u64>,
+    /// Frames that reached the writer of this file (`isb_usrdeliv`).
+    pub delivered: Option<u64>,
+}

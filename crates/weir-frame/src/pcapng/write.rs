@@ -1,0 +1,264 @@
+//! Appends pcapng blocks to a `Vec<u8>`.
+//!
+//! Everything is little-endian and padded to 32 bits. Nothing here fails: a text too long for an
+//! option is cut at a character, and lengths that only our own code can get wrong are asserted.
+
+use super::{
+    BLOCK_MIN_BYTES, BYTE_ORDER_MAGIC, IDB_TYPE, ISB_TYPE, Interface, PADDING_TYPE, SHB_TYPE,
+    SectionInfo, Statistics, option,
+};
+use crate::record::{self, CAPLEN_MAX, Meta};
+
+/// Nanoseconds, as a negative power of ten. The only resolution Weir writes.
+const TSRESOL_NS: u8 = 9;
+/// First byte of `if_filter`: what follows is text in the pcap filter language.
+const FILTER_IS_TEXT: u8 = 0;
+
+/// Appends a Section Header Block, version 1.0, of unknown section length.
+///
+/// Source: draft-ietf-opsawg-pcapng, section 4.1.
+pub fn section_header(out: &mut Vec<u8>, info: &SectionInfo) {
+    block(out, SHB_TYPE, |out| {
+        out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
+        out.extend_from_slice(&1u16.to_le_bytes()); // major
+        out.extend_from_slice(&0u16.to_le_bytes()); // minor
+        out.extend_from_slice(&(-1i64).to_le_bytes()); // section length: not known ahead
+        let mut options = Options::new(out);
+        options.text(option::SHB_HARDWARE, info.hardware.as_deref());
+        options.text(option::SHB_OS, info.os.as_deref());
+        options.text(option::SHB_USERAPPL, info.userappl.as_deref());
+        options.end();
+    });
+}
+
+/// Appends an Interface Description Block. The interface's id is the number of such blocks that
+/// stand before it in the section.
+///
+/// Source: draft-ietf-opsawg-pcapng, section 4.2.
+pub fn interface(out: &mut Vec<u8>, interface: &Interface) {
+    block(out, IDB_TYPE, |out| {
+        out.extend_from_slice(&interface.link_type.to_le_bytes());
+        out.extend_from_slice(&0u16.to_le_bytes()); // reserved
+        out.extend_from_slice(&interface.snaplen.to_le_bytes());
+        let mut options = Options::new(out);
+        options.text(option::IF_NAME, Some(interface.name.as_str()));
+        options.text(option::IF_DESCRIPTION, interface.description.as_deref());
+        options.bytes(option::IF_TSRESOL, &[TSRESOL_NS]);
+        if let Some(filter) = interface.filter.as_deref().filter(|f| !f.is_empty()) {
+            let kept = cut_at_char(filter, OPTION_MAX_BYTES - 1);
+            options.parts(option::IF_FILTER, &[FILTER_IS_TEXT], kept.as_bytes());
+        }
+        options.end();
+    });
+}
+
+/// Appends one frame as an Enhanced Packet Block, by [`record::append`].
+///
+/// A frame longer than [`CAPLEN_MAX`] is cut there. `meta.wire_len` is written as it is.
+pub fn frame(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
+    record::append(out, meta, &frame[..frame.len().min(CAPLEN_MAX as usize)]);
+}
+
+/// Appends an Interface Statistics Block.
+///
+/// Source: draft-ietf-opsawg-pcapng, section 4.6.
+pub fn statistics(out: &mut Vec<u8>, stats: &Statistics) {
+    block(out, ISB_TYPE, |out| {
+        out.extend_from_slice(&stats.interface_id.to_le_bytes());
+        out.extend_from_slice(&time(stats.ts_ns));
+        let mut options = Options::new(out);
+        for (code, ns) in
+            [(option::ISB_STARTTIME, stats.start_ns), (option::ISB_ENDTIME, stats.end_ns)]
+        {
+            if let Some(ns) = ns {
+                options.bytes(code, &time(ns));
+            }
+        }
+        for (code, count) in [
+            (option::ISB_IFRECV, stats.received),
+            (option::ISB_IFDROP, stats.interface_drops),
+            (option::ISB_FILTERACCEPT, stats.filter_accepted),
+            (option::ISB_OSDROP, stats.os_drops),
+            (option::ISB_USRDELIV, stats.delivered),
+        ] {
+            if let Some(count) = count {
+                options.bytes(code, &count.to_le_bytes());
+            }
+        }
+        options.end();
+    });
+}
+
+/// Appends a padding block of exactly `total_bytes`, its body zeroed.
+///
+/// # Panics
+/// If `total_bytes` is below [`BLOCK_MIN_BYTES`] or no multiple of 4: no such block exists.
+pub fn padding_block(out: &mut Vec<u8>, total_bytes: u32) {
+    assert!(
+        total_bytes >= BLOCK_MIN_BYTES && total_bytes.is_multiple_of(4),
+        "no block has {total_bytes} bytes"
+    );
+    out.extend_from_slice(&PADDING_TYPE.to_le_bytes());
+    out.extend_from_slice(&total_bytes.to_le_bytes());
+    out.resize(out.len() + (total_bytes - BLOCK_MIN_BYTES) as usize, 0);
+    out.extend_from_slice(&total_bytes.to_le_bytes());
+}
+
+/// Writes a block around what `body` appends, which must leave a multiple of 4 bytes.
+fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&block_type.to_le_bytes());
+    out.extend_from_slice(&[0; 4]); // total length, known below
+    body(out);
+    let total = (out.len() - start) as u32 + 4;
+    debug_assert!(total.is_multiple_of(4));
+    out[start + 4..start + 8].copy_from_slice(&total.to_le_bytes());
+    out.extend_from_slice(&total.to_le_bytes());
+}
+
+/// A time as pcapng has it: the high word first, each word little-endian.
+fn time(ns: u64) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&((ns >> 32) as u32).to_le_bytes());
+    bytes[4..].copy_from_slice(&(ns as u32).to_le_bytes());
+    bytes
+}
+
+/// The most that an option's 16-bit length can say.
+const OPTION_MAX_BYTES: usize = u16::MAX as usize;
+
+/// `text`, or as many whole characters of it as fit into `max_bytes`.
+fn cut_at_char(text: &str, max_bytes: usize) -> &str {
+    let mut end = text.len().min(max_bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// An option list under way. The end marker is written only behind at least one option.
+struct Options<'a> {
+    out: &'a mut Vec<u8>,
+    any: bool,
+}
+
+impl<'a> Options<'a> {
+    fn new(out: &'a mut Vec<u8>) -> Options<'a> {
+        Options { out, any: false }
+    }
+
+    /// Absent and empty texts are left out: some readers take an empty one for an error.
+    fn text(&mut self, code: u16, text: Option<&str>) {
+        if let Some(text) = text.filter(|t| !t.is_empty()) {
+            self.bytes(code, cut_at_char(text, OPTION_MAX_BYTES).as_bytes());
+        }
+    }
+
+    fn bytes(&mut self, code: u16, value: &[u8]) {
+        self.parts(code, value, &[]);
+    }
+
+    fn parts(&mut self, code: u16, first: &[u8], second: &[u8]) {
+        let len = first.len() + second.len();
+        debug_assert!(len <= OPTION_MAX_BYTES);
+        self.out.extend_from_slice(&code.to_le_bytes());
+        self.out.extend_from_slice(&(len as u16).to_le_bytes());
+        self.out.extend_from_slice(first);
+        self.out.extend_from_slice(second);
+        self.out.resize(self.out.len() + (len.next_multiple_of(4) - len), 0);
+        self.any = true;
+    }
+
+    fn end(self) {
+        if self.any {
+            self.out.extend_from_slice(&option::END.to_le_bytes());
+            self.out.extend_from_slice(&0u16.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_section_header_is_28_bytes() {
+        let mut out = Vec::new();
+        section_header(&mut out, &SectionInfo::default());
+        #[rustfmt::skip]
+        assert_eq!(out, [
+            0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0,
+            0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 28, 0, 0, 0,
+        ]);
+    }
+
+    #[test]
+    fn an_interface_carries_name_filter_and_nanoseconds() {
+        let mut out = Vec::new();
+        let eth0 = Interface {
+            name: "eth0".into(),
+            description: None,
+            filter: Some("arp".into()),
+            link_type: 1,
+            snaplen: 128,
+        };
+        interface(&mut out, &eth0);
+        #[rustfmt::skip]
+        assert_eq!(out, [
+            1, 0, 0, 0, 48, 0, 0, 0, 1, 0, 0, 0, 128, 0, 0, 0,
+            2, 0, 4, 0, b'e', b't', b'h', b'0',
+            9, 0, 1, 0, 9, 0, 0, 0,
+            11, 0, 4, 0, 0, b'a', b'r', b'p',
+            0, 0, 0, 0, 48, 0, 0, 0,
+        ]);
+    }
+
+    #[test]
+    fn statistics_put_the_high_word_of_a_time_first() {
+        let mut out = Vec::new();
+        let stats = Statistics { ts_ns: 1 << 32 | 2, os_drops: Some(3), ..Default::default() };
+        statistics(&mut out, &stats);
+        #[rustfmt::skip]
+        assert_eq!(out, [
+            5, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0,
+            7, 0, 8, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0,
+        ]);
+    }
+
+    #[test]
+    fn padding_is_exactly_as_long_as_asked() {
+        for total_bytes in [12, 16, 1 << 20] {
+            let mut out = Vec::new();
+            padding_block(&mut out, total_bytes);
+            assert_eq!(out.len(), total_bytes as usize);
+            assert!(out[8..out.len() - 4].iter().all(|b| *b == 0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no block has 8 bytes")]
+    fn padding_shorter_than_a_block_is_our_bug() {
+        padding_block(&mut Vec::new(), 8);
+    }
+
+    #[test]
+    fn a_text_too_long_for_an_option_is_cut_at_a_character() {
+        let mut out = Vec::new();
+        let info = SectionInfo { os: Some("ö".repeat(40_000)), ..Default::default() };
+        section_header(&mut out, &info);
+        assert_eq!(out[26..28], 65_534u16.to_le_bytes());
+        let len = out.len() as u32;
+        assert_eq!(out[4..8], len.to_le_bytes());
+        assert_eq!(out[out.len() - 4..], len.to_le_bytes());
+    }
+
+    #[test]
+    fn a_frame_beyond_the_caplen_limit_is_cut_and_keeps_its_wire_length() {
+        let mut out = Vec::new();
+        let long = vec![7; CAPLEN_MAX as usize + 1];
+        frame(&mut out, &Meta { wire_len: long.len() as u32, ..Meta::default() }, &long);
+        let record = record::Record::parse(&out).unwrap();
+        assert_eq!(record.frame.len(), CAPLEN_MAX as usize);
+        assert_eq!(record.meta.wire_len, CAPLEN_MAX + 1);
+    }
+}
