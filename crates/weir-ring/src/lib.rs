@@ -1,1 +1,146 @@
-//! Under construction.
+//! The shared capture ring: one writer, any number of readers, every frame counted.
+//!
+//! A ring is `1 + N` blocks of 1 MiB. Block 0 holds a pcapng header, the writer's words and an index;
+//! the other blocks hold pcapng Enhanced Packet Blocks end to end, so that ring memory *is* file
+//! content. The writer never waits: a reader that is overtaken is *lapped* and told how many frames
+//! it missed, to the frame.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`geometry`] | where every word lies; the rule that says when a block is closed |
+//! | [`header`] | block 0 written and read: pcapng header area, identity, geometry |
+//! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
+//! | [`writer`], [`reader`] | the two halves of the algorithm; the only lock-free code |
+//! | [`batch`] | a reader's own copy of some records |
+//! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
+//! | [`pass`] | a ring handed to another process over a Unix socket |
+//! | [`snapshot`] | a live ring as a pcapng file |
+//! | [`ledger`] | offered = filtered + captured + named drops |
+//!
+//! The algorithm runs over the [`Words`] trait (mapped memory in service, a `Vec` in models), with
+//! atomics from `sync`, so that loom checks this very code.
+
+pub mod batch;
+pub mod doorbell;
+pub mod error;
+pub mod geometry;
+pub mod header;
+pub mod ledger;
+#[cfg(not(loom))]
+pub mod memory;
+#[cfg(not(loom))]
+pub mod pass;
+pub mod reader;
+#[cfg(not(loom))]
+pub mod snapshot;
+mod sync;
+#[cfg(not(loom))]
+pub mod wake;
+pub mod writer;
+
+use std::sync::Arc;
+
+pub use batch::Batch;
+pub use error::RingError;
+pub use geometry::Geometry;
+pub use header::{Clock, Identity, RingSpec, WriterKind};
+pub use ledger::Ledger;
+#[cfg(not(loom))]
+pub use memory::Mapping;
+pub use reader::{Poll, Reader, Start, Tally};
+pub use sync::AtomicU64;
+pub use writer::Writer;
+
+/// Ring memory as 64-bit words, which every process touches atomically and only so.
+///
+/// A BPF writer stores with other widths; to this process those are another's stores, seen through
+/// the same words.
+pub trait Words: Send + Sync {
+    /// The whole ring: block 0, then the data blocks.
+    fn words(&self) -> &[AtomicU64];
+}
+
+impl Words for Vec<AtomicU64> {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
+/// A ring in some memory: what writers and readers are made from. Cheap to clone.
+pub struct Ring<M> {
+    memory: Arc<M>,
+    geometry: Geometry,
+}
+
+impl<M> Clone for Ring<M> {
+    fn clone(&self) -> Self {
+        Ring { memory: Arc::clone(&self.memory), geometry: self.geometry }
+    }
+}
+
+impl<M: Words> Ring<M> {
+    /// A ring of known geometry; the memory must hold all of it.
+    ///
+    /// # Errors
+    /// [`RingError::TooSmall`] where it does not.
+    pub fn new(memory: Arc<M>, geometry: Geometry) -> Result<Self, RingError> {
+        let (have, need) = (memory.words().len(), geometry.total_words());
+        if have < need {
+            return Err(RingError::TooSmall { have: have as u64 * 8, need: need as u64 * 8 });
+        }
+        Ok(Ring { memory, geometry })
+    }
+
+    /// The ring that this memory says it holds.
+    ///
+    /// # Errors
+    /// [`RingError`] if block 0 is no ring of this version, or the memory ends before the ring does.
+    pub fn open(memory: Arc<M>) -> Result<Self, RingError> {
+        let geometry = header::read(memory.words())?.geometry;
+        Ring::new(memory, geometry)
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The memory itself.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<M> {
+        &self.memory
+    }
+
+    /// The pcapng header and the fixed facts of this ring, read from block 0.
+    ///
+    /// # Errors
+    /// [`RingError`] if block 0 does not hold a ring of this version.
+    pub fn identity(&self) -> Result<Identity, RingError> {
+        header::read(self.words())
+    }
+
+    /// Frames written since the ring began. A count for ledgers and screens: it is published with
+    /// each burst, so it never runs ahead of what can be read.
+    #[must_use]
+    pub fn frames_written(&self) -> u64 {
+        self.words()[self.geometry.writer_word(geometry::WriterWord::Ordinal)]
+            .load(sync::Ordering::Acquire)
+    }
+
+    /// Any one of the writer's words, for ledgers.
+    #[must_use]
+    pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
+        self.words()[self.geometry.writer_word(word)].load(sync::Ordering::Acquire)
+    }
+
+    /// Whether the writer has said that nothing more will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.writer_word(geometry::WriterWord::Closed) != 0
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+}

@@ -1,0 +1,156 @@
+//! A reader's own copy of some records: what parsing and acting work on, so that nothing the writer
+//! does afterwards can matter.
+
+use weir_frame::record::{EPB_TYPE, Record, RecordError};
+
+use crate::geometry::PADDING_MIN_BYTES;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bytes copied at a time: a few hundred small frames, and half of a first-level cache, so that
+/// what was copied is still there when it is parsed.
+const CHUNK_BYTES: u32 = 16 * 1024;
+
+/// Whole records, copied out of one block and confirmed.
+///
+/// Made once and filled by each [`Reader::poll`](crate::Reader::poll); it grows only for records
+/// longer than any before.
+#[derive(Debug, Default)]
+pub struct Batch {
+    words: Vec<u64>,
+    /// Where the first record begins in `words`: 0 or 4.
+    start: usize,
+    /// Where the last whole record ends.
+    end: usize,
+    frames: u32,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Batch::default()
+    }
+
+    /// Frames in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frames as usize
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// The records, oldest first.
+    #[must_use]
+    pub fn records(&self) -> Records<'_> {
+        Records { bytes: self.block_bytes() }
+    }
+
+    /// The same records as one run of pcapng blocks, to be written to a file as they are.
+    #[must_use]
+    pub fn block_bytes(&self) -> &[u8] {
+        &self.bytes()[self.start..self.end]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.start, self.end, self.frames) = (0, 0, 0);
+    }
+
+    /// Copies up to `bytes` bytes (at least one chunk's worth is tried first by the caller).
+    pub(crate) fn copy(&mut self, words: &[AtomicU64], at: u32, bytes: u32) {
+        let first = at as usize / 8;
+        let last = (at + bytes).div_ceil(8) as usize;
+        let count = last - first;
+        if self.words.len() < count {
+            self.words.resize(count, 0);
+        }
+        for (own, shared) in self.words.iter_mut().zip(&words[first..last]) {
+            *own = shared.load(Ordering::Relaxed);
+        }
+        self.start = at as usize % 8;
+        self.end = self.start + bytes as usize;
+        self.frames = 0;
+    }
+
+    /// Keeps what is whole: walks the copied bytes and cuts behind the last whole record. Returns
+    /// how the walk ended and the bytes that records take.
+    pub(crate) fn keep_whole(&mut self) -> (u32, WalkEnd) {
+        let (start, end) = (self.start, self.end);
+        let bytes = &self.bytes()[start..end];
+        let (mut at, mut frames) = (0, 0);
+        let walk_end = loop {
+            if at == bytes.len() {
+                break WalkEnd::Everything;
+            }
+            // The type comes first: a padding block may be shorter than any record.
+            let Some(head) = bytes[at..].first_chunk::<8>() else {
+                break WalkEnd::CutOff { need: u64::from(PADDING_MIN_BYTES) };
+            };
+            let [block_type, length] = [0, 4]
+                .map(|i| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]));
+            if block_type != EPB_TYPE {
+                break WalkEnd::OtherBlock { block_type, bytes: length };
+            }
+            match Record::parse(&bytes[at..]) {
+                Ok(record) => {
+                    at += record.block.len();
+                    frames += 1;
+                }
+                Err(RecordError::CutOff { need, .. }) => {
+                    break WalkEnd::CutOff { need: need as u64 };
+                }
+                Err(_) => break WalkEnd::Corrupt,
+            }
+        };
+        self.end = self.start + at;
+        self.frames = frames;
+        (at as u32, walk_end)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the pointer and length are those of a live `&[u64]`, borrowed for as long as the
+        // result; a `u64` is eight initialised bytes without padding, and `u8` has no alignment.
+        unsafe {
+            std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.words.len() * 8)
+        }
+    }
+}
+
+/// First copy that [`Reader::poll`](crate::Reader::poll) tries.
+pub(crate) const fn chunk_bytes() -> u32 {
+    CHUNK_BYTES
+}
+
+/// Why a walk over copied records stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WalkEnd {
+    /// At the end of what was copied.
+    Everything,
+    /// A record goes on behind what was copied.
+    CutOff { need: u64 },
+    /// A block that is no frame: the padding at the end of a closed block, or corruption.
+    OtherBlock { block_type: u32, bytes: u32 },
+    /// A record that contradicts itself.
+    Corrupt,
+}
+
+/// The records of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        // Whole records only, as `keep_whole` left them: the parse fails at the end and not before.
+        let record = Record::parse(self.bytes).ok()?;
+        self.bytes = &self.bytes[record.block.len()..];
+        Some(record)
+    }
+}

@@ -1,0 +1,92 @@
+//! What can be wrong with a ring.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why a ring cannot be made, attached or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RingError {
+    /// The memory ends before the ring does.
+    #[error("ring memory has {have} bytes of the {need} that its header asks for")]
+    TooSmall {
+        /// Bytes that are there.
+        have: u64,
+        /// Bytes that are needed.
+        need: u64,
+    },
+    /// The block count is not one that a ring can have.
+    #[error(
+        "a ring cannot have {blocks} data blocks of 1 MiB; use a power of two from {min} to {max}"
+    )]
+    BadBlockCount {
+        /// What was asked for or found.
+        blocks: u64,
+        /// Fewest blocks.
+        min: u64,
+        /// Most blocks.
+        max: u64,
+    },
+    /// Not a ring at all.
+    #[error(
+        "this memory is not a Weir ring (no magic at offset {offset:#x}); was it handed over whole?"
+    )]
+    NotARing {
+        /// Where the magic should be.
+        offset: usize,
+    },
+    /// A ring of another format version.
+    #[error(
+        "ring format {found}, but this build reads {known}; use the same release on both sides"
+    )]
+    Version {
+        /// Version in memory.
+        found: u32,
+        /// Version of this build.
+        known: u32,
+    },
+    /// The pcapng header does not fit its area.
+    #[error(
+        "the pcapng header of {interfaces} interfaces needs {need} bytes, the ring has {have}; open fewer interfaces at once or shorten the filter text"
+    )]
+    HeaderTooLong {
+        /// Interfaces to describe.
+        interfaces: usize,
+        /// Bytes that they need.
+        need: usize,
+        /// Bytes of the header area.
+        have: usize,
+    },
+    /// Ring memory that contradicts itself: a hostile or broken writer.
+    #[error("ring memory is corrupt at block {block}, offset {offset}: {what}")]
+    Corrupt {
+        /// Number of the block since the ring began.
+        block: u64,
+        /// Byte offset in the block.
+        offset: u32,
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// Memory that its owner could shrink under a reader.
+    #[error(
+        "the ring's memfd is not sealed against shrinking; refuse it, or ask its owner for a sealed one"
+    )]
+    NotSealed,
+    /// A system call failed.
+    #[error("{doing}: {source}")]
+    Os {
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+#[cfg(not(loom))]
+impl RingError {
+    pub(crate) fn os(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> RingError {
+        move |errno| RingError::Os { doing, source: errno.into() }
+    }
+}

@@ -1,0 +1,233 @@
+//! Where every word of a ring lies. `bpf/ring.h` says the same in C; the tests hold the two together.
+//!
+//! ```text
+//! block 0   0x00000  pcapng header area: SHB, IDBs, one local-use block that fills the area
+//!           0x10000  local-use block that holds the rest of block 0:
+//!           0x10008    magic, version, geometry, identity       (fixed after creation)
+//!           0x10100    the writer's words                       (128-byte lines of their own)
+//!           0x11000    index: one 64-byte entry per data block
+//! block 1.. 0x100000 data: Enhanced Packet Blocks end to end, a local-use padding block at the end
+//! ```
+
+use crate::error::RingError;
+
+/// Bytes of a block: the unit of padding, of direct writes and of being lapped.
+pub const BLOCK_BYTES: u32 = 1 << 20;
+/// Fewest data blocks of a ring: one that is written, one that is next, two to read from.
+pub const DATA_BLOCKS_MIN: u64 = 4;
+/// Most data blocks of a ring (8 GiB): what the index has room for.
+pub const DATA_BLOCKS_MAX: u64 = 8192;
+/// Bytes of the pcapng header area at the start of block 0.
+pub const HEADER_AREA_BYTES: u32 = 0x10000;
+/// Type of the padding block that ends a closed data block: local use (top bit set), so that every
+/// pcapng reader skips it. Source: draft-ietf-opsawg-pcapng, section 10.1.
+pub const PADDING_TYPE: u32 = 0x8000_5745;
+/// Type of the local-use block in block 0 that holds the ring's own words.
+pub const META_TYPE: u32 = 0x8000_5746;
+/// Bytes of the smallest block: type, length, length again.
+pub const PADDING_MIN_BYTES: u32 = 12;
+
+const META_AT: u32 = HEADER_AREA_BYTES;
+const WRITER_AT: u32 = META_AT + 0x100;
+const INDEX_AT: u32 = META_AT + 0x1000;
+const ENTRY_WORDS: usize = 8;
+
+/// The longest frame of each size class, and the room that a record of it is given: 28 header +
+/// 20 options + 4 length, and 12 for the padding block that must still fit behind it.
+///
+/// A record may begin only where its class fits. The classes are there for the BPF verifier, which
+/// must see `offset + length` bounded by constants; all writers follow the same rule, so that the
+/// same frames make the same bytes. See `docs/decisions/0002-size-classes.md`.
+pub const CLASSES: [Class; 3] = [class(2048), class(10 * 1024), class(68 * 1024)];
+
+/// One size class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Longest frame in bytes.
+    pub caplen_max: u32,
+    /// Bytes that must be free in the block before such a record begins.
+    pub room: u32,
+}
+
+const fn class(caplen_max: u32) -> Class {
+    Class { caplen_max, room: caplen_max + 52 + PADDING_MIN_BYTES }
+}
+
+const _: () = assert!(CLASSES[2].caplen_max == weir_frame::record::CAPLEN_MAX);
+const _: () = assert!(INDEX_AT as u64 + DATA_BLOCKS_MAX * 64 < BLOCK_BYTES as u64 - 4);
+
+/// The words that the writer alone stores to, outside the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum WriterWord {
+    /// Blocks opened since the ring began; the newest is this minus one.
+    Opened = 0,
+    /// Frames committed since the ring began: the ordinal of the next one.
+    Ordinal = 1,
+    /// Bytes of frames kept.
+    KeptBytes = 2,
+    /// Bytes of those frames on the wire.
+    WireBytes = 3,
+    /// Offload super-frames among them.
+    SuperFrames = 4,
+    /// Not zero: nothing more will come.
+    Closed = 5,
+    /// A BPF writer's own words: is it inside the ring on this CPU?
+    Busy = 16,
+    /// A BPF writer's own words: next free byte of the open block.
+    Offset = 17,
+    /// Frames dropped because the writer was entered again on the same CPU.
+    DropsReentry = 18,
+    /// Frames dropped because their bytes could not be read.
+    DropsUnreadable = 19,
+}
+
+/// The words of an index entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum EntryWord {
+    /// `2b + 2`: holds block number `b`; odd: being claimed for the next.
+    Seq = 0,
+    /// Bytes that may be read; the block size once closed.
+    Committed = 1,
+    /// Frames among them.
+    Frames = 2,
+    /// Ordinal of the block's first frame.
+    FirstOrdinal = 3,
+    /// Timestamp of the first frame.
+    FirstNs = 4,
+    /// Timestamp of the last committed frame.
+    LastNs = 5,
+}
+
+/// The place of everything in a ring. The fixed offsets are fields only so that models can run the
+/// same code over a few words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Data blocks, a power of two.
+    pub data_blocks: u64,
+    pub(crate) writer_at: usize,
+    pub(crate) index_at: usize,
+    pub(crate) data_at: usize,
+    pub(crate) classes: [Class; 3],
+}
+
+impl Geometry {
+    /// The geometry of a ring with `data_blocks` blocks of 1 MiB.
+    ///
+    /// # Errors
+    /// [`RingError::BadBlockCount`] unless it is a power of two within the limits.
+    pub fn new(data_blocks: u64) -> Result<Self, RingError> {
+        let (min, max) = (DATA_BLOCKS_MIN, DATA_BLOCKS_MAX);
+        if !data_blocks.is_power_of_two() || !(min..=max).contains(&data_blocks) {
+            return Err(RingError::BadBlockCount { blocks: data_blocks, min, max });
+        }
+        Ok(Geometry {
+            block_bytes: BLOCK_BYTES,
+            data_blocks,
+            writer_at: WRITER_AT as usize / 8,
+            index_at: INDEX_AT as usize / 8,
+            data_at: BLOCK_BYTES as usize / 8,
+            classes: CLASSES,
+        })
+    }
+
+    /// A toy ring without a header, for models: every block holds one or two tiny records.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn model(block_bytes: u32, data_blocks: u64, room: u32) -> Self {
+        assert!(block_bytes.is_multiple_of(8) && data_blocks.is_power_of_two());
+        let index_at = 8;
+        Geometry {
+            block_bytes,
+            data_blocks,
+            writer_at: 0,
+            index_at,
+            data_at: index_at + ENTRY_WORDS * data_blocks as usize,
+            classes: [Class { caplen_max: 2048, room }; 3],
+        }
+    }
+
+    /// Words of the whole ring.
+    #[must_use]
+    pub fn total_words(&self) -> usize {
+        self.data_at + self.block_words() * self.data_blocks as usize
+    }
+
+    /// Bytes of the whole ring.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_words() as u64 * 8
+    }
+
+    /// Room that a record with this caplen must find in a block, or the block is closed.
+    #[inline]
+    #[must_use]
+    pub fn room_for(&self, caplen: u32) -> u32 {
+        if caplen <= self.classes[0].caplen_max {
+            self.classes[0].room
+        } else if caplen <= self.classes[1].caplen_max {
+            self.classes[1].room
+        } else {
+            self.classes[2].room
+        }
+    }
+
+    /// Longest record that a reader accepts.
+    pub(crate) fn record_bytes_max(&self) -> u32 {
+        self.classes[2].room.min(self.block_bytes)
+    }
+
+    pub(crate) fn block_words(&self) -> usize {
+        self.block_bytes as usize / 8
+    }
+
+    pub(crate) fn writer_word(&self, word: WriterWord) -> usize {
+        self.writer_at + word as usize
+    }
+
+    pub(crate) fn entry_word(&self, block: u64, word: EntryWord) -> usize {
+        self.index_at + ENTRY_WORDS * self.slot(block) + word as usize
+    }
+
+    /// First word of the data of block number `block`.
+    pub(crate) fn block_word(&self, block: u64) -> usize {
+        self.data_at + self.block_words() * self.slot(block)
+    }
+
+    fn slot(&self, block: u64) -> usize {
+        (block & (self.data_blocks - 1)) as usize
+    }
+}
+
+/// The `seq` word of an entry that holds block number `block`.
+#[inline]
+pub(crate) fn seq_of(block: u64) -> u64 {
+    block.wrapping_mul(2).wrapping_add(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_powers_of_two_within_limits_are_rings() {
+        for blocks in [0, 1, 2, 3, 5, 6, 12, 8193, 16384, u64::MAX] {
+            assert!(matches!(Geometry::new(blocks), Err(RingError::BadBlockCount { .. })));
+        }
+        assert_eq!(Geometry::new(4).unwrap().total_bytes(), 5 << 20);
+    }
+
+    #[test]
+    fn every_record_of_a_class_leaves_room_for_the_padding_block() {
+        use weir_frame::record::{Flags, Meta, record_bytes};
+        let meta = Meta { flags: Some(Flags(1)), queue: Some(1), ..Meta::default() };
+        let geometry = Geometry::new(4).unwrap();
+        for class in CLASSES {
+            let longest = record_bytes(&meta, class.caplen_max);
+            assert!(longest + PADDING_MIN_BYTES <= geometry.room_for(class.caplen_max));
+        }
+    }
+}

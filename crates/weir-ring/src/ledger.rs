@@ -1,0 +1,96 @@
+//! What became of every frame.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// `offered = filtered + captured + named drops`, to the frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Frames that came to the hook, by a count the writer does not make.
+    pub offered: u64,
+    /// Frames that a filter or the direction left out.
+    pub filtered: u64,
+    /// Frames written into the ring.
+    pub captured: u64,
+    /// Bytes kept of them.
+    pub kept_bytes: u64,
+    /// Bytes of them on the wire.
+    pub wire_bytes: u64,
+    /// Offload super-frames among them.
+    pub super_frames: u64,
+    /// Every place where a frame was lost, by name.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// What the NIC or driver says it lost before the hook; outside the identity, because it cannot be
+    /// read at the same instant. `None` where nobody can tell.
+    pub missed_before: Option<u64>,
+}
+
+impl Ledger {
+    /// All named drops together.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+
+    /// `offered - (filtered + captured + drops)`; 0 when the ledger closes.
+    #[must_use]
+    pub fn unexplained(&self) -> i128 {
+        i128::from(self.offered)
+            - i128::from(self.filtered)
+            - i128::from(self.captured)
+            - i128::from(self.dropped())
+    }
+
+    /// Whether every offered frame is accounted for.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.unexplained() == 0
+    }
+
+    /// Adds another source's ledger.
+    pub fn add(&mut self, other: &Ledger) {
+        self.offered += other.offered;
+        self.filtered += other.filtered;
+        self.captured += other.captured;
+        self.kept_bytes += other.kept_bytes;
+        self.wire_bytes += other.wire_bytes;
+        self.super_frames += other.super_frames;
+        for (name, count) in &other.drops {
+            *self.drops.entry(name).or_default() += count;
+        }
+        self.missed_before = match (self.missed_before, other.missed_before) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        };
+    }
+}
+
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.closes() { "=" } else { "≠" };
+        write!(
+            f,
+            "offered {} {sign} filtered {} + captured {}",
+            self.offered, self.filtered, self.captured
+        )?;
+        for (name, count) in &self.drops {
+            write!(f, " + {name} {count}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_nobody_accounts_for_shows() {
+        let mut ledger = Ledger { offered: 10, captured: 7, filtered: 1, ..Ledger::default() };
+        ledger.drops.insert("kernel", 1);
+        assert!(!ledger.closes());
+        assert_eq!(ledger.unexplained(), 1);
+        *ledger.drops.get_mut("kernel").unwrap() += 1;
+        assert!(ledger.closes());
+    }
+}

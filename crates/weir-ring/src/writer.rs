@@ -1,0 +1,269 @@
+//! The writing half: one thread, never waiting.
+//!
+//! A block goes through four states, seen in its index entry:
+//!
+//! ```text
+//! seq = 2b+1            claimed: whoever still reads the old block here is lapped
+//! seq = 2b+2            open: `committed` grows, records below it are whole
+//! committed = size      closed: a padding block ends it, nothing in it changes any more
+//! seq = 2(b+N)+1        claimed for the block N later
+//! ```
+
+use weir_frame::record::{self, CAPLEN_MAX, Flags, Meta};
+
+use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::{Ring, Words};
+
+/// The one writer of a ring.
+///
+/// Records become visible by [`publish`](Writer::publish), which costs a store to a cache line that
+/// readers look at: call it once a burst. Dropping the writer publishes and closes the ring.
+pub struct Writer<M: Words> {
+    ring: Ring<M>,
+    /// Number of the open block; meaningless until `open`.
+    block: u64,
+    open: bool,
+    /// Next free byte of the open block.
+    at: u32,
+    frames_in_block: u64,
+    last_ns: u64,
+    totals: Totals,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    frames: u64,
+    kept_bytes: u64,
+    wire_bytes: u64,
+    super_frames: u64,
+}
+
+impl<M: Words> Writer<M> {
+    /// The writer of a freshly formatted ring.
+    ///
+    /// There must be one writer only; a second would be a bug of ours that readers survive (they
+    /// parse their own copies) but whose counts mean nothing.
+    ///
+    /// # Panics
+    /// If the ring has been written before.
+    #[must_use]
+    pub fn new(ring: Ring<M>) -> Self {
+        assert_eq!(ring.writer_word(WriterWord::Opened), 0, "a ring is written once");
+        Writer {
+            ring,
+            block: 0,
+            open: false,
+            at: 0,
+            frames_in_block: 0,
+            last_ns: 0,
+            totals: Totals::default(),
+        }
+    }
+
+    /// The ring, for attaching readers.
+    #[must_use]
+    pub fn ring(&self) -> &Ring<M> {
+        &self.ring
+    }
+
+    /// Frames written so far, published or not.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.totals.frames
+    }
+
+    /// Writes one frame, cut at [`CAPLEN_MAX`]. Closes the block and opens the next where the frame's
+    /// size class does not fit; overwrites the oldest block without asking.
+    #[inline]
+    pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
+        let frame = &frame[..frame.len().min(CAPLEN_MAX as usize)];
+        let caplen = frame.len() as u32;
+        let room = self.ring.geometry.room_for(caplen);
+        if !self.open || self.at + room > self.ring.geometry.block_bytes {
+            self.next_block(meta.ts_ns);
+        }
+        let bytes = record::record_bytes(meta, caplen);
+        let words = self.block_words();
+        store_record(words, self.at, meta, frame);
+        self.at += bytes;
+        self.frames_in_block += 1;
+        self.last_ns = meta.ts_ns;
+        self.totals.frames += 1;
+        self.totals.kept_bytes += u64::from(caplen);
+        self.totals.wire_bytes += u64::from(meta.wire_len);
+        if meta.flags.is_some_and(|flags| flags.has(Flags::SUPER_FRAME)) {
+            self.totals.super_frames += 1;
+        }
+    }
+
+    /// Makes everything written so far visible.
+    #[inline]
+    pub fn publish(&mut self) {
+        if !self.open {
+            return;
+        }
+        self.entry(EntryWord::Frames).store(self.frames_in_block, Ordering::Relaxed);
+        self.entry(EntryWord::LastNs).store(self.last_ns, Ordering::Relaxed);
+        // C, pairs with D in Reader::poll: records are whole before they are offered.
+        self.entry(EntryWord::Committed).store(u64::from(self.at), Ordering::Release);
+        let Totals { frames, kept_bytes, wire_bytes, super_frames } = self.totals;
+        self.word(WriterWord::KeptBytes).store(kept_bytes, Ordering::Relaxed);
+        self.word(WriterWord::WireBytes).store(wire_bytes, Ordering::Relaxed);
+        self.word(WriterWord::SuperFrames).store(super_frames, Ordering::Relaxed);
+        self.word(WriterWord::Ordinal).store(frames, Ordering::Release);
+    }
+
+    /// Ends the open block with a padding block, so that it can go to disk as it is. The next frame
+    /// opens a new one.
+    pub fn close_block(&mut self) {
+        if !self.open {
+            return;
+        }
+        store_padding(self.block_words(), self.at);
+        self.at = self.ring.geometry.block_bytes;
+        self.publish();
+        self.block += 1;
+        self.open = false;
+    }
+
+    /// Says that nothing more will come. Readers finish what is there and then see the end.
+    pub fn close(&mut self) {
+        self.close_block();
+        self.word(WriterWord::Closed).store(1, Ordering::Release);
+    }
+
+    #[cold]
+    fn next_block(&mut self, first_ns: u64) {
+        self.close_block();
+        let seq = seq_of(self.block);
+        self.entry(EntryWord::Seq).store(seq - 1, Ordering::Relaxed);
+        fence(Ordering::Release); // A, pairs with B in Reader: the claim is seen before new bytes
+        self.entry(EntryWord::Committed).store(0, Ordering::Relaxed);
+        self.entry(EntryWord::Frames).store(0, Ordering::Relaxed);
+        self.entry(EntryWord::FirstOrdinal).store(self.totals.frames, Ordering::Relaxed);
+        self.entry(EntryWord::FirstNs).store(first_ns, Ordering::Relaxed);
+        self.entry(EntryWord::LastNs).store(first_ns, Ordering::Relaxed);
+        // E, pairs with F in Reader: the entry is whole before its block is announced.
+        self.entry(EntryWord::Seq).store(seq, Ordering::Release);
+        self.word(WriterWord::Opened).store(self.block + 1, Ordering::Release);
+        self.open = true;
+        self.at = 0;
+        self.frames_in_block = 0;
+    }
+
+    #[inline]
+    fn entry(&self, word: EntryWord) -> &AtomicU64 {
+        &self.ring.words()[self.ring.geometry.entry_word(self.block, word)]
+    }
+
+    fn word(&self, word: WriterWord) -> &AtomicU64 {
+        &self.ring.words()[self.ring.geometry.writer_word(word)]
+    }
+
+    #[inline]
+    fn block_words(&self) -> &[AtomicU64] {
+        let start = self.ring.geometry.block_word(self.block);
+        &self.ring.words()[start..start + self.ring.geometry.block_words()]
+    }
+}
+
+impl<M: Words> Drop for Writer<M> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Stores a record from byte `at` on, in whole 64-bit words only.
+///
+/// Words are the unit of atomicity, and atomics of mixed width over the same bytes are not defined.
+/// A record may begin in the upper half of a word whose lower half is already published: that half is
+/// loaded (it is our own last store) and stored again unchanged, which no reader can tell.
+#[inline]
+fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
+    let caplen = frame.len() as u32;
+    let [h0, h1, h2, h3, h4, h5, h6] = record::header(meta, caplen);
+    let mut out = &words[at as usize / 8..];
+    let mut put = |value: u64| {
+        let (word, rest) = out.split_first().expect("room was checked for the record's class");
+        word.store(value, Ordering::Relaxed);
+        out = rest;
+    };
+    let mut half = None;
+    let rest = if at.is_multiple_of(8) {
+        put(join(h0, h1));
+        put(join(h2, h3));
+        put(join(h4, h5));
+        let (start, rest) = frame.split_at(frame.len().min(4));
+        if start.is_empty() {
+            half = Some(h6);
+        } else {
+            put(join(h6, partial(start) as u32));
+        }
+        rest
+    } else {
+        let kept = words[at as usize / 8].load(Ordering::Relaxed) as u32;
+        put(join(kept, h0));
+        put(join(h1, h2));
+        put(join(h3, h4));
+        put(join(h5, h6));
+        frame
+    };
+    let (whole, end) = rest.as_chunks::<8>();
+    for bytes in whole {
+        put(u64::from_le_bytes(*bytes));
+    }
+    // What is left is under 8 bytes of frame and the tail words: join them in pairs.
+    let tail = record::tail(meta, caplen);
+    match end.len() {
+        0 => {}
+        1..=4 => half = Some(partial(end) as u32),
+        _ => put(partial(end)),
+    }
+    for &word in tail.words() {
+        half = match half {
+            None => Some(word),
+            Some(low) => {
+                put(join(low, word));
+                None
+            }
+        };
+    }
+    if let Some(low) = half {
+        put(u64::from(low));
+    }
+}
+
+/// Ends a block: a padding block from `at` to the end, zeroed.
+#[cold]
+fn store_padding(words: &[AtomicU64], at: u32) {
+    let bytes = words.len() as u32 * 8 - at;
+    let first = at as usize / 8;
+    let body = if at.is_multiple_of(8) {
+        words[first].store(join(PADDING_TYPE, bytes), Ordering::Relaxed);
+        first + 1
+    } else {
+        let kept = words[first].load(Ordering::Relaxed) as u32;
+        words[first].store(join(kept, PADDING_TYPE), Ordering::Relaxed);
+        words[first + 1].store(u64::from(bytes), Ordering::Relaxed);
+        first + 2
+    };
+    let last = words.len() - 1;
+    for word in &words[body.min(last)..last] {
+        word.store(0, Ordering::Relaxed);
+    }
+    // The closing length is the upper half of the last word. The lower half is zero, unless the
+    // block is the smallest there is and its opening length is there.
+    let low = if body > last { bytes } else { 0 };
+    words[last].store(join(low, bytes), Ordering::Relaxed);
+}
+
+const fn join(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+/// Up to 8 bytes as the low end of a word.
+#[inline]
+fn partial(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
