@@ -6,6 +6,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`headers`] | MAC, VLAN, IP and ports of a frame, walked once |
+//! | [`flow`] | the flow key: which frames belong together, in each direction |
+//! | [`summary`] | one line of text about a frame |
 //! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 #![forbid(unsafe_code)]
@@ -16,5 +19,8 @@ compile_error!(
     "Weir's ring and record formats are little-endian; big-endian hosts are not supported"
 );
 
+pub mod flow;
+pub mod headers;
 pub mod pcapng;
 pub mod record;
+pub mod summary;
