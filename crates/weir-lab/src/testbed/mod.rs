@@ -1,0 +1,240 @@
+//! Two network namespaces joined by one veth pair, for tests, the demo and benches.
+//!
+//! `tx` is where traffic is made, `rx` where it is captured; the link works both ways. The link is
+//! silent: IPv6 is off unless asked for and there are no addresses unless asked for, so a test may
+//! count frames exactly.
+
+mod command;
+mod netns;
+mod skip;
+
+use std::ffi::CString;
+use std::process::Command;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::{Error, Result, ethtool};
+
+pub use command::Running;
+pub use netns::{in_netns, spawn_in_netns, sweep};
+pub use skip::{require_root, require_tool, skip};
+
+/// Two namespaces and the veth pair between them; all of it goes away on drop, also in a panic.
+///
+/// A process that is killed leaves its namespaces behind; their names say whose they are, and
+/// [`Testbed::sweep`], which also runs before a process's first testbed, removes them.
+#[derive(Debug)]
+pub struct Testbed {
+    /// The sending end.
+    pub tx: End,
+    /// The receiving end.
+    pub rx: End,
+}
+
+/// One end of the pair.
+#[derive(Debug, Clone)]
+pub struct End {
+    /// Namespace name, as in `ip netns list`.
+    pub netns: String,
+    /// Interface name inside that namespace.
+    pub iface: String,
+    /// Its index inside that namespace. The two ends often have the same one.
+    pub ifindex: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+}
+
+/// What a testbed shall look like; [`Builder::build`] makes it.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    mtu: u32,
+    queues: u32,
+    gro: bool,
+    ipv6: bool,
+    addresses: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder { mtu: 1500, queues: 1, gro: false, ipv6: false, addresses: false }
+    }
+}
+
+impl Builder {
+    /// MTU of both ends; 1500 if not said. A veth takes up to 65535, one with a native XDP program
+    /// about 3500 unless the program knows fragments.
+    pub fn mtu(mut self, mtu: u32) -> Self {
+        self.mtu = mtu;
+        self
+    }
+
+    /// RX and TX queues of each end; 1 if not said. Frames sent by XDP land in queue `cpu % queues`.
+    pub fn queues(mut self, queues: u32) -> Self {
+        self.queues = queues;
+        self
+    }
+
+    /// GRO at the receiving end, off if not said. A veth drops frames sent to it by XDP (the kernel
+    /// generator) unless its NAPI runs: for that it needs GRO or an XDP program. With GRO, the
+    /// stack there may join TCP segments that follow each other.
+    pub fn gro(mut self, on: bool) -> Self {
+        self.gro = on;
+        self
+    }
+
+    /// IPv6 in the namespaces, off if not said. On means unasked-for frames: neighbour discovery,
+    /// router solicitations, multicast reports.
+    pub fn ipv6(mut self, on: bool) -> Self {
+        self.ipv6 = on;
+        self
+    }
+
+    /// Addresses [`TX_IPV4`] and [`RX_IPV4`], and with [`Builder::ipv6`] [`TX_IPV6`] and
+    /// [`RX_IPV6`], none if not said. On means that the ends answer ARP.
+    pub fn addresses(mut self, on: bool) -> Self {
+        self.addresses = on;
+        self
+    }
+
+    /// Makes the namespaces and the pair, and returns when both ends are up and see the carrier.
+    ///
+    /// # Errors
+    /// When `ip` is missing or refuses, mostly for lack of root. What was made by then is removed.
+    pub fn build(&self) -> Result<Testbed> {
+        static SWEEP: Once = Once::new();
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        SWEEP.call_once(|| _ = sweep());
+
+        let serial = SERIAL.fetch_add(1, Relaxed);
+        // The guard exists before the first namespace does, so an error half way cleans up.
+        let mut bed = Testbed {
+            tx: End::unmade(netns::owned_name(serial, "tx"), "wtx0"),
+            rx: End::unmade(netns::owned_name(serial, "rx"), "wrx0"),
+        };
+        for end in [&bed.tx, &bed.rx] {
+            command::ip(&["netns", "add", &end.netns])?;
+            in_netns(&end.netns, || netns::set_ipv6(self.ipv6))??;
+        }
+        self.add_pair(&bed)?;
+        for end in [&mut bed.tx, &mut bed.rx] {
+            command::ip(&["-n", &end.netns, "link", "set", &end.iface, "up"])?;
+            end.learn()?;
+        }
+        if self.gro {
+            in_netns(&bed.rx.netns, || ethtool::set_gro(&bed.rx.iface, true))??;
+        }
+        if self.addresses {
+            self.add_addresses(&bed)?;
+        }
+        netns::wait_for_carrier(&bed.tx)?;
+        netns::wait_for_carrier(&bed.rx)?;
+        Ok(bed)
+    }
+
+    fn add_pair(&self, bed: &Testbed) -> Result<()> {
+        let (mtu, queues) = (self.mtu.to_string(), self.queues.to_string());
+        let shape = ["mtu", &mtu, "numtxqueues", &queues, "numrxqueues", &queues];
+        let mut args = vec!["-n", &bed.tx.netns, "link", "add", "name", &bed.tx.iface];
+        args.extend(shape);
+        args.extend(["type", "veth", "peer", "name", &bed.rx.iface, "netns", &bed.rx.netns]);
+        args.extend(shape);
+        command::ip(&args)
+    }
+
+    fn add_addresses(&self, bed: &Testbed) -> Result<()> {
+        for (end, v4, v6) in [(&bed.tx, TX_IPV4, TX_IPV6), (&bed.rx, RX_IPV4, RX_IPV6)] {
+            let v4 = format!("{v4}/24");
+            command::ip(&["-n", &end.netns, "link", "set", "lo", "up"])?;
+            command::ip(&["-n", &end.netns, "address", "add", &v4, "dev", &end.iface])?;
+            if self.ipv6 {
+                let v6 = format!("{v6}/64");
+                let args = ["-n", &end.netns, "address", "add", &v6, "dev", &end.iface, "nodad"];
+                command::ip(&args)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// IPv4 address of the sending end, if asked for.
+pub const TX_IPV4: &str = "10.77.0.1";
+/// IPv4 address of the receiving end, if asked for.
+pub const RX_IPV4: &str = "10.77.0.2";
+/// IPv6 address of the sending end, if asked for.
+pub const TX_IPV6: &str = "fd77::1";
+/// IPv6 address of the receiving end, if asked for.
+pub const RX_IPV6: &str = "fd77::2";
+
+impl Testbed {
+    /// A silent pair: MTU 1500, one queue, no GRO, no IPv6, no addresses.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Testbed> {
+        Builder::default().build()
+    }
+
+    /// A pair to be described first.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Removes the namespaces of processes that are gone; says how many. See [`sweep`].
+    pub fn sweep() -> usize {
+        sweep()
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        for end in [&self.tx, &self.rx] {
+            // Nobody to tell, and half-made beds have namespaces missing: the next sweep is the net.
+            _ = command::ip(&["netns", "delete", &end.netns]);
+        }
+    }
+}
+
+impl End {
+    fn unmade(netns: String, iface: &str) -> End {
+        End { netns, iface: iface.to_owned(), ifindex: 0, mac: [0; 6] }
+    }
+
+    /// Fills in what only the kernel knows once the interface is there.
+    fn learn(&mut self) -> Result<()> {
+        let (ifindex, mac) = in_netns(&self.netns, || {
+            Ok::<_, Error>((ifindex(&self.iface)?, ethtool::mac(&self.iface)?))
+        })??;
+        (self.ifindex, self.mac) = (ifindex, mac);
+        Ok(())
+    }
+
+    /// Runs `work` on a fresh thread inside this end's namespace. See [`in_netns`].
+    ///
+    /// # Errors
+    /// As [`in_netns`].
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        in_netns(&self.netns, work)
+    }
+
+    /// Starts a command inside this end's namespace; it is killed when the handle is dropped.
+    ///
+    /// # Errors
+    /// As [`spawn_in_netns`].
+    pub fn spawn(&self, command: Command) -> Result<Running> {
+        spawn_in_netns(&self.netns, command)
+    }
+}
+
+/// The index of an interface of the calling thread's network namespace.
+///
+/// # Errors
+/// [`Error::NoInterface`].
+pub fn ifindex(iface: &str) -> Result<u32> {
+    let missing = || Error::NoInterface { iface: iface.to_owned() };
+    let name = CString::new(iface).map_err(|_| missing())?;
+    // SAFETY: `name` is a NUL-terminated string that lives across the call; nothing is kept.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(missing()),
+        index => Ok(index),
+    }
+}

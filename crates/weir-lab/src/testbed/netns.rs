@@ -1,0 +1,146 @@
+//! Entering network namespaces, naming them after their owner, and removing orphans.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{io, panic};
+
+use super::command::{self, Running};
+use super::{End, ifindex};
+use crate::{Error, Result};
+
+/// Where `ip netns` keeps its names.
+const NETNS_DIR: &str = "/run/netns";
+
+/// Runs `work` inside the named network namespace, on a thread made for it that then ends, so the
+/// caller's thread never changes its namespace. A panic inside is handed on.
+///
+/// Only the network namespace changes: `/proc/thread-self/net` and `/proc/sys/net` follow it,
+/// `/sys/class/net` (a mount) and `/proc/self/net` (the first thread) do not.
+///
+/// # Errors
+/// [`Error::EnterNetns`] if there is none of that name or rights are missing (CAP_SYS_ADMIN).
+pub fn in_netns<T: Send>(netns: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let refused = |source| Error::EnterNetns { netns: netns.to_owned(), source };
+    let file = File::open(format!("{NETNS_DIR}/{netns}")).map_err(refused)?;
+    thread::scope(|scope| {
+        let entered = scope.spawn(|| {
+            // SAFETY: takes no pointers; the descriptor is open for the whole call (`file` is
+            // borrowed). It changes this thread only, which nobody else uses.
+            if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
+                return Err(refused(io::Error::last_os_error()));
+            }
+            Ok(work())
+        });
+        entered.join().unwrap_or_else(|payload| panic::resume_unwind(payload))
+    })
+}
+
+/// Starts a command inside the named network namespace; it is killed when the handle is dropped.
+///
+/// A child takes the namespace of the thread that starts it, and that thread ends at once: do not
+/// combine this with `PR_SET_PDEATHSIG`, which would follow the thread.
+///
+/// # Errors
+/// [`Error::EnterNetns`], or [`Error::Spawn`] if the command cannot be started.
+pub fn spawn_in_netns(netns: &str, mut command: Command) -> Result<Running> {
+    match in_netns(netns, || command.spawn())? {
+        Ok(child) => Ok(Running(child)),
+        Err(source) => Err(Error::Spawn { command: format!("{command:?}"), source }),
+    }
+}
+
+/// `weir-PID-START-SERIAL-ROLE`: with its start time, a process id is unique until the next boot,
+/// and `/run` does not survive a boot.
+pub(super) fn owned_name(serial: u32, role: &str) -> String {
+    let pid = std::process::id();
+    let start = start_time(pid).unwrap_or(0);
+    format!("weir-{pid}-{start}-{serial}-{role}")
+}
+
+/// The owner a namespace name speaks of; `None` if the name is not one of ours.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix("weir-")?.split('-');
+    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next()?.parse::<u32>().ok()?;
+    matches!(parts.next()?, "tx" | "rx").then_some((pid, start))
+}
+
+/// When a process was started, in clock ticks since boot; `None` if there is no such process.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name in brackets and may hold spaces and brackets itself.
+    // proc(5): `starttime` is field 22, so the 20th after the closing bracket.
+    stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Removes the testbeds of processes that are gone; says how many namespaces that were.
+///
+/// A zombie still counts as alive. Names that are not a testbed's are not touched. Processes are
+/// looked up in this process's `/proc`: do not share `/run/netns` between PID namespaces.
+pub fn sweep() -> usize {
+    let Ok(names) = fs::read_dir(NETNS_DIR) else { return 0 };
+    names
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| owner(name).is_some_and(|(pid, start)| start_time(pid) != Some(start)))
+        .filter(|name| command::ip(&["netns", "delete", name]).is_ok())
+        .count()
+}
+
+/// Switches IPv6 in the calling thread's namespace, for present and future interfaces.
+pub(super) fn set_ipv6(on: bool) -> Result<()> {
+    let value = if on { "0" } else { "1" };
+    for scope in ["all", "default"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
+        match fs::write(&path, value) {
+            // A kernel without IPv6 is as silent as one told to be.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !on => {}
+            Err(source) => return Err(Error::Sysctl { path, source }),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the interface is up and sees its peer (`IFF_RUNNING`).
+pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let start = Instant::now();
+    in_netns(&end.netns, || {
+        while crate::ethtool::link_flags(&end.iface)? & libc::IFF_RUNNING == 0 {
+            if start.elapsed() > LIMIT {
+                let command = format!("ip -n {} link set {} up", end.netns, end.iface);
+                return Err(Error::Timeout { command, seconds: LIMIT.as_secs() });
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        ifindex(&end.iface).map(|_| ())
+    })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_names_are_recognised_and_alive() {
+        let name = owned_name(3, "rx");
+        let (pid, start) = owner(&name).unwrap();
+        assert_eq!(pid, std::process::id());
+        assert_eq!(start_time(pid), Some(start));
+        assert!(start > 0);
+    }
+
+    #[test]
+    fn foreign_names_are_not_ours_to_delete() {
+        for name in
+            ["weir", "weir-lab", "weir-1-2", "weir-1-2-3", "weir-1-2-3-br0", "x-1-2-3-tx", ""]
+        {
+            assert_eq!(owner(name), None, "{name}");
+        }
+        assert_eq!(owner("weir-1-2-3-tx"), Some((1, 2)));
+    }
+}

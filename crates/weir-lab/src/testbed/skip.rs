@@ -1,0 +1,40 @@
+//! Skipping a test aloud: a test that needs root or a tool says so and is counted, never passes in
+//! silence.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+/// Prints `SKIPPED <test>: <reason>` on stderr and adds that line to the file named by
+/// `WEIR_SKIP_LOG`, if set, because the test harness swallows stderr of tests that pass.
+pub fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED {test}: {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = env::var_os("WEIR_SKIP_LOG") {
+        // One write of one line: several test processes may append to the same file.
+        let log = OpenOptions::new().create(true).append(true).open(path);
+        if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes())) {
+            eprintln!("WEIR_SKIP_LOG: {error}");
+        }
+    }
+}
+
+/// Whether the test may go on: it needs to be root. If not, the test is skipped aloud.
+pub fn require_root(test: &str) -> bool {
+    // SAFETY: no arguments, no failure.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        skip(test, "needs root");
+    }
+    root
+}
+
+/// Whether the test may go on: it needs this program on the PATH. If not, it is skipped aloud.
+pub fn require_tool(test: &str, tool: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).any(|dir| dir.join(tool).is_file());
+    if !found {
+        skip(test, &format!("needs the program {tool}"));
+    }
+    found
+}
