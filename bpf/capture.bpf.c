@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The bpf engine: frames are copied from the driver's buffer or the skb into the CPU's ring as
+ * pcapng records. Passive at TC ingress and egress; at XDP the frame may end here.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "ring.h"
+#include "control.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Set before loading. */
+const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
+const volatile __u32 interface_id;
+const volatile __u32 snaplen;
+const volatile __u32 with_flags;	/* write epb_flags */
+const volatile __u32 with_queue;	/* write epb_queue */
+const volatile __u32 consume;		/* XDP: the frame ends here */
+
+struct weir_ring_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 5);		/* set before loading: 1 + data blocks */
+	__uint(key_size, 4);
+	__uint(value_size, WEIR_BLOCK_BYTES);
+};
+
+/* By CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);		/* set before loading: possible CPUs */
+	__uint(key_size, 4);
+	__uint(value_size, 4);
+	__array(values, struct weir_ring_map);
+} rings SEC(".maps");
+
+/* [0] is shared by all CPUs, [1 + cpu] is that CPU's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);		/* set before loading: 1 + possible CPUs */
+	__type(key, __u32);
+	__type(value, struct weir_control);
+} control SEC(".maps");
+
+/* A byte for the owner: some sleeper's wish has come true. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} doorbell SEC(".maps");
+
+/* How a hook's context gives up its bytes. */
+enum hook { HOOK_TC, HOOK_XDP };
+
+/* Accelerated VLAN tag: not in the bytes, put back behind the addresses. */
+struct tag {
+	__u32 present;
+	__u32 bytes;	/* protocol and TCI as they stand on the wire */
+};
+
+static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to, __u32 len)
+{
+	if (hook == HOOK_TC)
+		return bpf_skb_load_bytes(ctx, from, to, len);
+	return bpf_xdp_load_bytes(ctx, from, to, len);
+}
+
+/*
+ * Copies up to 128 bytes without a helper call: 8 at a time, the last 8 overlapping. `caplen` is 8 or
+ * more. Non-zero: not all bytes are in the linear part.
+ */
+static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u32 caplen)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	__u32 last = caplen - 8, i;
+
+#pragma unroll
+	for (i = 0; i < 15; i++) {
+		if (i * 8 >= last)
+			break;
+		if (data + i * 8 + 8 > end)
+			return -1;
+		*(__u64 *)(to + i * 8) = *(__u64 *)(data + i * 8);
+	}
+	weir_opaque(last);
+	if (last > 120)
+		return -1;
+	if (data + last + 8 > end)
+		return -1;
+	*(__u64 *)(to + last) = *(__u64 *)(data + last);
+	return 0;
+}
+
+static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u32 caplen,
+				       __u32 caplen_max, const struct tag *tag)
+{
+	if (hook == HOOK_XDP && !tag->present && caplen >= 8 && caplen <= 128 &&
+	    copy_short(ctx, to, caplen) == 0)
+		return 0;
+	if (tag->present) {
+		long err = load(ctx, hook, 0, to, 12);
+
+		*(__u32 *)(to + 12) = tag->bytes;
+		if (err || caplen <= 16)
+			return err;
+		caplen -= 16;
+		weir_opaque(caplen);
+		if (caplen == 0 || caplen > caplen_max - 16)
+			return -1;
+		return load(ctx, hook, 12, to + 16, caplen);
+	}
+	weir_opaque(caplen);
+	if (caplen == 0 || caplen > caplen_max)
+		return -1;
+	return load(ctx, hook, 0, to, caplen);
+}
+
+/* Writes one frame whose class is a constant, so that every bound is one too. */
+static __always_inline int write_class(void *ctx, enum hook hook, void *ring, void *meta,
+				       struct weir_writer *w, const struct weir_frame *frame,
+				       __u32 caplen_max, const struct tag *tag)
+{
+	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, with_queue);
+	__u32 caplen = frame->caplen;
+	struct weir_entry *entry;
+	__u8 *record;
+
+	record = weir_reserve(ring, meta, w, block_mask, WEIR_ROOM(caplen_max), frame->ts_ns, &entry);
+	if (!record)
+		return -1;
+	weir_put_header(record, frame, interface_id, bytes);
+	if (copy_frame(ctx, hook, record + WEIR_HEADER_BYTES, caplen, caplen_max, tag))
+		return -1;
+	weir_opaque(caplen);
+	if (caplen > caplen_max)
+		return -1;
+	weir_put_tail(record, frame, caplen, bytes, with_flags, with_queue);
+	weir_commit(w, entry, frame, bytes);
+	return 0;
+}
+
+/* Wakes the owner if a sleeper waits for no more than what is there now. */
+static __always_inline void ring_doorbell(struct weir_control *mine, __u64 ordinal, __u32 cpu)
+{
+	__u64 armed = *(volatile __u64 *)&mine->armed;
+
+	if (armed > ordinal || armed == mine->rung)
+		return;
+	mine->rung = armed;
+	bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void capture(void *ctx, enum hook hook, struct weir_frame *frame,
+				    const struct tag *tag)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1;
+	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
+	struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+	struct weir_writer *w;
+	void *ring, *meta;
+	int err;
+
+	if (!mine || !all)
+		return;
+	mine->offered++;
+	ring = bpf_map_lookup_elem(&rings, &cpu);
+	if (!ring)
+		return;
+	meta = bpf_map_lookup_elem(ring, &zero);
+	if (!meta)
+		return;
+	w = meta + WEIR_WRITER_AT;
+	if (w->busy) {
+		__sync_fetch_and_add(&w->drops_reentry, 1);
+		return;
+	}
+	w->busy = 1;
+	weir_barrier();
+	frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	frame->caplen = frame->wire_len < snaplen ? frame->wire_len : snaplen;
+	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
+		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_SMALL, tag);
+	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
+		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_JUMBO, tag);
+	} else {
+		if (frame->caplen > WEIR_CAPLEN_SUPER)
+			frame->caplen = WEIR_CAPLEN_SUPER;
+		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_SUPER, tag);
+	}
+	if (err)
+		w->drops_unreadable++;
+	else
+		ring_doorbell(mine, w->ordinal, cpu);
+	weir_barrier();
+	w->busy = 0;
+}
+
+static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
+{
+	struct weir_frame frame = { .wire_len = skb->len, .flags = direction };
+	struct tag tag = {};
+
+	if (skb->vlan_present) {
+		/* A missing protocol means 802.1Q, as for the rest of the kernel's users. */
+		__u32 proto = skb->vlan_proto ? skb->vlan_proto : bpf_htons(ETH_P_8021Q);
+
+		tag.present = 1;
+		tag.bytes = (proto & 0xffff) | (__u32)bpf_htons(skb->vlan_tci) << 16;
+		frame.wire_len += 4;
+	}
+	if (skb->gso_size)
+		frame.flags |= WEIR_FLAG_SUPER_FRAME;
+	frame.queue = skb->queue_mapping;
+	capture(skb, HOOK_TC, &frame, &tag);
+	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
+}
+
+SEC("tc")
+int weir_tc_in(struct __sk_buff *skb)
+{
+	return tc(skb, WEIR_FLAG_INBOUND);
+}
+
+SEC("tc")
+int weir_tc_out(struct __sk_buff *skb)
+{
+	return tc(skb, WEIR_FLAG_OUTBOUND);
+}
+
+static __always_inline int xdp(struct xdp_md *ctx, const struct tag *tag)
+{
+	struct weir_frame frame = {
+		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
+		.flags = WEIR_FLAG_INBOUND,
+		.queue = ctx->rx_queue_index,
+	};
+
+	capture(ctx, HOOK_XDP, &frame, tag);
+	return consume ? XDP_DROP : XDP_PASS;
+}
+
+SEC("xdp.frags")
+int weir_xdp(struct xdp_md *ctx)
+{
+	struct tag tag = {};
+
+	return xdp(ctx, &tag);
+}
+
+/* The tag that the driver took off the frame (Linux 6.8). Needs a program bound to the device. */
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
+					__u16 *vlan_tci) __ksym __weak;
+
+SEC("xdp.frags")
+int weir_xdp_tags(struct xdp_md *ctx)
+{
+	struct tag tag = {};
+	__be16 proto = 0;
+	__u16 tci = 0;
+
+	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci) == 0) {
+		tag.present = 1;
+		tag.bytes = proto | (__u32)bpf_htons(tci) << 16;
+	}
+	return xdp(ctx, &tag);
+}
+
+struct close_args {
+	__u32 cpu;
+};
+
+/*
+ * The owner's hand in a frozen ring, once no program writes it any more: ends the open block and says
+ * that nothing more will come.
+ */
+SEC("syscall")
+int weir_close(struct close_args *args)
+{
+	__u32 cpu = args->cpu, zero = 0;
+	struct weir_writer *w;
+	void *ring, *meta;
+	__u8 *block;
+	__u64 at;
+
+	ring = bpf_map_lookup_elem(&rings, &cpu);
+	if (!ring)
+		return -1;
+	meta = bpf_map_lookup_elem(ring, &zero);
+	if (!meta)
+		return -1;
+	w = meta + WEIR_WRITER_AT;
+	at = w->offset;
+	if (w->opened && at < WEIR_BLOCK_BYTES) {
+		__u64 number = w->opened - 1;
+
+		block = weir_block(ring, 1 + (number & block_mask));
+		if (!block)
+			return -1;
+		weir_opaque(at);
+		at &= ~3ull;
+		if (at <= WEIR_BLOCK_BYTES - 12)
+			weir_close_block(w, weir_entry_of(meta, number, block_mask), block, at);
+	}
+	weir_store_release(&w->closed, 1);
+	return 0;
+}

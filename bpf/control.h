@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Words between the owner and its programs; crates/weir-capture/src/bpf/control.rs in Rust. */
+#ifndef WEIR_CONTROL_H
+#define WEIR_CONTROL_H
+
+struct weir_control {
+	/* written by the owner */
+	__u64 tai_offset_ns;	/* [0]: CLOCK_TAI - CLOCK_REALTIME */
+	__u64 armed;		/* [1 + cpu]: wake the owner at this many frames; all ones: do not */
+	__u64 unused[14];
+	/* written by the programs on this CPU */
+	__u64 rung;		/* the last `armed` that was answered */
+	__u64 offered;		/* frames that came to the hook */
+	__u64 unused2[14];
+};
+
+_Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs says the same in Rust; a test
+ * holds the two together byte for byte.
+ *
+ * One ring per CPU, one writer per ring: the program that runs on that CPU. TC and XDP programs run
+ * with softirqs off, so they do not interrupt each other; the busy word counts it if they ever do.
+ *
+ * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores are seen in program order,
+ * so a compiler barrier and a plain store are a release. On arm64 they are not, so a release is an xchg,
+ * which orders everything around it. A load may still pass an earlier store on both: the doorbell can
+ * miss a wish that is made in the same instant (weir-ring, doorbell.rs), and the sleeper's time limit
+ * answers for that.
+ */
+#ifndef WEIR_RING_H
+#define WEIR_RING_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#define WEIR_BLOCK_BYTES (1u << 20)
+#define WEIR_WRITER_AT 0x10100
+#define WEIR_INDEX_AT 0x11000
+#define WEIR_DATA_BLOCKS_MAX 8192
+#define WEIR_EPB_TYPE 6
+#define WEIR_PADDING_TYPE 0x80005745u
+#define WEIR_HEADER_BYTES 28
+
+/* Longest frame of each size class, and the room its records are given: 28 header, 20 options,
+ * 4 length, 12 for the padding block behind it. */
+#define WEIR_CAPLEN_SMALL 2048
+#define WEIR_CAPLEN_JUMBO 10240
+#define WEIR_CAPLEN_SUPER 69632
+#define WEIR_ROOM(caplen_max) ((caplen_max) + 64)
+
+#define WEIR_OPT_FLAGS 2
+#define WEIR_OPT_QUEUE 6
+
+#define WEIR_FLAG_INBOUND 1
+#define WEIR_FLAG_OUTBOUND 2
+#define WEIR_FLAG_SUPER_FRAME (1 << 11)
+
+struct weir_writer {
+	/* published: one line */
+	__u64 opened, ordinal, kept_bytes, wire_bytes, super_frames, closed;
+	__u64 unused[10];
+	/* the writer's own: another line */
+	__u64 busy, offset, drops_reentry, drops_unreadable;
+};
+
+struct weir_entry {
+	__u64 seq, committed, frames, first_ordinal, first_ns, last_ns;
+	__u64 unused[2];
+};
+
+_Static_assert(sizeof(struct weir_entry) == 64, "shared with Rust");
+_Static_assert(__builtin_offsetof(struct weir_writer, busy) == 128, "shared with Rust");
+
+/* What a record says about its frame. */
+struct weir_frame {
+	__u64 ts_ns;
+	__u32 caplen;
+	__u32 wire_len;
+	__u32 flags;	/* epb_flags; written if with_flags */
+	__u32 queue;	/* epb_queue; written if with_queue */
+};
+
+#define weir_barrier() asm volatile("" ::: "memory")
+
+/* Keeps clang from knowing a value better than the verifier does. */
+#define weir_opaque(value) asm volatile("" : "+r"(value))
+
+static __always_inline void weir_store_release(__u64 *word, __u64 value)
+{
+#if defined(__TARGET_ARCH_arm64)
+	__sync_lock_test_and_set(word, value);
+#else
+	weir_barrier();
+	*(volatile __u64 *)word = value;
+#endif
+}
+
+static __always_inline void *weir_block(void *ring, __u32 slot)
+{
+	return bpf_map_lookup_elem(ring, &slot);
+}
+
+struct weir_zero {
+	__u8 *block;
+	__u32 at;
+	__u32 end;
+};
+
+/* One step of zeroing: 64 bytes, never past the last 8 of the block. */
+static long weir_zero_step(__u32 index, struct weir_zero *zero)
+{
+	__u32 at = zero->at + index * 64;
+	__u32 i;
+
+#pragma unroll
+	for (i = 0; i < 8; i++) {
+		__u32 here = at + i * 8;
+
+		if (here >= zero->end)
+			return 1;
+		weir_opaque(here);
+		if (here > WEIR_BLOCK_BYTES - 8)
+			return 1;
+		*(__u64 *)(zero->block + here) = 0;
+	}
+	return 0;
+}
+
+/* Ends the open block with a padding block, zeroed. `at` is where its last record ends. */
+static __always_inline void weir_close_block(struct weir_writer *w, struct weir_entry *entry,
+					     __u8 *block, __u32 at)
+{
+	struct weir_zero zero = { .block = block, .end = WEIR_BLOCK_BYTES };
+	__u32 bytes = WEIR_BLOCK_BYTES - at;
+
+	/* Records leave at least the 12 bytes of the smallest padding block (WEIR_ROOM). */
+	if (at > WEIR_BLOCK_BYTES - 12)
+		return;
+	/* Zero first, in 8-byte steps from a multiple of 8, then put the words in. */
+	zero.at = (at + 7) & ~7u;
+	if (at & 4)
+		*(__u32 *)(block + at) = 0;
+	bpf_loop((WEIR_BLOCK_BYTES - zero.at + 63) / 64, weir_zero_step, &zero, 0);
+	*(__u32 *)(block + at) = WEIR_PADDING_TYPE;
+	*(__u32 *)(block + at + 4) = bytes;
+	*(__u32 *)(block + WEIR_BLOCK_BYTES - 4) = bytes;
+	weir_store_release(&entry->committed, WEIR_BLOCK_BYTES);
+	w->offset = WEIR_BLOCK_BYTES;
+}
+
+/* Claims the next block and announces it. */
+static __always_inline void weir_open_block(struct weir_writer *w, struct weir_entry *entry,
+					    __u64 number, __u64 first_ns)
+{
+	__u64 seq = 2 * number + 2;
+
+	*(volatile __u64 *)&entry->seq = seq - 1;
+#if defined(__TARGET_ARCH_arm64)
+	/* A, pairs with B in Reader: the claim is seen before new bytes. */
+	__sync_lock_test_and_set(&entry->committed, 0);
+#else
+	weir_barrier();	/* A, pairs with B in Reader: the claim is seen before new bytes */
+	entry->committed = 0;
+#endif
+	entry->frames = 0;
+	entry->first_ordinal = w->ordinal;
+	entry->first_ns = first_ns;
+	entry->last_ns = first_ns;
+	weir_store_release(&entry->seq, seq);	/* E, pairs with F in Reader */
+	weir_store_release(&w->opened, number + 1);
+	w->offset = 0;
+}
+
+static __always_inline struct weir_entry *weir_entry_of(void *meta, __u64 number, __u32 mask)
+{
+	__u64 slot = number & mask;
+
+	weir_opaque(slot);
+	slot &= WEIR_DATA_BLOCKS_MAX - 1;
+	return meta + WEIR_INDEX_AT + slot * sizeof(struct weir_entry);
+}
+
+/*
+ * Finds room for a record of the class: the open block, or the next one. Returns where the record
+ * goes, and in *entry_out its block's entry; 0 only if the maps are not what they should be.
+ */
+static __always_inline __u8 *weir_reserve(void *ring, void *meta, struct weir_writer *w, __u32 mask,
+					  __u32 room, __u64 ts_ns, struct weir_entry **entry_out)
+{
+	__u64 opened = w->opened;
+	__u64 at = w->offset;
+	struct weir_entry *entry;
+	__u8 *block;
+
+	if (!opened || at > WEIR_BLOCK_BYTES - room) {
+		if (opened && at < WEIR_BLOCK_BYTES) {
+			block = weir_block(ring, 1 + ((opened - 1) & mask));
+			if (!block)
+				return 0;
+			weir_close_block(w, weir_entry_of(meta, opened - 1, mask), block, at);
+		}
+		entry = weir_entry_of(meta, opened, mask);
+		weir_open_block(w, entry, opened, ts_ns);
+		opened++;
+		at = 0;
+	} else {
+		entry = weir_entry_of(meta, opened - 1, mask);
+	}
+	block = weir_block(ring, 1 + ((opened - 1) & mask));
+	if (!block)
+		return 0;
+	weir_opaque(at);
+	at &= ~3ull;
+	if (at > WEIR_BLOCK_BYTES - room)
+		return 0;
+	*entry_out = entry;
+	return block + at;
+}
+
+/* The words before the frame. */
+static __always_inline void weir_put_header(__u8 *record, const struct weir_frame *frame,
+					    __u32 interface_id, __u32 bytes)
+{
+	__u32 *words = (__u32 *)record;
+
+	words[0] = WEIR_EPB_TYPE;
+	words[1] = bytes;
+	words[2] = interface_id;
+	words[3] = frame->ts_ns >> 32;
+	words[4] = frame->ts_ns;
+	words[5] = frame->caplen;
+	words[6] = frame->wire_len;
+}
+
+/* Padding, options and the closing length. `caplen` must be bounded by the class. */
+static __always_inline void weir_put_tail(__u8 *record, const struct weir_frame *frame,
+					  __u32 caplen, __u32 bytes, int with_flags, int with_queue)
+{
+	__u8 *end = record + WEIR_HEADER_BYTES + (caplen & ~3u);
+	__u32 *words;
+
+	/* Zero what follows the frame in its last word; if nothing does, this word is overwritten. */
+	*(__u32 *)end &= (1u << ((caplen & 3) * 8)) - 1;
+	words = (__u32 *)(record + WEIR_HEADER_BYTES + ((caplen + 3) & ~3u));
+	if (with_flags) {
+		*words++ = 4 << 16 | WEIR_OPT_FLAGS;
+		*words++ = frame->flags;
+	}
+	if (with_queue) {
+		*words++ = 4 << 16 | WEIR_OPT_QUEUE;
+		*words++ = frame->queue;
+	}
+	if (with_flags || with_queue)
+		*words++ = 0;
+	*words = bytes;
+}
+
+static __always_inline __u32 weir_record_bytes(__u32 caplen, int with_flags, int with_queue)
+{
+	__u32 options = 8 * (!!with_flags + !!with_queue);
+
+	return WEIR_HEADER_BYTES + ((caplen + 3) & ~3u) + options + (options ? 4 : 0) + 4;
+}
+
+/* Makes the record visible. */
+static __always_inline void weir_commit(struct weir_writer *w, struct weir_entry *entry,
+					const struct weir_frame *frame, __u32 bytes)
+{
+	__u64 at = w->offset + bytes;
+
+	w->offset = at;
+	entry->frames++;
+	entry->last_ns = frame->ts_ns;
+	weir_store_release(&entry->committed, at);	/* C, pairs with D in Reader */
+	w->kept_bytes += frame->caplen;
+	w->wire_bytes += frame->wire_len;
+	if (frame->flags & WEIR_FLAG_SUPER_FRAME)
+		w->super_frames++;
+	weir_store_release(&w->ordinal, w->ordinal + 1);
+}
+
+#endif

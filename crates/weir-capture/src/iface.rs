@@ -1,0 +1,159 @@
+//! What the kernel says about an interface, in the caller's network namespace.
+//!
+//! Asked by ioctl, not through /sys: that shows the namespace it was mounted in.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::CaptureError;
+
+/// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
+const LINKTYPE_ETHERNET: u16 = 1;
+const LINKTYPE_RAW: u16 = 101;
+
+/// An interface that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name when it was looked up.
+    pub name: String,
+    /// The kernel's index.
+    pub index: u32,
+    /// Pcap link type of its frames.
+    pub link_type: u16,
+    /// Largest packet that it carries, without the link-layer header.
+    pub mtu: u32,
+}
+
+/// An open socket to ask through, and the questions.
+#[derive(Debug)]
+pub struct Asker {
+    socket: OwnedFd,
+}
+
+impl Asker {
+    /// A socket in the current network namespace, which its answers stay with.
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`].
+    pub fn new() -> Result<Asker, CaptureError> {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(CaptureError::last_os("opening a socket to ask about interfaces"));
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        Ok(Asker { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Looks an interface up.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoInterface`], [`CaptureError::InterfaceDown`], [`CaptureError::LinkType`].
+    pub fn find(&self, name: &str) -> Result<Interface, CaptureError> {
+        let missing = || CaptureError::NoInterface { iface: name.to_owned() };
+        let ask = |request| self.ask(request, name).map_err(|_| missing());
+        // SAFETY: SIOCGIFINDEX fills `ifru_ifindex`; the union is plain data, zeroed before.
+        let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifr_ifru.ifru_ifindex } as u32;
+        // SAFETY: SIOCGIFHWADDR fills `ifru_hwaddr`.
+        let arphrd = unsafe { ask(libc::SIOCGIFHWADDR)?.ifr_ifru.ifru_hwaddr.sa_family };
+        // SAFETY: SIOCGIFMTU fills `ifru_mtu`.
+        let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifr_ifru.ifru_mtu } as u32;
+        if !self.is_up(name).map_err(|_| missing())? {
+            return Err(CaptureError::InterfaceDown { iface: name.to_owned() });
+        }
+        let link_type = match arphrd {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LINKTYPE_ETHERNET,
+            libc::ARPHRD_NONE => LINKTYPE_RAW,
+            arphrd => return Err(CaptureError::LinkType { iface: name.to_owned(), arphrd }),
+        };
+        Ok(Interface { name: name.to_owned(), index, link_type, mtu })
+    }
+
+    /// Whether the interface of this index is still there, under whatever name.
+    #[must_use]
+    pub fn exists(&self, index: u32) -> bool {
+        let mut request = zeroed();
+        request.ifr_ifru.ifru_ifindex = index as i32;
+        self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
+    }
+
+    fn is_up(&self, name: &str) -> io::Result<bool> {
+        // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
+        let flags = unsafe { self.ask(libc::SIOCGIFFLAGS, name)?.ifr_ifru.ifru_flags };
+        Ok(i32::from(flags) & libc::IFF_UP != 0)
+    }
+
+    fn ask(&self, request: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
+        let mut ifreq = zeroed();
+        // The kernel wants a terminating zero within the field.
+        if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        self.ioctl(request, &mut ifreq)?;
+        Ok(ifreq)
+    }
+
+    fn ioctl(&self, request: libc::Ioctl, ifreq: &mut libc::ifreq) -> io::Result<()> {
+        // SAFETY: all requests passed here read and fill one `ifreq`, which is borrowed mutably for
+        // the call; the descriptor is open as long as `self` is.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), request, ifreq) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+fn zeroed() -> libc::ifreq {
+    // SAFETY: `ifreq` is plain old data of integers and byte arrays; all zeroes is a value of it.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// Keeps an interface promiscuous as long as it lives: the kernel counts such memberships and takes this
+/// one back when its socket closes, also after SIGKILL.
+#[derive(Debug)]
+pub struct Promiscuity {
+    _socket: OwnedFd,
+}
+
+impl Promiscuity {
+    /// Asks for promiscuous mode through a packet socket that receives nothing (protocol 0).
+    ///
+    /// # Errors
+    /// [`CaptureError::NoRights`] or [`CaptureError::Os`].
+    pub fn new(interface: &Interface) -> Result<Promiscuity, CaptureError> {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            let source = io::Error::last_os_error();
+            let what = format!("promiscuous mode on {}", interface.name);
+            return Err(match source.raw_os_error() {
+                Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_NET_RAW" },
+                _ => CaptureError::Os { doing: what, source },
+            });
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let request = libc::packet_mreq {
+            mr_ifindex: interface.index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        // SAFETY: the option takes one `packet_mreq`, which lives through the call, and its size.
+        let result = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                (&raw const request).cast(),
+                size_of_val(&request) as u32,
+            )
+        };
+        if result < 0 {
+            return Err(CaptureError::last_os(format!("promiscuous mode on {}", interface.name)));
+        }
+        Ok(Promiscuity { _socket: socket })
+    }
+}
