@@ -19,10 +19,10 @@ fn main() {
     v6.extend(&plain[34..54]);
     for (name, frame) in [("tcp/ipv4", &plain), ("vlan tcp/ipv4", &tagged), ("tcp/ipv6", &v6)] {
         time(&format!("{name}: FrameView::parse"), || {
-            black_box(FrameView::parse(black_box(frame)));
+            black_box(&FrameView::parse(black_box(frame)));
         });
         time(&format!("{name}: and FlowKey::of"), || {
-            black_box(FlowKey::of(&FrameView::parse(black_box(frame))));
+            black_box(&FlowKey::of(&FrameView::parse(black_box(frame))));
         });
         time(&format!("{name}: and symmetric_hash"), || {
             let key = FlowKey::of(&FrameView::parse(black_box(frame)));

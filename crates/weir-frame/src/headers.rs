@@ -104,53 +104,38 @@ impl<'a> FrameView<'a> {
     #[must_use]
     #[inline]
     pub fn parse(frame: &'a [u8]) -> FrameView<'a> {
-        let mut view = FrameView {
+        let Some(head) = frame.first_chunk::<ETHERNET_BYTES>() else {
+            return FrameView::without_header(frame);
+        };
+        let mut link = Link {
+            vlans: [VlanTag::default(); VLANS_MAX],
+            vlan_count: 0,
+            ether_type: Some(u16::from_be_bytes([head[12], head[13]])),
+            at: ETHERNET_BYTES,
+            ending: Ending::Whole,
+        };
+        if link.ether_type.is_some_and(is_vlan) {
+            link = walk_vlans(frame, link);
+        }
+        let (ip, ending) = match link.ether_type {
+            Some(ether_type::IPV4) => ip::walk_v4(frame, link.at),
+            Some(ether_type::IPV6) => ip::walk_v6(frame, link.at),
+            _ => (None, link.ending),
+        };
+        let Link { vlans, vlan_count, ether_type, at, .. } = link;
+        FrameView { frame, vlans, vlan_count, ending, ether_type, network_at: at as u32, ip }
+    }
+
+    #[cold]
+    fn without_header(frame: &'a [u8]) -> FrameView<'a> {
+        FrameView {
             frame,
             vlans: [VlanTag::default(); VLANS_MAX],
             vlan_count: 0,
-            ending: Ending::Whole,
+            ending: Ending::CutOff(Layer::Ethernet),
             ether_type: None,
-            network_at: 0,
+            network_at: frame.len() as u32,
             ip: None,
-        };
-        let Some(head) = frame.first_chunk::<ETHERNET_BYTES>() else {
-            view.ending = Ending::CutOff(Layer::Ethernet);
-            return view;
-        };
-        view.network_at = ETHERNET_BYTES as u32;
-        view.ether_type = Some(u16::from_be_bytes([head[12], head[13]]));
-        if view.ether_type.is_some_and(is_vlan) {
-            view.walk_vlans();
-        }
-        let walk = match view.ether_type {
-            Some(ether_type::IPV4) => ip::walk_v4,
-            Some(ether_type::IPV6) => ip::walk_v6,
-            _ => return view,
-        };
-        (view.ip, view.ending) = walk(frame, view.network_at as usize);
-        view
-    }
-
-    /// Leaves `ether_type` as what follows the last tag: `None` if that is cut off.
-    #[cold]
-    fn walk_vlans(&mut self) {
-        while let Some(tpid) = self.ether_type.filter(|t| is_vlan(*t)) {
-            let count = usize::from(self.vlan_count);
-            if count == VLANS_MAX {
-                self.ending = Ending::TooDeep(Layer::Vlan);
-                return;
-            }
-            let at = self.network_at as usize;
-            if let Some(tci) = be16(self.frame, at) {
-                self.vlans[count] = VlanTag { tpid, tci };
-                self.vlan_count += 1;
-            }
-            self.ether_type = be16(self.frame, at + 2);
-            self.network_at += 4;
-        }
-        if self.ether_type.is_none() {
-            self.network_at = self.frame.len() as u32;
-            self.ending = Ending::CutOff(Layer::Vlan);
         }
     }
 
@@ -221,6 +206,38 @@ impl<'a> FrameView<'a> {
     pub fn ending(&self) -> Ending {
         self.ending
     }
+}
+
+/// The link layer while it is walked.
+struct Link {
+    vlans: [VlanTag; VLANS_MAX],
+    vlan_count: u8,
+    ether_type: Option<u16>,
+    at: usize,
+    ending: Ending,
+}
+
+/// Leaves `ether_type` as what follows the last tag: `None` if that is cut off.
+#[inline(never)]
+fn walk_vlans(frame: &[u8], mut link: Link) -> Link {
+    while let Some(tpid) = link.ether_type.filter(|t| is_vlan(*t)) {
+        let count = usize::from(link.vlan_count);
+        if count == VLANS_MAX {
+            link.ending = Ending::TooDeep(Layer::Vlan);
+            return link;
+        }
+        if let Some(tci) = be16(frame, link.at) {
+            link.vlans[count] = VlanTag { tpid, tci };
+            link.vlan_count += 1;
+        }
+        link.ether_type = be16(frame, link.at + 2);
+        link.at += 4;
+    }
+    if link.ether_type.is_none() {
+        link.at = frame.len();
+        link.ending = Ending::CutOff(Layer::Vlan);
+    }
+    link
 }
 
 #[inline]

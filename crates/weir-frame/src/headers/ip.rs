@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 791 (IPv4), 8200 (IPv6), 4302 (AH), 6946 (atomic fragments), 2675 (jumbograms).
 
-use super::{Ending, Layer, be16};
+use super::{Ending, Layer};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Protocol numbers that Weir tells apart. Source: IANA, "Assigned Internet Protocol Numbers".
@@ -96,12 +96,22 @@ pub struct Ip {
     pub packet_end: u32,
 }
 
+/// How far the walk has come. Passed by value: the plain path stays in registers, and the few
+/// fields of [`Ip`] are written once, at the end.
+#[derive(Clone, Copy)]
+struct Chain {
+    protocol: u8,
+    fragment: Fragment,
+    at: u32,
+    packet_end: u32,
+}
+
 /// Walks the IPv4 packet at `at`.
 #[inline]
 pub(super) fn walk_v4(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     let packet = frame.get(at..).unwrap_or(&[]);
     let Some(head) = packet.first_chunk::<V4_BYTES>() else {
-        return (None, short_or_not(packet, 4, Ending::CutOff(Layer::Ip)));
+        return (None, short_or_not(packet, 4));
     };
     let header_bytes = usize::from(head[0] & 0x0f) * 4;
     if head[0] >> 4 != 4 || header_bytes < V4_BYTES {
@@ -109,27 +119,25 @@ pub(super) fn walk_v4(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     }
     let total_bytes = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let fragment_word = u16::from_be_bytes([head[6], head[7]]);
-    let mut ip = Ip {
-        addresses: Addresses::V4 {
-            src: Ipv4Addr::new(head[12], head[13], head[14], head[15]),
-            dst: Ipv4Addr::new(head[16], head[17], head[18], head[19]),
-        },
+    let mut chain = Chain {
         protocol: head[9],
         fragment: fragment((fragment_word & 0x1fff) * 8, fragment_word & 0x2000 != 0),
-        upper: Upper::Unknown,
-        upper_at: (at + header_bytes).min(frame.len()) as u32,
+        at: (at + header_bytes).min(frame.len()) as u32,
         packet_end: if total_bytes == 0 { u32::MAX } else { (at + total_bytes) as u32 },
     };
-    let ending = if total_bytes != 0 && total_bytes < header_bytes {
-        Ending::Malformed(Layer::Ip)
+    let mut stopped = None;
+    if total_bytes != 0 && total_bytes < header_bytes {
+        stopped = Some(Ending::Malformed(Layer::Ip));
     } else if packet.len() < header_bytes {
-        Ending::CutOff(Layer::Ip)
-    } else if ip.protocol == protocol::AH {
-        walk_extensions(frame, &mut ip, |next| next == protocol::AH)
-    } else {
-        read_upper(frame, &mut ip)
+        stopped = Some(Ending::CutOff(Layer::Ip));
+    } else if chain.protocol == protocol::AH {
+        (chain, stopped) = walk_extensions(frame, chain, |next| next == protocol::AH);
+    }
+    let addresses = Addresses::V4 {
+        src: Ipv4Addr::new(head[12], head[13], head[14], head[15]),
+        dst: Ipv4Addr::new(head[16], head[17], head[18], head[19]),
     };
-    (Some(ip), ending)
+    finish(frame, addresses, chain, stopped)
 }
 
 /// Walks the IPv6 packet at `at`.
@@ -137,39 +145,42 @@ pub(super) fn walk_v4(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
 pub(super) fn walk_v6(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     let packet = frame.get(at..).unwrap_or(&[]);
     let Some(head) = packet.first_chunk::<V6_BYTES>() else {
-        return (None, short_or_not(packet, 6, Ending::CutOff(Layer::Ip)));
+        return (None, short_or_not(packet, 6));
     };
     if head[0] >> 4 != 6 {
         return (None, Ending::Malformed(Layer::Ip));
+    }
+    let payload_bytes = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let payload_at = at + V6_BYTES;
+    let mut chain = Chain {
+        protocol: head[6],
+        fragment: Fragment::Whole,
+        at: payload_at as u32,
+        packet_end: if payload_bytes == 0 { u32::MAX } else { (payload_at + payload_bytes) as u32 },
+    };
+    let mut stopped = None;
+    if is_v6_extension(chain.protocol) {
+        (chain, stopped) = walk_extensions(frame, chain, is_v6_extension);
     }
     let address = |at: usize| {
         let mut octets = [0; 16];
         octets.copy_from_slice(&head[at..at + 16]);
         Ipv6Addr::from(octets)
     };
-    let payload_bytes = usize::from(u16::from_be_bytes([head[4], head[5]]));
-    let payload_at = at + V6_BYTES;
-    let mut ip = Ip {
-        addresses: Addresses::V6 { src: address(8), dst: address(24) },
-        protocol: head[6],
-        fragment: Fragment::Whole,
-        upper: Upper::Unknown,
-        upper_at: payload_at as u32,
-        packet_end: if payload_bytes == 0 { u32::MAX } else { (payload_at + payload_bytes) as u32 },
-    };
-    let ending = walk_extensions(frame, &mut ip, is_v6_extension);
-    (Some(ip), ending)
+    finish(frame, Addresses::V6 { src: address(8), dst: address(24) }, chain, stopped)
 }
 
 /// A packet too short for its header is malformed only if its version already is wrong.
-fn short_or_not(packet: &[u8], version: u8, cut: Ending) -> Ending {
+#[cold]
+fn short_or_not(packet: &[u8], version: u8) -> Ending {
     match packet.first() {
         Some(first) if first >> 4 != version => Ending::Malformed(Layer::Ip),
-        _ => cut,
+        _ => Ending::CutOff(Layer::Ip),
     }
 }
 
 /// `more` at offset 0 makes a first fragment; neither makes a whole packet.
+#[inline]
 fn fragment(offset_bytes: u16, more: bool) -> Fragment {
     match (offset_bytes, more) {
         (0, false) => Fragment::Whole,
@@ -179,80 +190,96 @@ fn fragment(offset_bytes: u16, more: bool) -> Fragment {
 }
 
 /// Mobility, HIP and SHIM6 headers carry nothing above them in practice: they end the walk.
+#[inline]
 fn is_v6_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)
 }
 
-/// Steps over at most [`EXTENSIONS_MAX`] headers that `passes` accepts, then reads what follows.
-fn walk_extensions(frame: &[u8], ip: &mut Ip, passes: fn(u8) -> bool) -> Ending {
+/// Steps over at most [`EXTENSIONS_MAX`] headers that `passes` accepts, as far as the bytes go.
+#[inline(never)]
+fn walk_extensions(
+    frame: &[u8],
+    mut chain: Chain,
+    passes: fn(u8) -> bool,
+) -> (Chain, Option<Ending>) {
     for _ in 0..EXTENSIONS_MAX {
-        if !passes(ip.protocol) || matches!(ip.fragment, Fragment::Later { .. }) {
-            return read_upper(frame, ip);
+        if !passes(chain.protocol) || matches!(chain.fragment, Fragment::Later { .. }) {
+            return (chain, None);
         }
         // 8 bytes are the least that any of them has, and hold all that is needed here.
-        let at = ip.upper_at as usize;
-        let Some(head) = kept(frame, ip, at).first_chunk::<8>() else {
-            return missing(ip, at + 8, Layer::Extension);
+        let kept = kept(frame, chain);
+        let Some(head) = kept.first_chunk::<8>() else {
+            return (chain, Some(missing(chain, 8, Layer::Extension)));
         };
-        let header_bytes = match ip.protocol {
+        let header_bytes = match chain.protocol {
             protocol::FRAGMENT => 8,
-            protocol::AH => (usize::from(head[1]) + 2) * 4,
-            _ => (usize::from(head[1]) + 1) * 8,
+            protocol::AH => (u32::from(head[1]) + 2) * 4,
+            _ => (u32::from(head[1]) + 1) * 8,
         };
-        if kept(frame, ip, at).len() < header_bytes {
-            return missing(ip, at + header_bytes, Layer::Extension);
+        if kept.len() < header_bytes as usize {
+            return (chain, Some(missing(chain, header_bytes, Layer::Extension)));
         }
-        if ip.protocol == protocol::FRAGMENT {
+        if chain.protocol == protocol::FRAGMENT {
             let word = u16::from_be_bytes([head[2], head[3]]);
-            ip.fragment = fragment(word & 0xfff8, word & 1 != 0);
+            chain.fragment = fragment(word & 0xfff8, word & 1 != 0);
         }
-        ip.protocol = head[0];
-        ip.upper_at = (at + header_bytes) as u32;
+        chain.protocol = head[0];
+        chain.at += header_bytes;
     }
-    if passes(ip.protocol) && !matches!(ip.fragment, Fragment::Later { .. }) {
-        return Ending::TooDeep(Layer::Extension);
-    }
-    read_upper(frame, ip)
+    let more = passes(chain.protocol) && !matches!(chain.fragment, Fragment::Later { .. });
+    (chain, more.then_some(Ending::TooDeep(Layer::Extension)))
+}
+
+/// Puts together what was found, with the layer above unless the walk was stopped before it.
+#[inline]
+fn finish(
+    frame: &[u8],
+    addresses: Addresses,
+    chain: Chain,
+    stopped: Option<Ending>,
+) -> (Option<Ip>, Ending) {
+    let (upper, ending) = match stopped {
+        None => read_upper(frame, chain),
+        Some(ending) => (Upper::Unknown, ending),
+    };
+    let Chain { protocol, fragment, at, packet_end } = chain;
+    (Some(Ip { addresses, protocol, fragment, upper, upper_at: at, packet_end }), ending)
 }
 
 /// Reads ports, or ICMP type and code, where the protocol has them and they are there.
 #[inline]
-fn read_upper(frame: &[u8], ip: &mut Ip) -> Ending {
+fn read_upper(frame: &[u8], chain: Chain) -> (Upper, Ending) {
     use protocol::*;
-    if matches!(ip.fragment, Fragment::Later { .. }) {
-        return Ending::Whole;
+    if matches!(chain.fragment, Fragment::Later { .. }) {
+        return (Upper::Unknown, Ending::Whole);
     }
-    let icmp = match ip.protocol {
+    let icmp = match chain.protocol {
         TCP | UDP | SCTP | DCCP | UDP_LITE => false,
         ICMP | ICMPV6 => true,
-        _ => return Ending::Whole,
+        _ => return (Upper::Unknown, Ending::Whole),
     };
-    let at = ip.upper_at as usize;
-    let Some(head) = kept(frame, ip, at).first_chunk::<4>() else {
-        return missing(ip, at + 4, Layer::Upper);
+    let Some([a, b, c, d]) = kept(frame, chain).first_chunk::<4>().copied() else {
+        return (Upper::Unknown, missing(chain, 4, Layer::Upper));
     };
-    ip.upper = if icmp {
-        Upper::Icmp { kind: head[0], code: head[1] }
+    let upper = if icmp {
+        Upper::Icmp { kind: a, code: b }
     } else {
-        Upper::Ports {
-            src: u16::from_be_bytes([head[0], head[1]]),
-            dst: be16(head, 2).unwrap_or(0),
-        }
+        Upper::Ports { src: u16::from_be_bytes([a, b]), dst: u16::from_be_bytes([c, d]) }
     };
-    Ending::Whole
+    (upper, Ending::Whole)
 }
 
-/// The packet's kept bytes from `at`: neither Ethernet padding nor anything beyond the frame.
+/// The packet's kept bytes from here: neither Ethernet padding nor anything beyond the frame.
 #[inline]
-fn kept<'a>(frame: &'a [u8], ip: &Ip, at: usize) -> &'a [u8] {
-    frame.get(at..frame.len().min(ip.packet_end as usize)).unwrap_or(&[])
+fn kept(frame: &[u8], chain: Chain) -> &[u8] {
+    frame.get(chain.at as usize..frame.len().min(chain.packet_end as usize)).unwrap_or(&[])
 }
 
-/// Bytes up to `need_end` are not there: either the frame was cut, or the packet itself is short.
+/// The next `need` bytes are not there: either the frame was cut, or the packet itself is short.
 #[cold]
-fn missing(ip: &Ip, need_end: usize, layer: Layer) -> Ending {
-    if need_end <= ip.packet_end as usize {
+fn missing(chain: Chain, need: u32, layer: Layer) -> Ending {
+    if chain.at + need <= chain.packet_end {
         Ending::CutOff(layer)
     } else {
         Ending::Malformed(layer)
