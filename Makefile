@@ -1,0 +1,53 @@
+# Every target that needs Debian packages installs the missing ones first, and says so.
+
+SHELL := /bin/bash
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+WEIR := $(TARGET_DIR)/release/weir
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+export FUZZ_SECONDS
+
+.PHONY: help setup build demo test lint fuzz bench soak install
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the Debian packages that building and testing need
+	@tests/setup.sh test
+
+build: ## build target/release/weir
+	@tests/setup.sh build
+	cargo build --locked --release -p weir --bin weir
+
+demo: build ## build, then show a capture and its ledger (more of it as root)
+	$(WEIR) demo
+
+test: setup ## every check: lints, tests, models, static link, Debian 6.1 guest, fuzzing
+	@tests/all.sh
+
+lint: setup ## formatting and clippy, warnings being errors
+	@tests/lint.sh
+
+fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (60)
+	@tests/fuzz.sh
+
+bench: build ## measure every engine on this machine; needs root
+	@$(call need_root,lab bench)
+	$(WEIR) lab bench
+
+soak: build ## run for hours and hold every ledger against its generator; needs root
+	@$(call need_root,lab soak)
+	$(WEIR) lab soak
+
+# Under sudo there is often no cargo, and a build by root would leave root's files in target/:
+# build as yourself, then `sudo make install`.
+install: ## install to $(DESTDIR)$(PREFIX), default /usr/local
+	@if [ -z "$$SUDO_USER" ]; then $(MAKE) --no-print-directory build; \
+	elif [ ! -x $(WEIR) ]; then echo 'error: $(WEIR) is not built; run `make build` without sudo first' >&2; exit 1; fi
+	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir LICENSE-APACHE LICENSE-MIT
+
+need_root = if [ "$$(id -u)" -ne 0 ]; then \
+	echo 'error: this makes network namespaces and loads BPF programs, so it needs root. It is built; run: sudo $(WEIR) $(1)' >&2; \
+	exit 1; fi

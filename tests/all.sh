@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# What `make test` runs: every stage, each with its time, whatever became of the one before; then
+# the summary. Stages named as arguments run alone: `tests/all.sh lint guest`.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/common.sh"
+cd "$root"
+
+# A stage that hangs must not hold the machine for ever. All stages together take minutes.
+stage_limit_s=1500
+
+# Tests that make interfaces, pin CPUs or compare rates disturb each other: one at a time. `root_`
+# and `hw_` are substrings of test names here, so the two passes leave nothing out.
+plain_tests=(cargo test --locked --workspace -- --test-threads=2 --skip root_ --skip hw_)
+root_tests=(cargo test --locked --workspace -- --test-threads=1 root_ hw_)
+# Explores interleavings of the very code that runs in service. Optimised: it takes millions of them.
+loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
+    cargo test --locked --release -p weir-ring --test loom)
+
+stages=(lint tests root-tests loom static guest fuzz)
+if [[ $# -gt 0 ]]; then stages=("$@"); fi
+
+scratch=$(mktemp -d)
+stage_pid=
+stop() {
+    # `timeout` hands the signal on to everything that the stage started.
+    if [[ -n $stage_pid ]]; then
+        kill "$stage_pid" 2>/dev/null || true
+        wait "$stage_pid" || true
+    fi
+    rm -rf "$scratch"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+export WEIR_SKIP_LOG=$scratch/skips
+: >"$WEIR_SKIP_LOG"
+
+report=()
+failed=0
+stage() { # NAME COMMAND...
+    local name=$1 begin=$SECONDS result=ok rc=0
+    shift
+    say ""
+    say "=== $name: $*"
+    timeout --kill-after=10 "$stage_limit_s" "$@" &
+    stage_pid=$!
+    wait "$stage_pid" || rc=$?
+    stage_pid=
+    if [[ $rc -ne 0 ]]; then
+        result="FAILED (exit $rc)"
+        if [[ $rc -eq 124 || $rc -eq 137 ]]; then result="FAILED (took more than $stage_limit_s s)"; fi
+        failed=$((failed + 1))
+    fi
+    report+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")
+}
+
+for name in "${stages[@]}"; do
+    case $name in
+    lint) stage lint tests/lint.sh ;;
+    tests) stage tests "${plain_tests[@]}" ;;
+    root-tests) stage root-tests "${root_tests[@]}" ;;
+    loom) stage loom "${loom_tests[@]}" ;;
+    static) stage static tests/static.sh ;;
+    guest) stage guest tests/guest/test.sh ;;
+    fuzz) stage fuzz tests/fuzz.sh ;;
+    *) die "no such stage: $name" ;;
+    esac
+done
+stage skips tests/skips.sh "$WEIR_SKIP_LOG"
+
+say ""
+say "=== summary"
+for line in "${report[@]}"; do say "$line"; done
+say "total        $(printf '%5d' "$SECONDS") s"
+if [[ $EUID -ne 0 ]]; then
+    # shellcheck disable=SC2016  # for the reader's shell to expand
+    say 'Not run as root: the root_ tests were skipped. To run them: sudo -E env "PATH=$PATH" make test'
+fi
+[[ $failed -eq 0 ]] || die "$failed of ${#report[@]} stages failed"
+say 'every stage passed'

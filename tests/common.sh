@@ -1,0 +1,32 @@
+# shellcheck shell=bash
+# Sourced by the scripts beside it: how they talk, stop and skip.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Where cargo builds, as an absolute path, whatever the caller's CARGO_TARGET_DIR is relative to.
+# shellcheck disable=SC2034  # used by the scripts that source this one
+target_dir=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
+# ip, tcpdump and ethtool are in sbin, which an ordinary user's PATH leaves out.
+PATH=$PATH:/usr/sbin:/sbin
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+    say "error: $*"
+    exit 1
+}
+
+# The same line as the Rust tests write: aloud, and into the log that tests/skips.sh holds against
+# tests/SKIPS.
+skip() {
+    local line="SKIPPED $1: $2"
+    say "$line"
+    if [[ -n ${WEIR_SKIP_LOG:-} ]]; then
+        printf '%s\n' "$line" >>"$WEIR_SKIP_LOG"
+    fi
+}
+
+# Runs a command as root, or fails: callers check `can_be_root` first to say something better.
+can_be_root() { [[ $EUID -eq 0 ]] || command -v sudo >/dev/null; }
+as_root() {
+    if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
+}

@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# Boots a stock Debian 6.1 kernel in QEMU with the weir binary, runs a command there as root, prints
+# the guest's console, and exits with the command's status. Nothing is installed, no root needed.
+#
+#     tests/guest/run.sh [--add FILE]... [--] COMMAND [ARGUMENT]...
+#
+# --add FILE puts FILE on the guest's PATH, with its shared libraries. busybox, ip, jq and weir are
+# there anyway. Environment:
+#     WEIR_BIN            the weir binary (target/debug/weir, else target/release/weir)
+#     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. Not by
+#                         default: a /dev/kvm that opens and then boots nothing is common in VMs
+#     WEIR_GUEST_TIMEOUT  seconds until the guest is ended (180)
+#     WEIR_GUEST_MODULES  more kernel modules to take along
+#     WEIR_GUEST_VERBOSE  1: the kernel's messages too
+# Exit 124: time-out. 125: the guest did not get as far as a status, or could not be started.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/../common.sh"
+
+timeout_s=${WEIR_GUEST_TIMEOUT:-180}
+modules="veth sch_ingress cls_bpf act_mirred dummy 8021q tun ${WEIR_GUEST_MODULES:-}"
+add=()
+while [[ $# -gt 0 ]]; do
+    case $1 in
+    --add)
+        add+=("${2:?--add needs a FILE}")
+        shift 2
+        ;;
+    --)
+        shift
+        break
+        ;;
+    -*) die "unknown option $1; see the head of $0" ;;
+    *) break ;;
+    esac
+done
+[[ $# -gt 0 ]] || die "no command; usage: $0 [--add FILE]... [--] COMMAND..."
+
+refuse() {
+    say "guest: $*"
+    exit 125
+}
+for tool in qemu-system-x86_64 busybox cpio ip jq; do
+    command -v $tool >/dev/null || refuse "$tool is missing; run: make setup"
+done
+
+weir=${WEIR_BIN:-}
+if [[ -z $weir ]]; then
+    for profile in debug release; do
+        if [[ -x $target_dir/$profile/weir ]]; then
+            weir=$target_dir/$profile/weir
+            break
+        fi
+    done
+elif [[ ! -x $weir ]]; then
+    refuse "WEIR_BIN: no such program: $weir"
+fi
+[[ -n $weir ]] || say 'guest: no weir binary is built yet, the guest is without one'
+
+kernel=$("$(dirname "$0")/kernel.sh") || refuse "no Debian 6.1 kernel to boot (see tests/guest/kernel.sh)"
+version=$(basename "$kernel"/lib/modules/*)
+
+scratch=$(mktemp -d)
+qemu_pid=
+# shellcheck disable=SC2317  # reached by the trap
+stop() {
+    if [[ -n $qemu_pid ]]; then
+        kill "$qemu_pid" 2>/dev/null || true
+        wait "$qemu_pid" || true
+    fi
+    rm -rf "$scratch"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+tree=$scratch/tree
+mkdir -p "$tree"/{bin,dev,proc,sys,tmp,run,root,etc,lib/modules/"$version"}
+ln -s bin "$tree/sbin"
+
+# Programs land in /bin, their libraries at the path that they have here.
+add_program() { # FILE [NAME]
+    local file=$1 name=${2:-$(basename "$1")} library
+    install -m 755 "$(realpath "$file")" "$tree/bin/$name"
+    # ldd fails on scripts and static programs: they need no libraries.
+    while IFS= read -r library; do
+        install -D -m 755 "$(realpath "$library")" "$tree$library"
+    done < <(ldd "$file" 2>/dev/null | grep -o '/[^ )]*')
+}
+
+# A module's line in modules.dep names all that must be loaded before it.
+add_module() {
+    local line file
+    line=$(grep -E "/$1\.ko(\.xz)?:" "$kernel/lib/modules/$version/modules.dep") || return 0 # built in
+    for file in ${line/:/}; do
+        install -D -m 644 "$kernel/lib/modules/$version/$file" "$tree/lib/modules/$version/$file"
+    done
+}
+
+add_program "$(command -v busybox)"
+# All applets but two. busybox's `ip` knows neither veth nor namespaces, and its `sh` prefers its own
+# applets to what is on the PATH, `ip` among them.
+while IFS= read -r applet; do
+    ln -s busybox "$tree/bin/$applet"
+done < <(busybox --list | grep -vx -e busybox -e ip -e sh)
+add_program /bin/sh sh
+add_program "$(command -v ip)"
+add_program "$(command -v jq)"
+for file in "${add[@]}"; do
+    [[ -f $file ]] || refuse "--add: no such file: $file"
+    add_program "$file"
+done
+if [[ -n $weir ]]; then
+    add_program "$weir" weir
+    # Debug information is nine tenths of the binary, and the guest unpacks it all into memory.
+    strip --strip-debug "$tree/bin/weir"
+fi
+for module in $modules; do add_module "$module"; done
+cp "$kernel/lib/modules/$version"/modules.{alias,builtin,dep} "$tree/lib/modules/$version/"
+
+# Single quotes survive every shell; bash's own %q may write $'...', which not every ash knows.
+quoted=
+for word in "$@"; do quoted+="'${word//\'/\'\\\'\'}' "; done
+printf '%s\n' "$quoted" >"$tree/etc/command"
+
+cat >"$tree/init" <<'INIT'
+#!/bin/sh
+# The guest's first process: mounts, runs the command, hands its status to the host, ends the guest.
+export PATH=/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/shm /run/netns
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /tmp
+mount -t bpf bpf /sys/fs/bpf
+exec </dev/null >/dev/console 2>&1
+ip link set lo up
+cd /root
+sh /etc/command
+status=$?
+# The second serial port carries nothing else, so kernel messages cannot cut into the line.
+echo "WEIR-GUEST-EXIT:$status" >/dev/ttyS1
+sync
+poweroff -f
+INIT
+chmod 755 "$tree/init"
+(cd "$tree" && find . -print0 | cpio --quiet --null -o -H newc -R 0:0) | gzip -1 >"$scratch/initramfs"
+
+accel=()
+IFS=: read -ra names <<<"${WEIR_GUEST_ACCEL:-tcg}"
+for name in "${names[@]}"; do accel+=(-accel "$name"); done
+
+kernel_args='console=ttyS0 panic=-1'
+if [[ ${WEIR_GUEST_VERBOSE:-0} != 1 ]]; then kernel_args+=' quiet'; fi
+
+mkfifo "$scratch/console"
+sed -u 's/\r$//' <"$scratch/console" &
+console_pid=$!
+# Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
+timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
+    -display none -machine pc "${accel[@]}" -cpu max -smp 2 -m 1G \
+    -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
+    -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
+qemu_pid=$!
+rc=0
+wait "$qemu_pid" || rc=$?
+qemu_pid=
+wait "$console_pid" || true
+
+if [[ $rc -eq 124 || $rc -eq 137 ]]; then
+    say "guest: not done after $timeout_s s (WEIR_GUEST_TIMEOUT), ended; WEIR_GUEST_VERBOSE=1 shows how far it came"
+    exit 124
+fi
+status=$(tr -d '\r' <"$scratch/status" 2>/dev/null | sed -n 's/^WEIR-GUEST-EXIT:\([0-9]*\)$/\1/p' | tail -n 1)
+[[ -n $status ]] || refuse "no exit status came back (QEMU: $rc); WEIR_GUEST_VERBOSE=1 shows the kernel's messages"
+say "guest: $version, exit $status"
+exit "$status"

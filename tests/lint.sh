@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Formatting and lints, warnings being errors.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/common.sh"
+cd "$root"
+
+cargo fmt --all --check
+if [[ -f fuzz/Cargo.toml ]]; then
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+fi
+cargo clippy --locked --workspace --all-targets -- -D warnings
+if command -v shellcheck >/dev/null; then
+    shellcheck -x .ci/run tests/*.sh tests/guest/*.sh
+fi

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building (`setup.sh build`) or testing (`setup.sh test`) needs,
+# and only those that are missing. Says what it installs and what for.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/common.sh"
+
+# package, and why
+build_packages=(
+    'clang           compiles the BPF programs'
+    'libelf-dev      libbpf reads BPF objects with libelf'
+    'zlib1g-dev      libbpf and libelf read compressed sections'
+    'pkg-config      finds the two libraries above'
+    'make            builds libbpf'
+    'gcc             builds libbpf and links Rust programs'
+)
+test_packages=(
+    'g++             builds libFuzzer'
+    'tcpdump         reads our files: an independent opinion'
+    'tshark          reads our files: an independent opinion'
+    'ethtool         switches offloads on test interfaces'
+    'iproute2        makes test interfaces and network namespaces'
+    'iperf3          traffic that must not be slowed by watching it'
+    'netsniff-ng     traffic generator and capture to compare with'
+    'qemu-system-x86 boots the Debian 6.1 guest'
+    'busybox-static  user space of that guest'
+    'cpio            packs that guest'"'"'s initramfs'
+    'jq              reads JSON ledgers in shell tests'
+)
+
+case ${1:-} in
+build) wanted=("${build_packages[@]}") ;;
+test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
+*) die 'usage: tests/setup.sh build|test' ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+    die "cargo is not in PATH. Install Rust 1.88 or newer (https://rustup.rs), or add ~/.cargo/bin to PATH."
+fi
+if [[ $1 == test ]]; then
+    for tool in rustfmt cargo-clippy; do
+        command -v $tool >/dev/null || die "$tool is missing; run: rustup component add rustfmt clippy"
+    done
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say 'This is not a Debian system, so nothing is installed for you. Needed, by their Debian names:'
+    printf '    %s\n' "${wanted[@]}" >&2
+    exit 0
+fi
+
+installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n')
+missing=()
+for line in "${wanted[@]}"; do
+    package=${line%% *}
+    if ! grep -Fqx "$package installed" <<<"$installed"; then
+        [[ ${#missing[@]} -gt 0 ]] || say 'Missing Debian packages:'
+        say "    $line"
+        missing+=("$package")
+    fi
+done
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+# tshark asks whether everyone may capture; noninteractive takes the default, no.
+install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
+    -o DPkg::Lock::Timeout=300)
+ask_administrator() {
+    die "$1 Ask the administrator to run:
+    apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+}
+can_be_root || ask_administrator 'Installing them needs root, and there is no sudo here.'
+
+lists_are_fresh() {
+    local package
+    for package in "${missing[@]}"; do
+        # Captured first: with `grep -q` in a pipe, apt-cache may die of SIGPIPE.
+        local shown
+        shown=$(LC_ALL=C apt-cache policy "$package")
+        grep -Eq 'Candidate: [^(]' <<<"$shown" || return 1
+    done
+}
+update() {
+    as_root apt-get update -o DPkg::Lock::Timeout=300 ||
+        ask_administrator 'apt-get update failed, see above.'
+}
+
+updated=no
+if ! lists_are_fresh; then
+    say 'apt has no candidate for some of them: apt-get update first'
+    update
+    updated=yes
+fi
+if ! as_root "${install[@]}" "${missing[@]}"; then
+    # Lists may be old: they then name versions that the mirror has already dropped.
+    [[ $updated == no ]] || ask_administrator 'apt-get install failed, see above.'
+    say 'apt-get install failed: once more after apt-get update'
+    update
+    as_root "${install[@]}" "${missing[@]}" || ask_administrator 'apt-get install failed, see above.'
+fi
