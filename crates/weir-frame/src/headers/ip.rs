@@ -214,6 +214,10 @@ fn walk_extensions(
         };
         let header_bytes = match chain.protocol {
             protocol::FRAGMENT => 8,
+            // Shorter than its own sequence number (RFC 4302, section 2.2).
+            protocol::AH if head[1] == 0 => {
+                return (chain, Some(Ending::Malformed(Layer::Extension)));
+            }
             protocol::AH => (u32::from(head[1]) + 2) * 4,
             _ => (u32::from(head[1]) + 1) * 8,
         };
