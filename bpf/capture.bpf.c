@@ -73,11 +73,12 @@ static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to
  * Copies up to 128 bytes without a helper call: 8 at a time, the last 8 overlapping. `caplen` is 8 or
  * more. Non-zero: not all bytes are in the linear part.
  */
-static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u32 caplen)
+static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen)
 {
 	void *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
-	__u32 last = caplen - 8, i;
+	__u64 last = caplen - 8;
+	__u32 i;
 
 #pragma unroll
 	for (i = 0; i < 15; i++) {
@@ -96,7 +97,7 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u32 caplen
 	return 0;
 }
 
-static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u32 caplen,
+static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u64 caplen,
 				       __u32 caplen_max, const struct tag *tag)
 {
 	if (hook == HOOK_XDP && !tag->present && caplen >= 8 && caplen <= 128 &&
@@ -126,7 +127,7 @@ static __always_inline int write_class(void *ctx, enum hook hook, void *ring, vo
 				       __u32 caplen_max, const struct tag *tag)
 {
 	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, with_queue);
-	__u32 caplen = frame->caplen;
+	__u64 caplen = frame->caplen;
 	struct weir_entry *entry;
 	__u8 *record;
 

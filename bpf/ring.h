@@ -67,7 +67,11 @@ struct weir_frame {
 
 #define weir_barrier() asm volatile("" ::: "memory")
 
-/* Keeps clang from knowing a value better than the verifier does. */
+/*
+ * Keeps clang from knowing a value better than the verifier does. Lengths and offsets are 64 bits wide
+ * for the same reason: of a 32-bit one clang compares a shifted copy, and the verifier's bound stays
+ * with the copy.
+ */
 #define weir_opaque(value) asm volatile("" : "+r"(value))
 
 static __always_inline void weir_store_release(__u64 *word, __u64 value)
@@ -113,14 +117,17 @@ static long weir_zero_step(__u32 index, struct weir_zero *zero)
 
 /* Ends the open block with a padding block, zeroed. `at` is where its last record ends. */
 static __always_inline void weir_close_block(struct weir_writer *w, struct weir_entry *entry,
-					     __u8 *block, __u32 at)
+					     __u8 *block, __u64 at)
 {
 	struct weir_zero zero = { .block = block, .end = WEIR_BLOCK_BYTES };
-	__u32 bytes = WEIR_BLOCK_BYTES - at;
+	__u32 bytes;
 
 	/* Records leave at least the 12 bytes of the smallest padding block (WEIR_ROOM). */
+	at &= ~3ull;
+	weir_opaque(at);
 	if (at > WEIR_BLOCK_BYTES - 12)
 		return;
+	bytes = WEIR_BLOCK_BYTES - at;
 	/* Zero first, in 8-byte steps from a multiple of 8, then put the words in. */
 	zero.at = (at + 7) & ~7u;
 	if (at & 4)
@@ -219,14 +226,14 @@ static __always_inline void weir_put_header(__u8 *record, const struct weir_fram
 
 /* Padding, options and the closing length. `caplen` must be bounded by the class. */
 static __always_inline void weir_put_tail(__u8 *record, const struct weir_frame *frame,
-					  __u32 caplen, __u32 bytes, int with_flags, int with_queue)
+					  __u64 caplen, __u32 bytes, int with_flags, int with_queue)
 {
-	__u8 *end = record + WEIR_HEADER_BYTES + (caplen & ~3u);
+	__u8 *end = record + WEIR_HEADER_BYTES + (caplen & ~3ull);
 	__u32 *words;
 
 	/* Zero what follows the frame in its last word; if nothing does, this word is overwritten. */
 	*(__u32 *)end &= (1u << ((caplen & 3) * 8)) - 1;
-	words = (__u32 *)(record + WEIR_HEADER_BYTES + ((caplen + 3) & ~3u));
+	words = (__u32 *)(record + WEIR_HEADER_BYTES + ((caplen + 3) & ~3ull));
 	if (with_flags) {
 		*words++ = 4 << 16 | WEIR_OPT_FLAGS;
 		*words++ = frame->flags;

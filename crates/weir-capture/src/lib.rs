@@ -17,5 +17,4 @@ pub mod session;
 pub mod source;
 
 pub use error::CaptureError;
-pub use session::Session;
 pub use source::{Direction, Info, Pumped, Setup, Source};

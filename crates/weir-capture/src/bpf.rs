@@ -1,0 +1,279 @@
+//! The `bpf` engine: TC or XDP programs write pcapng records straight into per-CPU rings, in the kernel.
+//!
+//! The life of a frame: driver buffer or skb (kernel) → copied once into the ring of the CPU that
+//! handles it (BPF array, frozen: only these programs write) → readers map the same pages. This thread
+//! touches no frame: it follows the clock, answers the doorbell and watches the interface.
+
+mod attach;
+mod clsact;
+mod control;
+mod doorbell;
+mod memory;
+mod program;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use weir_ring::geometry::WriterWord;
+use weir_ring::wake::{self, Bell};
+use weir_ring::{Ledger, Mapping, Ring};
+
+pub use program::load_all;
+
+use crate::error::CaptureError;
+use crate::iface::{Asker, Interface, Promiscuity};
+use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
+use attach::Attachment;
+use control::Control;
+use doorbell::Doorbell;
+use program::Programs;
+
+/// Where in the kernel frames are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// TC ingress and egress, before all other filters: the traffic goes on as if nobody looked.
+    Tc,
+    /// XDP: in the driver, received frames only.
+    Xdp,
+}
+
+/// How TC programs are attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TcAttach {
+    /// tcx links where the kernel has them (6.6), which end with the process; else a clsact filter.
+    #[default]
+    Best,
+    /// A clsact filter, as on kernels before 6.6.
+    Clsact,
+}
+
+/// What only this engine asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BpfOptions {
+    /// Where frames are taken.
+    pub hook: Hook,
+    /// XDP: frames end here instead of going on to the stack.
+    pub consume: bool,
+    /// Write the NIC queue of every frame as an option.
+    pub record_queue: bool,
+    /// How TC programs are attached.
+    pub tc_attach: TcAttach,
+}
+
+impl Default for BpfOptions {
+    fn default() -> Self {
+        let (hook, tc_attach) = (Hook::Tc, TcAttach::Best);
+        BpfOptions { hook, consume: false, record_queue: false, tc_attach }
+    }
+}
+
+/// How often the interface is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The source.
+pub struct Bpf {
+    info: Info,
+    interface: Interface,
+    asker: Asker,
+    options: BpfOptions,
+    setup: Setup,
+    rings: Vec<Ring<Mapping>>,
+    programs: Programs,
+    control: Control,
+    doorbell: Doorbell,
+    nudge: OwnedFd,
+    bells: Bells,
+    attachments: Vec<Attachment>,
+    promiscuity: Option<Promiscuity>,
+    looked: Instant,
+    closed: bool,
+}
+
+impl Bpf {
+    /// Loads the programs for `iface` and makes their rings; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the interface, rights, contradicting options, or a kernel that refuses.
+    pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
+        check_options(iface, &setup, &options)?;
+        let asker = Asker::new()?;
+        let interface = asker.find(iface)?;
+        setup.set_link_type(interface.link_type);
+        let arrays = memory::create(&setup)?;
+        let (programs, notes) = Programs::load(&interface, &setup, &options, &arrays)?;
+        let rings = memory::attach(&arrays)?;
+        let control = Control::map(&programs.control, rings.len())?;
+        let doorbell = Doorbell::new(&programs.doorbell)?;
+        let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
+        let info = Info {
+            source: iface.to_owned(),
+            engine: "bpf",
+            hook: Some(match options.hook {
+                Hook::Tc => "tc",
+                Hook::Xdp => "xdp",
+            }),
+            why: String::new(),
+            notes,
+        };
+        Ok(Bpf {
+            info,
+            interface,
+            asker,
+            options,
+            setup,
+            rings,
+            programs,
+            control,
+            doorbell,
+            nudge,
+            bells: Bells::default(),
+            attachments: Vec::new(),
+            promiscuity: None,
+            looked: Instant::now(),
+            closed: false,
+        })
+    }
+
+    /// Says why this engine was chosen.
+    pub fn set_why(&mut self, why: String) {
+        self.info.why = why;
+    }
+
+    /// Wakes whoever got what it waits for, and arms the doorbell for the next.
+    fn answer(&mut self) {
+        for (index, ring) in self.rings.iter().enumerate() {
+            let mut ordinal = ring.frames_written();
+            loop {
+                self.bells.published(index, ordinal);
+                let wish = self.bells.earliest(index, ordinal);
+                self.control.arm(index, wish);
+                // Frames may have come before the programs saw the new wish.
+                let now = ring.frames_written();
+                if now < wish || now == ordinal {
+                    break;
+                }
+                ordinal = now;
+            }
+        }
+    }
+
+    fn look_for_interface(&mut self) -> Result<(), CaptureError> {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        self.control.follow_tai();
+        if self.asker.exists(self.interface.index) {
+            return Ok(());
+        }
+        Err(CaptureError::Vanished { iface: self.interface.name.clone() })
+    }
+}
+
+fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {
+    let wrong = |text: String| Err(CaptureError::Options(text));
+    if setup.snaplen == 0 {
+        return wrong("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)".into());
+    }
+    if options.consume && options.hook == Hook::Tc {
+        return wrong(format!(
+            "{iface}: --consume ends frames at XDP and cannot go with --hook tc, which lets the \
+             traffic be; leave one of the two out"
+        ));
+    }
+    if options.hook == Hook::Xdp && setup.direction == Direction::Out {
+        return wrong(format!(
+            "{iface}: XDP sees received frames only; for --direction out use --hook tc"
+        ));
+    }
+    Ok(())
+}
+
+impl Source for Bpf {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    fn nudge(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.nudge.as_fd())
+    }
+
+    fn add_bell(&mut self, bell: Bell, first: usize) {
+        self.bells.add(bell, first);
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.control.follow_tai();
+        if self.setup.promiscuous {
+            self.promiscuity = Some(Promiscuity::new(&self.interface)?);
+        }
+        let direction = self.setup.direction;
+        self.attachments =
+            attach::attach(&self.interface, &self.programs, &self.options, direction)?;
+        if self.options.hook == Hook::Xdp && attach::xdp_is_generic(self.interface.index) {
+            self.info.hook = Some("xdp-generic");
+            let note = "the driver has no native XDP; the kernel's generic hook is slower";
+            self.info.notes.push(note.to_owned());
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            self.answer();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = left.try_into().expect("a pump's limit fits a timespec");
+            let mut wait = [
+                PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN),
+                PollFd::new(&self.nudge, PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut wait, Some(&timeout)) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => break,
+                Err(errno) => return Err(CaptureError::os("waiting for the doorbell")(errno.into())),
+            }
+            self.doorbell.drain();
+            wake::drain(self.nudge.as_fd());
+        }
+        self.look_for_interface()?;
+        Ok(Pumped::More)
+    }
+
+    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+        let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
+        let (mut reentry, mut unreadable) = (0, 0);
+        for ring in &self.rings {
+            ledger.captured += ring.writer_word(WriterWord::Ordinal);
+            ledger.kept_bytes += ring.writer_word(WriterWord::KeptBytes);
+            ledger.wire_bytes += ring.writer_word(WriterWord::WireBytes);
+            ledger.super_frames += ring.writer_word(WriterWord::SuperFrames);
+            reentry += ring.writer_word(WriterWord::DropsReentry);
+            unreadable += ring.writer_word(WriterWord::DropsUnreadable);
+        }
+        ledger.drops.insert("reentry", reentry);
+        ledger.drops.insert("unreadable", unreadable);
+        Ok(ledger)
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        self.attachments.clear();
+        attach::wait_for_running_programs();
+        if !self.closed {
+            self.closed = true;
+            for cpu in 0..self.rings.len() {
+                self.programs.close_ring(cpu as u32)?;
+            }
+        }
+        self.promiscuity = None;
+        self.bells.ring_all();
+        self.ledger()
+    }
+}

@@ -1,0 +1,138 @@
+//! Programs put on an interface and taken off again.
+//!
+//! Links (tcx, XDP) belong to a descriptor: whatever ends this process ends them. Only clsact filters,
+//! for kernels before 6.6, can outlive it; see [`super::clsact`].
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::clsact::{self, Filter};
+use super::program::Programs;
+use super::{BpfOptions, Hook, TcAttach};
+use crate::error::CaptureError;
+use crate::iface::Interface;
+use crate::source::Direction;
+use std::os::fd::AsFd;
+
+/// One program on one hook, until dropped.
+pub(super) enum Attachment {
+    Link { _fd: OwnedFd },
+    Filter { _filter: Filter },
+}
+
+/// Puts the programs on the interface.
+pub(super) fn attach(
+    interface: &Interface,
+    programs: &Programs,
+    options: &BpfOptions,
+    direction: Direction,
+) -> Result<Vec<Attachment>, CaptureError> {
+    if let (Hook::Xdp, Some(xdp)) = (options.hook, &programs.xdp) {
+        let link = link(xdp.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0);
+        let link = link.map_err(|source| xdp_error(interface, source))?;
+        return Ok(vec![Attachment::Link { _fd: link }]);
+    }
+    let wanted = [
+        (direction.takes_in(), &programs.tc_in, clsact::Side::Ingress),
+        (direction.takes_out(), &programs.tc_out, clsact::Side::Egress),
+    ];
+    let mut attachments = Vec::new();
+    for (wanted, program, side) in wanted {
+        if let (true, Some(program)) = (wanted, program) {
+            attachments.push(attach_tc(interface, program.as_fd(), side, options.tc_attach)?);
+        }
+    }
+    Ok(attachments)
+}
+
+fn attach_tc(
+    interface: &Interface,
+    program: BorrowedFd<'_>,
+    side: clsact::Side,
+    how: TcAttach,
+) -> Result<Attachment, CaptureError> {
+    if how == TcAttach::Best {
+        // First of all programs, so that frames that a later one drops or redirects are seen too.
+        match link(program, interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
+            Ok(fd) => return Ok(Attachment::Link { _fd: fd }),
+            // No tcx before Linux 6.6.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(source) => {
+                let doing = format!("attaching to TC {side} of {}", interface.name);
+                return Err(CaptureError::Os { doing, source });
+            }
+        }
+    }
+    Ok(Attachment::Filter { _filter: Filter::attach(interface, program, side)? })
+}
+
+fn link(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    kind: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let options = libbpf_sys::bpf_link_create_opts {
+        sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: `options` is whole and lives through the call; the program descriptor is borrowed.
+    let fd = unsafe {
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &raw const options)
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel just gave us this link's descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn xdp_error(interface: &Interface, source: io::Error) -> CaptureError {
+    let iface = interface.name.clone();
+    if source.raw_os_error() == Some(libc::EBUSY)
+        && let Some(query) = query_xdp(interface.index)
+    {
+        let id = [query.prog_id, query.drv_prog_id, query.skb_prog_id, query.hw_prog_id];
+        let id = id.into_iter().find(|&id| id != 0).unwrap_or(0);
+        let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
+        let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
+        return CaptureError::XdpBusy { iface, program, id };
+    }
+    CaptureError::Os { doing: format!("attaching to XDP of {iface}"), source }
+}
+
+fn query_xdp(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
+    let mut query = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is whole, says its size, and lives through the call.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut query) };
+    (result == 0).then_some(query)
+}
+
+/// Whether the XDP program of this interface runs in the kernel's generic hook.
+pub(super) fn xdp_is_generic(ifindex: u32) -> bool {
+    // XDP_ATTACHED_SKB, linux/if_link.h.
+    query_xdp(ifindex).is_some_and(|query| query.attach_mode == 2)
+}
+
+/// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
+/// that kernels before 6.3 do not report).
+pub(super) fn xdp_metadata_possible(interface: &Interface) -> bool {
+    query_xdp(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
+}
+
+/// Waits until no program that was attached before still runs, by way of an RCU grace period: TC and
+/// XDP programs run inside RCU read-side sections, and MEMBARRIER_CMD_GLOBAL is `synchronize_rcu`.
+pub(crate) fn wait_for_running_programs() {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier takes two integers and no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result != 0 {
+        // Refused on nohz_full kernels: a program runs for microseconds, so this is long enough.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

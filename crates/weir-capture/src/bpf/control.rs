@@ -1,0 +1,69 @@
+//! The words between this process and its programs (`bpf/control.h`): the TAI offset, wishes, and what
+//! came to the hook.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::MapHandle;
+use weir_ring::memory::Access;
+use weir_ring::{AtomicU64, Mapping, Words};
+
+use crate::error::CaptureError;
+
+/// Words of `struct weir_control`.
+const LINE_WORDS: usize = 32;
+const TAI_OFFSET: usize = 0;
+const ARMED: usize = 1;
+const OFFERED: usize = 17;
+
+pub(super) struct Control {
+    map: Mapping,
+    cpus: usize,
+}
+
+impl Control {
+    pub(super) fn map(map: &MapHandle, cpus: usize) -> Result<Control, CaptureError> {
+        let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
+        let bytes = ((1 + cpus) * LINE_WORDS * 8).next_multiple_of(4096);
+        let control = Control { map: Mapping::map(fd, bytes as u64, Access::Write)?, cpus };
+        for cpu in 0..cpus {
+            control.arm(cpu, weir_ring::doorbell::AWAKE);
+        }
+        Ok(control)
+    }
+
+    /// Has the doorbell rung once this CPU's ring holds `ordinal` frames.
+    pub(super) fn arm(&self, cpu: usize, ordinal: u64) {
+        self.word(1 + cpu, ARMED).store(ordinal, Ordering::SeqCst);
+    }
+
+    /// Frames that came to the hook, on all CPUs.
+    pub(super) fn offered(&self) -> u64 {
+        (0..self.cpus).map(|cpu| self.word(1 + cpu, OFFERED).load(Ordering::Acquire)).sum()
+    }
+
+    /// Stamps are CLOCK_TAI minus this, so that they follow clock steps; the offset itself changes
+    /// with a leap second, or when a time daemon first sets it.
+    pub(super) fn follow_tai(&self) {
+        self.word(0, TAI_OFFSET).store(tai_offset_ns(), Ordering::Relaxed);
+    }
+
+    fn word(&self, line: usize, word: usize) -> &AtomicU64 {
+        &self.map.words()[line * LINE_WORDS + word]
+    }
+}
+
+/// CLOCK_TAI - CLOCK_REALTIME: whole seconds, so the time between the two readings rounds away.
+fn tai_offset_ns() -> u64 {
+    const SECOND: i128 = 1_000_000_000;
+    let seconds = (now_ns(libc::CLOCK_TAI) - now_ns(libc::CLOCK_REALTIME) + SECOND / 2)
+        .div_euclid(SECOND);
+    (seconds * SECOND) as u64
+}
+
+fn now_ns(clock: libc::clockid_t) -> i128 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the one timespec that is passed; both clocks exist since Linux 3.10.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}

@@ -1,0 +1,183 @@
+//! The capture programs, loaded for one interface.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/capture.skel.rs"));
+}
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use skel::{CaptureSkelBuilder, OpenCaptureSkel};
+
+use super::memory::refused;
+use super::{BpfOptions, Hook};
+use crate::error::CaptureError;
+use crate::iface::Interface;
+use crate::source::Setup;
+
+/// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
+pub(super) struct Programs {
+    pub(super) tc_in: Option<OwnedFd>,
+    pub(super) tc_out: Option<OwnedFd>,
+    pub(super) xdp: Option<OwnedFd>,
+    close: OwnedFd,
+    pub(super) control: MapHandle,
+    pub(super) doorbell: MapHandle,
+}
+
+/// Which programs of the object to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    Tc,
+    Xdp,
+    /// XDP bound to the device, which may ask it for the VLAN tag it took off (Linux 6.8).
+    XdpWithTags,
+}
+
+impl Programs {
+    /// Loads what the hook needs; also notes on what it cannot see.
+    pub(super) fn load(
+        interface: &Interface,
+        setup: &Setup,
+        options: &BpfOptions,
+        rings: &[MapHandle],
+    ) -> Result<(Programs, Vec<String>), CaptureError> {
+        let load = |choice| load(choice, interface, setup, options, rings);
+        if options.hook == Hook::Tc {
+            return Ok((load(Choice::Tc)?, Vec::new()));
+        }
+        // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
+        // plain program is the answer to all of them; its own refusal is the one to report.
+        if super::attach::xdp_metadata_possible(interface)
+            && let Ok(programs) = load(Choice::XdpWithTags)
+        {
+            return Ok((programs, Vec::new()));
+        }
+        let note = format!(
+            "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
+             `ethtool -K {} rxvlan off`, or --hook tc",
+            interface.name
+        );
+        Ok((load(Choice::Xdp)?, vec![note]))
+    }
+
+    /// Ends the open block of a CPU's ring and closes it; no program may write it any more.
+    pub(super) fn close_ring(&self, cpu: u32) -> Result<(), CaptureError> {
+        let mut context = cpu.to_ne_bytes();
+        let mut run = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            ctx_in: context.as_mut_ptr().cast(),
+            ctx_size_in: context.len() as u32,
+            ..Default::default()
+        };
+        // SAFETY: `run` and the context it points to live through the call, with their true sizes;
+        // the descriptor is a loaded program.
+        let result = unsafe {
+            libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run)
+        };
+        if result < 0 || run.retval != 0 {
+            return Err(CaptureError::last_os(format!("closing the ring of CPU {cpu}")));
+        }
+        Ok(())
+    }
+}
+
+fn set_up(
+    open: &mut OpenCaptureSkel<'_>,
+    choice: Choice,
+    setup: &Setup,
+    options: &BpfOptions,
+    rings: &[MapHandle],
+) -> Result<(), libbpf_rs::Error> {
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.block_mask = rings[0].max_entries() - 2;
+    rodata.interface_id = setup.interface_id();
+    rodata.snaplen = setup.snaplen;
+    // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
+    rodata.with_flags = u32::from(choice == Choice::Tc);
+    rodata.with_queue = u32::from(options.record_queue);
+    rodata.consume = u32::from(options.consume);
+    let progs = &mut open.progs;
+    progs.weir_tc_in.set_autoload(choice == Choice::Tc);
+    progs.weir_tc_out.set_autoload(choice == Choice::Tc);
+    progs.weir_xdp.set_autoload(choice == Choice::Xdp);
+    progs.weir_xdp_tags.set_autoload(choice == Choice::XdpWithTags);
+    open.maps.control.set_max_entries(1 + rings.len() as u32)?;
+    open.maps.rings.set_max_entries(rings.len() as u32)?;
+    open.maps.rings.set_inner_map_fd(rings[0].as_fd())
+}
+
+fn load(
+    choice: Choice,
+    interface: &Interface,
+    setup: &Setup,
+    options: &BpfOptions,
+    rings: &[MapHandle],
+) -> Result<Programs, CaptureError> {
+    let what = match choice {
+        Choice::Tc => "the TC capture programs",
+        Choice::Xdp | Choice::XdpWithTags => "the XDP capture program",
+    };
+    let refuse = refused(what);
+    let mut object = MaybeUninit::uninit();
+    let mut open = CaptureSkelBuilder::default().open(&mut object).map_err(refuse)?;
+    set_up(&mut open, choice, setup, options, rings).map_err(refuse)?;
+    if choice == Choice::XdpWithTags {
+        open.progs.weir_xdp_tags.set_ifindex(interface.index);
+        open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+    }
+    let skel = open.load().map_err(refuse)?;
+    for (cpu, ring) in rings.iter().enumerate() {
+        let (key, value) = ((cpu as u32).to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
+        skel.maps.rings.update(&key, &value, MapFlags::ANY).map_err(refuse)?;
+    }
+    let own = |fd: std::os::fd::BorrowedFd<'_>| {
+        fd.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
+    };
+    let progs = &skel.progs;
+    let tc = choice == Choice::Tc;
+    let xdp = match choice {
+        Choice::Tc => None,
+        Choice::Xdp => Some(own(progs.weir_xdp.as_fd())?),
+        Choice::XdpWithTags => Some(own(progs.weir_xdp_tags.as_fd())?),
+    };
+    Ok(Programs {
+        tc_in: if tc { Some(own(progs.weir_tc_in.as_fd())?) } else { None },
+        tc_out: if tc { Some(own(progs.weir_tc_out.as_fd())?) } else { None },
+        xdp,
+        close: own(progs.weir_close.as_fd())?,
+        control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
+        doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
+    })
+}
+
+/// Loads every program of this crate with this kernel's verifier and attaches none: the name of each and
+/// how it went. The device-bound XDP program is tried on the loopback device.
+#[must_use]
+pub fn load_all() -> Vec<(&'static str, Result<(), CaptureError>)> {
+    let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 };
+    let setup = Setup {
+        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
+        snaplen: 262_144,
+        direction: crate::source::Direction::Both,
+        ring_bytes: 4096 << 20,
+        promiscuous: false,
+    };
+    // Rings of the least size, whatever the number of CPUs.
+    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+    let setup = Setup { ring_bytes: (cpus * 4) << 20, ..setup };
+    let try_load = |choice, record_queue| {
+        let rings = super::memory::create(&setup)?;
+        let options = BpfOptions { record_queue, ..BpfOptions::default() };
+        load(choice, &interface, &setup, &options, &rings).map(drop)
+    };
+    vec![
+        ("weir_tc_in, weir_tc_out, weir_close", try_load(Choice::Tc, false)),
+        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, true)),
+        ("weir_xdp, weir_close", try_load(Choice::Xdp, false)),
+        ("weir_xdp with queue option", try_load(Choice::Xdp, true)),
+    ]
+}
