@@ -16,7 +16,9 @@ esac
 command -v weir >/dev/null || fail 'no weir in this guest: build it (cargo build -p weir), or set WEIR_BIN'
 
 # 1. The verifier of this kernel and every object we ship.
-weir lab load-bpf >/tmp/loaded || {
+#    A refused program brings thousands of lines of verifier log; its last ones name the reason.
+weir lab load-bpf >/tmp/loaded 2>/tmp/verifier || {
+    grep -B 8 -A 1 '^processed [0-9]* insns' /tmp/verifier || tail -n 40 /tmp/verifier
     cat /tmp/loaded
     fail "this kernel refused a BPF program (or there is no 'weir lab load-bpf')"
 }
