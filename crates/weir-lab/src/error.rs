@@ -64,6 +64,96 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The interface is down.
+    #[error("{iface} is down; try: ip link set {iface} up")]
+    Down {
+        /// The interface.
+        iface: String,
+    },
+    /// The interface is up, but nothing is at the other end.
+    #[error("{iface} has no carrier: plug the cable in, or set the other end of the pair up")]
+    NoCarrier {
+        /// The interface.
+        iface: String,
+    },
+    /// Frames of that size cannot be sent.
+    #[error("size {size} is out of range for {iface}: {min} to {max} bytes on the wire, {why}")]
+    Size {
+        /// The interface.
+        iface: String,
+        /// The size asked for, FCS included.
+        size: u32,
+        /// Smallest possible.
+        min: u32,
+        /// Largest possible.
+        max: u32,
+        /// What sets the upper limit, and how to raise it.
+        why: String,
+    },
+    /// An option makes no sense.
+    #[error("{option}: {reason}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The thread could not be bound to a CPU.
+    #[error("cannot run on CPU {cpu}; see `taskset -p $$` for those allowed")]
+    Cpu {
+        /// The CPU asked for.
+        cpu: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel generator is not to be had here; AF_PACKET may be.
+    #[error("live frames through {iface} are not possible: {reason}")]
+    LiveFrames {
+        /// The interface.
+        iface: String,
+        /// Why, and the remedy.
+        reason: String,
+    },
+    /// The interface took none of the first frames sent to it by XDP.
+    #[error("{iface} took none of {attempted} frames sent by XDP: {remedy}")]
+    PeerNotReady {
+        /// The interface.
+        iface: String,
+        /// Frames tried.
+        attempted: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The system refused to send.
+    #[error("{iface}: cannot {what}")]
+    Send {
+        /// The interface.
+        iface: String,
+        /// What was tried, and for a lack of rights, which.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The interface's counters could not be read.
+    #[error("{iface}: cannot read its counters in {path}")]
+    Counters {
+        /// The interface.
+        iface: String,
+        /// The file.
+        path: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The BPF program could not be loaded or attached.
+    #[error(
+        "cannot {what}; root, or CAP_BPF and CAP_NET_ADMIN, and a kernel from 6.1 on are needed"
+    )]
+    Bpf {
+        /// What was tried.
+        what: &'static str,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+    },
 }
 
 /// This crate's result.

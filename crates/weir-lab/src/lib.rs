@@ -1,10 +1,11 @@
 //! The laboratory: testbeds made of network namespaces and veth pairs, and the wire generator.
 //!
 //! Used by tests, by `weir demo` and by the benches; `weir gen` is a thin layer of flags over
-//! [`gen`](mod@crate::gen). Set-up runs the `ip` command; nothing here is on a capture's hot path.
+//! [`generator`] (`gen` is a reserved word). Set-up runs the `ip` command; nothing here is on a capture's hot path.
 
 pub mod error;
 pub mod ethtool;
+pub mod generator;
 pub mod testbed;
 
 pub use error::{Error, Result};

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The two ends of generated traffic: `weir_gen` makes numbered frames and sends them out, run by
+ * BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES; `weir_sink` counts and drops them at a
+ * receiving interface. User space loads one or the other.
+ *
+ * The frame's form is told in crates/weir-lab/src/generator/template.rs, which makes the same frames for
+ * AF_PACKET. Change both together; a test compares them byte by byte.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define AT_PROTOCOLS 12		/* EtherType */
+#define AT_CHECK 24
+#define AT_SADDR 26
+#define AT_SPORT 34
+#define AT_NUMBER 42
+#define AT_STAMP 50
+#define AT_END 58		/* always there: the smallest frame has 60 bytes */
+
+/* Set before loading, constant afterwards. */
+const volatile __u32 out_ifindex;
+const volatile __u32 with_stamp;
+const volatile __u64 flow_count;	/* 0: each frame its own, 2^32 of them */
+const volatile __u32 check_base;	/* sum of the IP header without source address */
+const volatile __u64 header[5];		/* frame bytes 0..40 */
+
+/* The number of the next frame. One thread runs the program, so it needs no atomics. */
+__u64 next_number;
+
+/* murmur3's 32-bit finalizer: each step can be undone, so no two inputs share an output. */
+static __always_inline __u32 mix32(__u32 h)
+{
+	h ^= h >> 16;
+	h *= 0x85ebca6b;
+	h ^= h >> 13;
+	h *= 0xc2b2ae35;
+	h ^= h >> 16;
+	return h;
+}
+
+SEC("xdp")
+int weir_gen(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u64 number, flow;
+	__u32 mixed, saddr, sum;
+
+	if (data + AT_END > data_end)
+		return XDP_ABORTED;
+	number = next_number++;
+	if (flow_count == 0)
+		flow = number;
+	else if (flow_count == 1)
+		flow = 0;
+	else
+		flow = number % flow_count;
+	mixed = mix32((__u32)flow + 1);
+	/* 17 bits of 198.18.0.0/15 (RFC 2544), 15 bits of the ports from 32768 on. */
+	saddr = 0xc6120000 | (mixed >> 15);
+	sum = check_base + (saddr >> 16) + (saddr & 0xffff);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+
+	/*
+	 * The kernel uses a call's pages again and again and fills them only once, and whoever had
+	 * one in between may have changed it (a router the time to live, a bridge the VLAN): write
+	 * every byte up to the payload each time. Unaligned, which BPF allows on x86-64 and arm64.
+	 */
+	*(__u64 *)(data + 0) = header[0];
+	*(__u64 *)(data + 8) = header[1];
+	*(__u64 *)(data + 16) = header[2];
+	*(__u64 *)(data + 24) = header[3];
+	*(__u64 *)(data + 32) = header[4];
+	*(__u16 *)(data + 40) = 0;
+	*(__u16 *)(data + AT_CHECK) = bpf_htons(~sum & 0xffff);
+	*(__u32 *)(data + AT_SADDR) = bpf_htonl(saddr);
+	*(__u16 *)(data + AT_SPORT) = bpf_htons(0x8000 | (mixed & 0x7fff));
+	*(__u64 *)(data + AT_NUMBER) = bpf_cpu_to_be64(number);
+	if (with_stamp)
+		*(__u64 *)(data + AT_STAMP) = bpf_cpu_to_be64(bpf_ktime_get_tai_ns());
+	return bpf_redirect(out_ifindex, 0);
+}
+
+/* What one CPU has seen. Same layout in src/generator/sink.rs. */
+struct sink_counts {
+	__u64 frames;
+	__u64 bytes;		/* without FCS */
+	__u64 foreign;		/* frames that are not the generator's, not in the rest */
+	__u64 sum;		/* of the numbers, modulo 2^64 */
+	__u64 lowest;
+	__u64 highest;
+	__u64 jumps;		/* a number that is not the last one plus one */
+	__u64 flows;		/* 5-tuples seen for the first time, if asked for */
+	__u64 flows_full;	/* the table had no room */
+	__u64 last;
+};
+_Static_assert(sizeof(struct sink_counts) == 80, "shared with Rust");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sink_counts);
+} sink_counts SEC(".maps");
+
+struct flow_tuple {
+	__u32 saddr;
+	__u32 daddr;
+	__u32 ports;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);	/* set before loading */
+	__type(key, struct flow_tuple);
+	__type(value, __u8);
+} sink_flows SEC(".maps");
+
+const volatile __u32 sink_with_flows;
+
+static __always_inline void sink_flow(struct sink_counts *counts, void *data)
+{
+	struct flow_tuple tuple = {
+		.saddr = *(__u32 *)(data + AT_SADDR),
+		.daddr = *(__u32 *)(data + AT_SADDR + 4),
+		.ports = *(__u32 *)(data + AT_SPORT),
+	};
+	__u8 one = 1;
+
+	if (bpf_map_lookup_elem(&sink_flows, &tuple))
+		return;
+	if (bpf_map_update_elem(&sink_flows, &tuple, &one, BPF_NOEXIST) == 0)
+		counts->flows++;
+	else
+		counts->flows_full++;
+}
+
+SEC("xdp.frags")
+int weir_sink(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct sink_counts *counts;
+	__u32 zero = 0;
+	__u64 number;
+
+	counts = bpf_map_lookup_elem(&sink_counts, &zero);
+	if (!counts)
+		return XDP_ABORTED;
+	/* IPv4 without options, UDP, our destination port. */
+	if (data + AT_END > data_end || *(__u16 *)(data + AT_PROTOCOLS) != bpf_htons(0x0800) ||
+	    *(__u8 *)(data + 14) != 0x45 || *(__u8 *)(data + 23) != 17 ||
+	    *(__u16 *)(data + AT_SPORT + 2) != bpf_htons(9)) {
+		counts->foreign++;
+		return XDP_DROP;
+	}
+	number = bpf_be64_to_cpu(*(__u64 *)(data + AT_NUMBER));
+	if (counts->frames == 0 || number < counts->lowest)
+		counts->lowest = number;
+	if (number > counts->highest)
+		counts->highest = number;
+	if (counts->frames != 0 && number != counts->last + 1)
+		counts->jumps++;
+	counts->last = number;
+	counts->sum += number;
+	counts->frames++;
+	counts->bytes += bpf_xdp_get_buff_len(ctx);
+	if (sink_with_flows)
+		sink_flow(counts, data);
+	return XDP_DROP;
+}

@@ -1,0 +1,20 @@
+//! Compiles the BPF programs of the generator and generates their skeleton.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
+    // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
+    let include = format!("/usr/include/{target}-linux-gnu");
+    let source = Path::new("../../bpf/gen.bpf.c");
+    SkeletonBuilder::new()
+        .source(source)
+        .clang_args(["-I", &include, "-Wall", "-Werror"])
+        .build_and_generate(out.join("gen.skel.rs"))
+        .unwrap_or_else(|error| panic!("compiling bpf/gen.bpf.c: {error:#}"));
+    println!("cargo:rerun-if-changed={}", source.display());
+}

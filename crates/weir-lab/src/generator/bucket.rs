@@ -1,0 +1,123 @@
+//! A token bucket: when may how many frames go.
+//!
+//! Arithmetic only: time comes in as nanoseconds, so tests use a clock of their own.
+
+/// Time made up for at most. A sender that did not get the CPU for longer gives up the rest, so that
+/// it does not flood the receiver: 50 ms at 1 Mpps are 50,000 frames, some 6 MiB of ring at 60 B.
+const DEPTH_NS: f64 = 50e6;
+/// Aim of one grant: short enough to look steady, long enough to pay for a system call.
+const GRANT_NS: f64 = 200e3;
+/// Largest grant, so that the stop flag and the deadline are looked at every few milliseconds.
+pub(super) const GRANT_MAX: u64 = 16_384;
+
+/// Grants frames at a rate.
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    frames_per_ns: f64,
+    /// Frames that may go now. Whole grants are taken from it, the fraction stays.
+    tokens: f64,
+    depth: f64,
+    /// Frames wanted together before it is worth sending.
+    grant: u64,
+    last_ns: u64,
+}
+
+/// What the bucket says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Send this many now; they are taken from the bucket.
+    Send(u64),
+    /// Come back after this many nanoseconds.
+    WaitNs(u64),
+}
+
+impl Bucket {
+    /// A bucket that starts empty at `now_ns`. `frames_per_s` is above zero and finite.
+    pub(super) fn new(frames_per_s: f64, now_ns: u64) -> Bucket {
+        assert!(frames_per_s > 0.0 && frames_per_s.is_finite(), "checked with the options");
+        let frames_per_ns = frames_per_s / 1e9;
+        let grant = ((frames_per_ns * GRANT_NS) as u64).clamp(1, GRANT_MAX);
+        let depth = (frames_per_ns * DEPTH_NS).max(grant as f64);
+        Bucket { frames_per_ns, tokens: 0.0, depth, grant, last_ns: now_ns }
+    }
+
+    /// Asks for frames, at most `most` (above zero).
+    pub(super) fn ask(&mut self, now_ns: u64, most: u64) -> Verdict {
+        let elapsed = now_ns.saturating_sub(self.last_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+        self.tokens = (self.tokens + elapsed as f64 * self.frames_per_ns).min(self.depth);
+        let wanted = self.grant.min(most);
+        if self.tokens >= wanted as f64 {
+            let frames = (self.tokens as u64).min(most).min(GRANT_MAX);
+            self.tokens -= frames as f64;
+            return Verdict::Send(frames);
+        }
+        // Rounded up: asking after exactly this long gets the grant.
+        let missing = wanted as f64 - self.tokens;
+        Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
+    }
+
+    /// Puts back what was granted and not tried.
+    pub(super) fn give_back(&mut self, frames: u64) {
+        self.tokens += frames as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks until `until_ns`, waiting as told; gives frames granted and the largest grant.
+    fn play(rate: f64, until_ns: u64) -> (u64, u64) {
+        let (mut bucket, mut now, mut total, mut largest) = (Bucket::new(rate, 0), 0, 0, 0);
+        while now < until_ns {
+            match bucket.ask(now, u64::MAX) {
+                Verdict::Send(frames) => {
+                    total += frames;
+                    largest = largest.max(frames);
+                }
+                Verdict::WaitNs(ns) => now += ns,
+            }
+        }
+        (total, largest)
+    }
+
+    #[test]
+    fn the_rate_is_kept_over_ten_seconds() {
+        for rate in [0.5, 1.0, 999.0, 100_000.0, 1_234_567.8, 14_880_952.0, 148_809_523.0] {
+            let (total, largest) = play(rate, 10_000_000_000);
+            let expected = rate * 10.0;
+            let grant = (rate * GRANT_NS / 1e9).clamp(1.0, GRANT_MAX as f64);
+            assert!((total as f64 - expected).abs() <= grant + 1.0, "{rate}: {total}");
+            assert!(largest as f64 <= grant + 1.0, "{rate}: {largest}");
+        }
+    }
+
+    #[test]
+    fn waiting_as_told_gets_the_grant() {
+        let mut bucket = Bucket::new(1_000_000.0, 5);
+        let Verdict::WaitNs(ns) = bucket.ask(5, u64::MAX) else { panic!("starts empty") };
+        assert_eq!(bucket.ask(5 + ns, u64::MAX), Verdict::Send(200));
+        // The last few of a fixed number do not wait for a full grant.
+        let Verdict::WaitNs(ns) = bucket.ask(5 + ns, 3) else { panic!("just emptied") };
+        assert!(ns <= 3002);
+    }
+
+    #[test]
+    fn a_long_pause_is_not_made_up_beyond_the_depth() {
+        let mut bucket = Bucket::new(100_000.0, 0);
+        let mut burst = 0;
+        while let Verdict::Send(frames) = bucket.ask(60_000_000_000, u64::MAX) {
+            burst += frames;
+        }
+        assert_eq!(burst, 5_000); // 50 ms of 100 kpps
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_grants_nothing() {
+        let mut bucket = Bucket::new(1e6, 1_000_000);
+        assert!(matches!(bucket.ask(500_000, 10), Verdict::WaitNs(_)));
+        assert!(matches!(bucket.ask(1_000_000, 10), Verdict::WaitNs(_)));
+        assert_eq!(bucket.ask(1_010_001, 10), Verdict::Send(10));
+    }
+}

@@ -1,0 +1,151 @@
+//! What the link itself says it took.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result, ethtool};
+
+/// Frames taken by a link since this counter was made.
+pub(super) struct Counter<'a> {
+    iface: &'a str,
+    kind: Kind,
+    before: Reading,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A veth's count of frames accepted in `ndo_xdp_xmit`: exact as soon as the call returns, and
+    /// untouched by what the stack sends.
+    VethXdp,
+    /// The link's transmitted packets: everybody's, and some drivers count when the NIC is done.
+    Link,
+}
+
+/// Frames taken and refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) taken: u64,
+    pub(super) refused: u64,
+}
+
+/// How long a link's counter may stand still before it is believed.
+const STILL: Duration = Duration::from_millis(60);
+/// How long it is waited for altogether.
+const SETTLE_MAX: Duration = Duration::from_secs(2);
+
+impl<'a> Counter<'a> {
+    /// Counts frames sent by XDP.
+    pub(super) fn of_xdp(iface: &'a str) -> Result<Counter<'a>> {
+        let veth = ethtool::driver(iface).is_ok_and(|driver| driver == "veth");
+        Counter::new(iface, if veth { Kind::VethXdp } else { Kind::Link })
+    }
+
+    /// Counts frames sent through the stack.
+    pub(super) fn of_link(iface: &'a str) -> Result<Counter<'a>> {
+        Counter::new(iface, Kind::Link)
+    }
+
+    fn new(iface: &'a str, kind: Kind) -> Result<Counter<'a>> {
+        let before = kind.read(iface)?;
+        Ok(Counter { iface, kind, before })
+    }
+
+    pub(super) fn is_veth_xdp(&self) -> bool {
+        self.kind == Kind::VethXdp
+    }
+
+    /// For [`super::GenReport::counted_by`].
+    pub(super) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::VethXdp => "veth tx_queue_*_xdp_xmit",
+            Kind::Link => "link tx_packets (other senders on this link would count too)",
+        }
+    }
+
+    /// Frames since the start.
+    pub(super) fn now(&self) -> Result<Reading> {
+        let now = self.kind.read(self.iface)?;
+        Ok(Reading {
+            taken: now.taken.wrapping_sub(self.before.taken),
+            refused: now.refused.wrapping_sub(self.before.refused),
+        })
+    }
+
+    /// Frames since the start, once the counter has caught up with `attempted` or stands still.
+    pub(super) fn settled(&self, attempted: u64) -> Result<u64> {
+        let start = Instant::now();
+        let (mut last, mut since) = (self.now()?, start);
+        while self.kind == Kind::Link && last.taken < attempted && start.elapsed() < SETTLE_MAX {
+            if since.elapsed() > STILL {
+                break;
+            }
+            sleep(Duration::from_millis(2));
+            let now = self.now()?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        // More than were tried: somebody else's frames. Not to be told apart, so not claimed.
+        Ok(last.taken.min(attempted))
+    }
+}
+
+impl Kind {
+    fn read(self, iface: &str) -> Result<Reading> {
+        match self {
+            Kind::VethXdp => read_veth(iface),
+            Kind::Link => read_link(iface),
+        }
+    }
+}
+
+fn read_veth(iface: &str) -> Result<Reading> {
+    // Names are asked for each time: the number of queues may change under way.
+    let (names, values) = (ethtool::stat_names(iface)?, ethtool::stats(iface)?);
+    let mut reading = Reading::default();
+    for (name, value) in names.iter().zip(values) {
+        match name.strip_prefix("tx_queue_").and_then(|rest| rest.split_once('_')) {
+            Some((_, "xdp_xmit")) => reading.taken += value,
+            Some((_, "xdp_xmit_errors")) => reading.refused += value,
+            _ => {}
+        }
+    }
+    Ok(reading)
+}
+
+/// The calling thread's namespace's table; `/proc/net` would be the first thread's.
+const NET_DEV: &str = "/proc/thread-self/net/dev";
+
+fn read_link(iface: &str) -> Result<Reading> {
+    let text = fs::read_to_string(NET_DEV).map_err(|source| Error::Counters {
+        iface: iface.to_owned(),
+        path: NET_DEV,
+        source,
+    })?;
+    parse_link(&text, iface).ok_or_else(|| Error::NoInterface { iface: iface.to_owned() })
+}
+
+/// Columns after the name: 8 of reception, then bytes, packets, errs, drop, ... of transmission.
+fn parse_link(text: &str, iface: &str) -> Option<Reading> {
+    let line =
+        text.lines().find_map(|line| line.trim_start().strip_prefix(iface)?.strip_prefix(':'));
+    let mut columns = line?.split_whitespace().skip(9).map(str::parse);
+    let (packets, errors, drops) =
+        (columns.next()?.ok()?, columns.next()?.ok()?, columns.next()?.ok()?);
+    Some(Reading { taken: packets, refused: u64::wrapping_add(errors, drops) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_line_and_column_are_read() {
+        let text = "Inter-|   Receive |  Transmit\n face |bytes packets\n\
+            wtx0.7: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n\
+            \x20 wtx0:  1 2 3 4 5 6 7 8 100 42 1 2 0 0 0 0\n";
+        assert_eq!(parse_link(text, "wtx0"), Some(Reading { taken: 42, refused: 3 }));
+        assert_eq!(parse_link(text, "wtx"), None);
+    }
+}

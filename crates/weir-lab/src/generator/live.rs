@@ -1,0 +1,209 @@
+//! Frames made and sent inside the kernel: `BPF_PROG_TEST_RUN` with live frames.
+//!
+//! One call runs the program for thousands of frames in batches of 64; each frame is redirected to
+//! the interface and goes out by the driver's `ndo_xdp_xmit`, with no system call and no socket
+//! buffer of its own. Since Linux 5.18.
+
+use std::fs;
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::AtomicBool;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use super::counter::Counter;
+use super::pace::{self, Wire};
+use super::{GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking};
+use crate::{Error, Result};
+
+#[allow(missing_docs, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/gen.skel.rs"));
+}
+pub(super) use skel::GenSkelBuilder;
+
+/// Frames the kernel makes before it sends them on; more did not go faster in trials.
+const BATCH: u32 = 64;
+/// `linux/bpf.h`.
+const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
+/// Frames of the first call, which shows whether the interface takes any.
+const PROBE: u32 = 64;
+
+const VETH_REMEDY: &str = "the other end of a veth takes them only with GRO or an XDP program \
+    there; try: ethtool -K PEER gro on";
+const DRIVER_REMEDY: &str = "its driver may not send XDP frames, or only with an XDP program \
+    loaded on it";
+
+pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
+    let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
+    if options.size_on_wire > LIVE_SIZE_MAX {
+        let size = options.size_on_wire;
+        return Err(refused(format!("{size} bytes are above their limit of {LIVE_SIZE_MAX}")));
+    }
+    check_rights().map_err(refused)?;
+
+    let mut storage = MaybeUninit::uninit();
+    let builder = GenSkelBuilder::default();
+    let mut open = builder.open(&mut storage).map_err(|e| refused(e.to_string()))?;
+    configure(&mut open, job, options);
+    let mut skel = open.load().map_err(|e| refused(format!("the program did not load: {e}")))?;
+    let data = skel.maps.bss_data.as_deref_mut().expect("the program has a .bss");
+    data.next_number = options.first_number;
+
+    // Where that is not allowed, runs start slowly, which costs speed and nothing else.
+    let _parked = parking::park(skel.progs.weir_gen.as_fd()).ok();
+    let counter = Counter::of_xdp(job.iface)?;
+    let mut wire = Live {
+        job,
+        program: skel.progs.weir_gen.as_fd(),
+        next_number: &raw const data.next_number,
+        counter: &counter,
+        proven: false,
+    };
+    let paced = pace::run(&mut wire, options, stop)?;
+    let sent = counter.settled(paced.attempted)?;
+    Ok(job.report(paced, sent, How::LiveFrames, counter.name()))
+}
+
+/// Asked first, because libbpf would print its own long complaint.
+fn check_rights() -> std::result::Result<(), String> {
+    // linux/capability.h: CAP_NET_ADMIN 12, CAP_SYS_ADMIN 21, CAP_BPF 39.
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(caps) = caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok()) else {
+        return Ok(()); // no /proc: the load will tell
+    };
+    let has = |bit: u32| caps >> bit & 1 == 1;
+    if has(21) || (has(12) && has(39)) {
+        return Ok(());
+    }
+    Err("they need root, or CAP_BPF and CAP_NET_ADMIN".to_owned())
+}
+
+fn configure(open: &mut skel::OpenGenSkel, job: &Job, options: &GenOptions) {
+    // Only what is run is loaded: the sink and its maps belong to the other end.
+    open.progs.weir_sink.set_autoload(false);
+    _ = open.maps.sink_flows.set_autocreate(false);
+    _ = open.maps.sink_counts.set_autocreate(false);
+    let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
+    config.out_ifindex = job.ifindex;
+    config.with_stamp = u32::from(options.stamp);
+    config.flow_count = job.template.flow_count();
+    config.check_base = job.template.check_base();
+    for (word, bytes) in config.header.iter_mut().zip(job.template.blank().chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+    }
+}
+
+struct Live<'a> {
+    job: &'a Job<'a>,
+    program: BorrowedFd<'a>,
+    /// In the program's mapped .bss: the kernel counts here.
+    next_number: *const u64,
+    counter: &'a Counter<'a>,
+    proven: bool,
+}
+
+impl Wire for Live<'_> {
+    fn send(&mut self, frames: u32) -> Result<u64> {
+        if self.proven {
+            return self.call(frames);
+        }
+        let attempted = self.call(frames.min(PROBE))?;
+        self.prove(attempted)?;
+        Ok(attempted)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.counter.now().map(|_| ())
+    }
+}
+
+impl Live<'_> {
+    /// Runs the program until it has made `frames` frames or a signal comes; says how many it made.
+    fn call(&mut self, frames: u32) -> Result<u64> {
+        let first = self.number();
+        let mut stuck = 0;
+        loop {
+            let left = u64::from(frames) - (self.number() - first);
+            if left == 0 {
+                return Ok(u64::from(frames));
+            }
+            let Err(error) = self.test_run(left as i32) else { continue };
+            let made = self.number() - first;
+            match error.raw_os_error() {
+                // A signal: the caller looks at its stop flag.
+                Some(libc::EINTR) => return Ok(made),
+                // No pages: receivers hold them all; they come back.
+                Some(libc::ENOMEM) if stuck < 1000 => {
+                    stuck += 1;
+                    sleep(Duration::from_millis(1));
+                }
+                _ if !self.proven && made == 0 => {
+                    let iface = self.job.iface.to_owned();
+                    let reason = format!("the kernel refused to run the program: {error}");
+                    return Err(Error::LiveFrames { iface, reason });
+                }
+                _ => {
+                    let (iface, what) = (self.job.iface.to_owned(), "run the generator program");
+                    return Err(Error::Send { iface, what, source: error });
+                }
+            }
+        }
+    }
+
+    /// The number of the next frame, as the program keeps it.
+    fn number(&self) -> u64 {
+        // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `run` keeps alive
+        // for as long as this value, and is aligned as the C program's u64. Its only writer is the
+        // program, which runs only inside `test_run`, on this thread. Volatile, because the
+        // compiler cannot see that writer.
+        unsafe { self.next_number.read_volatile() }
+    }
+
+    fn test_run(&self, repeat: i32) -> io::Result<()> {
+        let frame = self.job.template.blank();
+        let mut opts = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            repeat,
+            flags: BPF_F_TEST_XDP_LIVE_FRAMES,
+            batch_size: BATCH,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is borrowed for longer than the call. `opts` is whole, `sz` says how
+        // long; `data_in` is readable for `data_size_in` bytes, those of the template's own Vec; all
+        // other pointers are null with length 0, which the kernel takes as "none". Nothing is kept.
+        match unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut opts) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+
+    /// After the first call: has the interface taken, or at least noticed, any frame?
+    fn prove(&mut self, attempted: u64) -> Result<()> {
+        if attempted == 0 {
+            return Ok(()); // interrupted; the next call is the first
+        }
+        let start = Instant::now();
+        loop {
+            let reading = self.counter.now()?;
+            if reading.taken > 0 || (self.counter.is_veth_xdp() && reading.refused > 0) {
+                self.proven = true;
+                return Ok(());
+            }
+            // A veth counts before the call returns. Other drivers count when the NIC is done.
+            if self.counter.is_veth_xdp() || start.elapsed() > Duration::from_millis(300) {
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        let veth = self.counter.is_veth_xdp();
+        let remedy = if veth { VETH_REMEDY } else { DRIVER_REMEDY };
+        Err(Error::PeerNotReady { iface: self.job.iface.to_owned(), attempted, remedy })
+    }
+}

@@ -1,0 +1,265 @@
+//! The wire generator behind `weir gen IFACE`: numbered frames at a rate, counted at the link.
+//!
+//! Two engines make the same frames (`template`): the kernel's own live-frame runs (`live`, some
+//! 6 Mpps on one core) and, where these are not possible, `AF_PACKET` (`packet`). What is reported
+//! as sent is what the link says it took (`counter`), never what was tried.
+
+mod affinity;
+mod bucket;
+mod counter;
+mod live;
+//pub mod mix;
+mod pace;
+mod packet;
+mod parking;
+pub mod sink;
+pub mod template;
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::testbed::ifindex;
+use crate::{Error, Result, ethtool};
+use template::Template;
+
+/// Frame check sequence: on the wire, never in memory.
+pub const FCS_BYTES: u32 = 4;
+/// The smallest Ethernet frame on the wire.
+pub const SIZE_MIN: u32 = 64;
+
+/// What to send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenOptions {
+    /// Bytes of each frame on the wire, with its FCS, without preamble and gap: 64 is 60 in memory.
+    /// At most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
+    pub size_on_wire: u32,
+    /// How many 5-tuples.
+    pub flows: Flows,
+    /// How fast.
+    pub rate: Rate,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Stop after this many frames were tried, whether taken or refused.
+    pub frames: Option<u64>,
+    /// CPU for the sending thread, which on a veth also runs the receiver's kernel half.
+    pub cpu: Option<usize>,
+    /// Number in the first frame; each further frame has the next one.
+    pub first_number: u64,
+    /// Put the time in each frame (`template::STAMP_AT`); a clock read costs some 40 ns a frame.
+    pub stamp: bool,
+    /// How frames are sent.
+    pub engine: GenEngine,
+    /// Source Ethernet address.
+    pub source_mac: [u8; 6],
+    /// Destination Ethernet address.
+    pub destination_mac: [u8; 6],
+}
+
+impl Default for GenOptions {
+    /// 64-byte frames of one flow as fast as possible, until stopped.
+    fn default() -> Self {
+        GenOptions {
+            size_on_wire: SIZE_MIN,
+            flows: Flows::Single,
+            rate: Rate::Max,
+            duration: None,
+            frames: None,
+            cpu: None,
+            first_number: 0,
+            stamp: false,
+            engine: GenEngine::Auto,
+            source_mac: template::SOURCE_MAC,
+            destination_mac: template::DESTINATION_MAC,
+        }
+    }
+}
+
+/// How many different 5-tuples the frames have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flows {
+    /// All frames are of one flow.
+    Single,
+    /// Each frame has its own; they repeat after 2^32 frames.
+    Multi,
+    /// This many (above zero), in turn.
+    N(u32),
+}
+
+/// How fast frames are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// As fast as engine and receiver go.
+    Max,
+    /// Frames a second.
+    Pps(f64),
+    /// Bits a second of frames with FCS. Preamble and inter-frame gap (20 bytes a frame) do not
+    /// count: 10 Gbit/s here is more than fits a 10 Gbit/s cable.
+    Bps(f64),
+}
+
+/// Which way frames are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum GenEngine {
+    /// Live frames if possible, else AF_PACKET; the report says which and why.
+    #[default]
+    Auto,
+    /// Live frames or an error.
+    LiveFrames,
+    /// AF_PACKET.
+    AfPacket,
+}
+
+/// The engine that sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`.
+    LiveFrames,
+    /// `sendmmsg` on a packet socket past the queueing discipline.
+    AfPacket,
+}
+
+/// What was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenReport {
+    /// Frames that the link took, by its own count.
+    pub sent: u64,
+    /// Bytes of these on the wire, with FCS, without preamble and gap.
+    pub bytes: u64,
+    /// From before the first frame to after the last.
+    pub duration: Duration,
+    /// Which engine sent.
+    pub how: How,
+    /// Why not live frames, and what would help. `None` if it was live frames, or AF_PACKET was asked for.
+    pub why: Option<String>,
+    /// Frames made and handed over: numbers `first_number` to `first_number + attempted - 1`.
+    pub attempted: u64,
+    /// `attempted - sent`: not taken by the link, so their numbers are missing at the receiver.
+    pub refused: u64,
+    /// The counter that `sent` is read from, and its weakness if it has one.
+    pub counted_by: &'static str,
+}
+
+impl GenReport {
+    /// Million frames a second, of those sent.
+    pub fn mpps(&self) -> f64 {
+        per_second(self.sent as f64, self.duration) / 1e6
+    }
+
+    /// Gbit/s, of those sent, FCS included.
+    pub fn gbps(&self) -> f64 {
+        per_second(self.bytes as f64 * 8.0, self.duration) / 1e9
+    }
+}
+
+fn per_second(amount: f64, duration: Duration) -> f64 {
+    if duration.is_zero() { 0.0 } else { amount / duration.as_secs_f64() }
+}
+
+/// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or the
+/// number of frames is reached or `stop` is set (looked at every few milliseconds).
+///
+/// With [`GenEngine::Auto`] an interface that takes no live frames, for instance a veth whose other
+/// end has neither GRO nor an XDP program, is served by AF_PACKET, and [`GenReport::why`] tells the
+/// remedy. [`GenOptions::frames`] is exact: that many are tried, [`GenReport::sent`] of them taken.
+///
+/// # Errors
+/// A missing interface or one that is down, an impossible size, rate or CPU, no rights. Each text
+/// says what to do. An interface that goes away while sending is found within a second.
+pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
+    let job = Job::new(iface, options)?;
+    let _pinned = options.cpu.map(affinity::Pinned::to).transpose()?;
+    match options.engine {
+        GenEngine::LiveFrames => live::run(&job, options, stop),
+        GenEngine::AfPacket => packet::run(&job, options, stop, None),
+        GenEngine::Auto => match live::run(&job, options, stop) {
+            Err(error @ (Error::LiveFrames { .. } | Error::PeerNotReady { .. })) => {
+                // Neither error is given once a frame has been taken: the numbers start afresh.
+                packet::run(&job, options, stop, Some(error.to_string()))
+            }
+            other => other,
+        },
+    }
+}
+
+/// Largest size on the wire of a live frame: the frame lies in one 4 KiB page, beside 256 bytes of
+/// headroom, 112 of the kernel's own (`struct xdp_page_head`) and 320 of `skb_shared_info`.
+pub const LIVE_SIZE_MAX: u32 = 4096 - 256 - 112 - 320 + FCS_BYTES;
+
+/// A request that was checked against its interface.
+struct Job<'a> {
+    iface: &'a str,
+    ifindex: u32,
+    template: Template,
+    size_on_wire: u32,
+}
+
+impl<'a> Job<'a> {
+    fn new(iface: &'a str, options: &GenOptions) -> Result<Job<'a>> {
+        let ifindex = ifindex(iface)?;
+        let flags = ethtool::link_flags(iface)?;
+        if flags & libc::IFF_UP == 0 {
+            return Err(Error::Down { iface: iface.to_owned() });
+        }
+        if flags & libc::IFF_RUNNING == 0 {
+            return Err(Error::NoCarrier { iface: iface.to_owned() });
+        }
+        check_size(iface, ethtool::mtu(iface)?, options)?;
+        let flow_count = match options.flows {
+            Flows::Single => 1,
+            Flows::Multi => 0,
+            Flows::N(0) => return Err(option("flows", "0 flows hold no frame; give 1 or more")),
+            Flows::N(count) => u64::from(count),
+        };
+        if let Rate::Pps(rate) | Rate::Bps(rate) = options.rate
+            && !(rate > 0.0 && rate.is_finite())
+        {
+            return Err(option("rate", "must be above zero; leave it out for full speed"));
+        }
+        let frame_bytes = (options.size_on_wire - FCS_BYTES) as usize;
+        let (source, destination) = (options.source_mac, options.destination_mac);
+        let template = Template::new(frame_bytes, flow_count, source, destination);
+        Ok(Job { iface, ifindex, template, size_on_wire: options.size_on_wire })
+    }
+
+    /// The report of a finished run.
+    fn report(
+        &self,
+        paced: pace::Paced,
+        sent: u64,
+        how: How,
+        counted_by: &'static str,
+    ) -> GenReport {
+        GenReport {
+            sent,
+            bytes: sent * u64::from(self.size_on_wire),
+            duration: paced.duration,
+            how,
+            why: None,
+            attempted: paced.attempted,
+            refused: paced.attempted - sent,
+            counted_by,
+        }
+    }
+}
+
+fn option(option: &'static str, reason: &str) -> Error {
+    Error::Option { option, reason: reason.to_owned() }
+}
+
+fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
+    // An IPv4 packet cannot be longer than 65535 whatever the MTU.
+    let link_max = mtu.min(65_535) + 14 + FCS_BYTES;
+    let (max, why) = if options.engine == GenEngine::LiveFrames && LIVE_SIZE_MAX < link_max {
+        (
+            LIVE_SIZE_MAX,
+            "which is what a live frame's page holds; AF_PACKET sends larger ones".into(),
+        )
+    } else {
+        (link_max, format!("which is MTU {mtu} + 18; try: ip link set {iface} mtu ..."))
+    };
+    if (SIZE_MIN..=max).contains(&options.size_on_wire) {
+        return Ok(());
+    }
+    let (iface, size, min) = (iface.to_owned(), options.size_on_wire, SIZE_MIN);
+    Err(Error::Size { iface, size, min, max, why })
+}

@@ -1,0 +1,178 @@
+//! Frames sent from user space: a packet socket, 64 frames a system call, past the queueing
+//! discipline. For where live frames are not possible; also carries the demo's mix.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+
+use super::counter::Counter;
+use super::pace::{self, Wire};
+use super::template::{STAMP_AT, Template};
+use super::{GenOptions, GenReport, How, Job};
+use crate::{Error, Result};
+
+/// Frames of one system call. Source: MEASURED on a veth, 32 to 256 make no difference.
+const BATCH: usize = 64;
+
+pub(super) fn run(
+    job: &Job,
+    options: &GenOptions,
+    stop: &AtomicBool,
+    why: Option<String>,
+) -> Result<GenReport> {
+    let counter = Counter::of_link(job.iface)?;
+    let socket = Socket::open(job.iface, job.ifindex)?;
+    let frames = vec![job.template.blank().to_vec(); BATCH];
+    let (next_number, stamp) = (options.first_number, options.stamp);
+    let mut wire = Packets {
+        job,
+        socket,
+        counter: &counter,
+        template: &job.template,
+        frames,
+        next_number,
+        stamp,
+    };
+    let paced = pace::run(&mut wire, options, stop)?;
+    let sent = counter.settled(paced.attempted)?;
+    Ok(GenReport { why, ..job.report(paced, sent, How::AfPacket, counter.name()) })
+}
+
+struct Packets<'a> {
+    job: &'a Job<'a>,
+    socket: Socket,
+    counter: &'a Counter<'a>,
+    template: &'a Template,
+    frames: Vec<Vec<u8>>,
+    next_number: u64,
+    stamp: bool,
+}
+
+impl Wire for Packets<'_> {
+    fn send(&mut self, frames: u32) -> Result<u64> {
+        let mut left = frames as usize;
+        while left > 0 {
+            let batch = left.min(BATCH);
+            self.make(batch);
+            self.socket.send_all(&self.frames[..batch]).map_err(|source| Error::Send {
+                iface: self.job.iface.to_owned(),
+                what: "send on a packet socket",
+                source,
+            })?;
+            left -= batch;
+        }
+        Ok(u64::from(frames))
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.counter.now().map(|_| ())
+    }
+}
+
+impl Packets<'_> {
+    /// Turns the first `batch` buffers into the next frames.
+    fn make(&mut self, batch: usize) {
+        for frame in &mut self.frames[..batch] {
+            self.template.number(frame, self.next_number);
+            if self.stamp {
+                frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&tai_ns().to_be_bytes());
+            }
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+    }
+}
+
+/// A packet socket that only sends, bound to one interface.
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(super) fn open(iface: &str, ifindex: u32) -> Result<Socket> {
+        let failed = |what| Error::Send {
+            iface: iface.to_owned(),
+            what,
+            source: io::Error::last_os_error(),
+        };
+        // Protocol 0: receives nothing, so nothing piles up.
+        // SAFETY: takes no pointers; the result is checked before it is used.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(failed("open a packet socket; run as root or with CAP_NET_RAW"));
+        }
+        // SAFETY: `fd` is a descriptor just made and owned by nobody else.
+        let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
+        let on: libc::c_int = 1;
+        // SAFETY: `on` is a c_int, readable for the length given, and not kept.
+        let bypass = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_PACKET,
+                libc::PACKET_QDISC_BYPASS,
+                (&raw const on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if bypass != 0 {
+            return Err(failed("bypass the queueing discipline"));
+        }
+        // SAFETY: sockaddr_ll is made of integers and an array of them: all zero is a value.
+        let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = ifindex.cast_signed();
+        // SAFETY: `address` is a whole sockaddr_ll, as its family says, readable for the length given.
+        let bound = unsafe {
+            libc::bind(
+                fd,
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        if bound == 0 { Ok(socket) } else { Err(failed("bind a packet socket to it")) }
+    }
+
+    /// Hands all of at most [`BATCH`] frames over, each once. A frame that a full queue refuses
+    /// (ENOBUFS) is not tried again: what the link took is counted at the link.
+    pub(super) fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
+        assert!(frames.len() <= BATCH);
+        // SAFETY: iovec and mmsghdr are made of raw pointers and integers: all zero is a value.
+        let (mut parts, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+            unsafe { (zeroed(), zeroed()) };
+        for ((frame, part), message) in frames.iter().zip(&mut parts).zip(&mut messages) {
+            let frame = frame.as_ref();
+            part.iov_base = frame.as_ptr().cast_mut().cast();
+            part.iov_len = frame.len();
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        let mut done = 0;
+        while done < frames.len() {
+            let left = &mut messages[done..frames.len()];
+            // SAFETY: `left` holds `left.len()` whole messages, writable for their `msg_len`. Each
+            // points to one iovec of `parts`, and that to a frame of `frames` with its length; both
+            // outlive the call and neither has moved since. The kernel only reads the frames.
+            let sent = unsafe {
+                libc::sendmmsg(self.0.as_raw_fd(), left.as_mut_ptr(), left.len() as libc::c_uint, 0)
+            };
+            if sent > 0 {
+                done += sent as usize;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::ENOBUFS) => done += 1,
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds of CLOCK_TAI, as `bpf_ktime_get_tai_ns` gives them in the kernel.
+fn tai_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec, writable during the call. The clock exists since Linux 3.10, so
+    // the call does not fail; if it did, the time would be zero.
+    unsafe { libc::clock_gettime(libc::CLOCK_TAI, &mut now) };
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}

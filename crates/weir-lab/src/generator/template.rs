@@ -1,0 +1,227 @@
+//! The generated frame: its form, its flows, its checksum.
+//!
+//! ```text
+//!  0  destination, source MAC; EtherType 0x0800
+//! 14  IPv4: no options, TTL 64, DF, id 0; source from the flow, destination 192.0.2.1; right checksum
+//! 34  UDP: source port from the flow, destination port 9 (discard); checksum 0, which is "none"
+//! 42  frame number, u64 big-endian                                                 NUMBER_AT
+//! 50  CLOCK_TAI when the frame was made, ns, u64 big-endian, if asked for; else 0   STAMP_AT
+//! 58  zeros
+//! ```
+//! `bpf/gen.bpf.c` makes the same frames in the kernel. Addresses are those set aside for tests and
+//! documentation (RFC 2544, RFC 5737), so that frames which get loose are recognised.
+
+/// Where the frame number stands: u64, big-endian.
+pub const NUMBER_AT: usize = 42;
+/// Where the generator's time stamp stands, if asked for: u64, big-endian, CLOCK_TAI in ns.
+pub const STAMP_AT: usize = 50;
+/// The UDP destination port of every generated frame: discard.
+pub const DESTINATION_PORT: u16 = 9;
+/// The IPv4 destination of every generated frame: TEST-NET-1.
+pub const DESTINATION: [u8; 4] = [192, 0, 2, 1];
+/// Source address unless told otherwise: locally administered, "WEIR" in the middle.
+pub const SOURCE_MAC: [u8; 6] = [0x02, 0x57, 0x45, 0x49, 0x52, 0x01];
+/// Destination address unless told otherwise; nobody's, so a stack that gets it drops it early.
+pub const DESTINATION_MAC: [u8; 6] = [0x02, 0x57, 0x45, 0x49, 0x52, 0x02];
+
+const CHECK_AT: usize = 24;
+const SADDR_AT: usize = 26;
+const SPORT_AT: usize = 34;
+
+/// What a frame number becomes: the flow's source address and port.
+///
+/// `flow_count` 0 gives each of 2^32 frames its own; they repeat after that.
+pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {
+    let flow = if flow_count == 0 { number } else { number % flow_count };
+    let mixed = mix32((flow as u32).wrapping_add(1));
+    // 17 bits of 198.18.0.0/15, 15 bits of the ports from 32768 on: all 32 bits are in the 5-tuple.
+    (0xc612_0000 | (mixed >> 15), 0x8000 | (mixed & 0x7fff) as u16)
+}
+
+/// A bijection of the 32-bit numbers that looks random to a hash: murmur3's finalizer.
+///
+/// Source: Appleby, MurmurHash3 (public domain), `fmix32`. Each step can be undone: a shifted xor by
+/// repeating it, a product with an odd number by its inverse modulo 2^32.
+pub(super) fn mix32(mut h: u32) -> u32 {
+    h ^= h >> 16;
+    h = h.wrapping_mul(0x85eb_ca6b);
+    h ^= h >> 13;
+    h = h.wrapping_mul(0xc2b2_ae35);
+    h ^ (h >> 16)
+}
+
+/// The internet checksum's sum of big-endian 16-bit words, not folded. Source: RFC 1071.
+pub(super) fn word_sum(bytes: &[u8]) -> u32 {
+    let pairs = bytes.chunks_exact(2);
+    let odd = pairs.remainder().first().map_or(0, |&byte| u32::from(byte) << 8);
+    pairs.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>() + odd
+}
+
+/// Folds a [`word_sum`] into the checksum field's value.
+pub(super) fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Makes frames of one size.
+#[derive(Debug, Clone)]
+pub struct Template {
+    frame: Vec<u8>,
+    flow_count: u64,
+    check_base: u32,
+}
+
+impl Template {
+    /// A template for frames of `frame_bytes`, FCS not counted: at least 60, which is what holds
+    /// number and stamp, at most 65535 + 14.
+    pub fn new(
+        frame_bytes: usize,
+        flow_count: u64,
+        source: [u8; 6],
+        destination: [u8; 6],
+    ) -> Template {
+        assert!((60..=65535 + 14).contains(&frame_bytes), "checked against the link before");
+        let mut frame = vec![0; frame_bytes];
+        let ip_bytes = (frame_bytes - 14) as u16;
+        frame[..6].copy_from_slice(&destination);
+        frame[6..12].copy_from_slice(&source);
+        frame[12..14].copy_from_slice(&[0x08, 0x00]);
+        frame[14] = 0x45;
+        frame[16..18].copy_from_slice(&ip_bytes.to_be_bytes());
+        frame[20..22].copy_from_slice(&[0x40, 0x00]); // don't fragment
+        frame[22..24].copy_from_slice(&[64, 17]); // TTL, UDP
+        frame[30..34].copy_from_slice(&DESTINATION);
+        frame[36..38].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
+        frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
+        // Source address and checksum are still zero, so they add nothing.
+        let check_base = word_sum(&frame[14..34]);
+        Template { frame, flow_count, check_base }
+    }
+
+    /// Frame `number` without stamp, whole.
+    pub fn frame(&self, number: u64) -> Vec<u8> {
+        let mut frame = self.frame.clone();
+        self.number(&mut frame, number);
+        frame
+    }
+
+    /// Turns a frame of this template into frame `number`; the rest of it is left alone.
+    pub(super) fn number(&self, frame: &mut [u8], number: u64) {
+        let (saddr, sport) = flow_of(number, self.flow_count);
+        let check = fold(self.check_base + (saddr >> 16) + (saddr & 0xffff));
+        frame[CHECK_AT..][..2].copy_from_slice(&check.to_be_bytes());
+        frame[SADDR_AT..][..4].copy_from_slice(&saddr.to_be_bytes());
+        frame[SPORT_AT..][..2].copy_from_slice(&sport.to_be_bytes());
+        frame[NUMBER_AT..][..8].copy_from_slice(&number.to_be_bytes());
+    }
+
+    /// The frame that all others are made from: varying fields zero.
+    pub(super) fn blank(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Number of flows; 0 is 2^32 of them.
+    pub(super) fn flow_count(&self) -> u64 {
+        self.flow_count
+    }
+
+    /// Sum of the IP header's words without source address and checksum.
+    pub(super) fn check_base(&self) -> u32 {
+        self.check_base
+    }
+}
+
+/// The number in a generated frame; `None` if the frame is not one.
+pub fn number_of(frame: &[u8]) -> Option<u64> {
+    let ours = frame.get(12..15)? == [0x08, 0x00, 0x45]
+        && frame.get(23)? == &17
+        && frame.get(30..34)? == DESTINATION
+        && frame.get(36..38)? == DESTINATION_PORT.to_be_bytes();
+    let number = frame.get(NUMBER_AT..NUMBER_AT + 8)?.try_into().ok()?;
+    ours.then(|| u64::from_be_bytes(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn unmix32(mut h: u32) -> u32 {
+        // Inverses modulo 2^32 of the two factors; x ^ x>>16 is its own inverse, >>13 takes two.
+        h ^= h >> 16;
+        h = h.wrapping_mul(0x7ed1_b41d);
+        h ^= (h >> 13) ^ (h >> 26);
+        h = h.wrapping_mul(0xa5cb_9243);
+        h ^ (h >> 16)
+    }
+
+    #[test]
+    fn the_mix_can_be_undone_so_no_flow_repeats() {
+        assert_eq!(0x85eb_ca6bu32.wrapping_mul(0xa5cb_9243), 1);
+        assert_eq!(0xc2b2_ae35u32.wrapping_mul(0x7ed1_b41d), 1);
+        for n in (0..=u32::MAX).step_by(997).chain([0, 1, u32::MAX - 1, u32::MAX]) {
+            assert_eq!(unmix32(mix32(n)), n);
+        }
+    }
+
+    #[test]
+    fn a_million_frames_have_a_million_flows_wherever_they_start() {
+        for first in [0, u64::from(u32::MAX) - 500_000, 1 << 40] {
+            let flows: HashSet<_> = (first..first + 1_000_000).map(|n| flow_of(n, 0)).collect();
+            assert_eq!(flows.len(), 1_000_000);
+            assert!(
+                flows.iter().all(|&(saddr, port)| saddr >> 17 == 0xc612 >> 1 && port >= 0x8000)
+            );
+        }
+    }
+
+    #[test]
+    fn n_flows_are_n_flows() {
+        for count in [1, 2, 1000] {
+            let flows: HashSet<_> = (0..10_000).map(|n| flow_of(n, count)).collect();
+            assert_eq!(flows.len() as u64, count);
+        }
+    }
+
+    #[test]
+    fn checksums_hold_for_every_size_and_number() {
+        for bytes in [60, 61, 124, 1514, 9014, 65549] {
+            let template = Template::new(bytes, 0, SOURCE_MAC, DESTINATION_MAC);
+            for number in [0, 1, 12345, u64::from(u32::MAX), u64::MAX] {
+                let frame = template.frame(number);
+                // A header with a right checksum in it sums to zero. Source: RFC 1071.
+                assert_eq!(fold(word_sum(&frame[14..34])), 0, "{bytes} {number}");
+                assert_eq!(frame.len(), bytes);
+                assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), bytes - 14);
+                assert_eq!(usize::from(u16::from_be_bytes([frame[38], frame[39]])), bytes - 34);
+                assert_eq!(number_of(&frame), Some(number));
+            }
+        }
+    }
+
+    #[test]
+    fn a_known_header_has_its_known_checksum() {
+        // The example header of RFC 1071 readers: 45 00 00 73 ... has checksum b861.
+        let header = [
+            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
+            0xc7,
+        ];
+        assert_eq!(fold(word_sum(&header)), 0xb861);
+        assert_eq!(word_sum(&[1, 2, 3]), 0x0102 + 0x0300);
+    }
+
+    #[test]
+    fn other_frames_have_no_number() {
+        let template = Template::new(60, 1, SOURCE_MAC, DESTINATION_MAC);
+        let frame = template.frame(7);
+        for at in [12, 14, 23, 30, 37] {
+            let mut other = frame.clone();
+            other[at] ^= 0xff;
+            assert_eq!(number_of(&other), None, "{at}");
+        }
+        assert_eq!((0..50).find_map(|end| number_of(&frame[..end])), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! The generator on a real veth pair: what it says it sent is what arrives, to the frame.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_lab::generator::sink::{Sink, SinkCounts};
+use weir_lab::generator::{self, Flows, GenEngine, GenOptions, GenReport, How, Rate};
+use weir_lab::testbed::{Testbed, require_root};
+use weir_lab::{Error, Result};
+
+/// One sender at a time: the machine is small and shared.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn send(bed: &Testbed, options: &GenOptions) -> Result<GenReport> {
+    bed.tx.run(|| generator::run(&bed.tx.iface, options, &AtomicBool::new(false)))?
+}
+
+fn sink(bed: &Testbed, flows_max: u32) -> Sink {
+    bed.rx.run(|| Sink::attach(&bed.rx.iface, flows_max)).unwrap().unwrap()
+}
+
+/// Counts, once the receiver's half of the kernel has handled all that was sent.
+fn arrived(sink: &Sink, expected: u64) -> SinkCounts {
+    let start = Instant::now();
+    loop {
+        let counts = sink.counts().unwrap();
+        if counts.frames >= expected || start.elapsed() > Duration::from_secs(2) {
+            return counts;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Sum of `count` numbers from `first`, modulo 2^64.
+fn sum(first: u64, count: u64) -> u64 {
+    let (first, count) = (u128::from(first), u128::from(count));
+    (count * first + count * (count - 1) / 2) as u64
+}
+
+#[test]
+fn root_full_speed_is_counted_to_the_frame() {
+    if !require_root("root_full_speed_is_counted_to_the_frame") {
+        return;
+    }
+    let _alone = alone();
+    for size_on_wire in [64, 1518] {
+        let bed = Testbed::new().unwrap();
+        let sink = sink(&bed, 0);
+        let duration = Some(Duration::from_secs(1));
+        let options = GenOptions { size_on_wire, duration, cpu: Some(0), ..GenOptions::default() };
+        let report = send(&bed, &options).unwrap();
+        let counts = arrived(&sink, report.sent);
+        println!(
+            "{size_on_wire} B: {:.2} Mpps {:.1} Gbit/s {report:?}",
+            report.mpps(),
+            report.gbps()
+        );
+        assert_eq!(report.how, How::LiveFrames);
+        assert_eq!(report.counted_by, "veth tx_queue_*_xdp_xmit");
+        assert_eq!(counts.frames, report.sent);
+        assert_eq!(report.attempted, report.sent + report.refused);
+        assert_eq!(counts.bytes, report.sent * u64::from(size_on_wire - 4));
+        assert_eq!(report.bytes, report.sent * u64::from(size_on_wire));
+        assert_eq!((counts.foreign, counts.number_lowest), (0, 0));
+        if report.refused == 0 {
+            assert_eq!(counts.number_highest, report.sent - 1);
+            assert_eq!(counts.number_sum, sum(0, report.sent));
+            assert_eq!(counts.jumps, 0);
+        }
+        assert!(report.sent > 100_000, "slow beyond any excuse: {report:?}");
+    }
+}
+
+#[test]
+fn root_a_fixed_number_is_tried_and_numbered_without_gap() {
+    if !require_root("root_a_fixed_number_is_tried_and_numbered_without_gap") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 0);
+    let (mut expected, mut number_sum) = (0, 0u64);
+    for (frames, first_number) in [(1, 7), (63, 8), (65, 71), (100_000, 136), (0, 100_136)] {
+        let frames_max = Some(frames);
+        let rate = Rate::Pps(2_000_000.0);
+        let options =
+            GenOptions { frames: frames_max, first_number, rate, ..GenOptions::default() };
+        let report = send(&bed, &options).unwrap();
+        assert_eq!((report.attempted, report.refused), (frames, 0));
+        expected += frames;
+        number_sum += if frames == 0 { 0 } else { sum(first_number, frames) };
+    }
+    let counts = arrived(&sink, expected);
+    assert_eq!(counts.frames, expected);
+    assert_eq!(counts.number_sum, number_sum);
+    assert_eq!((counts.number_lowest, counts.number_highest), (7, 100_135));
+    assert_eq!((counts.jumps, counts.foreign), (0, 0));
+}
+
+#[test]
+fn root_overload_is_refused_and_counted_to_the_frame() {
+    if !require_root("root_overload_is_refused_and_counted_to_the_frame") {
+        return;
+    }
+    let _alone = alone();
+    // The whole stack of the receiving end is slower than the sender, and on the other core.
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let before = received(&bed);
+    let frames = Some(2_000_000);
+    let options = GenOptions { frames, flows: Flows::Multi, ..GenOptions::default() };
+    let report = send(&bed, &options).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    println!("stack behind: {:.2} Mpps {report:?}", report.mpps());
+    assert_eq!(report.attempted, 2_000_000);
+    assert_eq!(report.sent + report.refused, 2_000_000);
+    assert_eq!(received(&bed) - before, report.sent);
+}
+
+/// Packets that the receiving interface has counted.
+fn received(bed: &Testbed) -> u64 {
+    bed.rx
+        .run(|| {
+            let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+            let line = text.lines().find(|line| line.contains(&bed.rx.iface)).unwrap();
+            line.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()
+        })
+        .unwrap()
+}
+
+#[test]
+fn root_flows_are_as_many_as_asked_for() {
+    if !require_root("root_flows_are_as_many_as_asked_for") {
+        return;
+    }
+    let _alone = alone();
+    let rate = Rate::Pps(1_000_000.0);
+    for (flows, frames, expected) in [
+        (Flows::Single, 10_000, 1),
+        (Flows::N(1000), 100_000, 1000),
+        (Flows::Multi, 1_100_000, 1_100_000),
+    ] {
+        let bed = Testbed::new().unwrap();
+        let sink = sink(&bed, 1_200_000);
+        let options = GenOptions { flows, rate, frames: Some(frames), ..GenOptions::default() };
+        let report = send(&bed, &options).unwrap();
+        let counts = arrived(&sink, report.sent);
+        assert_eq!((counts.frames, counts.flows_full), (report.sent, 0));
+        // A refused frame's flow is missing where each frame has its own.
+        let refused = if flows == Flows::Multi { report.refused } else { 0 };
+        assert_eq!(counts.flows, expected - refused, "{flows:?}");
+    }
+}
+
+#[test]
+fn root_a_rate_is_kept() {
+    if !require_root("root_a_rate_is_kept") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 0);
+    let mut expected = 0;
+    for rate in [Rate::Pps(100_000.0), Rate::Bps(51_200_000.0), Rate::Pps(100.0)] {
+        let duration = Some(Duration::from_secs(1));
+        let options = GenOptions { rate, duration, ..GenOptions::default() };
+        let report = send(&bed, &options).unwrap();
+        expected += report.sent;
+        assert_eq!((report.refused, arrived(&sink, expected).frames), (0, expected));
+        let pps = report.sent as f64 / report.duration.as_secs_f64();
+        let asked = if rate == Rate::Pps(100.0) { 100.0 } else { 100_000.0 };
+        println!("{rate:?}: {pps:.1} pps");
+        // 2 % is what it keeps on a quiet machine; the margin is for a busy one, downwards only.
+        assert!((asked * 0.8..asked * 1.02).contains(&pps), "{rate:?}: {pps}");
+    }
+}
+
+#[test]
+fn root_the_fallback_is_exact_and_makes_the_same_frames() {
+    if !require_root("root_the_fallback_is_exact_and_makes_the_same_frames") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 60_000);
+    for size_on_wire in [64, 1518] {
+        let before = sink.counts().unwrap();
+        let options = GenOptions {
+            size_on_wire,
+            flows: Flows::Multi,
+            frames: Some(50_000),
+            engine: GenEngine::AfPacket,
+            ..GenOptions::default()
+        };
+        let report = send(&bed, &options).unwrap();
+        let counts = arrived(&sink, before.frames + report.sent);
+        println!("AF_PACKET {size_on_wire} B: {:.2} Mpps {report:?}", report.mpps());
+        assert_eq!((report.how, report.attempted), (How::AfPacket, 50_000));
+        assert_eq!(report.why, None);
+        assert_eq!(counts.frames - before.frames, report.sent);
+        assert_eq!(counts.foreign, 0);
+        if report.refused == 0 {
+            assert_eq!(counts.number_sum - before.number_sum, sum(0, 50_000));
+            assert_eq!(counts.flows, 50_000);
+        }
+    }
+}
+
+#[test]
+fn root_a_peer_without_napi_is_named_with_its_remedy() {
+    if !require_root("root_a_peer_without_napi_is_named_with_its_remedy") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let live =
+        GenOptions { frames: Some(1000), engine: GenEngine::LiveFrames, ..GenOptions::default() };
+    let error = send(&bed, &live).unwrap_err();
+    assert!(matches!(error, Error::PeerNotReady { .. }), "{error}");
+    assert!(error.to_string().contains("ethtool -K PEER gro on"));
+
+    let before = received(&bed);
+    let auto = GenOptions { engine: GenEngine::Auto, ..live };
+    let report = send(&bed, &auto).unwrap();
+    assert_eq!((report.how, report.attempted, report.sent), (How::AfPacket, 1000, 1000));
+    assert!(report.why.unwrap().contains("ethtool -K PEER gro on"));
+    assert_eq!(received(&bed) - before, 1000);
+}
+
+#[test]
+fn root_jumbo_frames_go_by_packet_socket_and_too_long_ones_are_errors() {
+    if !require_root("root_jumbo_frames_go_by_packet_socket_and_too_long_ones_are_errors") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::builder().mtu(9000).build().unwrap();
+    let sink = sink(&bed, 0);
+    let with = |size_on_wire, engine| GenOptions {
+        size_on_wire,
+        engine,
+        frames: Some(1000),
+        rate: Rate::Pps(100_000.0),
+        ..GenOptions::default()
+    };
+    let largest = generator::LIVE_SIZE_MAX;
+    for (size, how) in
+        [(largest, How::LiveFrames), (largest + 1, How::AfPacket), (9018, How::AfPacket)]
+    {
+        let before = sink.counts().unwrap();
+        let report = send(&bed, &with(size, GenEngine::Auto)).unwrap();
+        let counts = arrived(&sink, before.frames + report.sent);
+        assert_eq!((report.how, report.sent), (how, 1000), "{size}: {report:?}");
+        assert_eq!(report.why.is_some(), how == How::AfPacket);
+        assert_eq!(counts.bytes - before.bytes, 1000 * u64::from(size - 4));
+    }
+    for (size, engine, limit) in [
+        (9019, GenEngine::Auto, "9018"),
+        (largest + 1, GenEngine::LiveFrames, "3412"),
+        (63, GenEngine::Auto, "64"),
+    ] {
+        let error = send(&bed, &with(size, engine)).unwrap_err().to_string();
+        assert!(error.contains(limit), "{error}");
+    }
+}
+
+#[test]
+fn root_what_cannot_work_says_what_to_do() {
+    if !require_root("root_what_cannot_work_says_what_to_do") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let never = AtomicBool::new(false);
+    let (missing, down) = bed
+        .tx
+        .run(|| {
+            let options = GenOptions::default();
+            (generator::run("nope0", &options, &never), generator::run("lo", &options, &never))
+        })
+        .unwrap();
+    assert!(missing.unwrap_err().to_string().contains("ip link"));
+    assert!(down.unwrap_err().to_string().contains("ip link set lo up"));
+    let none = GenOptions { flows: Flows::N(0), ..GenOptions::default() };
+    assert!(matches!(send(&bed, &none), Err(Error::Option { option: "flows", .. })));
+    let still = GenOptions { rate: Rate::Pps(0.0), ..GenOptions::default() };
+    assert!(matches!(send(&bed, &still), Err(Error::Option { option: "rate", .. })));
+    let far = GenOptions { cpu: Some(1000), ..GenOptions::default() };
+    assert!(matches!(send(&bed, &far), Err(Error::Cpu { cpu: 1000, .. })));
+}
+
+#[test]
+fn root_the_stop_flag_ends_an_endless_run() {
+    if !require_root("root_the_stop_flag_ends_an_endless_run") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 0);
+    let stop = AtomicBool::new(false);
+    let options = GenOptions { rate: Rate::Pps(50_000.0), ..GenOptions::default() };
+    let report = thread::scope(|scope| {
+        let sender = scope.spawn(|| bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)));
+        thread::sleep(Duration::from_millis(200));
+        stop.store(true, Relaxed);
+        let asked = Instant::now();
+        let report = sender.join().unwrap().unwrap().unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(2));
+        report
+    });
+    assert_eq!(arrived(&sink, report.sent).frames, report.sent);
+}
