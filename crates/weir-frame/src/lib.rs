@@ -11,6 +11,7 @@
 //! | [`summary`] | one line of text about a frame |
 //! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
+//! | [`read`] | frames out of pcap and pcapng files |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
@@ -22,5 +23,6 @@ compile_error!(
 pub mod flow;
 pub mod headers;
 pub mod pcapng;
+pub mod read;
 pub mod record;
 pub mod summary;

@@ -38,6 +38,9 @@ pub(crate) mod option {
     pub const IF_DESCRIPTION: u16 = 3;
     pub const IF_TSRESOL: u16 = 9;
     pub const IF_FILTER: u16 = 11;
+    pub const IF_TSOFFSET: u16 = 14;
+    pub const EPB_FLAGS: u16 = 2;
+    pub const EPB_QUEUE: u16 = 6;
     pub const ISB_STARTTIME: u16 = 2;
     pub const ISB_ENDTIME: u16 = 3;
     pub const ISB_IFRECV: u16 = 4;

@@ -1,0 +1,236 @@
+//! Reads frames out of classic pcap and pcapng files, from any `std::io::Read`.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_frame::read::FrameReader;
+//! let mut reader = FrameReader::open(std::fs::File::open("trace.pcapng")?)?;
+//! while let Some(frame) = reader.next()? {
+//!     println!("{} {}", frame.ts_ns, weir_frame::summary::one_line(frame.data, frame.wire_len));
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! A file is outside bytes. Every length is bounded by [`Limits`], and memory grows only with bytes
+//! that were really there. What follows a damaged place cannot be trusted, so an error ends the
+//! reading; the whole frames before it have been delivered.
+//!
+//! Source: draft-ietf-opsawg-pcap; draft-ietf-opsawg-pcapng.
+
+mod bytes;
+mod error;
+mod pcap;
+mod pcapng;
+mod time;
+mod window;
+
+pub use error::{ReadError, Reason};
+
+use crate::pcapng::{Interface, SHB_TYPE};
+use crate::record::{Flags, Meta};
+use std::io::Read;
+use std::ops::Range;
+use window::Window;
+
+/// One frame, lent until the next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Nanoseconds since the Unix epoch. Other resolutions are converted, fractions cut off;
+    /// times before 1970 become 0 and times after 2554 `u64::MAX`. 0 in a Simple Packet Block,
+    /// which has no time.
+    pub ts_ns: u64,
+    /// Length of the frame on the wire. Raised to the length of `data` where the file says less.
+    pub wire_len: u32,
+    /// Index into [`FrameReader::interfaces`]: of the whole file, not of a section.
+    pub interface: u32,
+    /// LINKTYPE number of that interface.
+    pub link_type: u16,
+    /// `epb_flags`, where the file has them.
+    pub flags: Option<Flags>,
+    /// `epb_queue`, where the file has it.
+    pub queue: Option<u32>,
+    /// The kept bytes of the frame, with an FCS if the file was recorded so.
+    pub data: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// What a record says about this frame: all but link type and bytes.
+    #[must_use]
+    pub const fn meta(&self) -> Meta {
+        Meta {
+            interface_id: self.interface,
+            ts_ns: self.ts_ns,
+            wire_len: self.wire_len,
+            flags: self.flags,
+            queue: self.queue,
+        }
+    }
+}
+
+/// Largest lengths that are believed. More is an error, and names the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one pcapng block. 16 MiB, as in libpcap.
+    pub block_bytes: u32,
+    /// Kept bytes of one frame. 256 KiB, as in libpcap and Wireshark for Ethernet.
+    pub caplen: u32,
+    /// Interfaces in the whole file, all sections together. 65,536.
+    pub interfaces: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { block_bytes: 16 << 20, caplen: 256 << 10, interfaces: 1 << 16 }
+    }
+}
+
+/// Reads the frames of one file in their order.
+#[derive(Debug)]
+pub struct FrameReader<R> {
+    window: Window<R>,
+    state: State,
+    /// Bytes of the block that was lent last; given up when the next is asked for.
+    lent: usize,
+    frames: u64,
+    ended: bool,
+}
+
+/// Everything but the bytes, so that it can be borrowed beside them.
+#[derive(Debug)]
+struct State {
+    limits: Limits,
+    format: Format,
+    interfaces: Vec<Interface>,
+}
+
+#[derive(Debug)]
+enum Format {
+    Pcap(pcap::Classic),
+    Pcapng(pcapng::Section),
+}
+
+/// A frame found in the window; `data` counts from the window's start.
+#[derive(Debug)]
+struct Found {
+    ts_ns: u64,
+    wire_len: u32,
+    interface: u32,
+    flags: Option<Flags>,
+    queue: Option<u32>,
+    data: Range<usize>,
+    /// Bytes of the whole record or block.
+    block_bytes: usize,
+}
+
+/// One step through a file.
+enum Step {
+    Frame(Found),
+    /// A block without a frame, already behind the window.
+    Other,
+    End,
+}
+
+impl<R: Read> FrameReader<R> {
+    /// Opens a file and reads up to its first interface. `input` needs no buffering of its own.
+    ///
+    /// # Errors
+    /// [`ReadError`] where it is neither pcap nor pcapng, in words that say what to do.
+    pub fn open(input: R) -> Result<FrameReader<R>, ReadError> {
+        FrameReader::with_limits(input, Limits::default())
+    }
+
+    /// As [`open`](Self::open), with other limits.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn with_limits(input: R, limits: Limits) -> Result<FrameReader<R>, ReadError> {
+        let mut window = Window::new(input);
+        let format = detect(&mut window).map_err(|reason| ReadError {
+            offset: window.offset(),
+            frames: 0,
+            reason,
+        })?;
+        let state = State { limits, format, interfaces: Vec::new() };
+        let mut reader = FrameReader { window, state, lent: 0, frames: 0, ended: false };
+        // No frame can come before an interface: pcapng blocks that name a missing one are errors.
+        while reader.state.interfaces.is_empty() && !reader.ended {
+            reader.step()?;
+        }
+        Ok(reader)
+    }
+
+    /// The next frame, or `None` at the end, and ever after an error.
+    ///
+    /// # Errors
+    /// [`ReadError`] where the file is damaged or cut off, with the place.
+    #[expect(clippy::should_implement_trait, reason = "a lending iterator: frames borrow from it")]
+    pub fn next(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
+        loop {
+            match self.step()? {
+                Step::Frame(found) => return Ok(Some(self.lend(&found))),
+                Step::Other => {}
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// The interfaces that were met so far: in classic pcap one, without a name.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.state.interfaces
+    }
+
+    /// Number of frames that were delivered so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    fn step(&mut self) -> Result<Step, ReadError> {
+        if self.ended {
+            return Ok(Step::End);
+        }
+        self.window.consume(std::mem::take(&mut self.lent));
+        let offset = self.window.offset();
+        let State { limits, format, interfaces } = &mut self.state;
+        let step = match format {
+            Format::Pcap(classic) => classic.step(&mut self.window, limits, interfaces),
+            Format::Pcapng(section) => section.step(&mut self.window, limits, interfaces),
+        };
+        self.ended = matches!(step, Ok(Step::End) | Err(_));
+        step.map_err(|reason| ReadError { offset, frames: self.frames, reason })
+    }
+
+    fn lend(&mut self, found: &Found) -> Frame<'_> {
+        self.lent = found.block_bytes;
+        self.frames += 1;
+        let data = &self.window.bytes()[found.data.clone()];
+        Frame {
+            ts_ns: found.ts_ns,
+            wire_len: found.wire_len.max(data.len() as u32),
+            interface: found.interface,
+            link_type: self.state.interfaces[found.interface as usize].link_type,
+            flags: found.flags,
+            queue: found.queue,
+            data,
+        }
+    }
+}
+
+/// Tells the format by its first 4 bytes, which stay in the window.
+fn detect<R: Read>(window: &mut Window<R>) -> Result<Format, Reason> {
+    window.need(4).map_err(Reason::Io)?;
+    let magic = match *window.bytes() {
+        [] => return Err(Reason::Empty),
+        [a, b, c, d, ..] => u32::from_le_bytes([a, b, c, d]),
+        ref short => {
+            return Err(Reason::CutOff { what: "file", have: short.len() as u64, need: 4 });
+        }
+    };
+    if magic == SHB_TYPE {
+        return Ok(Format::Pcapng(pcapng::Section::default()));
+    }
+    pcap::Classic::by_magic(magic).map(Format::Pcap)
+}
+
+#[cfg(test)]
+mod tests;
