@@ -62,8 +62,20 @@ struct tag {
 	__u32 bytes;	/* protocol and TCI as they stand on the wire */
 };
 
-static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to, __u32 len)
+static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to, __u64 len,
+				 __u64 len_max)
 {
+	/*
+	 * 1 <= len <= len_max. Left alone, clang tests both at once on `len - 1` and goes on with
+	 * `len`, and the verifier of Linux 6.1 has then bounded only the copy. So the step down
+	 * and up is made here, where the verifier follows it.
+	 */
+	len -= 1;
+	weir_opaque(len);
+	if (len > len_max - 1)
+		return -1;
+	weir_opaque(len);
+	len += 1;
 	if (hook == HOOK_TC)
 		return bpf_skb_load_bytes(ctx, from, to, len);
 	return bpf_xdp_load_bytes(ctx, from, to, len);
@@ -104,21 +116,14 @@ static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u6
 	    copy_short(ctx, to, caplen) == 0)
 		return 0;
 	if (tag->present) {
-		long err = load(ctx, hook, 0, to, 12);
+		long err = load(ctx, hook, 0, to, 12, 12);
 
 		*(__u32 *)(to + 12) = tag->bytes;
 		if (err || caplen <= 16)
 			return err;
-		caplen -= 16;
-		weir_opaque(caplen);
-		if (caplen == 0 || caplen > caplen_max - 16)
-			return -1;
-		return load(ctx, hook, 12, to + 16, caplen);
+		return load(ctx, hook, 12, to + 16, caplen - 16, caplen_max - 16);
 	}
-	weir_opaque(caplen);
-	if (caplen == 0 || caplen > caplen_max)
-		return -1;
-	return load(ctx, hook, 0, to, caplen);
+	return load(ctx, hook, 0, to, caplen, caplen_max);
 }
 
 /* Writes one frame whose class is a constant, so that every bound is one too. */

@@ -175,7 +175,9 @@ impl Bpf {
 fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {
     let wrong = |text: String| Err(CaptureError::Options(text));
     if setup.snaplen == 0 {
-        return wrong("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)".into());
+        return wrong(
+            "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)".into(),
+        );
     }
     if options.consume && options.hook == Hook::Tc {
         return wrong(format!(
@@ -238,7 +240,9 @@ impl Source for Bpf {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => break,
-                Err(errno) => return Err(CaptureError::os("waiting for the doorbell")(errno.into())),
+                Err(errno) => {
+                    return Err(CaptureError::os("waiting for the doorbell")(errno.into()));
+                }
             }
             self.doorbell.drain();
             wake::drain(self.nudge.as_fd());

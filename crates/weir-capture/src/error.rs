@@ -11,10 +11,18 @@ use weir_ring::RingError;
 #[non_exhaustive]
 pub enum CaptureError {
     /// No such interface.
-    #[error("{iface}: no such interface here; `ip -brief link` lists them (a container's are in its own network namespace)")]
+    #[error(
+        "{iface}: no such interface here; `ip -brief link` lists them (a container's are in its own network namespace)"
+    )]
     NoInterface {
         /// Name that was asked for.
         iface: String,
+    },
+    /// No such network namespace.
+    #[error("{netns}: no such network namespace; `ip netns` lists them")]
+    NoNetns {
+        /// Name that was asked for.
+        netns: String,
     },
     /// The interface is administratively down.
     #[error("{iface} is down; `ip link set {iface} up` brings it up")]
@@ -37,7 +45,9 @@ pub enum CaptureError {
         arphrd: u16,
     },
     /// Missing privileges.
-    #[error("{what} needs {needs}; run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep` the binary")]
+    #[error(
+        "{what} needs {needs}; run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep` the binary"
+    )]
     NoRights {
         /// What was tried.
         what: String,
@@ -45,7 +55,9 @@ pub enum CaptureError {
         needs: &'static str,
     },
     /// Somebody else's XDP program is on the interface.
-    #[error("{iface} already has an XDP program, '{program}' (id {id}); detach it (`ip link set {iface} xdp off`), or capture with --hook tc, which goes beside it")]
+    #[error(
+        "{iface} already has an XDP program, '{program}' (id {id}); detach it (`ip link set {iface} xdp off`), or capture with --hook tc, which goes beside it"
+    )]
     XdpBusy {
         /// Interface.
         iface: String,
@@ -55,7 +67,9 @@ pub enum CaptureError {
         id: u32,
     },
     /// A kernel that does not take a program or lacks what it needs.
-    #[error("the kernel refused {what}: {source}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF")]
+    #[error(
+        "the kernel refused {what}: {source}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF"
+    )]
     Bpf {
         /// What was tried.
         what: String,
@@ -67,7 +81,9 @@ pub enum CaptureError {
     #[error("{0}")]
     Options(String),
     /// The ring size is one that this machine's rings cannot have.
-    #[error("--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; use at least {least_mib}MiB")]
+    #[error(
+        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; use at least {least_mib}MiB"
+    )]
     RingTooSmall {
         /// What was asked for, in MiB.
         asked_mib: u64,

@@ -110,6 +110,28 @@ fn zeroed() -> libc::ifreq {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
+/// Moves the calling thread into the network namespace that `ip netns` knows as `name`.
+///
+/// Only this thread moves, and it stays there: call it on a thread made for the purpose.
+///
+/// # Errors
+/// [`CaptureError::NoNetns`] or [`CaptureError::NoRights`].
+pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
+    let file = std::fs::File::open(std::path::Path::new("/run/netns").join(name))
+        .map_err(|_| CaptureError::NoNetns { netns: name.to_owned() })?;
+    // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
+    let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
+    if result < 0 {
+        let source = io::Error::last_os_error();
+        let what = format!("entering network namespace {name}");
+        return Err(match source.raw_os_error() {
+            Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
+            _ => CaptureError::Os { doing: what, source },
+        });
+    }
+    Ok(())
+}
+
 /// Keeps an interface promiscuous as long as it lives: the kernel counts such memberships and takes this
 /// one back when its socket closes, also after SIGKILL.
 #[derive(Debug)]

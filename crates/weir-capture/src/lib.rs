@@ -17,4 +17,5 @@ pub mod session;
 pub mod source;
 
 pub use error::CaptureError;
+pub use session::{Opener, Outcome, Session};
 pub use source::{Direction, Info, Pumped, Setup, Source};

@@ -1,1 +1,243 @@
-//! Sources on threads.
+//! Sources on threads: opened where they belong, started together, stopped together.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::{Ledger, Mapping, Ring};
+
+use crate::error::CaptureError;
+use crate::source::{Info, Pumped, Source};
+
+/// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
+const PUMP_LIMIT: Duration = Duration::from_millis(20);
+
+/// Opens a source; runs on the source's own thread, which may have entered a network namespace.
+pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Source>, CaptureError> + Send>;
+
+/// One source on its thread.
+struct Worker {
+    info: Info,
+    rings: Vec<Ring<Mapping>>,
+    nudge: Option<OwnedFd>,
+    go: Option<Sender<Option<(Bell, usize)>>>,
+    started: Receiver<Result<Info, CaptureError>>,
+    shared: Arc<Shared>,
+    thread: JoinHandle<Outcome>,
+}
+
+#[derive(Default)]
+struct Shared {
+    ledger: Mutex<Ledger>,
+    ended: AtomicBool,
+    failed: AtomicBool,
+}
+
+/// What a source came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What it was.
+    pub info: Info,
+    /// Its final ledger.
+    pub ledger: Ledger,
+    /// Why it ended, if not because it was told to or its frames were at an end.
+    pub error: Option<CaptureError>,
+}
+
+/// Some sources that run, or are about to.
+#[derive(Default)]
+pub struct Session {
+    workers: Vec<Worker>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// A session without sources.
+    #[must_use]
+    pub fn new() -> Session {
+        Session::default()
+    }
+
+    /// Opens a source on a thread of its own. Its rings exist then, and nothing is offered yet.
+    ///
+    /// # Errors
+    /// What `opener` says.
+    pub fn open(&mut self, opener: Opener) -> Result<&Info, CaptureError> {
+        let (go, wait) = channel();
+        let (tell_opened, opened) = channel();
+        let (tell_started, started) = channel();
+        let shared = Arc::new(Shared::default());
+        let (stop, theirs) = (Arc::clone(&self.stop), Arc::clone(&shared));
+        let thread = std::thread::Builder::new()
+            .name("weir-source".into())
+            .spawn(move || work(opener, &tell_opened, &wait, &tell_started, &theirs, &stop))
+            .map_err(CaptureError::os("starting a thread"))?;
+        let opened = opened.recv().expect("a source thread reports before it ends")?;
+        let Opened { info, rings, nudge } = opened;
+        self.workers.push(Worker { info, rings, nudge, go: Some(go), started, shared, thread });
+        Ok(&self.workers[self.workers.len() - 1].info)
+    }
+
+    /// What the sources say about themselves, in the order they were opened.
+    pub fn infos(&self) -> impl Iterator<Item = &Info> {
+        self.workers.iter().map(|worker| &worker.info)
+    }
+
+    /// All rings, those of the first source first.
+    #[must_use]
+    pub fn rings(&self) -> Vec<Ring<Mapping>> {
+        self.workers.iter().flat_map(|worker| worker.rings.iter().cloned()).collect()
+    }
+
+    /// Starts all sources; the sleeper returned is woken by any of them, ring by ring as in
+    /// [`rings`](Session::rings).
+    ///
+    /// # Errors
+    /// The first source's that cannot start. The others have run for a moment then; stop the session
+    /// to take them down.
+    pub fn start(&mut self) -> Result<Sleeper, CaptureError> {
+        let nudges = self.workers.iter_mut().filter_map(|worker| worker.nudge.take()).collect();
+        let rings = self.workers.iter().map(|worker| worker.rings.len()).sum();
+        let sleeper = Sleeper::new(rings, nudges)?;
+        let mut first = 0;
+        for worker in &mut self.workers {
+            let bell = sleeper.bell()?;
+            if let Some(go) = worker.go.take() {
+                // A thread that is gone has said why already, or panicked: `started` tells.
+                let _ = go.send(Some((bell, first)));
+            }
+            first += worker.rings.len();
+        }
+        for worker in &mut self.workers {
+            worker.info = worker.started.recv().expect("a source thread says how it started")?;
+        }
+        Ok(sleeper)
+    }
+
+    /// The ledgers so far, in the order of the sources; a tenth of a second old at most.
+    #[must_use]
+    pub fn ledgers(&self) -> Vec<Ledger> {
+        self.workers.iter().map(|worker| lock(&worker.shared.ledger).clone()).collect()
+    }
+
+    /// Whether every source is at its end, or one has failed.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        let ended = |worker: &Worker| worker.shared.ended.load(Ordering::Acquire);
+        self.workers.iter().all(ended)
+            || self.workers.iter().any(|worker| worker.shared.failed.load(Ordering::Acquire))
+    }
+
+    /// Tells all sources to stop and drain; their rings are closed soon after.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Stops all sources and waits for their final ledgers.
+    ///
+    /// # Panics
+    /// If a source thread panicked: a bug of ours, passed on.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Outcome> {
+        self.stop();
+        let workers = std::mem::take(&mut self.workers);
+        let join = |mut worker: Worker| {
+            drop(worker.go.take());
+            worker.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().map(join).collect()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+        for mut worker in self.workers.drain(..) {
+            drop(worker.go.take());
+            let _ = worker.thread.join();
+        }
+    }
+}
+
+struct Opened {
+    info: Info,
+    rings: Vec<Ring<Mapping>>,
+    nudge: Option<OwnedFd>,
+}
+
+/// The life of a source's thread. Whoever ends the session early drops the senders, and each `recv`
+/// here then fails: the source is dropped, which undoes what it attached.
+fn work(
+    opener: Opener,
+    tell_opened: &Sender<Result<Opened, CaptureError>>,
+    wait: &Receiver<Option<(Bell, usize)>>,
+    tell_started: &Sender<Result<Info, CaptureError>>,
+    shared: &Shared,
+    stop: &AtomicBool,
+) -> Outcome {
+    let nothing = || Outcome { info: Info::default(), ledger: Ledger::default(), error: None };
+    let opened = opener().and_then(|source| {
+        let nudge = match source.nudge() {
+            Some(fd) => {
+                Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
+            }
+            None => None,
+        };
+        let opened = Opened { info: source.info().clone(), rings: source.rings().to_vec(), nudge };
+        Ok((source, opened))
+    });
+    let mut source = match opened {
+        Ok((source, opened)) => {
+            let _ = tell_opened.send(Ok(opened));
+            source
+        }
+        Err(error) => {
+            let _ = tell_opened.send(Err(error));
+            return nothing();
+        }
+    };
+    let Ok(Some((bell, first))) = wait.recv() else { return nothing() };
+    source.add_bell(bell, first);
+    if let Err(error) = source.start() {
+        let _ = tell_started.send(Err(error));
+        return nothing();
+    }
+    let _ = tell_started.send(Ok(source.info().clone()));
+    let error = pump(source.as_mut(), shared, stop);
+    shared.failed.store(error.is_some(), Ordering::Release);
+    shared.ended.store(true, Ordering::Release);
+    match source.stop() {
+        Ok(ledger) => {
+            lock(&shared.ledger).clone_from(&ledger);
+            Outcome { info: source.info().clone(), ledger, error }
+        }
+        Err(stop_error) => {
+            let ledger = lock(&shared.ledger).clone();
+            Outcome { info: source.info().clone(), ledger, error: error.or(Some(stop_error)) }
+        }
+    }
+}
+
+fn pump(source: &mut dyn Source, shared: &Shared, stop: &AtomicBool) -> Option<CaptureError> {
+    while !stop.load(Ordering::Acquire) {
+        match source.pump(PUMP_LIMIT) {
+            Ok(Pumped::More) => {}
+            Ok(Pumped::Ended) => return None,
+            Err(error) => return Some(error),
+        }
+        match source.ledger() {
+            Ok(ledger) => *lock(&shared.ledger) = ledger,
+            Err(error) => return Some(error),
+        }
+    }
+    None
+}
+
+/// A ledger is plain numbers: one left by a panicking thread is as good as any.
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -100,7 +100,7 @@ impl Setup {
 }
 
 /// What a source says about itself, once it is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// As the user named it: `eth0`, `file:trace.pcapng`.
     pub source: String,

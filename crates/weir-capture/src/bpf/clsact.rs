@@ -155,7 +155,8 @@ mod tests {
             parse_record("4026531840-7-egress-123-456"),
             Some((4_026_531_840, 7, Side::Egress, 123, 456))
         );
-        for bad in ["", "1-2-ingress-3", "1-2-sideways-3-4", "1-2-ingress-3-4-5", "x-2-egress-3-4"] {
+        for bad in ["", "1-2-ingress-3", "1-2-sideways-3-4", "1-2-ingress-3-4-5", "x-2-egress-3-4"]
+        {
             assert_eq!(parse_record(bad), None, "{bad}");
         }
     }

@@ -56,8 +56,8 @@ impl Control {
 /// CLOCK_TAI - CLOCK_REALTIME: whole seconds, so the time between the two readings rounds away.
 fn tai_offset_ns() -> u64 {
     const SECOND: i128 = 1_000_000_000;
-    let seconds = (now_ns(libc::CLOCK_TAI) - now_ns(libc::CLOCK_REALTIME) + SECOND / 2)
-        .div_euclid(SECOND);
+    let seconds =
+        (now_ns(libc::CLOCK_TAI) - now_ns(libc::CLOCK_REALTIME) + SECOND / 2).div_euclid(SECOND);
     (seconds * SECOND) as u64
 }
 

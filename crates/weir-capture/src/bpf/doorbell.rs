@@ -51,9 +51,7 @@ impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: `buffer` is live (above); its epoll descriptor lives as long, and so longer than
         // this borrow of `self`.
-        unsafe {
-            BorrowedFd::borrow_raw(libbpf_sys::ring_buffer__epoll_fd(self.buffer.as_ptr()))
-        }
+        unsafe { BorrowedFd::borrow_raw(libbpf_sys::ring_buffer__epoll_fd(self.buffer.as_ptr())) }
     }
 }
 

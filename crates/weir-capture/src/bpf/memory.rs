@@ -28,8 +28,9 @@ fn create_one(setup: &Setup, cpus: u64, cpu: u32) -> Result<MapHandle, CaptureEr
         map_flags: libbpf_sys::BPF_F_MMAPABLE,
         ..Default::default()
     };
-    let map = MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
-        .map_err(refused("a BPF array for a ring"))?;
+    let map =
+        MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
+            .map_err(refused("a BPF array for a ring"))?;
     let bytes = u64::from(entries) * u64::from(BLOCK_BYTES);
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
     let mapping = Mapping::map(fd, bytes, Access::Write)?;

@@ -75,9 +75,8 @@ impl Programs {
         };
         // SAFETY: `run` and the context it points to live through the call, with their true sizes;
         // the descriptor is a loaded program.
-        let result = unsafe {
-            libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run)
-        };
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run) };
         if result < 0 || run.retval != 0 {
             return Err(CaptureError::last_os(format!("closing the ring of CPU {cpu}")));
         }

@@ -1,0 +1,293 @@
+//! Several rings read as one stream in timestamp order.
+//!
+//! Each ring is in order, or nearly so; between rings a frame can become visible a little after a younger
+//! one of another ring. So before a frame passes an *empty* ring it waits until it has been seen for
+//! `slack`: whatever that ring still had to publish of an earlier time is there by then. A frame that
+//! is older than one already passed on is *late*: passed on all the same, and counted.
+
+use std::time::{Duration, Instant};
+
+use weir_frame::record::Record;
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Words};
+
+/// What a [`Merge::turn`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Frames were passed on.
+    Passed(u64),
+    /// Frames are there, but they must wait for a ring that may still have older ones.
+    Waiting,
+    /// Nothing new.
+    Empty,
+    /// Every ring is closed and read to its end.
+    Ended,
+}
+
+/// One ring and what was copied of it.
+struct Lane<M: Words> {
+    reader: Reader<M>,
+    batch: Batch,
+    /// Bytes of the batch that were passed on.
+    used: usize,
+    /// Timestamp of the next record; `None`: the batch is used up.
+    next_ns: Option<u64>,
+    seen: Instant,
+    closed: bool,
+}
+
+impl<M: Words> Lane<M> {
+    fn peek(&mut self) {
+        let rest = &self.batch.block_bytes()[self.used..];
+        self.next_ns = Record::parse(rest).ok().map(|record| record.meta.ts_ns);
+    }
+
+    /// Fills an empty batch. True if there is a frame to pass on.
+    fn fill(&mut self, now: Instant) -> Result<bool, RingError> {
+        while self.next_ns.is_none() && !self.closed {
+            match self.reader.poll(&mut self.batch)? {
+                Poll::Frames(_) => {
+                    self.used = 0;
+                    self.seen = now;
+                    self.peek();
+                }
+                Poll::Lapped(_) => {}
+                Poll::Empty => break,
+                Poll::Closed => self.closed = true,
+            }
+        }
+        Ok(self.next_ns.is_some())
+    }
+}
+
+/// A merging reader of some rings.
+pub struct Merge<M: Words = Mapping> {
+    lanes: Vec<Lane<M>>,
+    slack: Duration,
+    last_ns: u64,
+    passed: u64,
+    late: u64,
+}
+
+impl<M: Words> Merge<M> {
+    /// Reads `rings` from their oldest frames on.
+    ///
+    /// # Errors
+    /// [`RingError`] for a ring that contradicts itself.
+    pub fn new(rings: &[Ring<M>], slack: Duration) -> Result<Merge<M>, RingError> {
+        let lane = |ring: &Ring<M>| {
+            Ok(Lane {
+                reader: Reader::new(ring, Start::Oldest)?,
+                batch: Batch::new(),
+                used: 0,
+                next_ns: None,
+                seen: Instant::now(),
+                closed: false,
+            })
+        };
+        let lanes = rings.iter().map(lane).collect::<Result<_, RingError>>()?;
+        Ok(Merge { lanes, slack, last_ns: 0, passed: 0, late: 0 })
+    }
+
+    /// The readers, in the order of the rings: for sleeping on them, and for their counts.
+    pub fn readers(&self) -> impl Iterator<Item = &Reader<M>> {
+        self.lanes.iter().map(|lane| &lane.reader)
+    }
+
+    /// Frames passed on so far.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Frames that came after a younger one had been passed on.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Frames that the writers overwrote before they were read.
+    #[must_use]
+    pub fn lapped(&self) -> u64 {
+        self.readers().map(Reader::lapped).sum()
+    }
+
+    /// Frames copied out of the rings and not passed on: 0 after `Turn::Ended`.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.readers().map(Reader::delivered).sum::<u64>() - self.passed
+    }
+
+    /// Passes on what is due, oldest first, at most `frames_max` frames.
+    ///
+    /// # Errors
+    /// Whatever `pass` says, after which the frame it refused is passed over; and [`RingError`].
+    pub fn turn<E: From<RingError>>(
+        &mut self,
+        frames_max: u64,
+        mut pass: impl FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<Turn, E> {
+        let now = Instant::now();
+        let before = self.passed;
+        while self.passed - before < frames_max {
+            let Some((lane, until_ns)) = self.choose(now)? else { break };
+            let lane = &mut self.lanes[lane];
+            // Everything of this lane up to the next frame of another: one choice for many frames.
+            while let Some(ts_ns) = lane.next_ns.filter(|&ts_ns| ts_ns <= until_ns) {
+                if self.passed - before == frames_max {
+                    break;
+                }
+                let Ok(record) = Record::parse(&lane.batch.block_bytes()[lane.used..]) else {
+                    break;
+                };
+                lane.used += record.block.len();
+                self.passed += 1;
+                self.late += u64::from(ts_ns < self.last_ns);
+                self.last_ns = self.last_ns.max(ts_ns);
+                let passed = pass(&record);
+                lane.peek();
+                passed?;
+            }
+        }
+        Ok(if self.passed > before {
+            Turn::Passed(self.passed - before)
+        } else if self.lanes.iter().any(|lane| lane.next_ns.is_some()) {
+            Turn::Waiting
+        } else if self.lanes.iter().all(|lane| lane.closed) {
+            Turn::Ended
+        } else {
+            Turn::Empty
+        })
+    }
+
+    /// The lane with the oldest frame, and until which time it may be read without looking at the others
+    /// again; `None` if there is no frame, or it must wait.
+    fn choose(&mut self, now: Instant) -> Result<Option<(usize, u64)>, RingError> {
+        let mut oldest: Option<(usize, u64)> = None;
+        let mut until_ns = u64::MAX;
+        let mut somebody_may_come = false;
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            if !lane.fill(now)? {
+                somebody_may_come |= !lane.closed;
+                continue;
+            }
+            let ts_ns = lane.next_ns.unwrap_or(u64::MAX);
+            match oldest {
+                Some((_, best)) if best <= ts_ns => until_ns = until_ns.min(ts_ns),
+                _ => {
+                    until_ns = until_ns.min(oldest.map_or(u64::MAX, |(_, best)| best));
+                    oldest = Some((index, ts_ns));
+                }
+            }
+        }
+        let Some((index, _)) = oldest else { return Ok(None) };
+        let waited = now.saturating_duration_since(self.lanes[index].seen) >= self.slack;
+        if somebody_may_come && !waited {
+            return Ok(None);
+        }
+        Ok(Some((index, until_ns)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use weir_frame::pcapng::Interface;
+    use weir_frame::record::Meta;
+    use weir_ring::{Clock, RingSpec, Writer, WriterKind, memory};
+
+    fn ring() -> Writer<Mapping> {
+        let spec = RingSpec {
+            data_blocks: 4,
+            interfaces: vec![Interface { link_type: 1, ..Interface::default() }],
+            cpu: None,
+            clock: Clock::Foreign,
+            writer: WriterKind::User,
+        };
+        Writer::new(memory::create_memfd("merge-test", &spec).unwrap())
+    }
+
+    fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
+        writer.push(&Meta { ts_ns, wire_len: 60, ..Meta::default() }, &[0; 60]);
+        writer.publish();
+    }
+
+    fn drain(merge: &mut Merge, out: &mut Vec<u64>) -> Turn {
+        loop {
+            let turn = merge.turn(u64::MAX, |record| {
+                out.push(record.meta.ts_ns);
+                Ok::<(), RingError>(())
+            });
+            match turn.unwrap() {
+                Turn::Passed(_) => {}
+                other => return other,
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn closed_rings_come_out_sorted_and_whole(
+            mut times in proptest::collection::vec(
+                proptest::collection::vec(0u64..10_000, 0..200), 1..5),
+        ) {
+            let mut writers: Vec<_> = times.iter().map(|_| ring()).collect();
+            for (writer, times) in writers.iter_mut().zip(&mut times) {
+                times.sort_unstable();
+                times.iter().for_each(|&ts| push(writer, ts));
+                writer.close();
+            }
+            let rings: Vec<_> = writers.iter().map(|writer| writer.ring().clone()).collect();
+            let mut merge = Merge::new(&rings, Duration::from_secs(60)).unwrap();
+            let mut out = Vec::new();
+            prop_assert_eq!(drain(&mut merge, &mut out), Turn::Ended);
+            let mut all: Vec<u64> = times.concat();
+            all.sort_unstable();
+            prop_assert_eq!(out, all);
+            prop_assert_eq!((merge.late(), merge.lapped(), merge.held()), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_holds_the_others_for_the_slack_and_no_longer() {
+        let (mut a, b) = (ring(), ring());
+        let rings = [a.ring().clone(), b.ring().clone()];
+        let mut merge = Merge::new(&rings, Duration::from_millis(30)).unwrap();
+        let mut out = Vec::new();
+        push(&mut a, 5);
+        assert_eq!(drain(&mut merge, &mut out), Turn::Waiting);
+        assert!(out.is_empty());
+        std::thread::sleep(Duration::from_millis(35));
+        assert_eq!(drain(&mut merge, &mut out), Turn::Empty);
+        assert_eq!(out, [5]);
+    }
+
+    #[test]
+    fn what_comes_later_than_the_slack_is_passed_on_and_counted() {
+        let (mut a, mut b) = (ring(), ring());
+        let rings = [a.ring().clone(), b.ring().clone()];
+        let mut merge = Merge::new(&rings, Duration::ZERO).unwrap();
+        let mut out = Vec::new();
+        push(&mut a, 10);
+        drain(&mut merge, &mut out);
+        push(&mut b, 7);
+        drain(&mut merge, &mut out);
+        assert_eq!((out, merge.late()), (vec![10, 7], 1));
+    }
+
+    #[test]
+    fn a_refused_frame_is_passed_over_once() {
+        let mut a = ring();
+        push(&mut a, 1);
+        push(&mut a, 2);
+        let mut merge = Merge::new(&[a.ring().clone()], Duration::ZERO).unwrap();
+        let refuse = |_: &Record<'_>| Err(RingError::NotSealed);
+        assert!(merge.turn(u64::MAX, refuse).is_err());
+        let mut out = Vec::new();
+        drain(&mut merge, &mut out);
+        assert_eq!(out, [2]);
+        let _ = Arc::new(());
+    }
+}

@@ -1,0 +1,263 @@
+//! `weir capture`: sources in, one consumer out, and the ledger.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use weir_capture::{CaptureError, Outcome, Session};
+use weir_frame::pcapng::{Interface, Statistics};
+use weir_ring::Ledger;
+use weir_store::{FileError, FileWriter};
+
+use crate::cli::CaptureArgs;
+use crate::consume::{Consumer, Delivered, Null, Ordered, Printer, Rest, Step};
+use crate::report::Report;
+use crate::sources::open_all;
+use crate::units::grouped;
+use crate::{EXIT_LOSS, EXIT_RAN, signals};
+
+/// Runs the command.
+pub fn run(args: &CaptureArgs) -> Result<u8> {
+    check(args)?;
+    let stop = signals::stop_flag()?;
+    let mut session = Session::new();
+    let interfaces = open_all(&mut session, args)?;
+    let rings = session.rings();
+    let run = Run { args, stop: &stop, start_ns: now_ns() };
+    match (&args.write, args.print) {
+        (Some(path), _) => {
+            let file = open_file(path, &interfaces)?;
+            run.ordered_file(session, Ordered::new(&rings, args.merge_slack, file)?)
+        }
+        (None, true) => {
+            let names = interfaces.iter().map(|interface| interface.name.clone()).collect();
+            let mut consumer = Ordered::new(&rings, args.merge_slack, Printer::new(names))?;
+            let ran = run.drive(session, &mut consumer)?;
+            run.conclude(ran, 0)
+        }
+        (None, false) => {
+            let mut consumer = Null::new(&rings)?;
+            let ran = run.drive(session, &mut consumer)?;
+            run.conclude(ran, 0)
+        }
+    }
+}
+
+fn check(args: &CaptureArgs) -> Result<()> {
+    if args.print && args.write.is_some() {
+        bail!(
+            "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
+        );
+    }
+    if args.snaplen == 0 {
+        bail!("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)");
+    }
+    if let Some(path) = args.write.as_deref()
+        && (path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
+    {
+        bail!(
+            "{}: writing into a folder (the recorder) is not in this release; name a file",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn open_file(path: &Path, interfaces: &[Interface]) -> Result<FileWriter, FileError> {
+    if path == Path::new("-") {
+        FileWriter::pipe(io::stdout(), "standard output", interfaces)
+    } else {
+        FileWriter::create(path, interfaces)
+    }
+}
+
+/// What a run needs throughout.
+struct Run<'a> {
+    args: &'a CaptureArgs,
+    stop: &'a AtomicBool,
+    start_ns: u64,
+}
+
+/// A run that has come to its end.
+struct Ran {
+    outcomes: Vec<Outcome>,
+    delivered: Delivered,
+    duration: Duration,
+    /// Why the consumer could not go on.
+    failure: Option<anyhow::Error>,
+}
+
+impl Run<'_> {
+    /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
+    fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
+        let mut rest = Rest::new(session.start()?);
+        for info in session.infos() {
+            let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
+            eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
+            for note in &info.notes {
+                eprintln!("weir: {}: {note}", info.source);
+            }
+        }
+        let begin = Instant::now();
+        let mut live = Live::new(begin);
+        let failure = loop {
+            match consumer.step(self.left(consumer)) {
+                Ok(Step::Ended) => break None,
+                Ok(Step::Busy) => rest.busy(),
+                Ok(Step::Idle) => {
+                    if let Err(error) = rest.idle(consumer) {
+                        break Some(error);
+                    }
+                }
+                Err(error) => break Some(error),
+            }
+            let over = self.args.duration.is_some_and(|limit| begin.elapsed() >= limit);
+            if over || self.left(consumer) == 0 || signals::is_set(self.stop) || session.ended() {
+                break None;
+            }
+            live.tick(&session, consumer);
+        };
+        let duration = begin.elapsed();
+        let outcomes = session.finish();
+        // The rings outlive their sources: what was captured up to the stop is still to be taken.
+        let failure = failure.or_else(|| self.take_rest(consumer).err());
+        let mut delivered = consumer.delivered();
+        let captured: u64 = outcomes.iter().map(|outcome| outcome.ledger.captured).sum();
+        if self.args.frames.is_some() {
+            delivered.after_limit = captured - delivered.lapped - delivered.frames;
+        }
+        Ok(Ran { outcomes, delivered, duration, failure })
+    }
+
+    fn left(&self, consumer: &dyn Consumer) -> u64 {
+        let taken = consumer.delivered().frames;
+        self.args.frames.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
+    }
+
+    fn take_rest(&self, consumer: &mut dyn Consumer) -> Result<()> {
+        while self.left(consumer) > 0 {
+            match consumer.step(self.left(consumer))? {
+                Step::Ended => break,
+                Step::Busy => {}
+                Step::Idle => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        consumer.flush()
+    }
+
+    fn ordered_file(&self, session: Session, mut consumer: Ordered<FileWriter>) -> Result<u8> {
+        let mut ran = self.drive(session, &mut consumer)?;
+        let taken = consumer.sink.frames();
+        let kept = consumer.sink.kept();
+        if let Some(failure) = ran.failure.take() {
+            // Whoever reads a pipe may leave when it has seen enough.
+            if let Some(FileError::PipeClosed { .. }) = failure.downcast_ref() {
+                return self.conclude(ran, taken - kept);
+            }
+            ran.failure = Some(failure);
+            return self.conclude(ran, taken - kept);
+        }
+        let delivered = taken;
+        match consumer.sink.finish(&self.statistics(&ran.outcomes, delivered)) {
+            Ok(_) => self.conclude(ran, 0),
+            Err(error) => {
+                ran.failure = Some(error.into());
+                self.conclude(ran, 0)
+            }
+        }
+    }
+
+    /// The statistics blocks at the end of a file, one per interface.
+    fn statistics(&self, outcomes: &[Outcome], delivered: u64) -> Vec<Statistics> {
+        let end_ns = now_ns();
+        let one = |(id, outcome): (usize, &Outcome)| Statistics {
+            interface_id: id as u32,
+            ts_ns: end_ns,
+            start_ns: Some(self.start_ns),
+            end_ns: Some(end_ns),
+            received: Some(outcome.ledger.offered),
+            interface_drops: outcome.ledger.missed_before,
+            filter_accepted: Some(outcome.ledger.offered - outcome.ledger.filtered),
+            os_drops: Some(outcome.ledger.dropped()),
+            delivered: (outcomes.len() == 1).then_some(delivered),
+        };
+        outcomes.iter().enumerate().map(one).collect()
+    }
+
+    /// Prints the ledger and says how it went.
+    fn conclude(&self, ran: Ran, store_drops: u64) -> Result<u8> {
+        let Ran { outcomes, delivered, duration, failure } = ran;
+        let report = Report { outcomes: &outcomes, delivered, duration, store_drops };
+        let stdout_is_data = self.args.print || self.args.write.as_deref() == Some(Path::new("-"));
+        // A closed standard output is the reader's choice, not a failure of the capture.
+        if self.args.json && self.args.write.as_deref() != Some(Path::new("-")) {
+            let _ = writeln!(io::stdout(), "{}", report.json());
+        } else if self.args.json || stdout_is_data {
+            let text = if self.args.json { report.json() } else { report.text() };
+            eprintln!("{text}");
+        } else {
+            let _ = write!(io::stdout(), "{}", report.text());
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let mut errors = outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
+        if let Some(error) = errors.next() {
+            bail!("{}", describe(error));
+        }
+        let lost = report.lost();
+        if self.args.fail_on_loss && lost > 0 {
+            eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
+            return Ok(EXIT_LOSS);
+        }
+        Ok(EXIT_RAN)
+    }
+}
+
+fn describe(error: &CaptureError) -> String {
+    error.to_string()
+}
+
+/// One line a second on standard error.
+struct Live {
+    next: Instant,
+    last: (Instant, Delivered),
+    tty: bool,
+}
+
+impl Live {
+    fn new(begin: Instant) -> Live {
+        let next = begin + Duration::from_secs(1);
+        Live { next, last: (begin, Delivered::default()), tty: io::stderr().is_terminal() }
+    }
+
+    fn tick(&mut self, session: &Session, consumer: &dyn Consumer) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + Duration::from_secs(1);
+        let delivered = consumer.delivered();
+        let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
+        let seconds = now.duration_since(then).as_secs_f64();
+        let mut total = Ledger::default();
+        session.ledgers().iter().for_each(|ledger| total.add(ledger));
+        let frames = (delivered.frames - before.frames) as f64;
+        let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
+        let end = if self.tty { "\x1b[K\n" } else { "\n" };
+        eprint!(
+            "weir: {:.3} Mpps {:.3} Gbit/s | captured {} dropped {} lapped {}{end}",
+            frames / seconds / 1e6,
+            bits / seconds / 1e9,
+            grouped(total.captured),
+            grouped(total.dropped()),
+            grouped(delivered.lapped),
+        );
+    }
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}

@@ -1,0 +1,198 @@
+//! The ledger as text and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_capture::{Info, Outcome};
+use weir_ring::Ledger;
+
+use crate::consume::Delivered;
+use crate::units::grouped;
+
+/// What a run came to.
+pub struct Report<'a> {
+    /// The sources.
+    pub outcomes: &'a [Outcome],
+    /// What reached the consumer.
+    pub delivered: Delivered,
+    /// From the start of the sources to their stop.
+    pub duration: Duration,
+    /// Frames that the output lost.
+    pub store_drops: u64,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    source: String,
+    engine: String,
+    hook: Option<&'a str>,
+    duration_s: f64,
+    offered: u64,
+    filtered: u64,
+    captured: u64,
+    bytes: u64,
+    drops: BTreeMap<&'a str, u64>,
+    missed_before: Option<u64>,
+    super_frames: u64,
+    lapped: u64,
+    delivered: u64,
+    after_limit: u64,
+    late: u64,
+    mpps: f64,
+    gbps: f64,
+    sources: Vec<JsonSource<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonSource<'a> {
+    source: &'a str,
+    engine: &'a str,
+    hook: Option<&'a str>,
+    why: &'a str,
+    notes: &'a [String],
+    offered: u64,
+    filtered: u64,
+    captured: u64,
+    bytes: u64,
+    drops: &'a BTreeMap<&'static str, u64>,
+    missed_before: Option<u64>,
+    super_frames: u64,
+    error: Option<String>,
+}
+
+impl Report<'_> {
+    /// All sources together.
+    pub fn total(&self) -> Ledger {
+        let mut total = Ledger::default();
+        for outcome in self.outcomes {
+            total.add(&outcome.ledger);
+        }
+        total
+    }
+
+    /// Frames that were offered and did not reach the consumer.
+    pub fn lost(&self) -> u64 {
+        self.total().dropped() + self.delivered.lapped + self.store_drops
+    }
+
+    /// Frames a second that reached the consumer, in millions.
+    pub fn mpps(&self) -> f64 {
+        per_second(self.delivered.frames as f64, self.duration) / 1e6
+    }
+
+    /// Gbit/s of frames that reached the consumer, as they were on the wire without FCS.
+    pub fn gbps(&self) -> f64 {
+        per_second(self.delivered.wire_bytes as f64 * 8.0, self.duration) / 1e9
+    }
+
+    /// One JSON object, on one line.
+    pub fn json(&self) -> String {
+        let total = self.total();
+        let names = |name: fn(&Info) -> &str| {
+            let mut names: Vec<&str> = Vec::new();
+            for outcome in self.outcomes {
+                if !names.contains(&name(&outcome.info)) {
+                    names.push(name(&outcome.info));
+                }
+            }
+            names.join(",")
+        };
+        let mut drops: BTreeMap<&str, u64> = total.drops.iter().map(|(k, v)| (*k, *v)).collect();
+        drops.insert("store", self.store_drops);
+        let sources = self.outcomes.iter().map(|outcome| JsonSource {
+            source: &outcome.info.source,
+            engine: outcome.info.engine,
+            hook: outcome.info.hook,
+            why: &outcome.info.why,
+            notes: &outcome.info.notes,
+            offered: outcome.ledger.offered,
+            filtered: outcome.ledger.filtered,
+            captured: outcome.ledger.captured,
+            bytes: outcome.ledger.wire_bytes,
+            drops: &outcome.ledger.drops,
+            missed_before: outcome.ledger.missed_before,
+            super_frames: outcome.ledger.super_frames,
+            error: outcome.error.as_ref().map(ToString::to_string),
+        });
+        let json = Json {
+            source: names(|info| &info.source),
+            engine: names(|info| info.engine),
+            hook: self.outcomes.first().and_then(|outcome| outcome.info.hook),
+            duration_s: self.duration.as_secs_f64(),
+            offered: total.offered,
+            filtered: total.filtered,
+            captured: total.captured,
+            bytes: total.wire_bytes,
+            drops,
+            missed_before: total.missed_before,
+            super_frames: total.super_frames,
+            lapped: self.delivered.lapped,
+            delivered: self.delivered.frames,
+            after_limit: self.delivered.after_limit,
+            late: self.delivered.late,
+            mpps: self.mpps(),
+            gbps: self.gbps(),
+            sources: sources.collect(),
+        };
+        serde_json::to_string(&json).expect("numbers and strings serialize")
+    }
+
+    /// A few lines for people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let total = self.total();
+        let mut line = |text: String| {
+            let _ = writeln!(out, "{text}");
+        };
+        for outcome in self.outcomes {
+            let info = &outcome.info;
+            let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
+            line(format!("{}: {}{hook} ({})", info.source, info.engine, info.why));
+            for note in &info.notes {
+                line(format!("  note: {note}"));
+            }
+        }
+        line(format!(
+            "{:.3} s, {:.3} Mpps, {:.3} Gbit/s reached the consumer",
+            self.duration.as_secs_f64(),
+            self.mpps(),
+            self.gbps()
+        ));
+        line(String::new());
+        line(format!("  offered    {:>15}", grouped(total.offered)));
+        line(format!("  filtered   {:>15}", grouped(total.filtered)));
+        line(format!("  captured   {:>15}", grouped(total.captured)));
+        for (name, count) in &total.drops {
+            line(format!("  drop {name:<10}{:>11}", grouped(*count)));
+        }
+        if let Some(missed) = total.missed_before {
+            line(format!("  (missed before the hook: {})", grouped(missed)));
+        }
+        let verdict = if total.closes() {
+            "offered = filtered + captured + drops".to_owned()
+        } else {
+            format!("THE LEDGER DOES NOT CLOSE: {} frames unexplained", total.unexplained())
+        };
+        line(format!("  {verdict}"));
+        line(String::new());
+        line(format!("  delivered  {:>15}", grouped(self.delivered.frames)));
+        line(format!("  lapped     {:>15}", grouped(self.delivered.lapped)));
+        for (name, count) in [
+            ("after limit", self.delivered.after_limit),
+            ("late, kept", self.delivered.late),
+            ("drop store", self.store_drops),
+            ("super-frames", total.super_frames),
+        ] {
+            if count > 0 {
+                line(format!("  {name:<12} {:>13}", grouped(count)));
+            }
+        }
+        out
+    }
+}
+
+fn per_second(amount: f64, duration: Duration) -> f64 {
+    if duration.is_zero() { 0.0 } else { amount / duration.as_secs_f64() }
+}
