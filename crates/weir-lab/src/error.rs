@@ -7,7 +7,7 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// A set-up command could not be started.
-    #[error("cannot run `{command}`: is it installed? (Debian: apt install iproute2)")]
+    #[error("cannot run `{command}`: is it installed? (`ip` is in Debian's iproute2)")]
     Spawn {
         /// The command line.
         command: String,

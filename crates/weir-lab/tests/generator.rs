@@ -1,11 +1,14 @@
 //! The generator on a real veth pair: what it says it sent is what arrives, to the frame.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_lab::generator::sink::{Sink, SinkCounts};
+use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, STAMP_AT, Template, number_of};
 use weir_lab::generator::{self, Flows, GenEngine, GenOptions, GenReport, How, Rate};
 use weir_lab::testbed::{Testbed, require_root};
 use weir_lab::{Error, Result};
@@ -88,8 +91,13 @@ fn root_a_fixed_number_is_tried_and_numbered_without_gap() {
     for (frames, first_number) in [(1, 7), (63, 8), (65, 71), (100_000, 136), (0, 100_136)] {
         let frames_max = Some(frames);
         let rate = Rate::Pps(2_000_000.0);
-        let options =
-            GenOptions { frames: frames_max, first_number, rate, ..GenOptions::default() };
+        let options = GenOptions {
+            frames: frames_max,
+            first_number,
+            rate,
+            cpu: Some(0),
+            ..GenOptions::default()
+        };
         let report = send(&bed, &options).unwrap();
         assert_eq!((report.attempted, report.refused), (frames, 0));
         expected += frames;
@@ -108,17 +116,28 @@ fn root_overload_is_refused_and_counted_to_the_frame() {
         return;
     }
     let _alone = alone();
-    // The whole stack of the receiving end is slower than the sender, and on the other core.
+    // The whole stack of the receiving end, in a thread of its own, is slower than the sender.
     let bed = Testbed::builder().gro(true).build().unwrap();
+    thread_of_its_own(&bed);
     let before = received(&bed);
     let frames = Some(2_000_000);
-    let options = GenOptions { frames, flows: Flows::Multi, ..GenOptions::default() };
+    let flows = Flows::Multi;
+    let options = GenOptions { frames, flows, cpu: Some(0), ..GenOptions::default() };
     let report = send(&bed, &options).unwrap();
     thread::sleep(Duration::from_millis(100));
     println!("stack behind: {:.2} Mpps {report:?}", report.mpps());
     assert_eq!(report.attempted, 2_000_000);
     assert_eq!(report.sent + report.refused, 2_000_000);
     assert_eq!(received(&bed) - before, report.sent);
+}
+
+/// Moves the receiver's half of the kernel from the sender's CPU into a kernel thread.
+fn thread_of_its_own(bed: &Testbed) {
+    let end = &bed.rx;
+    let switch = format!("echo 1 > /sys/class/net/{}/threaded", end.iface);
+    // `ip netns exec` mounts the namespace's own /sys.
+    let args = ["netns", "exec", &end.netns, "sh", "-c", &switch];
+    assert!(Command::new("ip").args(args).status().unwrap().success());
 }
 
 /// Packets that the receiving interface has counted.
@@ -312,4 +331,150 @@ fn root_the_stop_flag_ends_an_endless_run() {
         report
     });
     assert_eq!(arrived(&sink, report.sent).frames, report.sent);
+}
+
+#[test]
+fn root_both_engines_make_the_template_byte_by_byte() {
+    if !require_root("root_both_engines_make_the_template_byte_by_byte") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let listener = bed.rx.run(|| listen(bed.rx.ifindex)).unwrap();
+    for (engine, how) in
+        [(GenEngine::LiveFrames, How::LiveFrames), (GenEngine::AfPacket, How::AfPacket)]
+    {
+        for (size_on_wire, stamp, flow_count, flows) in
+            [(64, true, 0, Flows::Multi), (512, false, 3, Flows::N(3))]
+        {
+            let first_number = (1 << 32) - 10;
+            let options = GenOptions {
+                size_on_wire,
+                stamp,
+                flows,
+                first_number,
+                engine,
+                // A live frame holds a page: more of them do not fit a socket's buffer.
+                frames: Some(25),
+                rate: Rate::Pps(20_000.0),
+                ..GenOptions::default()
+            };
+            let report = send(&bed, &options).unwrap();
+            assert_eq!((report.how, report.sent), (how, 25));
+            let bytes = size_on_wire as usize - 4;
+            let template = Template::new(bytes, flow_count, SOURCE_MAC, DESTINATION_MAC);
+            for number in first_number..first_number + 25 {
+                let mut got = receive(&listener);
+                let stamped = u64::from_be_bytes(got[STAMP_AT..STAMP_AT + 8].try_into().unwrap());
+                assert_eq!(stamped != 0, stamp);
+                got[STAMP_AT..STAMP_AT + 8].fill(0);
+                assert_eq!(number_of(&got), Some(number));
+                assert_eq!(got, template.frame(number), "{how:?} {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn root_without_bpf_rights_it_falls_back_and_says_why() {
+    if !require_root("root_without_bpf_rights_it_falls_back_and_says_why") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 0);
+    let options = GenOptions { frames: Some(1000), ..GenOptions::default() };
+    let report = bed.tx.run(|| {
+        keep_only(1 << CAP_NET_RAW);
+        generator::run(&bed.tx.iface, &options, &AtomicBool::new(false))
+    });
+    let report = report.unwrap().unwrap();
+    assert_eq!((report.how, report.sent), (How::AfPacket, 1000));
+    assert!(report.why.unwrap().contains("CAP_BPF"));
+    assert_eq!(arrived(&sink, 1000).frames, 1000);
+
+    let error = bed.tx.run(|| {
+        keep_only(0);
+        generator::run(&bed.tx.iface, &options, &AtomicBool::new(false))
+    });
+    assert!(error.unwrap().unwrap_err().to_string().contains("CAP_NET_RAW"));
+}
+
+/// `linux/capability.h`.
+const CAP_NET_RAW: u32 = 13;
+
+/// Gives up all of this thread's capabilities but these; the thread ends soon.
+fn keep_only(capabilities: u32) {
+    // linux/capability.h, version 3: effective, permitted, inheritable; low words, then high.
+    let header = [0x2008_0522u32, 0];
+    let data = [capabilities, capabilities, 0, 0, 0, 0];
+    // SAFETY: `header` and `data` have the layout of version 3, are readable, and are not kept.
+    let done = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn root_an_interface_that_goes_away_is_found_out() {
+    if !require_root("root_an_interface_that_goes_away_is_found_out") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::new().unwrap();
+    let sink = sink(&bed, 0);
+    let options = GenOptions { rate: Rate::Pps(10_000.0), ..GenOptions::default() };
+    let result = thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&bed, &options));
+        while sink.counts().unwrap().frames == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let args = ["-n", &bed.tx.netns, "link", "delete", &bed.tx.iface];
+        assert!(Command::new("ip").args(args).status().unwrap().success());
+        sender.join().unwrap()
+    });
+    assert!(matches!(result, Err(Error::NoInterface { .. })), "{result:?}");
+}
+
+/// A packet socket that hears all frames of an interface of this thread's namespace.
+fn listen(ifindex: u32) -> OwnedFd {
+    let everything = 3u16.to_be(); // ETH_P_ALL
+    // SAFETY: takes no pointers; the result is checked before it is used.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    assert!(fd >= 0);
+    // SAFETY: `fd` is a descriptor just made and owned by nobody else.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: sockaddr_ll is made of integers and an array of them: all zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = everything;
+    address.sll_ifindex = ifindex.cast_signed();
+    let patience = libc::timeval { tv_sec: 5, tv_usec: 0 };
+    // SAFETY: both structs are whole, of the type the call expects, and readable for the length
+    // given; neither is kept.
+    let done = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const patience).cast(),
+            size_of::<libc::timeval>() as libc::socklen_t,
+        ) == 0
+            && libc::bind(
+                fd,
+                (&raw const address).cast(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            ) == 0
+    };
+    assert!(done, "{}", std::io::Error::last_os_error());
+    socket
+}
+
+/// The next frame heard.
+fn receive(socket: &OwnedFd) -> Vec<u8> {
+    let mut frame = vec![0u8; 2048];
+    // SAFETY: `frame` is writable for the length given, and not kept.
+    let bytes =
+        unsafe { libc::recv(socket.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+    assert!(bytes > 0, "no frame in time: {}", std::io::Error::last_os_error());
+    frame.truncate(bytes as usize);
+    frame
 }

@@ -8,7 +8,7 @@ mod affinity;
 mod bucket;
 mod counter;
 mod live;
-//pub mod mix;
+pub mod mix;
 mod pace;
 mod packet;
 mod parking;
@@ -156,7 +156,7 @@ fn per_second(amount: f64, duration: Duration) -> f64 {
 }
 
 /// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or the
-/// number of frames is reached or `stop` is set (looked at every few milliseconds).
+/// number of frames is reached or `stop` is set (looked at every 16,384 frames and, while waiting, every 5 ms).
 ///
 /// With [`GenEngine::Auto`] an interface that takes no live frames, for instance a veth whose other
 /// end has neither GRO nor an XDP program, is served by AF_PACKET, and [`GenReport::why`] tells the
