@@ -31,6 +31,14 @@ pub fn withdraw(word: &AtomicU64) {
 /// The writer's side, after publishing `ordinal` frames: whether the sleeper is to be woken.
 #[inline]
 pub fn is_due(word: &AtomicU64, ordinal: u64) -> bool {
+    due(word, ordinal).is_some()
+}
+
+/// As [`is_due`], with the wish that is fulfilled. Loaded once: a second look could find the wish that
+/// the sleeper makes after this one, which is not due yet.
+#[inline]
+pub(crate) fn due(word: &AtomicU64, ordinal: u64) -> Option<u64> {
     fence(Ordering::SeqCst); // H, pairs with G in `wish`
-    ordinal >= word.load(Ordering::Relaxed)
+    let wish = word.load(Ordering::Relaxed);
+    (ordinal >= wish).then_some(wish)
 }

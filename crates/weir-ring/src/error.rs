@@ -73,6 +73,14 @@ pub enum RingError {
         "the ring's memfd is not sealed against shrinking; refuse it, or ask its owner for a sealed one"
     )]
     NotSealed,
+    /// A wake page that a consumer's `Sleeper` did not make.
+    #[error(
+        "this is no wake page (a memfd sealed against resizing and future writes); refuse the consumer"
+    )]
+    NotAWakePage,
+    /// A bell that a consumer's `Sleeper` did not make.
+    #[error("this is no bell (a Unix stream socket); refuse the consumer")]
+    NotABell,
     /// A system call failed.
     #[error("{doing}: {source}")]
     Os {

@@ -8,7 +8,7 @@ use weir_frame::pcapng::{self, Interface, SectionInfo};
 
 use crate::error::RingError;
 use crate::geometry::{BLOCK_BYTES, Geometry, HEADER_AREA_BYTES, META_TYPE, PADDING_MIN_BYTES};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, load_acquire};
 
 /// Version of everything in this crate that another process sees.
 pub const FORMAT_VERSION: u32 = 1;
@@ -83,7 +83,11 @@ pub fn section_info() -> SectionInfo {
 ///
 /// # Errors
 /// [`RingError`] where the memory is too small, the block count impossible or the interfaces too many.
+///
+/// # Panics
+/// If there is no interface for the ring to belong to.
 pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingError> {
+    assert!(!spec.interfaces.is_empty(), "a ring belongs to an interface");
     let geometry = Geometry::new(spec.data_blocks)?;
     if words.len() < geometry.total_words() {
         let have = words.len() as u64 * 8;
@@ -95,7 +99,7 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
         pcapng::write::interface(&mut area, interface);
     }
     let (used, have) = (area.len(), (HEADER_AREA_BYTES - PADDING_MIN_BYTES) as usize);
-    if used > have || spec.interfaces.is_empty() {
+    if used > have {
         let interfaces = spec.interfaces.len();
         return Err(RingError::HeaderTooLong { interfaces, need: used, have });
     }
@@ -138,7 +142,7 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
         return Err(RingError::TooSmall { have: words.len() as u64 * 8, need: need as u64 * 8 });
     }
     let fixed = |i: usize| words[META_WORD + i].load(Ordering::Relaxed);
-    if words[META_WORD + 1].load(Ordering::Acquire) != MAGIC {
+    if load_acquire(&words[META_WORD + 1]) != MAGIC {
         return Err(RingError::NotARing { offset: (META_WORD + 1) * 8 });
     }
     let (version, bpf) = unpair(fixed(2));
@@ -165,6 +169,9 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
         .collect();
     pcapng_header.truncate(used as usize);
+    if count_interfaces(&pcapng_header) != Some(interfaces) {
+        return Err(corrupt("pcapng header"));
+    }
     Ok(Identity {
         geometry: Geometry::new(u64::from(data_blocks))?,
         interface_id,
@@ -177,10 +184,107 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     })
 }
 
+/// Interfaces described by a section header and what follows it; `None` if these are not whole blocks.
+/// Files begin with these bytes, so a hostile ring must not make them into something else.
+fn count_interfaces(header: &[u8]) -> Option<u32> {
+    let (mut rest, mut found) = (header, 0);
+    while !rest.is_empty() {
+        let (head, _) = rest.split_first_chunk::<8>()?;
+        let (block_type, bytes) = unpair(u64::from_le_bytes(*head));
+        let bytes = bytes as usize;
+        if bytes < PADDING_MIN_BYTES as usize || !bytes.is_multiple_of(4) || bytes > rest.len() {
+            return None;
+        }
+        let (block, behind) = rest.split_at(bytes);
+        let first = rest.len() == header.len();
+        match block_type {
+            pcapng::SHB_TYPE if first && bytes >= 28 => {}
+            pcapng::IDB_TYPE if !first && bytes >= 20 => found += 1,
+            _ => return None,
+        }
+        if block[bytes - 4..] != head[4..] {
+            return None;
+        }
+        rest = behind;
+    }
+    Some(found)
+}
+
 const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
 const fn unpair(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::{spec, zeroed};
+
+    fn formatted(spec: &RingSpec) -> Vec<AtomicU64> {
+        let words = zeroed(5 << 17);
+        format(&words, spec).unwrap();
+        words
+    }
+
+    #[test]
+    fn what_is_formatted_is_read_back() {
+        let mut spec = spec(4);
+        spec.interfaces.push(Interface { name: "eth1".to_owned(), ..spec.interfaces[0].clone() });
+        for (cpu, clock, writer) in
+            [(None, Clock::Realtime, WriterKind::Bpf), (Some(3), Clock::Foreign, WriterKind::User)]
+        {
+            (spec.cpu, spec.clock, spec.writer) = (cpu, clock, writer);
+            let identity = read(&formatted(&spec)).unwrap();
+            assert_eq!((identity.cpu, identity.clock, identity.writer), (cpu, clock, writer));
+            assert_eq!(
+                (identity.interface_id, identity.snaplen, identity.link_type),
+                (1, 65535, 1)
+            );
+            assert_eq!(identity.geometry, Geometry::new(4).unwrap());
+            let mut header = Vec::new();
+            pcapng::write::section_header(&mut header, &section_info());
+            spec.interfaces.iter().for_each(|i| pcapng::write::interface(&mut header, i));
+            assert_eq!(identity.pcapng_header, header);
+        }
+    }
+
+    #[test]
+    fn a_header_that_contradicts_itself_is_refused() {
+        let words = formatted(&spec(4));
+        let used = read(&words).unwrap().pcapng_header.len() as u32;
+        let meta = |i| META_WORD + i;
+        let hostile = [
+            (meta(1), 0),
+            (meta(2), pair(FORMAT_VERSION + 1, 0)),
+            (meta(3), pair(4096, 4)),
+            (meta(3), pair(BLOCK_BYTES, 0)),
+            (meta(3), pair(BLOCK_BYTES, 5)),
+            (meta(3), pair(BLOCK_BYTES, u32::MAX)),
+            (meta(4), pair(0, 0)),
+            (meta(4), pair(u32::MAX, 0)),
+            (meta(4), pair(u32::MAX - 1, u32::MAX)),
+            (meta(4), pair(1, 2)),
+            (meta(5), pair(0, 1 << 16)),
+            (meta(7), pair(0, 0)),
+            (meta(7), pair(u32::MAX, 0)),
+            (meta(7), pair(used - 4, 0)),
+            (meta(7), pair(used + 12, 0)),
+            (meta(7), pair(HEADER_AREA_BYTES, 0)),
+            (0, pair(pcapng::SHB_TYPE, 0)),
+            (0, pair(pcapng::SHB_TYPE, u32::MAX - 3)),
+            (0, pair(pcapng::IDB_TYPE, used)),
+            (0, pair(pcapng::SHB_TYPE, used)),
+        ];
+        for (word, value) in hostile {
+            let kept = words[word].load(Ordering::Relaxed);
+            words[word].store(value, Ordering::Relaxed);
+            assert!(read(&words).is_err(), "word {word} = {value:#x}");
+            words[word].store(kept, Ordering::Relaxed);
+        }
+        assert!(read(&words).is_ok());
+        assert!(matches!(read(&words[..100]), Err(RingError::TooSmall { .. })));
+    }
 }

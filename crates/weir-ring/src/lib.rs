@@ -34,6 +34,8 @@ pub mod reader;
 #[cfg(not(loom))]
 pub mod snapshot;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod testing;
 #[cfg(not(loom))]
 pub mod wake;
 pub mod writer;
@@ -56,8 +58,13 @@ pub use writer::Writer;
 /// A BPF writer stores with other widths; to this process those are another's stores, seen through
 /// the same words.
 pub trait Words: Send + Sync {
-    /// The whole ring: block 0, then the data blocks.
+    /// The whole ring: block 0, then the data blocks. The same memory each time.
     fn words(&self) -> &[AtomicU64];
+
+    /// Whether a store is allowed. Where it is not (memory mapped read-only), it would end the process.
+    fn is_writable(&self) -> bool {
+        true
+    }
 }
 
 impl Words for Vec<AtomicU64> {
@@ -124,14 +131,13 @@ impl<M: Words> Ring<M> {
     /// each burst, so it never runs ahead of what can be read.
     #[must_use]
     pub fn frames_written(&self) -> u64 {
-        self.words()[self.geometry.writer_word(geometry::WriterWord::Ordinal)]
-            .load(sync::Ordering::Acquire)
+        self.writer_word(geometry::WriterWord::Ordinal)
     }
 
     /// Any one of the writer's words, for ledgers.
     #[must_use]
     pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
-        self.words()[self.geometry.writer_word(word)].load(sync::Ordering::Acquire)
+        sync::load_acquire(&self.words()[self.geometry.writer_word(word)])
     }
 
     /// Whether the writer has said that nothing more will come.

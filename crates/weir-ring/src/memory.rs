@@ -28,6 +28,7 @@ use crate::{Ring, Words};
 pub struct Mapping {
     base: NonNull<AtomicU64>,
     words: usize,
+    access: Access,
     fd: OwnedFd,
 }
 
@@ -43,9 +44,14 @@ impl Words for Mapping {
         // only `Drop` removes, and the borrow ends before. Aligned: mmap returns whole pages.
         // Races: every process of ours touches this memory as `AtomicU64` only; BPF programs store
         // to it from the kernel, outside this language's memory model, with the ordering that
-        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load (`std::sync::
-        // atomic`, "Atomic accesses to read-only memory": plain loads of up to 8 bytes are allowed).
+        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
+        // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
+        // `Writer` asks `is_writable` first.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    fn is_writable(&self) -> bool {
+        self.access == Access::Write
     }
 }
 
@@ -84,7 +90,7 @@ impl Mapping {
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes as usize, prot, flags, &fd, 0) }
                 .map_err(RingError::os("mapping ring memory"))?;
         let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
-        Ok(Mapping { base, words: bytes as usize / 8, fd })
+        Ok(Mapping { base, words: bytes as usize / 8, access, fd })
     }
 }
 
@@ -196,3 +202,125 @@ pub fn attach(fd: OwnedFd) -> Result<Ring<Mapping>, RingError> {
 
 /// Source: linux/magic.h.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x958458f6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{meta, spec};
+    use crate::{Batch, Poll, Reader, Start, Writer};
+    use rustix::io::Errno;
+    use std::os::fd::AsRawFd;
+
+    /// Tries to map a descriptor writable.
+    fn map_writable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, prot, MapFlags::SHARED, fd, 0) }?;
+        // SAFETY: the page that was just mapped; nothing refers to it.
+        unsafe { rustix::mm::munmap(base, 4096) }
+    }
+
+    #[test]
+    fn a_sealed_ring_has_one_writable_mapping_and_no_other_way_in() {
+        let ring = create_memfd("weir-test", &spec(4)).unwrap();
+        let fd = ring.memory().as_fd();
+        assert_eq!(map_writable(fd), Err(Errno::PERM));
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let again = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        assert_eq!(map_writable(again.as_fd()), Err(Errno::PERM));
+        assert_eq!(rustix::io::pwrite(fd, b"x", 0), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(fd, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::ftruncate(fd, 1 << 30), Err(Errno::PERM));
+        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        assert_eq!(rustix::fs::fallocate(fd, hole, 0, 4096), Err(Errno::PERM));
+        assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE), Err(Errno::PERM));
+        // A reader's mapping cannot be made writable afterwards.
+        let read = attach(fd.try_clone_to_owned().unwrap()).unwrap();
+        let base = read.memory().base.as_ptr().cast::<c_void>();
+        let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        // SAFETY: the first page of a mapping that is alive; that it be refused is what is tested, and
+        // were it granted, nothing would store to it.
+        assert_eq!(unsafe { rustix::mm::mprotect(base, 4096, prot) }, Err(Errno::ACCESS));
+        // The writer's own mapping stays as it was.
+        let mut writer = Writer::new(ring);
+        writer.push(&meta(0), b"frame");
+        writer.publish();
+        assert_eq!(read.frames_written(), 1);
+    }
+
+    fn round_trip(path: &Path) {
+        let ring = create_file(path, &spec(4)).unwrap();
+        assert!(matches!(create_file(path, &spec(4)), Err(RingError::Os { .. })), "not twice");
+        let mut writer = Writer::new(ring);
+        for ordinal in 0..10 {
+            writer.push(&meta(ordinal), b"frame");
+        }
+        writer.close();
+        let ring = open_file(path).unwrap();
+        assert!(!ring.memory().is_writable());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(10));
+        assert!(batch.records().enumerate().all(|(i, record)| record.meta == meta(i as u64)));
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Closed);
+    }
+
+    #[test]
+    fn a_file_on_tmpfs_holds_a_ring() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        round_trip(&dir.path().join("ring"));
+    }
+
+    #[test]
+    fn a_file_cut_short_is_refused_and_a_failed_one_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ring");
+        assert!(matches!(create_file(&path, &spec(3)), Err(RingError::BadBlockCount { .. })));
+        drop(create_file(&path, &spec(4)).unwrap());
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for (bytes, need) in [(5 << 20, None), ((5 << 20) - 1, Some(5 << 20)), (8, Some(1 << 20))] {
+            file.set_len(bytes).unwrap();
+            match (open_file(&path), need) {
+                (Ok(_), None) => {}
+                (Err(RingError::TooSmall { have, need: found }), Some(need)) => {
+                    assert_eq!((have, found), (bytes, need));
+                }
+                (result, _) => panic!("{bytes} bytes: {:?}", result.err()),
+            }
+        }
+        // Too long for any interface's header: the file must not stay behind.
+        let path = dir.path().join("long");
+        let mut long = spec(4);
+        long.interfaces[0].filter = Some("x".repeat(65_535));
+        assert!(matches!(create_file(&path, &long), Err(RingError::HeaderTooLong { .. })));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn root_a_file_on_hugetlbfs_holds_a_ring() {
+        const PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+        let skip =
+            |reason: &str| crate::testing::skip("root_a_file_on_hugetlbfs_holds_a_ring", reason);
+        let Ok(before) = std::fs::read_to_string(PAGES) else { return skip("no 2 MiB pages") };
+        let before: u64 = before.trim().parse().unwrap();
+        if std::fs::write(PAGES, (before + 3).to_string()).is_err() {
+            return skip("needs root, to reserve huge pages");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "hugetlbfs", "-o", "pagesize=2M", "weir-test"])
+            .arg(dir.path())
+            .status();
+        let result = mount.is_ok_and(|status| status.success()).then(|| {
+            let result = std::panic::catch_unwind(|| round_trip(&dir.path().join("ring")));
+            let _ = std::process::Command::new("umount").arg(dir.path()).status();
+            result
+        });
+        std::fs::write(PAGES, before.to_string()).unwrap();
+        match result {
+            None => skip("hugetlbfs cannot be mounted here"),
+            Some(result) => result.unwrap(),
+        }
+    }
+}

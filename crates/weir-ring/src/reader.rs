@@ -9,14 +9,15 @@
 use crate::batch::{Batch, WalkEnd, chunk_bytes};
 use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 use crate::{Ring, Words};
 use weir_frame::record::{EPB_TYPE, HEADER_BYTES, TRAILER_BYTES, padded};
 
 /// Where a new reader begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the oldest frame that is still safe to read: half a ring back, at most.
+    /// With the first frame of all while its block has not been overwritten, else half a ring behind
+    /// the writer: what is older is about to go.
     Oldest,
     /// With the first frame of the block being written now.
     Newest,
@@ -29,8 +30,8 @@ pub enum Poll {
     Frames(u32),
     /// Nothing new yet.
     Empty,
-    /// The writer overtook this reader, which missed exactly this many frames and now stands half a
-    /// ring behind the writer. Loss is a result, not an error.
+    /// The writer overtook this reader, which missed exactly this many frames (never 0) and now
+    /// stands half a ring behind the writer. Loss is a result, not an error.
     Lapped(u64),
     /// The writer has closed the ring and everything was read.
     Closed,
@@ -49,11 +50,20 @@ pub struct Tally {
     pub last_ns: u64,
 }
 
+impl Tally {
+    fn add(&mut self, found: &Tally) {
+        // Saturating: a hostile ring may claim 4 GiB a frame, for as long as it likes.
+        self.frames = self.frames.saturating_add(found.frames);
+        self.kept_bytes = self.kept_bytes.saturating_add(found.kept_bytes);
+        self.wire_bytes = self.wire_bytes.saturating_add(found.wire_bytes);
+        self.last_ns = found.last_ns;
+    }
+}
+
 /// A cursor in a ring.
 ///
 /// Two ways to read: [`poll`](Reader::poll) copies records into a [`Batch`]; [`skim`](Reader::skim)
 /// counts them where they lie. Neither lends bytes that the writer may be changing.
-#[derive(Clone)]
 pub struct Reader<M: Words> {
     ring: Ring<M>,
     block: u64,
@@ -62,11 +72,21 @@ pub struct Reader<M: Words> {
     ordinal: u64,
     joined_at: u64,
     lapped: u64,
+    ended: bool,
+}
+
+impl<M: Words> Clone for Reader<M> {
+    fn clone(&self) -> Self {
+        Reader { ring: self.ring.clone(), ..*self }
+    }
 }
 
 /// How often a reader that keeps being lapped while it looks for its new place tries again before it
 /// says `Empty` and lets the caller breathe.
-const RELOCATE_TRIES: u32 = 64;
+const RELOCATE_TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
+/// Blocks without a frame that are passed in one call. An honest writer leaves one behind only where
+/// a frame turned out to be unreadable; a hostile one could make them as fast as we pass them.
+const STEPS_MAX: u32 = 64;
 
 impl<M: Words> Reader<M> {
     /// A reader of `ring`.
@@ -74,20 +94,23 @@ impl<M: Words> Reader<M> {
     /// # Errors
     /// [`RingError::Corrupt`] if the ring contradicts itself.
     pub fn new(ring: &Ring<M>, start: Start) -> Result<Self, RingError> {
+        let ring = ring.clone();
         let mut reader =
-            Reader { ring: ring.clone(), block: 0, at: 0, ordinal: 0, joined_at: 0, lapped: 0 };
-        let opened = ring.writer_word(WriterWord::Opened);
-        let behind = match start {
-            Start::Oldest => ring.geometry().data_blocks / 2,
-            Start::Newest => 0,
+            Reader { ring, block: 0, at: 0, ordinal: 0, joined_at: 0, lapped: 0, ended: false };
+        let opened = reader.ring.writer_word(WriterWord::Opened);
+        let target = match start {
+            _ if opened == 0 => None,
+            Start::Oldest if opened <= reader.ring.geometry.data_blocks => None,
+            Start::Oldest => Some(reader.safe_block(opened)),
+            Start::Newest => Some(opened - 1),
         };
-        if let Some(newest) = opened.checked_sub(1)
-            && (start == Start::Newest || newest >= ring.geometry().data_blocks)
+        // Where every try fails although blocks were opened, the index and the count disagree.
+        if let Some(block) = target
+            && !reader.relocate(block)?
         {
-            reader.relocate(newest.saturating_sub(behind))?;
+            return Err(reader.corrupt("the index holds none of the newest blocks"));
         }
         reader.joined_at = reader.ordinal;
-        reader.lapped = 0;
         Ok(reader)
     }
 
@@ -121,6 +144,12 @@ impl<M: Words> Reader<M> {
         self.ordinal - self.joined_at - self.lapped
     }
 
+    /// Whether the last look said [`Poll::Closed`]: nothing will come any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Copies the next records into `batch` and moves past them.
     ///
     /// A batch never spans two blocks and holds about 16 KiB, or one longer record. `Poll::Frames(n)`
@@ -131,134 +160,143 @@ impl<M: Words> Reader<M> {
     /// The reader stays where it is and says the same when asked again.
     pub fn poll(&mut self, batch: &mut Batch) -> Result<Poll, RingError> {
         batch.clear();
-        loop {
+        for _ in 0..STEPS_MAX {
             let committed = match self.look()? {
                 Look::Committed(bytes) => bytes,
                 Look::Other(poll) => return Ok(poll),
             };
-            if committed == self.at {
-                if committed == self.ring.geometry.block_bytes {
-                    self.step();
-                    continue;
-                }
-                return Ok(Poll::Empty);
-            }
             let ready = committed - self.at;
             let mut bytes = ready.min(chunk_bytes());
-            loop {
-                batch.copy(self.block_words(), self.at, bytes);
-                if !self.confirm() {
-                    batch.clear();
-                    return self.lapped_now();
+            let Some((mut used, mut end)) = self.copy(batch, bytes) else {
+                return self.lapped_now();
+            };
+            // One record longer than a chunk: once more, and all of it.
+            if let WalkEnd::CutOff { need } = end
+                && used == 0
+                && bytes < ready
+            {
+                if need > u64::from(self.ring.geometry.record_bytes_max()) {
+                    return Err(self.corrupt("record longer than any class"));
                 }
-                let (used, end) = batch.keep_whole();
-                if used > 0 {
-                    self.advance(self.at + used, batch.len() as u64)?;
-                    return Ok(Poll::Frames(batch.len() as u32));
-                }
-                match end {
-                    WalkEnd::CutOff { need } if bytes < ready => {
-                        if need > u64::from(self.ring.geometry.record_bytes_max()) {
-                            return Err(self.corrupt("record longer than any class"));
-                        }
-                        bytes = ready.min((need as u32).max(bytes + 1));
-                    }
-                    WalkEnd::OtherBlock { block_type: PADDING_TYPE, bytes: length }
-                        if self.at.checked_add(length) == Some(self.ring.geometry.block_bytes)
-                            && committed == self.ring.geometry.block_bytes =>
-                    {
-                        self.step();
-                        break;
-                    }
-                    _ => return Err(self.corrupt("no whole record where one was committed")),
-                }
+                bytes = ready.min(need as u32);
+                let Some(again) = self.copy(batch, bytes) else { return self.lapped_now() };
+                (used, end) = again;
             }
+            if used > 0 {
+                self.advance(self.at + used, batch.len() as u64)?;
+                return Ok(Poll::Frames(batch.len() as u32));
+            }
+            self.pass_padding(end, committed)?;
         }
+        Ok(Poll::Empty)
     }
 
     /// Counts records where they lie, up to `frames_max` of them, and moves past them.
     ///
     /// Touches one or two cache lines a frame, whatever its length. What it read counts only after
-    /// the block is confirmed; a lapped skim adds nothing to `tally`.
+    /// the block is confirmed; a lapped skim adds nothing to `tally`. `frames_max` 0 gives
+    /// `Poll::Empty`.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
     pub fn skim(&mut self, tally: &mut Tally, frames_max: u32) -> Result<Poll, RingError> {
-        loop {
+        if frames_max == 0 {
+            return Ok(Poll::Empty);
+        }
+        for _ in 0..STEPS_MAX {
             let committed = match self.look()? {
                 Look::Committed(bytes) => bytes,
                 Look::Other(poll) => return Ok(poll),
             };
-            if committed == self.at {
-                if committed == self.ring.geometry.block_bytes {
-                    self.step();
-                    continue;
-                }
-                return Ok(Poll::Empty);
-            }
             let (found, at, end) = skim_words(self.block_words(), self.at, committed, frames_max);
             if !self.confirm() {
                 return self.lapped_now();
             }
             if found.frames > 0 {
                 self.advance(at, found.frames)?;
-                tally.frames += found.frames;
-                tally.kept_bytes += found.kept_bytes;
-                tally.wire_bytes += found.wire_bytes;
-                tally.last_ns = found.last_ns;
+                tally.add(&found);
                 return Ok(Poll::Frames(found.frames as u32));
             }
-            match end {
-                WalkEnd::OtherBlock { block_type: PADDING_TYPE, bytes }
-                    if self.at.checked_add(bytes) == Some(self.ring.geometry.block_bytes)
-                        && committed == self.ring.geometry.block_bytes =>
-                {
-                    self.step();
-                }
-                _ => return Err(self.corrupt("no whole record where one was committed")),
-            }
+            self.pass_padding(end, committed)?;
         }
+        Ok(Poll::Empty)
+    }
+
+    /// Copies `bytes` from the cursor on and walks the copy; `None` if the block was reclaimed.
+    fn copy(&self, batch: &mut Batch, bytes: u32) -> Option<(u32, WalkEnd)> {
+        batch.copy(self.block_words(), self.at, bytes);
+        if self.confirm() {
+            return Some(batch.keep_whole());
+        }
+        batch.clear();
+        None
+    }
+
+    /// Moves to the next block if the walk ended at this one's padding, with nothing before it.
+    fn pass_padding(&mut self, end: WalkEnd, committed: u32) -> Result<(), RingError> {
+        let block_bytes = self.ring.geometry.block_bytes;
+        let at_end = committed == block_bytes
+            && match end {
+                WalkEnd::Everything => self.at == block_bytes,
+                WalkEnd::OtherBlock { block_type: PADDING_TYPE, bytes } => {
+                    self.at.checked_add(bytes) == Some(block_bytes)
+                }
+                _ => false,
+            };
+        if !at_end {
+            return Err(self.corrupt("no whole record where one was committed"));
+        }
+        self.block = self.block.wrapping_add(1);
+        self.at = 0;
+        Ok(())
     }
 
     /// Loads how far the current block is readable.
+    #[inline]
     fn look(&mut self) -> Result<Look, RingError> {
-        let want = seq_of(self.block);
         // F, pairs with E in Writer: an entry that says `want` is whole.
-        let seq = self.entry(EntryWord::Seq).load(Ordering::Acquire);
-        if seq != want {
-            if seq > want {
-                return self.lapped_now().map(Look::Other);
-            }
-            // Not opened yet. Closed is set after the last block was: look again before believing it.
-            if self.ring.is_closed() && self.ring.writer_word(WriterWord::Opened) <= self.block {
-                return Ok(Look::Other(Poll::Closed));
-            }
-            return Ok(Look::Other(Poll::Empty));
+        let seq = load_acquire(self.entry(EntryWord::Seq));
+        if seq != seq_of(self.block) {
+            return self.look_elsewhere(seq).map(Look::Other);
         }
         // D, pairs with C in Writer::publish: bytes below `committed` are whole.
-        let committed = self.entry(EntryWord::Committed).load(Ordering::Acquire);
-        let sane = committed <= u64::from(self.ring.geometry.block_bytes)
+        let committed = load_acquire(self.entry(EntryWord::Committed));
+        let block_bytes = self.ring.geometry.block_bytes;
+        if committed == u64::from(self.at) && self.at < block_bytes {
+            return Ok(Look::Other(Poll::Empty));
+        }
+        let sane = committed <= u64::from(block_bytes)
             && committed >= u64::from(self.at)
-            && committed.is_multiple_of(4);
+            && committed.is_multiple_of(4)
+            && (self.at > 0
+                || self.entry(EntryWord::FirstOrdinal).load(Ordering::Relaxed) == self.ordinal);
         if !sane {
-            // The entry may have been reclaimed between the two loads.
+            // The entry may have been reclaimed between the loads.
             if self.confirm() {
-                return Err(self.corrupt("committed bytes"));
+                return Err(self.corrupt("the index entry of this block"));
             }
             return self.lapped_now().map(Look::Other);
         }
         Ok(Look::Committed(committed as u32))
     }
 
+    /// What it means that the entry holds another block than ours.
+    fn look_elsewhere(&mut self, seq: u64) -> Result<Poll, RingError> {
+        if seq > seq_of(self.block) {
+            return self.lapped_now();
+        }
+        // Not opened yet. Closed is set after the last block was: look again before believing it.
+        if self.ring.is_closed() && self.ring.writer_word(WriterWord::Opened) <= self.block {
+            self.ended = true;
+            return Ok(Poll::Closed);
+        }
+        Ok(Poll::Empty)
+    }
+
     /// Whether the block is still the one that was looked at; everything loaded before is then good.
     fn confirm(&self) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer: new bytes imply the claim is seen
         self.entry(EntryWord::Seq).load(Ordering::Relaxed) == seq_of(self.block)
-    }
-
-    fn step(&mut self) {
-        self.block = self.block.wrapping_add(1);
-        self.at = 0;
     }
 
     fn advance(&mut self, at: u32, frames: u64) -> Result<(), RingError> {
@@ -269,17 +307,28 @@ impl<M: Words> Reader<M> {
     }
 
     /// Finds a place half a ring behind the writer and says how many frames lie between.
+    #[cold]
     fn lapped_now(&mut self) -> Result<Poll, RingError> {
         let before = self.ordinal;
-        let opened = self.ring.writer_word(WriterWord::Opened);
-        let behind = self.ring.geometry.data_blocks / 2;
-        let target = opened.saturating_sub(1 + behind).max(self.block.saturating_add(1));
+        // The claim of a block may be seen before the count of opened ones is: `seq` knows more.
+        let claimed = load_acquire(self.entry(EntryWord::Seq)).saturating_sub(1) / 2;
+        let opened = self.ring.writer_word(WriterWord::Opened).max(claimed);
+        let target = self.safe_block(opened).max(self.block.saturating_add(1));
         if !self.relocate(target)? {
             return Ok(Poll::Empty);
         }
+        // Every frame before the overtaken block's end had been read: nothing is lost.
         let missed = self.ordinal - before;
+        if missed == 0 {
+            return Ok(Poll::Empty);
+        }
         self.lapped += missed;
         Ok(Poll::Lapped(missed))
+    }
+
+    /// The block half a ring behind the newest: far enough from the writer not to be lapped at once.
+    fn safe_block(&self, opened: u64) -> u64 {
+        opened.saturating_sub(1 + self.ring.geometry.data_blocks / 2)
     }
 
     /// Moves to the start of block `target`, or a later one if that is reclaimed meanwhile. False if
@@ -287,15 +336,12 @@ impl<M: Words> Reader<M> {
     fn relocate(&mut self, target: u64) -> Result<bool, RingError> {
         let mut block = target;
         for _ in 0..RELOCATE_TRIES {
-            let seq = self.ring.words()[self.ring.geometry.entry_word(block, EntryWord::Seq)]
-                .load(Ordering::Acquire);
+            let entry = |word| &self.ring.words()[self.ring.geometry.entry_word(block, word)];
+            let seq = load_acquire(entry(EntryWord::Seq)); // F
             if seq == seq_of(block) {
-                let first = self.ring.geometry.entry_word(block, EntryWord::FirstOrdinal);
-                let ordinal = self.ring.words()[first].load(Ordering::Relaxed);
-                fence(Ordering::Acquire); // B again: the ordinal belongs to this block
-                let again = self.ring.words()[self.ring.geometry.entry_word(block, EntryWord::Seq)]
-                    .load(Ordering::Relaxed);
-                if again == seq {
+                let ordinal = entry(EntryWord::FirstOrdinal).load(Ordering::Relaxed);
+                fence(Ordering::Acquire); // B: the ordinal belongs to this block
+                if entry(EntryWord::Seq).load(Ordering::Relaxed) == seq {
                     if ordinal < self.ordinal {
                         return Err(self.corrupt("frame ordinals run backwards"));
                     }
@@ -304,13 +350,12 @@ impl<M: Words> Reader<M> {
                 }
             }
             let opened = self.ring.writer_word(WriterWord::Opened);
-            let behind = self.ring.geometry.data_blocks / 2;
-            block = opened.saturating_sub(1 + behind).max(block);
+            block = self.safe_block(opened).max(block);
         }
         Ok(false)
     }
 
-    fn corrupt(&self, what: &'static str) -> RingError {
+    pub(crate) fn corrupt(&self, what: &'static str) -> RingError {
         RingError::Corrupt { block: self.block, offset: self.at, what }
     }
 
@@ -371,4 +416,179 @@ fn skim_words(
         at += bytes;
     };
     (tally, at, end)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Writer;
+    use crate::testing::{heap_ring, meta};
+
+    type Memory = Vec<AtomicU64>;
+
+    fn set(ring: &Ring<Memory>, block: u64, word: EntryWord, value: u64) {
+        ring.words()[ring.geometry().entry_word(block, word)].store(value, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_reader_of_a_mapping_can_be_cloned() {
+        fn is_clone<T: Clone>() {}
+        is_clone::<Reader<crate::Mapping>>();
+    }
+
+    #[test]
+    fn skimming_for_no_frames_is_no_corruption() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        writer.push(&meta(0), &[1; 60]);
+        writer.publish();
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut tally = Tally::default();
+        assert_eq!(reader.skim(&mut tally, 0).unwrap(), Poll::Empty);
+        assert_eq!(reader.skim(&mut tally, 9).unwrap(), Poll::Frames(1));
+    }
+
+    #[test]
+    fn a_frame_longer_than_a_chunk_comes_whole() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let frames = [vec![1; 60], vec![2; 69_632], vec![3; 61], vec![4; 17_000], vec![]];
+        for (ordinal, frame) in frames.iter().enumerate() {
+            writer.push(&meta(ordinal as u64), frame);
+        }
+        writer.close();
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        let mut seen = Vec::new();
+        while let Poll::Frames(_) = reader.poll(&mut batch).unwrap() {
+            seen.extend(batch.records().map(|record| record.frame.to_vec()));
+        }
+        assert_eq!(seen, frames);
+        assert!(reader.has_ended());
+    }
+
+    #[test]
+    fn overtaken_it_lands_half_a_ring_behind_and_is_not_lapped_again_at_once() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        let mut pushed = 0;
+        let mut fill_block = |writer: &mut Writer<Memory>| {
+            for _ in 0..100 {
+                writer.push(&meta(pushed), &[1; 2000]);
+                pushed += 1;
+            }
+            writer.close_block();
+        };
+        for _ in 0..5 {
+            fill_block(&mut writer);
+        }
+        // Blocks 1 to 4 are there; half a ring behind the newest is block 2.
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Lapped(200));
+        fill_block(&mut writer);
+        assert!(matches!(reader.poll(&mut batch).unwrap(), Poll::Frames(_)));
+        assert_eq!(batch.records().next().unwrap().meta, meta(200));
+        assert_eq!((reader.lapped(), reader.delivered()), (200, reader.ordinal() - 200));
+    }
+
+    #[test]
+    fn having_read_all_of_an_overtaken_block_is_no_loss() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut tally = Tally::default();
+        writer.push(&meta(0), &[]);
+        writer.close_block();
+        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Frames(1));
+        for ordinal in 1..5 {
+            writer.push(&meta(ordinal), &[]);
+            writer.close_block();
+        }
+        // Block 0 is gone and was read. Block 1 is the next one to go: it is passed over, and counted.
+        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Lapped(1));
+        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Frames(1));
+        assert_eq!(reader.ordinal(), 3);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_found_loses_no_count() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        for ordinal in 0..6 {
+            writer.push(&meta(ordinal), &[]);
+            writer.close_block();
+        }
+        // Every entry looks claimed, as if the writer were always just there.
+        for block in 2..6 {
+            set(&ring, block, EntryWord::Seq, seq_of(block + 4) - 1);
+        }
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Empty);
+        assert_eq!((reader.ordinal(), reader.lapped()), (0, 0));
+        for block in 2..6 {
+            set(&ring, block, EntryWord::Seq, seq_of(block));
+        }
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Lapped(3));
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        assert_eq!(batch.records().next().unwrap().meta, meta(3));
+    }
+
+    #[test]
+    fn a_new_reader_never_counts_what_came_before_it_as_lapped() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        for ordinal in 0..6 {
+            writer.push(&meta(ordinal), &[]);
+            writer.close_block();
+        }
+        for (start, joined_at) in [(Start::Oldest, 3), (Start::Newest, 5)] {
+            let reader = Reader::new(&ring, start).unwrap();
+            assert_eq!((reader.joined_at(), reader.ordinal()), (joined_at, joined_at));
+        }
+        for block in 2..6 {
+            set(&ring, block, EntryWord::Seq, 1);
+        }
+        for start in [Start::Oldest, Start::Newest] {
+            assert!(matches!(Reader::new(&ring, start), Err(RingError::Corrupt { .. })));
+        }
+    }
+
+    #[test]
+    fn blocks_without_frames_are_passed_over_and_bounded() {
+        // What a BPF writer leaves behind that could not read any frame of a block.
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        writer.push(&meta(0), &[]);
+        writer.close_block();
+        writer.push(&meta(1), &[]);
+        writer.close_block();
+        let empty = ring.geometry().block_word(0);
+        let bytes = ring.geometry().block_bytes;
+        ring.words()[empty]
+            .store(u64::from(bytes) << 32 | u64::from(PADDING_TYPE), Ordering::Relaxed);
+        set(&ring, 1, EntryWord::FirstOrdinal, 0);
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        assert_eq!(batch.records().next().unwrap().meta, meta(1));
+    }
+
+    #[test]
+    fn ordinals_that_do_not_add_up_are_corruption() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        for ordinal in 0..2 {
+            writer.push(&meta(ordinal), &[]);
+            writer.close_block();
+        }
+        set(&ring, 1, EntryWord::FirstOrdinal, 7);
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        for _ in 0..2 {
+            assert!(matches!(reader.poll(&mut batch), Err(RingError::Corrupt { block: 1, .. })));
+        }
+    }
 }

@@ -29,31 +29,115 @@ pub enum SnapshotError {
     Write(#[from] io::Error),
 }
 
+/// How often an empty look is repeated although frames are there: the writer was overtaking us.
+const LOOKS_MAX: u32 = 1000;
+
 /// Writes the frames that lie in the ring now, oldest first, as a whole pcapng file.
 ///
-/// The ring goes on being written. The oldest half of a full ring is left out: it is about to be
-/// overwritten. Frames that come after the call are left out too, so that this ends.
+/// The ring goes on being written. Once it has wrapped, its oldest half is left out: it is about to
+/// be overwritten. Frames that come after the call are left out too, so that this ends.
 ///
 /// # Errors
 /// [`SnapshotError`].
 pub fn snapshot<M: Words>(ring: &Ring<M>, out: &mut impl Write) -> Result<Snapshot, SnapshotError> {
     out.write_all(&ring.identity()?.pcapng_header)?;
-    let until = ring.frames_written();
+    copy_frames(ring, out)
+}
+
+/// The frames without a header. Each frame up to the count at the start is in the file or lapped.
+fn copy_frames<M: Words>(ring: &Ring<M>, out: &mut impl Write) -> Result<Snapshot, SnapshotError> {
     let mut reader = Reader::new(ring, Start::Oldest)?;
+    // Asked after the reader has its place, so that it is not before that place.
+    let until = ring.frames_written();
+    let mut taken = Snapshot::default();
     let mut batch = Batch::new();
+    let mut looks = 0;
     while reader.ordinal() < until {
+        let before = reader.ordinal();
         match reader.poll(&mut batch)? {
-            Poll::Frames(_) => {
-                let over = reader.ordinal().saturating_sub(until) as usize;
-                let keep = batch.len() - over;
-                let bytes: usize = batch.records().take(keep).map(|r| r.block.len()).sum();
+            Poll::Frames(frames) => {
+                let wanted = (until - before).min(u64::from(frames));
+                let bytes: usize =
+                    batch.records().take(wanted as usize).map(|record| record.block.len()).sum();
                 out.write_all(&batch.block_bytes()[..bytes])?;
+                taken.frames += wanted;
             }
-            Poll::Lapped(_) => {}
-            Poll::Empty | Poll::Closed => break,
+            Poll::Lapped(_) => taken.lapped += reader.ordinal().min(until) - before,
+            // These frames were published: `Empty` is a writer that was faster than every try.
+            Poll::Empty if looks < LOOKS_MAX => {
+                looks += 1;
+                std::thread::yield_now();
+            }
+            Poll::Empty | Poll::Closed => {
+                return Err(reader.corrupt("fewer frames than the writer counted").into());
+            }
         }
     }
-    let over = reader.ordinal().saturating_sub(until);
-    let lapped = reader.lapped();
-    Ok(Snapshot { frames: reader.delivered().saturating_sub(over), lapped })
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Writer;
+    use crate::sync::AtomicU64;
+    use crate::testing::{heap_ring, meta};
+    use weir_frame::record::Record;
+
+    /// An output during whose first record the writer goes on: what a slow disk sees.
+    struct Slow<'a> {
+        writer: &'a mut Writer<Vec<AtomicU64>>,
+        blocks: u64,
+        bytes: Vec<u8>,
+    }
+
+    impl Write for Slow<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.bytes.extend_from_slice(bytes);
+            for _ in 0..std::mem::take(&mut self.blocks) {
+                self.writer.push(&meta(self.writer.frames()), &[]);
+                self.writer.close_block();
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn frames_that_come_meanwhile_are_left_out_and_overwritten_ones_counted() {
+        for (blocks, frames, lapped) in [(0, 4, 0), (1, 3, 1), (2, 2, 2), (3, 1, 3), (40, 1, 3)] {
+            let ring = heap_ring();
+            let mut writer = Writer::new(ring.clone());
+            for ordinal in 0..4 {
+                writer.push(&meta(ordinal), &[]);
+                writer.close_block();
+            }
+            let mut out = Slow { writer: &mut writer, blocks, bytes: Vec::new() };
+            let taken = copy_frames(&ring, &mut out).unwrap();
+            assert_eq!(taken, Snapshot { frames, lapped }, "{blocks} blocks meanwhile");
+            let mut rest = &out.bytes[..];
+            let mut found = Vec::new();
+            while let Ok(record) = Record::parse(rest) {
+                found.push(record.meta.ts_ns - meta(0).ts_ns);
+                rest = &rest[record.block.len()..];
+            }
+            let want: Vec<u64> = (0..4).filter(|&i| i == 0 || i > lapped).collect();
+            assert_eq!(found, want);
+        }
+    }
+
+    #[test]
+    fn a_ring_that_counts_more_frames_than_it_has_is_refused() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        writer.push(&meta(0), &[]);
+        writer.publish();
+        let word = ring.geometry().writer_word(crate::geometry::WriterWord::Ordinal);
+        ring.memory()[word].store(1 << 60, crate::sync::Ordering::Relaxed);
+        let mut out = Vec::new();
+        assert!(matches!(copy_frames(&ring, &mut out), Err(SnapshotError::Ring(_))));
+    }
 }

@@ -1,15 +1,21 @@
 //! Sleeping until N frames have come or T ns have passed, without a system call while frames flow.
 //!
 //! Each consumer owns a small memfd with one line per ring: the ordinal at which it wants to be
-//! woken. The writer's side maps it read-only and rings the consumer's eventfd. What a consumer writes
+//! woken. The writer's side maps it read-only and rings the consumer's bell. What a consumer writes
 //! there is its own wish and nothing else: a hostile page wakes its owner too often, or never.
+//!
+//! The bell is a pair of Unix sockets, not an eventfd. Whether a write to an eventfd waits is decided by
+//! `O_NONBLOCK`, which belongs to the open file and not to the descriptor: a consumer could clear it at
+//! any time, fill the eventfd, and stop the writer for good. `MSG_DONTWAIT` belongs to the call.
 
-use std::io;
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::ReadWriteFlags;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::doorbell::{self, AWAKE};
 use crate::error::RingError;
@@ -22,13 +28,19 @@ use crate::{Ring, Words};
 const LINE_WORDS: usize = 16;
 /// Most rings that one consumer sleeps on: a ring per CPU of the largest machines.
 pub const RINGS_MAX: usize = 4096;
+/// Longest sleep; longer limits are cut to it. Every sleep ends (`doorbell`).
+const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Source: linux/magic.h. Memfds without huge pages live there.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// The consumer's end.
 #[derive(Debug)]
 pub struct Sleeper {
     page: Mapping,
+    /// Our end of the bell, and the writer's.
     bell: OwnedFd,
-    nudge: Option<OwnedFd>,
+    rope: OwnedFd,
+    nudges: Vec<OwnedFd>,
     rings: usize,
 }
 
@@ -36,52 +48,54 @@ pub struct Sleeper {
 #[derive(Debug)]
 pub struct Bell {
     page: Mapping,
-    bell: OwnedFd,
-    rings: usize,
+    rope: OwnedFd,
+    /// For each ring, the last wish that was fulfilled and rung for.
     rung_for: Vec<u64>,
 }
 
-fn eventfd() -> Result<OwnedFd, RingError> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(RingError::os("creating an eventfd"))
-}
-
-/// Adds one to an eventfd: the wake-up itself.
+/// Adds one to a nudge: an eventfd of the writer's side.
 ///
-/// # Errors
-/// None that matter: a full eventfd is awake already.
-pub fn signal(fd: BorrowedFd<'_>) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+/// This waits where the other side made the eventfd a blocking one and lets it run full, which takes
+/// 2^64 nudges. So it is for consumers, who trust the writer's side, and not the other way round.
+pub fn signal(nudge: BorrowedFd<'_>) {
+    let _ = rustix::io::write(nudge, &1u64.to_ne_bytes());
 }
 
-/// Empties an eventfd.
-pub fn drain(fd: BorrowedFd<'_>) {
-    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+/// Empties a nudge. Never waits, even if a consumer has cleared `O_NONBLOCK` on the eventfd it shares.
+pub fn drain(nudge: BorrowedFd<'_>) {
+    let mut count = [0; 8];
+    let mut bytes = [IoSliceMut::new(&mut count)];
+    // `u64::MAX`: no offset. NOWAIT belongs to the call.
+    let _ = rustix::io::preadv2(nudge, &mut bytes, u64::MAX, ReadWriteFlags::NOWAIT);
 }
 
 impl Sleeper {
-    /// A sleeper for a consumer of `rings` rings. `nudge` is an eventfd of the writer's side that
-    /// wants to hear of new wishes: BPF writers need one, threads do not.
+    /// A sleeper for a consumer of `rings` rings. `nudges` are eventfds of writers' sides that
+    /// want to hear of new wishes: BPF writers need one each, threads do not.
     ///
     /// # Errors
     /// [`RingError::Os`].
     ///
     /// # Panics
     /// If `rings` is 0 or above [`RINGS_MAX`].
-    pub fn new(rings: usize, nudge: Option<OwnedFd>) -> Result<Sleeper, RingError> {
+    pub fn new(rings: usize, nudges: Vec<OwnedFd>) -> Result<Sleeper, RingError> {
         assert!((1..=RINGS_MAX).contains(&rings), "{rings} rings");
         let bytes = page_bytes(rings);
         let fd =
             rustix::fs::memfd_create("weir-wake", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .map_err(RingError::os("creating a wake page"))?;
         rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing a wake page"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(RingError::os("sealing a wake page"))?;
         let page = Mapping::map(fd, bytes, Access::Write)?;
         for ring in 0..rings {
             line(&page, ring).store(AWAKE, Ordering::Relaxed);
         }
-        Ok(Sleeper { page, bell: eventfd()?, nudge, rings })
+        // FUTURE_WRITE keeps our mapping, and rules out that holes are punched under the writer.
+        rustix::fs::fcntl_add_seals(&page, SEALS).map_err(RingError::os("sealing a wake page"))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (bell, rope) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                .map_err(RingError::os("creating a bell"))?;
+        Ok(Sleeper { page, bell, rope, nudges, rings })
     }
 
     /// The writer's end, for a writer in this process.
@@ -93,100 +107,116 @@ impl Sleeper {
             let doing = "duplicating a descriptor";
             fd.try_clone_to_owned().map_err(|source| RingError::Os { doing, source })
         };
-        Bell::attach(dup(self.page.as_fd())?, dup(self.bell.as_fd())?, self.rings)
+        Bell::attach(dup(self.page.as_fd())?, dup(self.rope.as_fd())?, self.rings)
     }
 
-    /// The descriptors that make a [`Bell`] in the writer's process: wake page and eventfd.
+    /// The descriptors that make a [`Bell`] in the writer's process: wake page and bell.
     #[must_use]
     pub fn fds(&self) -> [BorrowedFd<'_>; 2] {
-        [self.page.as_fd(), self.bell.as_fd()]
+        [self.page.as_fd(), self.rope.as_fd()]
     }
 
     /// Sleeps until any of the readers' rings has `frames` frames more than that reader has read, or
     /// until `limit` has passed, whichever comes first; returns at once if it is so already.
     ///
-    /// `frames` counts per ring. Reader `i` must read ring `i` of this sleeper. True if it was woken
-    /// by frames.
+    /// `frames` counts per ring. Reader `i` must read ring `i` of this sleeper. The end of a ring
+    /// wakes too, until its reader has been told of it ([`Reader::has_ended`]). True if it was woken
+    /// by frames or an end, false after `limit`.
     ///
     /// # Errors
     /// [`RingError::Os`] if the kernel refuses to wait; an interrupted wait is a wake-up.
+    ///
+    /// # Panics
+    /// If there are more readers than rings.
     pub fn sleep<M: Words>(
         &self,
         readers: &[Reader<M>],
         frames: u64,
         limit: Duration,
     ) -> Result<bool, RingError> {
-        let wishes = || readers.iter().take(self.rings).enumerate();
-        for (ring, reader) in wishes() {
+        assert!(readers.len() <= self.rings, "{} readers, {} rings", readers.len(), self.rings);
+        for (ring, reader) in readers.iter().enumerate().filter(|(_, reader)| !reader.has_ended()) {
             doorbell::wish(line(&self.page, ring), reader.ordinal().saturating_add(frames));
         }
-        let ready = || {
-            wishes().any(|(_, reader)| {
-                let ring: &Ring<M> = reader.ring();
-                ring.is_closed() || ring.frames_written() >= reader.ordinal().saturating_add(frames)
-            })
+        let woken = if readers.iter().any(|reader| is_ready(reader, frames)) {
+            Ok(true)
+        } else {
+            self.wait(limit)
         };
-        let mut woken = ready();
-        if !woken {
-            if let Some(nudge) = &self.nudge {
-                signal(nudge.as_fd());
-            }
-            let limit = limit.try_into().map_err(|_| RingError::Os {
-                doing: "waiting for frames",
-                source: io::ErrorKind::InvalidInput.into(),
-            })?;
-            let mut wait = [PollFd::new(&self.bell, PollFlags::IN)];
-            match rustix::event::poll(&mut wait, Some(&limit)) {
-                Ok(events) => woken = events > 0,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(RingError::os("waiting for frames")(errno)),
-            }
-        }
-        for ring in 0..self.rings {
+        for ring in 0..readers.len() {
             doorbell::withdraw(line(&self.page, ring));
         }
-        drain(self.bell.as_fd());
-        Ok(woken)
+        // A ring for a wish of this call may still come: then the next call returns at once, once.
+        while let Ok((_, 64)) =
+            rustix::net::recv(&self.bell, &mut [0u8; 64][..], RecvFlags::DONTWAIT)
+        {}
+        woken
+    }
+
+    fn wait(&self, limit: Duration) -> Result<bool, RingError> {
+        for nudge in &self.nudges {
+            signal(nudge.as_fd());
+        }
+        let limit = Timespec::try_from(limit.min(LIMIT_MAX)).expect("a day fits a timespec");
+        match rustix::event::poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit)) {
+            Ok(events) => Ok(events > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(RingError::os("waiting for frames")(errno)),
+        }
     }
 }
 
+/// What wakes: enough frames, or an end that the reader has not seen.
+fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
+    let ring: &Ring<M> = reader.ring();
+    !reader.has_ended()
+        && (ring.is_closed() || ring.frames_written() >= reader.ordinal().saturating_add(frames))
+}
+
 impl Bell {
-    /// The writer's end of a consumer in another process, from the descriptors it sent.
+    /// The writer's end of a consumer in another process, from the descriptors it sent
+    /// ([`Sleeper::fds`]). None of them is trusted.
     ///
     /// # Errors
-    /// [`RingError::NotSealed`] or [`RingError::TooSmall`] for a page that is not what a [`Sleeper`]
-    /// makes: it could be cut short under us.
+    /// [`RingError::NotAWakePage`], [`RingError::TooSmall`] or [`RingError::NotABell`] for what no
+    /// [`Sleeper`] makes: it could be cut short under us, or stop us.
     pub fn attach(page: OwnedFd, bell: OwnedFd, rings: usize) -> Result<Bell, RingError> {
+        if !(1..=RINGS_MAX).contains(&rings) {
+            return Err(RingError::NotAWakePage);
+        }
         let seals = rustix::fs::fcntl_get_seals(&page).unwrap_or(SealFlags::empty());
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(RingError::NotSealed);
+        // Touching a huge page that is not there would end the process; a plain page is made.
+        let plain = rustix::fs::fstatfs(&page).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC);
+        if !seals.contains(SEALS) || !plain {
+            return Err(RingError::NotAWakePage);
         }
         let stat = rustix::fs::fstat(&page).map_err(RingError::os("asking for a wake page"))?;
         let (have, need) = (stat.st_size as u64, page_bytes(rings));
         if have < need {
             return Err(RingError::TooSmall { have, need });
         }
-        // A blocking eventfd that is full would stop the writer.
-        let flags = rustix::fs::fcntl_getfl(&bell).map_err(RingError::os("asking an eventfd"))?;
-        rustix::fs::fcntl_setfl(&bell, flags | rustix::fs::OFlags::NONBLOCK)
-            .map_err(RingError::os("setting up an eventfd"))?;
+        if sockopt::socket_domain(&bell) != Ok(AddressFamily::UNIX)
+            || sockopt::socket_type(&bell) != Ok(SocketType::STREAM)
+        {
+            return Err(RingError::NotABell);
+        }
         let page = Mapping::map(page, need, Access::Read)?;
-        Ok(Bell { page, bell, rings, rung_for: vec![AWAKE; rings] })
+        Ok(Bell { page, rope: bell, rung_for: vec![AWAKE; rings] })
     }
 
-    /// Rings if ring number `ring`, which now holds `ordinal` frames, has what the consumer waits
-    /// for. Once for each wish.
+    /// Rings if ring number `ring`, which now holds `ordinal` published frames, has what the consumer
+    /// waits for. Once for each wish. Never waits.
     #[inline]
     pub fn ring_if_due(&mut self, ring: usize, ordinal: u64) {
-        let word = line(&self.page, ring);
-        if doorbell::is_due(word, ordinal) {
-            self.ring_once(ring);
+        if let Some(wish) = doorbell::due(line(&self.page, ring), ordinal) {
+            self.ring_once(ring, wish);
         }
     }
 
     #[cold]
-    fn ring_once(&mut self, ring: usize) {
-        let wish = line(&self.page, ring).load(Ordering::Relaxed);
+    fn ring_once(&mut self, ring: usize, wish: u64) {
+        // A wish that was fulfilled and is made again is fulfilled when it is made: the consumer
+        // looks at the ring after it wishes. So there is nothing to ring for twice.
         if wish != AWAKE && self.rung_for[ring] != wish {
             self.rung_for[ring] = wish;
             self.ring();
@@ -195,16 +225,20 @@ impl Bell {
 
     /// Rings in any case: at the end of a ring.
     pub fn ring(&self) {
-        signal(self.bell.as_fd());
+        // A bell that takes no more bytes is ringing already; one that is broken wakes nobody, and the
+        // consumer broke it.
+        let _ = rustix::net::send(&self.rope, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
     /// The ordinal that the consumer waits for in ring number `ring`, or [`AWAKE`].
     #[must_use]
     pub fn wish(&self, ring: usize) -> u64 {
-        assert!(ring < self.rings);
         line(&self.page, ring).load(Ordering::Relaxed)
     }
 }
+
+/// What a wake page must be sealed with: its size stays, and no hole is punched into it.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
 fn page_bytes(rings: usize) -> u64 {
     ((rings * LINE_WORDS * 8) as u64).next_multiple_of(4096)
@@ -212,4 +246,197 @@ fn page_bytes(rings: usize) -> u64 {
 
 fn line(page: &Mapping, ring: usize) -> &AtomicU64 {
     &page.words()[ring * LINE_WORDS]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::create_memfd;
+    use crate::reader::{Poll, Start};
+    use crate::testing::{meta, spec};
+    use crate::{Batch, Writer};
+    use std::time::Instant;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    fn ring() -> (Ring<Mapping>, Writer<Mapping>) {
+        let ring = create_memfd("weir-test", &spec(4)).unwrap();
+        (ring.clone(), Writer::new(ring))
+    }
+
+    fn push(writer: &mut Writer<Mapping>, frames: u64) -> u64 {
+        for _ in 0..frames {
+            writer.push(&meta(writer.frames()), &[0; 60]);
+        }
+        writer.publish();
+        writer.frames()
+    }
+
+    #[test]
+    fn n_frames_wake_and_fewer_do_not() {
+        let (ring, mut writer) = ring();
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+        push(&mut writer, 9);
+        assert!(!sleeper.sleep(&readers, 10, SOON).unwrap());
+        std::thread::scope(|scope| {
+            let woken = scope.spawn(|| {
+                let begin = Instant::now();
+                let woken = sleeper.sleep(&readers, 10, Duration::from_secs(20)).unwrap();
+                (woken, begin.elapsed())
+            });
+            while bell.wish(0) == AWAKE {
+                std::thread::yield_now();
+            }
+            assert_eq!(bell.wish(0), 10);
+            bell.ring_if_due(0, push(&mut writer, 1));
+            let (woken, took) = woken.join().unwrap();
+            assert!(woken && took < Duration::from_secs(10), "{woken} after {took:?}");
+        });
+        assert_eq!(bell.wish(0), AWAKE);
+    }
+
+    /// How many bytes the bell holds.
+    fn rung(sleeper: &Sleeper) -> usize {
+        rustix::net::recv(&sleeper.bell, &mut [0u8; 64][..], RecvFlags::DONTWAIT)
+            .map_or(0, |(_, bytes)| bytes)
+    }
+
+    #[test]
+    fn a_wish_is_rung_for_once_and_only_when_it_is_fulfilled() {
+        let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let word = line(&sleeper.page, 1);
+        doorbell::wish(word, 100);
+        bell.ring_if_due(0, 1000);
+        bell.ring_if_due(1, 99);
+        assert_eq!(rung(&sleeper), 0);
+        bell.ring_if_due(1, 100);
+        bell.ring_if_due(1, 120);
+        assert_eq!(rung(&sleeper), 1);
+        doorbell::wish(word, 150);
+        bell.ring_if_due(1, 149);
+        assert_eq!(rung(&sleeper), 0);
+        bell.ring_if_due(1, 150);
+        assert_eq!(rung(&sleeper), 1);
+    }
+
+    #[test]
+    fn a_wish_made_while_the_last_one_is_rung_for_is_not_lost() {
+        // The wish that was found due is what is remembered. Were it read again here, the second
+        // wish would count as rung for before it is fulfilled, and never be rung for after.
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let word = line(&sleeper.page, 0);
+        doorbell::wish(word, 100);
+        let due = doorbell::due(word, 100).unwrap();
+        doorbell::wish(word, 200);
+        bell.ring_once(0, due);
+        assert_eq!(rung(&sleeper), 1);
+        bell.ring_if_due(0, 200);
+        assert_eq!(rung(&sleeper), 1);
+    }
+
+    #[test]
+    fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
+        let (ended, mut writer) = ring();
+        let (live, _writer) = ring();
+        let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+        let mut readers = [&ended, &live].map(|ring| Reader::new(ring, Start::Oldest).unwrap());
+        writer.close();
+        let begin = Instant::now();
+        assert!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap());
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        let mut batch = Batch::new();
+        assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Closed);
+        let begin = Instant::now();
+        assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
+        assert!(begin.elapsed() >= SOON);
+        assert_eq!(line(&sleeper.page, 0).load(Ordering::Relaxed), AWAKE);
+    }
+
+    #[test]
+    fn a_bell_that_is_full_or_made_to_block_does_not_stop_the_writer() {
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        // What a hostile consumer does to the open files that it shares.
+        for fd in [&sleeper.bell, &sleeper.rope] {
+            rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();
+        }
+        for ordinal in 0..5000 {
+            line(&sleeper.page, 0).store(ordinal, Ordering::Relaxed);
+            bell.ring_if_due(0, ordinal);
+        }
+        drop(sleeper);
+        bell.ring();
+    }
+
+    #[test]
+    fn draining_a_nudge_that_was_made_to_block_does_not_wait() {
+        use rustix::event::EventfdFlags;
+        let nudge =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        rustix::fs::fcntl_setfl(&nudge, rustix::fs::OFlags::empty()).unwrap();
+        drain(nudge.as_fd());
+        signal(nudge.as_fd());
+        signal(nudge.as_fd());
+        drain(nudge.as_fd());
+        let mut wait = [PollFd::new(&nudge, PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut wait, Some(&Timespec::default())).unwrap(), 0);
+    }
+
+    #[test]
+    fn nudges_are_rung_by_whoever_falls_asleep() {
+        use rustix::event::EventfdFlags;
+        let nudge =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (ring, _writer) = ring();
+        let sleeper = Sleeper::new(1, vec![nudge.try_clone().unwrap()]).unwrap();
+        let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+        assert!(sleeper.sleep(&readers, 0, SOON).unwrap());
+        assert!(rustix::io::read(&nudge, &mut [0u8; 8]).is_err());
+        assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
+        assert_eq!(rustix::io::read(&nudge, &mut [0u8; 8]).unwrap(), 8);
+    }
+
+    #[test]
+    fn what_no_sleeper_made_is_refused() {
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let dup = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+        let attach = |page: OwnedFd, rings| Bell::attach(page, dup(&sleeper.rope), rings).err();
+        for rings in [0, RINGS_MAX + 1, usize::MAX] {
+            let error = attach(dup(&sleeper.page), rings);
+            assert!(matches!(error, Some(RingError::NotAWakePage)), "{rings} rings");
+        }
+        assert!(matches!(attach(dup(&sleeper.page), 4096), Some(RingError::TooSmall { .. })));
+        // A plain file, and memfds that could be cut short or holed.
+        assert!(matches!(
+            attach(tempfile::tempfile().unwrap().into(), 1),
+            Some(RingError::NotAWakePage)
+        ));
+        for seals in [SealFlags::empty(), SealFlags::SHRINK | SealFlags::GROW] {
+            let flags = MemfdFlags::ALLOW_SEALING;
+            let page = rustix::fs::memfd_create("weir-test", flags).unwrap();
+            rustix::fs::ftruncate(&page, 4096).unwrap();
+            rustix::fs::fcntl_add_seals(&page, seals).unwrap();
+            assert!(matches!(attach(page, 1), Some(RingError::NotAWakePage)), "{seals:?}");
+        }
+        // Bells that would stop the writer.
+        let (_read, write) = rustix::pipe::pipe().unwrap();
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for bell in [write, udp.into(), dup(&sleeper.page)] {
+            let error = Bell::attach(dup(&sleeper.page), bell, 1).err();
+            assert!(matches!(error, Some(RingError::NotABell)));
+        }
+    }
+
+    #[test]
+    fn the_longest_limit_is_no_error() {
+        let (ring, _writer) = ring();
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        sleeper.bell().unwrap().ring();
+        let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+        assert!(sleeper.sleep(&readers, u64::MAX, Duration::MAX).unwrap());
+    }
 }

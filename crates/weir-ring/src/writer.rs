@@ -46,9 +46,10 @@ impl<M: Words> Writer<M> {
     /// parse their own copies) but whose counts mean nothing.
     ///
     /// # Panics
-    /// If the ring has been written before.
+    /// If the ring has been written before, or its memory is mapped read-only.
     #[must_use]
     pub fn new(ring: Ring<M>) -> Self {
+        assert!(ring.memory.is_writable(), "a reader's mapping cannot be written");
         assert_eq!(ring.writer_word(WriterWord::Opened), 0, "a ring is written once");
         Writer {
             ring,
@@ -75,6 +76,9 @@ impl<M: Words> Writer<M> {
 
     /// Writes one frame, cut at [`CAPLEN_MAX`]. Closes the block and opens the next where the frame's
     /// size class does not fit; overwrites the oldest block without asking.
+    ///
+    /// # Panics
+    /// If the ring was closed: readers have been told that nothing more will come.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         let frame = &frame[..frame.len().min(CAPLEN_MAX as usize)];
@@ -136,6 +140,7 @@ impl<M: Words> Writer<M> {
     #[cold]
     fn next_block(&mut self, first_ns: u64) {
         self.close_block();
+        assert_eq!(self.ring.writer_word(WriterWord::Closed), 0, "a closed ring stays closed");
         let seq = seq_of(self.block);
         self.entry(EntryWord::Seq).store(seq - 1, Ordering::Relaxed);
         fence(Ordering::Release); // A, pairs with B in Reader: the claim is seen before new bytes
@@ -266,4 +271,99 @@ const fn join(low: u32, high: u32) -> u64 {
 #[inline]
 fn partial(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::geometry::{BLOCK_BYTES, CLASSES};
+    use crate::testing::{heap_ring, meta, zeroed};
+    use weir_frame::pcapng;
+
+    fn bytes(words: &[AtomicU64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_record_is_the_same_bytes_as_in_a_file() {
+        // Every length around the ends of words, with each set of options, at both alignments.
+        let mut writer = Writer::new(heap_ring());
+        let mut want = Vec::new();
+        let mut alignments = [0; 2];
+        for ordinal in 0..3000u64 {
+            let frame: Vec<u8> = (0..ordinal % 19).map(|i| (ordinal * 7 + i) as u8 | 1).collect();
+            alignments[want.len() % 8 / 4] += 1;
+            writer.push(&meta(ordinal), &frame);
+            record::append(&mut want, &meta(ordinal), &frame);
+        }
+        assert!(alignments.iter().all(|&count| count > 500), "{alignments:?}");
+        assert_eq!(writer.at as usize, want.len());
+        assert!(bytes(writer.block_words())[..want.len()] == want);
+        writer.publish();
+        let committed = writer.entry(EntryWord::Committed).load(Ordering::Relaxed);
+        assert_eq!(committed, want.len() as u64);
+    }
+
+    #[test]
+    fn padding_ends_a_block_from_every_offset_and_touches_nothing_before() {
+        const BYTES: u32 = 512;
+        for at in (0..=BYTES - 12).step_by(4) {
+            let words = zeroed(BYTES as usize / 8);
+            for word in &words {
+                word.store(u64::MAX, Ordering::Relaxed);
+            }
+            store_padding(&words, at);
+            let mut want = vec![0xff; at as usize];
+            pcapng::write::padding_block(&mut want, BYTES - at);
+            assert_eq!(bytes(&words), want, "padding from {at}");
+        }
+    }
+
+    /// Fills the open block up to exactly `at` with frames of the smallest class.
+    fn fill_to(writer: &mut Writer<Vec<AtomicU64>>, at: u32) {
+        let plain = Meta::default();
+        loop {
+            let left = at - writer.at;
+            let frame = match left {
+                0 => return,
+                1..=2000 => left - 32,
+                _ => 1000,
+            };
+            writer.push(&plain, &vec![7; frame as usize]);
+        }
+    }
+
+    #[test]
+    fn a_record_begins_exactly_where_its_class_still_fits() {
+        let both = Meta { flags: Some(Flags::INBOUND), queue: Some(1), ..Meta::default() };
+        for class in CLASSES {
+            let last = BLOCK_BYTES - class.room;
+            // The longest frame of the class, and one byte more (cut, for the longest class).
+            for (at, caplen, block) in [
+                (last, class.caplen_max, 0),
+                (last, class.caplen_max + 1, u64::from(class.caplen_max != CAPLEN_MAX)),
+                (last, 0, 0),
+            ] {
+                let mut writer = Writer::new(heap_ring());
+                fill_to(&mut writer, at);
+                assert_eq!((writer.block, writer.at), (0, last));
+                writer.push(&both, &vec![1; caplen as usize]);
+                assert_eq!(writer.block, block, "caplen {caplen} at {at}");
+                writer.close_block();
+            }
+        }
+        // Four bytes further, the smallest class does not fit either.
+        let mut writer = Writer::new(heap_ring());
+        fill_to(&mut writer, BLOCK_BYTES - CLASSES[0].room + 4);
+        writer.push(&both, &[]);
+        assert_eq!(writer.block, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a closed ring stays closed")]
+    fn a_closed_ring_is_not_written() {
+        let mut writer = Writer::new(heap_ring());
+        writer.close();
+        writer.push(&Meta::default(), &[]);
+    }
 }
