@@ -251,6 +251,21 @@ fn blocks_without_frames_are_passed_over() {
 }
 
 #[test]
+fn an_option_without_its_value_does_not_undo_an_earlier_one() {
+    // Found by fuzzing the record and this reader against each other.
+    let mut file = Build::pcapng(Order::Little);
+    file.interface(1, 0, Some(9));
+    file.block(EPB_TYPE, |b| {
+        b.words(&[0, 0, 1, 4, 4]);
+        b.padded(b"abcd");
+        b.option(6, &[7, 0, 0, 0]);
+        b.halves(&[6, 4]); // a queue whose value lies beyond the block
+    });
+    let frames = frames_of(&file.out);
+    assert_eq!((frames.len(), frames[0].queue), (1, Some(7)));
+}
+
+#[test]
 fn what_is_no_capture_says_what_to_do() {
     let first = |bytes: &[u8]| reason_of(&[bytes, &[0; 40]].concat());
     assert!(reason_of(&[]).contains("empty"));
