@@ -10,6 +10,8 @@ mod control;
 mod doorbell;
 mod memory;
 mod program;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};

@@ -1,0 +1,197 @@
+//! The BPF writer held to the Rust writer, byte for byte, through the kernel's own test runs.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use weir_frame::pcapng::Interface as PcapInterface;
+use weir_frame::record::{Flags, Meta, Record};
+use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind, memory};
+
+use super::*;
+
+fn setup(snaplen: u32) -> Setup {
+    let own = PcapInterface { name: "lo".into(), link_type: 1, snaplen, ..Default::default() };
+    let cpus = libbpf_rs::num_possible_cpus().unwrap() as u64;
+    Setup {
+        // Not the first interface, so that a wrong id would show.
+        interfaces: vec![PcapInterface::default(), own],
+        snaplen,
+        direction: Direction::Both,
+        ring_bytes: (4 * cpus) << 20,
+        promiscuous: false,
+    }
+}
+
+/// Runs a program once over `frame` on this thread's CPU.
+fn run(program: BorrowedFd<'_>, frame: &[u8]) {
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: `options` and the frame it points to live through the call, with their true sizes.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    assert_eq!(result, 0, "test run of {} bytes: {}", frame.len(), std::io::Error::last_os_error());
+}
+
+fn pin_to_cpu_0() {
+    // SAFETY: `set` is plain data, zeroed, and lives through the call with its true size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
+    }
+}
+
+/// A frame of `len` bytes that no other has.
+fn frame(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(len)
+    .collect();
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // for local experiments: nothing parses further
+    bytes
+}
+
+/// Sizes around every border that the writers know, then all sorts.
+fn sizes(min: usize, max: usize) -> impl Iterator<Item = usize> {
+    let borders = [14, 15, 16, 17, 60, 61, 62, 63, 64, 127, 128, 129, 135, 136, 137, 1514];
+    let classes = [2047, 2048, 2049, 10_239, 10_240, 10_241];
+    let sorts = (0..9000usize).map(move |i| min + (i * 7919) % (max - min));
+    borders.into_iter().chain(classes).filter(move |&size| (min..=max).contains(&size)).chain(sorts)
+}
+
+fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max: usize) {
+    pin_to_cpu_0();
+    let setup = setup(snaplen);
+    let options = BpfOptions { hook, record_queue, ..BpfOptions::default() };
+    let mut bpf = Bpf::open("lo", setup.clone(), options).unwrap();
+    bpf.control.follow_tai();
+    let spec = RingSpec {
+        data_blocks: 4,
+        interfaces: setup.interfaces.clone(),
+        cpu: Some(0),
+        clock: weir_ring::Clock::Realtime,
+        writer: WriterKind::Bpf,
+    };
+    let mut rust = Writer::new(memory::create_memfd("oracle", &spec).unwrap());
+    let program = match hook {
+        Hook::Tc => bpf.programs.tc_in.as_ref().unwrap().as_fd(),
+        Hook::Xdp => bpf.programs.xdp.as_ref().unwrap().as_fd(),
+    };
+    let mut reader = Reader::new(&bpf.rings[0], Start::Oldest).unwrap();
+    let (mut batch, mut frames) = (Batch::new(), 0);
+    let before_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    // The kernel makes no skb of a bare header.
+    let size_min = if hook == Hook::Tc { 15 } else { 14 };
+    for (number, size) in sizes(size_min, size_max).enumerate() {
+        let frame = frame(number as u64, size);
+        run(program, &frame);
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1), "{size} bytes");
+        let records: Vec<Record<'_>> = batch.records().collect();
+        let kept = &frame[..size.min(snaplen as usize)];
+        assert_eq!(records[0].frame, kept, "{size} bytes");
+        let ts_ns = records[0].meta.ts_ns;
+        let now_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        assert!((before_ns..=now_ns).contains(&ts_ns), "stamp {ts_ns} is no time of this test");
+        rust.push(
+            &Meta {
+                interface_id: 1,
+                ts_ns,
+                wire_len: size as u32,
+                flags: (hook == Hook::Tc).then_some(Flags::INBOUND),
+                queue: record_queue.then_some(0),
+            },
+            kept,
+        );
+        rust.publish();
+        frames += 1;
+    }
+    let ledger = bpf.stop().unwrap();
+    rust.close();
+    assert_eq!((ledger.offered, ledger.captured), (frames, frames));
+    assert!(ledger.closes());
+    let opened = bpf.rings[0].writer_word(WriterWord::Opened);
+    assert!(opened > 4, "the ring wrapped: {opened} blocks");
+    // Block 0 differs in the writer's private words only (they are the BPF writer's own state).
+    let private = 0x10180 / 8..0x10200 / 8;
+    let (ours, theirs) = (rust.ring().memory().words(), bpf.rings[0].memory().words());
+    for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        if private.contains(&index) {
+            continue;
+        }
+        let load = |word: &weir_ring::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(load(ours), load(theirs), "word at byte {:#x}", index * 8);
+    }
+}
+
+fn root(test: &str) -> bool {
+    weir_lab::testbed::require_root(test)
+}
+
+#[test]
+fn root_tc_and_rust_writers_make_the_same_bytes() {
+    if root("root_tc_and_rust_writers_make_the_same_bytes") {
+        hold_writers_together(Hook::Tc, 262_144, false, 3500);
+    }
+}
+
+#[test]
+fn root_tc_and_rust_writers_agree_on_queues_and_cut_frames() {
+    if root("root_tc_and_rust_writers_agree_on_queues_and_cut_frames") {
+        hold_writers_together(Hook::Tc, 701, true, 3500);
+    }
+}
+
+#[test]
+fn root_xdp_and_rust_writers_make_the_same_bytes() {
+    if root("root_xdp_and_rust_writers_make_the_same_bytes") {
+        hold_writers_together(Hook::Xdp, 262_144, false, 3000);
+    }
+}
+
+#[test]
+fn root_xdp_with_frags_and_rust_writers_make_the_same_bytes() {
+    if root("root_xdp_with_frags_and_rust_writers_make_the_same_bytes") {
+        hold_writers_together(Hook::Xdp, 262_144, true, 15_000);
+    }
+}
+
+#[test]
+fn root_a_frozen_ring_cannot_be_mapped_writable() {
+    if !root("root_a_frozen_ring_cannot_be_mapped_writable") {
+        return;
+    }
+    let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    let fd = bpf.rings[0].memory().as_fd().try_clone_to_owned().unwrap();
+    let bytes = bpf.rings[0].geometry().total_bytes();
+    assert!(Mapping::map(fd, bytes, weir_ring::memory::Access::Write).is_err());
+}
+
+#[test]
+fn contradicting_options_say_what_to_leave_out() {
+    let options = |hook, consume| BpfOptions { hook, consume, ..BpfOptions::default() };
+    let error = check_options("eth0", &setup_plain(64), &options(Hook::Tc, true)).unwrap_err();
+    assert!(error.to_string().contains("--hook tc"));
+    let mut out = setup_plain(64);
+    out.direction = Direction::Out;
+    assert!(check_options("eth0", &out, &options(Hook::Xdp, false)).is_err());
+    assert!(check_options("eth0", &setup_plain(0), &options(Hook::Tc, false)).is_err());
+}
+
+fn setup_plain(snaplen: u32) -> Setup {
+    Setup {
+        interfaces: vec![PcapInterface::default()],
+        snaplen,
+        direction: Direction::Both,
+        ring_bytes: 64 << 20,
+        promiscuous: false,
+    }
+}
