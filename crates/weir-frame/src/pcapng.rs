@@ -1,7 +1,7 @@
 //! The pcapng blocks around the records: what they say, and their numbers.
 //!
 //! A ring's meta block and a file begin with the same bytes: one section header, then one interface
-//! description for each interface id that the records use. [`write`] appends them to a `Vec<u8>`.
+//! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`.
 //!
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.6 (statistics).
 

@@ -180,6 +180,7 @@ impl<'a> Options<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_bare_section_header_is_28_bytes() {
@@ -260,5 +261,78 @@ mod tests {
         let record = record::Record::parse(&out).unwrap();
         assert_eq!(record.frame.len(), CAPLEN_MAX as usize);
         assert_eq!(record.meta.wire_len, CAPLEN_MAX + 1);
+    }
+
+    /// The options of a block as `pcap-parser` reads them, without the end marker.
+    fn options_of(block: &[u8]) -> Vec<(u16, Vec<u8>)> {
+        use pcap_parser::Block;
+        let (rest, block) = pcap_parser::pcapng::parse_block_le(block).expect("it reads our block");
+        assert!(rest.is_empty());
+        let options = match block {
+            Block::SectionHeader(block) => block.options,
+            Block::InterfaceDescription(block) => block.options,
+            Block::InterfaceStatistics(block) => block.options,
+            other => panic!("another block: {other:?}"),
+        };
+        let plain = options.iter().filter(|o| o.code.0 != option::END);
+        plain.map(|o| (o.code.0, o.value[..usize::from(o.len)].to_vec())).collect()
+    }
+
+    fn some_text() -> impl Strategy<Value = Option<String>> {
+        proptest::option::of("[^\\x00]{1,40}")
+    }
+
+    proptest! {
+        #[test]
+        fn pcap_parser_reads_every_section_option(
+            hardware in some_text(), os in some_text(), userappl in some_text(),
+        ) {
+            let mut out = Vec::new();
+            let wanted: Vec<_> = [(2, &hardware), (3, &os), (4, &userappl)]
+                .into_iter()
+                .filter_map(|(code, text)| Some((code, text.as_ref()?.clone().into_bytes())))
+                .collect();
+            section_header(&mut out, &SectionInfo { hardware, os, userappl });
+            prop_assert_eq!(options_of(&out), wanted);
+        }
+
+        #[test]
+        fn an_interface_comes_back_from_the_reader_and_pcap_parser(
+            name in "[^\\x00]{0,16}", description in some_text(), filter in some_text(),
+            link_type: u16, snaplen: u32,
+        ) {
+            let wanted = Interface { name, description, filter, link_type, snaplen };
+            let mut file = Vec::new();
+            section_header(&mut file, &SectionInfo::default());
+            let at = file.len();
+            interface(&mut file, &wanted);
+            let reader = crate::read::FrameReader::open(&file[..]).unwrap();
+            prop_assert_eq!(reader.interfaces(), std::slice::from_ref(&wanted));
+            let options = options_of(&file[at..]);
+            prop_assert!(options.contains(&(option::IF_TSRESOL, vec![9])));
+            let name = (option::IF_NAME, wanted.name.clone().into_bytes());
+            prop_assert_eq!(options.contains(&name), !wanted.name.is_empty());
+        }
+
+        #[test]
+        fn pcap_parser_reads_every_statistic(
+            interface_id: u32, ts_ns: u64, times: [Option<u64>; 2], counts: [Option<u64>; 5],
+        ) {
+            let [start_ns, end_ns] = times;
+            let [received, interface_drops, filter_accepted, os_drops, delivered] = counts;
+            let mut out = Vec::new();
+            statistics(&mut out, &Statistics {
+                interface_id, ts_ns, start_ns, end_ns,
+                received, interface_drops, filter_accepted, os_drops, delivered,
+            });
+            let wanted: Vec<_> = times
+                .into_iter()
+                .map(|ns| ns.map(|ns| ns.rotate_left(32))) // the high word first
+                .chain(counts)
+                .zip(option::ISB_STARTTIME..)
+                .filter_map(|(value, code)| Some((code, value?.to_le_bytes().to_vec())))
+                .collect();
+            prop_assert_eq!(options_of(&out), wanted);
+        }
     }
 }
