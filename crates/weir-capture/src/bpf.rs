@@ -70,6 +70,12 @@ impl Default for BpfOptions {
     }
 }
 
+/// Stops libbpf from writing to standard error by itself: what matters comes back as an error, and the
+/// verifier's log is for `weir lab load-bpf`.
+pub fn quiet_libbpf() {
+    libbpf_rs::set_print(None);
+}
+
 /// How often the interface is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

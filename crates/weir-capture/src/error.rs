@@ -68,7 +68,7 @@ pub enum CaptureError {
     },
     /// A kernel that does not take a program or lacks what it needs.
     #[error(
-        "the kernel refused {what}: {source}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF"
+        "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF"
     )]
     Bpf {
         /// What was tried.
@@ -104,7 +104,7 @@ pub enum CaptureError {
         message: String,
     },
     /// A system call failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}")]
     Os {
         /// What was tried, on what.
         doing: String,

@@ -265,8 +265,8 @@ fn parse_options(mut options: &[u8]) -> (Option<Flags>, Option<u32>) {
         let (code, len) = (u16::from_le_bytes([*c0, *c1]), u16::from_le_bytes([*l0, *l1]));
         match (code, len) {
             (OPT_END, _) => break,
-            (OPT_EPB_FLAGS, 4) => flags = word(options, 4).map(Flags),
-            (OPT_EPB_QUEUE, 4) => queue = word(options, 4),
+            (OPT_EPB_FLAGS, 4) => flags = word(options, 4).map(Flags).or(flags),
+            (OPT_EPB_QUEUE, 4) => queue = word(options, 4).or(queue),
             _ => {}
         }
         let step = 4 + usize::from(len).next_multiple_of(4);

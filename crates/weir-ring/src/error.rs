@@ -82,7 +82,7 @@ pub enum RingError {
     #[error("this is no bell (a Unix stream socket); refuse the consumer")]
     NotABell,
     /// A system call failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}")]
     Os {
         /// What was tried.
         doing: &'static str,

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 #[derive(Debug, Error)]
 pub enum FileError {
     /// It cannot be made.
-    #[error("{path}: {source}; choose another --write PATH, or make the folder writable")]
+    #[error("{path}: cannot be made; choose another --write PATH, or make the folder writable")]
     Create {
         /// The file.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum FileError {
     },
     /// The disk is full, or a quota or size limit is reached.
     #[error(
-        "{path}: {source}; the {kept} frames before it are whole and readable; free space, write elsewhere, or keep less of each frame with --snaplen"
+        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less of each frame with --snaplen"
     )]
     Full {
         /// The file.
@@ -46,7 +46,7 @@ pub enum FileError {
         kept: u64,
     },
     /// Any other failure.
-    #[error("{path}: {source}; the {kept} frames before it are whole and readable")]
+    #[error("{path}: cannot be written; the {kept} frames before are whole and readable")]
     Write {
         /// The file.
         path: PathBuf,

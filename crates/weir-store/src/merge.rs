@@ -1,10 +1,15 @@
 //! Several rings read as one stream in timestamp order.
 //!
 //! Each ring is in order, or nearly so; between rings a frame can become visible a little after a younger
-//! one of another ring. So before a frame passes an *empty* ring it waits until it has been seen for
-//! `slack`: whatever that ring still had to publish of an earlier time is there by then. A frame that
-//! is older than one already passed on is *late*: passed on all the same, and counted.
+//! one of another ring. So a frame passes an *empty* ring only once it has been in its own ring for
+//! `slack`: whatever the empty one still had to publish of an earlier time is there by then. A frame
+//! that is older than one already passed on is *late*: passed on all the same, and counted.
+//!
+//! How long a frame has been in its ring is known without looking at clocks or stamps: several times in
+//! each slack the merge notes how far every ring is written, and a note that is a slack old releases
+//! the frames before it.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use weir_frame::record::Record;
@@ -31,8 +36,20 @@ struct Lane<M: Words> {
     used: usize,
     /// Timestamp of the next record; `None`: the batch is used up.
     next_ns: Option<u64>,
-    seen: Instant,
+    /// Ordinal of the next record.
+    ordinal: u64,
+    /// Frames below this ordinal need not wait for empty rings.
+    released: u64,
     closed: bool,
+}
+
+/// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
+const NOTES: u32 = 4;
+
+/// How far every ring was written at some time.
+struct Note {
+    taken: Instant,
+    ordinals: Vec<u64>,
 }
 
 impl<M: Words> Lane<M> {
@@ -42,12 +59,12 @@ impl<M: Words> Lane<M> {
     }
 
     /// Fills an empty batch. True if there is a frame to pass on.
-    fn fill(&mut self, now: Instant) -> Result<bool, RingError> {
+    fn fill(&mut self) -> Result<bool, RingError> {
         while self.next_ns.is_none() && !self.closed {
             match self.reader.poll(&mut self.batch)? {
-                Poll::Frames(_) => {
+                Poll::Frames(frames) => {
                     self.used = 0;
-                    self.seen = now;
+                    self.ordinal = self.reader.ordinal() - u64::from(frames);
                     self.peek();
                 }
                 Poll::Lapped(_) => {}
@@ -63,6 +80,7 @@ impl<M: Words> Lane<M> {
 pub struct Merge<M: Words = Mapping> {
     lanes: Vec<Lane<M>>,
     slack: Duration,
+    notes: VecDeque<Note>,
     last_ns: u64,
     passed: u64,
     late: u64,
@@ -80,12 +98,13 @@ impl<M: Words> Merge<M> {
                 batch: Batch::new(),
                 used: 0,
                 next_ns: None,
-                seen: Instant::now(),
+                ordinal: 0,
+                released: 0,
                 closed: false,
             })
         };
         let lanes = rings.iter().map(lane).collect::<Result<_, RingError>>()?;
-        Ok(Merge { lanes, slack, last_ns: 0, passed: 0, late: 0 })
+        Ok(Merge { lanes, slack, notes: VecDeque::new(), last_ns: 0, passed: 0, late: 0 })
     }
 
     /// The readers, in the order of the rings: for sleeping on them, and for their counts.
@@ -126,20 +145,21 @@ impl<M: Words> Merge<M> {
         frames_max: u64,
         mut pass: impl FnMut(&Record<'_>) -> Result<(), E>,
     ) -> Result<Turn, E> {
-        let now = Instant::now();
         let before = self.passed;
+        self.release(Instant::now());
         while self.passed - before < frames_max {
-            let Some((lane, until_ns)) = self.choose(now)? else { break };
-            let lane = &mut self.lanes[lane];
+            let Some(choice) = self.choose()? else { break };
+            let lane = &mut self.lanes[choice.lane];
             // Everything of this lane up to the next frame of another: one choice for many frames.
-            while let Some(ts_ns) = lane.next_ns.filter(|&ts_ns| ts_ns <= until_ns) {
-                if self.passed - before == frames_max {
+            while let Some(ts_ns) = lane.next_ns.filter(|&ts_ns| ts_ns <= choice.until_ns) {
+                if self.passed - before == frames_max || lane.ordinal >= choice.until_ordinal {
                     break;
                 }
                 let Ok(record) = Record::parse(&lane.batch.block_bytes()[lane.used..]) else {
                     break;
                 };
                 lane.used += record.block.len();
+                lane.ordinal += 1;
                 self.passed += 1;
                 self.late += u64::from(ts_ns < self.last_ns);
                 self.last_ns = self.last_ns.max(ts_ns);
@@ -159,14 +179,29 @@ impl<M: Words> Merge<M> {
         })
     }
 
-    /// The lane with the oldest frame, and until which time it may be read without looking at the others
-    /// again; `None` if there is no frame, or it must wait.
-    fn choose(&mut self, now: Instant) -> Result<Option<(usize, u64)>, RingError> {
+    /// Notes how far the rings are, and releases what an old enough note has.
+    fn release(&mut self, now: Instant) {
+        let age = |note: &Note| now.saturating_duration_since(note.taken);
+        if self.notes.back().is_none_or(|note| age(note) >= self.slack / NOTES) {
+            let written = self.lanes.iter().map(|lane| lane.reader.ring().frames_written());
+            self.notes.push_back(Note { taken: now, ordinals: written.collect() });
+        }
+        while self.notes.front().is_some_and(|note| age(note) >= self.slack) {
+            let Some(note) = self.notes.pop_front() else { break };
+            for (lane, ordinal) in self.lanes.iter_mut().zip(note.ordinals) {
+                lane.released = ordinal;
+            }
+        }
+    }
+
+    /// The lane with the oldest frame, and how far it may be read without looking at the others again;
+    /// `None` if there is no frame, or it must wait.
+    fn choose(&mut self) -> Result<Option<Choice>, RingError> {
         let mut oldest: Option<(usize, u64)> = None;
         let mut until_ns = u64::MAX;
         let mut somebody_may_come = false;
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            if !lane.fill(now)? {
+            if !lane.fill()? {
                 somebody_may_come |= !lane.closed;
                 continue;
             }
@@ -180,19 +215,27 @@ impl<M: Words> Merge<M> {
             }
         }
         let Some((index, _)) = oldest else { return Ok(None) };
-        let waited = now.saturating_duration_since(self.lanes[index].seen) >= self.slack;
-        if somebody_may_come && !waited {
-            return Ok(None);
-        }
-        Ok(Some((index, until_ns)))
+        let lane = &self.lanes[index];
+        let until_ordinal = if somebody_may_come { lane.released } else { u64::MAX };
+        Ok((lane.ordinal < until_ordinal).then_some(Choice {
+            lane: index,
+            until_ns,
+            until_ordinal,
+        }))
     }
+}
+
+/// What may be passed on next.
+struct Choice {
+    lane: usize,
+    until_ns: u64,
+    until_ordinal: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::sync::Arc;
     use weir_frame::pcapng::Interface;
     use weir_frame::record::Meta;
     use weir_ring::{Clock, RingSpec, Writer, WriterKind, memory};
@@ -259,9 +302,30 @@ mod tests {
         push(&mut a, 5);
         assert_eq!(drain(&mut merge, &mut out), Turn::Waiting);
         assert!(out.is_empty());
-        std::thread::sleep(Duration::from_millis(35));
-        assert_eq!(drain(&mut merge, &mut out), Turn::Empty);
+        assert!(turns_until_empty(&mut merge, &mut out) >= Duration::from_millis(30));
         assert_eq!(out, [5]);
+    }
+
+    /// Turns as a consumer makes them, until nothing waits any more.
+    fn turns_until_empty(merge: &mut Merge, out: &mut Vec<u64>) -> Duration {
+        let begin = Instant::now();
+        while drain(merge, out) != Turn::Empty {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        begin.elapsed()
+    }
+
+    #[test]
+    fn an_empty_ring_does_not_hold_the_others_to_a_batch_a_slack() {
+        let (mut a, b) = (ring(), ring());
+        let rings = [a.ring().clone(), b.ring().clone()];
+        let mut merge = Merge::new(&rings, Duration::from_millis(20)).unwrap();
+        let mut out = Vec::new();
+        // Some 60 batches, all of them there at once: over a second if each waited by itself.
+        (0..10_000).for_each(|ts| push(&mut a, ts));
+        let waited = turns_until_empty(&mut merge, &mut out);
+        assert_eq!(out.len(), 10_000);
+        assert!(waited < Duration::from_millis(600), "{waited:?}");
     }
 
     #[test]
@@ -288,6 +352,5 @@ mod tests {
         let mut out = Vec::new();
         drain(&mut merge, &mut out);
         assert_eq!(out, [2]);
-        let _ = Arc::new(());
     }
 }

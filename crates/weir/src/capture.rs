@@ -6,43 +6,60 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
-use weir_capture::{CaptureError, Outcome, Session};
+use weir_capture::{Outcome, Session};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
 use weir_store::{FileError, FileWriter};
 
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Printer, Rest, Step};
-use crate::report::Report;
+use crate::report::{Report, error_text};
 use crate::sources::open_all;
 use crate::units::grouped;
 use crate::{EXIT_LOSS, EXIT_RAN, signals};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
-    check(args)?;
     let stop = signals::stop_flag()?;
+    conclude(args, execute(args, &stop)?)
+}
+
+/// A run that has come to its end.
+pub struct Ran {
+    pub outcomes: Vec<Outcome>,
+    pub delivered: Delivered,
+    pub duration: Duration,
+    /// Frames that were taken from the rings and that the output lost.
+    pub store_drops: u64,
+    /// Why the consumer could not go on.
+    pub failure: Option<anyhow::Error>,
+}
+
+impl Ran {
+    /// The ledger and what was delivered, to print.
+    pub fn report(&self) -> Report<'_> {
+        let Ran { outcomes, delivered, duration, store_drops, .. } = self;
+        Report { outcomes, delivered: *delivered, duration: *duration, store_drops: *store_drops }
+    }
+}
+
+/// Captures until `stop` is set or a limit is reached.
+pub fn execute(args: &CaptureArgs, stop: &AtomicBool) -> Result<Ran> {
+    check(args)?;
     let mut session = Session::new();
     let interfaces = open_all(&mut session, args)?;
     let rings = session.rings();
-    let run = Run { args, stop: &stop, start_ns: now_ns() };
-    match (&args.write, args.print) {
-        (Some(path), _) => {
-            let file = open_file(path, &interfaces)?;
-            run.ordered_file(session, Ordered::new(&rings, args.merge_slack, file)?)
-        }
-        (None, true) => {
-            let names = interfaces.iter().map(|interface| interface.name.clone()).collect();
-            let mut consumer = Ordered::new(&rings, args.merge_slack, Printer::new(names))?;
-            let ran = run.drive(session, &mut consumer)?;
-            run.conclude(ran, 0)
-        }
-        (None, false) => {
-            let mut consumer = Null::new(&rings)?;
-            let ran = run.drive(session, &mut consumer)?;
-            run.conclude(ran, 0)
-        }
+    let run = Run { args, stop, start_ns: now_ns() };
+    if let Some(path) = &args.write {
+        let file = open_file(path, &interfaces)?;
+        return run.to_file(session, Ordered::new(&rings, args.merge_slack, file)?);
     }
+    if args.print {
+        let names = interfaces.iter().map(|interface| interface.name.clone()).collect();
+        let mut printer = Ordered::new(&rings, args.merge_slack, Printer::new(names))?;
+        return run.drive(session, &mut printer);
+    }
+    run.drive(session, &mut Null::new(&rings)?)
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
@@ -80,15 +97,6 @@ struct Run<'a> {
     start_ns: u64,
 }
 
-/// A run that has come to its end.
-struct Ran {
-    outcomes: Vec<Outcome>,
-    delivered: Delivered,
-    duration: Duration,
-    /// Why the consumer could not go on.
-    failure: Option<anyhow::Error>,
-}
-
 impl Run<'_> {
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
@@ -106,8 +114,12 @@ impl Run<'_> {
             match consumer.step(self.left(consumer)) {
                 Ok(Step::Ended) => break None,
                 Ok(Step::Busy) => rest.busy(),
-                Ok(Step::Idle) => {
-                    if let Err(error) = rest.idle(consumer) {
+                Ok(step) => {
+                    let rested = match step {
+                        Step::Waiting => rest.wait(consumer),
+                        _ => rest.idle(consumer),
+                    };
+                    if let Err(error) = rested {
                         break Some(error);
                     }
                 }
@@ -128,7 +140,7 @@ impl Run<'_> {
         if self.args.frames.is_some() {
             delivered.after_limit = captured - delivered.lapped - delivered.frames;
         }
-        Ok(Ran { outcomes, delivered, duration, failure })
+        Ok(Ran { outcomes, delivered, duration, store_drops: 0, failure })
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -141,32 +153,25 @@ impl Run<'_> {
             match consumer.step(self.left(consumer))? {
                 Step::Ended => break,
                 Step::Busy => {}
-                Step::Idle => std::thread::sleep(Duration::from_millis(1)),
+                Step::Idle | Step::Waiting => std::thread::sleep(Duration::from_millis(1)),
             }
         }
         consumer.flush()
     }
 
-    fn ordered_file(&self, session: Session, mut consumer: Ordered<FileWriter>) -> Result<u8> {
+    fn to_file(&self, session: Session, mut consumer: Ordered<FileWriter>) -> Result<Ran> {
         let mut ran = self.drive(session, &mut consumer)?;
         let taken = consumer.sink.frames();
-        let kept = consumer.sink.kept();
-        if let Some(failure) = ran.failure.take() {
-            // Whoever reads a pipe may leave when it has seen enough.
-            if let Some(FileError::PipeClosed { .. }) = failure.downcast_ref() {
-                return self.conclude(ran, taken - kept);
-            }
-            ran.failure = Some(failure);
-            return self.conclude(ran, taken - kept);
+        if ran.failure.is_some() {
+            ran.store_drops = taken - consumer.sink.kept();
+            return Ok(ran);
         }
-        let delivered = taken;
-        match consumer.sink.finish(&self.statistics(&ran.outcomes, delivered)) {
-            Ok(_) => self.conclude(ran, 0),
-            Err(error) => {
-                ran.failure = Some(error.into());
-                self.conclude(ran, 0)
-            }
+        let statistics = self.statistics(&ran.outcomes, taken);
+        match consumer.sink.finish(&statistics) {
+            Ok(kept) => ran.store_drops = taken - kept,
+            Err(error) => ran.failure = Some(error.into()),
         }
+        Ok(ran)
     }
 
     /// The statistics blocks at the end of a file, one per interface.
@@ -185,39 +190,40 @@ impl Run<'_> {
         };
         outcomes.iter().enumerate().map(one).collect()
     }
-
-    /// Prints the ledger and says how it went.
-    fn conclude(&self, ran: Ran, store_drops: u64) -> Result<u8> {
-        let Ran { outcomes, delivered, duration, failure } = ran;
-        let report = Report { outcomes: &outcomes, delivered, duration, store_drops };
-        let stdout_is_data = self.args.print || self.args.write.as_deref() == Some(Path::new("-"));
-        // A closed standard output is the reader's choice, not a failure of the capture.
-        if self.args.json && self.args.write.as_deref() != Some(Path::new("-")) {
-            let _ = writeln!(io::stdout(), "{}", report.json());
-        } else if self.args.json || stdout_is_data {
-            let text = if self.args.json { report.json() } else { report.text() };
-            eprintln!("{text}");
-        } else {
-            let _ = write!(io::stdout(), "{}", report.text());
-        }
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
-        let mut errors = outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
-        if let Some(error) = errors.next() {
-            bail!("{}", describe(error));
-        }
-        let lost = report.lost();
-        if self.args.fail_on_loss && lost > 0 {
-            eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
-            return Ok(EXIT_LOSS);
-        }
-        Ok(EXIT_RAN)
-    }
 }
 
-fn describe(error: &CaptureError) -> String {
-    error.to_string()
+/// Prints the ledger and says how it went.
+fn conclude(args: &CaptureArgs, ran: Ran) -> Result<u8> {
+    let report = ran.report();
+    let into_pipe = args.write.as_deref() == Some(Path::new("-"));
+    let text = if args.json { report.json() + "\n" } else { report.text() };
+    if into_pipe || (args.print && !args.json) {
+        eprint!("{text}");
+    } else {
+        // A closed standard output is its reader's choice, not a failure of the capture.
+        let _ = write!(io::stdout(), "{text}");
+    }
+    let lost = report.lost();
+    match ran.failure {
+        // Whoever reads a pipe may leave when it has seen enough.
+        Some(failure) if is_closed_pipe(&failure) => {}
+        Some(failure) => return Err(failure),
+        None => {}
+    }
+    if let Some(error) = ran.outcomes.iter().find_map(|outcome| outcome.error.as_ref()) {
+        bail!("{}", error_text(error));
+    }
+    if args.fail_on_loss && lost > 0 {
+        eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
+        return Ok(EXIT_LOSS);
+    }
+    Ok(EXIT_RAN)
+}
+
+fn is_closed_pipe(failure: &anyhow::Error) -> bool {
+    let io_error = failure.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    matches!(failure.downcast_ref(), Some(FileError::PipeClosed { .. }))
+        || io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// One line a second on standard error.

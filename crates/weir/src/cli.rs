@@ -105,7 +105,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// How long a frame waits for older ones of another ring (--write, --print)
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = units::duration)]
     pub merge_slack: Duration,
     /// How fast a file is replayed: max, real, or a factor such as 2x
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = units::speed)]

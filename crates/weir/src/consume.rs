@@ -14,8 +14,11 @@ use weir_store::{FileError, FileWriter, Merge, Turn};
 const TURN_FRAMES: u64 = 1 << 16;
 /// A sleeping consumer is woken by this many frames of one ring, or after `SLEEP_LIMIT`.
 const WAKE_FRAMES: u64 = 2048;
-/// The longest that a frame waits for a sleeping consumer; half of the 20 ms we promise.
-const SLEEP_LIMIT: Duration = Duration::from_millis(10);
+/// The longest that a frame waits for a sleeping consumer: with the default merge slack of 8 ms, and its
+/// notes and waits of 2 ms each, a single frame is out within the 20 ms we promise.
+const SLEEP_LIMIT: Duration = Duration::from_millis(5);
+/// How long a consumer waits for frames that may have to stand before those it has.
+const WAIT: Duration = Duration::from_millis(2);
 /// A consumer that has just had frames looks again after this pause before it goes to sleep: polling
 /// the line that is being written would halve the writer.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -44,6 +47,8 @@ pub enum Step {
     Busy,
     /// Nothing now.
     Idle,
+    /// Frames are there, but must wait for other rings.
+    Waiting,
     /// Nothing more.
     Ended,
 }
@@ -172,7 +177,8 @@ impl<S: Sink> Consumer for Ordered<S> {
         })?;
         Ok(match turn {
             Turn::Passed(_) => Step::Busy,
-            Turn::Waiting | Turn::Empty => Step::Idle,
+            Turn::Waiting => Step::Waiting,
+            Turn::Empty => Step::Idle,
             Turn::Ended => Step::Ended,
         })
     }
@@ -257,6 +263,13 @@ impl Rest {
     /// Frames came: the next wait begins with short pauses again.
     pub fn busy(&mut self) {
         self.pauses = 0;
+    }
+
+    /// Waits for other rings.
+    pub fn wait(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
+        consumer.flush()?;
+        std::thread::sleep(WAIT);
+        Ok(())
     }
 
     /// Waits a little, or until woken.

@@ -1,10 +1,141 @@
 //! `weir demo`: the main job, shown on traffic that stays on this machine.
 
-use anyhow::{Result, bail};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crate::cli::DemoArgs;
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use weir_lab::Testbed;
+use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
+use weir_lab::testbed::End;
+
+use crate::capture::{self, Ran};
+use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
+use crate::report::error_text;
+use crate::units::grouped;
+use crate::{EXIT_FAILED, EXIT_RAN, signals};
+
+/// A short conversation on a small network, as `weir_lab::generator::mix` makes it.
+const TRACE: &[u8] = include_bytes!("../demo/trace.pcapng");
+/// Frames a second of the mix: slow enough to look like people.
+const MIX_PPS: f64 = 1000.0;
+/// Frames a second of the numbered stream: fast enough to be worth counting, and a file of it small.
+const STREAM_PPS: f64 = 100_000.0;
+/// From the start of the thread to the first frame: the capture must be there.
+const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub fn run(_args: &DemoArgs) -> Result<u8> {
-    bail!("not yet")
+pub fn run(args: &DemoArgs) -> Result<u8> {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if root && !args.replay { live(args) } else { replay(args, root) }
+}
+
+/// What the generators say they sent.
+struct Sent {
+    mix: u64,
+    stream: u64,
+}
+
+fn live(args: &DemoArgs) -> Result<u8> {
+    println!("Two network namespaces and a veth pair between them; nothing leaves this machine.");
+    let bed = Testbed::builder().gro(true).build().context("making a veth pair")?;
+    let source = format!("netns:{}/{}", bed.rx.netns, bed.rx.iface);
+    let capture = capture_args(&source, &args.write)?;
+    println!("$ weir capture {source} --write {}", args.write.display());
+    let stop = signals::stop_flag()?;
+    let traffic = {
+        let (tx, stop, duration) = (bed.tx.clone(), Arc::clone(&stop), args.duration);
+        std::thread::spawn(move || {
+            let sent = send(&tx, duration, &stop);
+            stop.store(true, Ordering::Release);
+            sent
+        })
+    };
+    let ran = capture::execute(&capture, &stop);
+    // A capture that could not begin must not leave the traffic running.
+    stop.store(true, Ordering::Release);
+    let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    conclude(args, ran?, Some(&sent))
+}
+
+/// The mix for a third of the time, then the numbered stream.
+fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
+    std::thread::sleep(HEAD_START);
+    let mix_options =
+        mix::MixOptions { rate_pps: MIX_PPS, frames: None, duration: Some(duration / 3) };
+    let stream_options = GenOptions {
+        flows: Flows::Multi,
+        rate: Rate::Pps(STREAM_PPS),
+        duration: Some(duration * 2 / 3),
+        ..GenOptions::default()
+    };
+    let sent = tx.run(|| -> weir_lab::Result<Sent> {
+        let mix = mix::run(&tx.iface, &mix_options, stop)?;
+        let stream = generator::run(&tx.iface, &stream_options, stop)?;
+        Ok(Sent { mix: mix.sent, stream: stream.sent })
+    })??;
+    // The last frames are on their way through the kernel still.
+    std::thread::sleep(HEAD_START / 2);
+    Ok(sent)
+}
+
+fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
+    if !root {
+        println!("Not root, so no live traffic: replaying a bundled trace instead.");
+    }
+    let folder = tempdir()?;
+    let trace = folder.join("trace.pcapng");
+    std::fs::write(&trace, TRACE).with_context(|| trace.display().to_string())?;
+    let source = format!("file:{}", trace.display());
+    let capture = capture_args(&source, &args.write);
+    println!("$ weir capture {source} --write {}", args.write.display());
+    let ran = capture.and_then(|capture| capture::execute(&capture, &*signals::stop_flag()?));
+    let _ = std::fs::remove_dir_all(&folder);
+    conclude(args, ran?, None)
+}
+
+fn tempdir() -> Result<std::path::PathBuf> {
+    let folder = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+fn capture_args(source: &str, write: &Path) -> Result<CaptureArgs> {
+    let words = ["weir".into(), "capture".into(), source.into(), "--write".into(), write.into()];
+    let words: [std::ffi::OsString; 5] = words;
+    match Cli::try_parse_from(words)?.command {
+        Command::Capture(args) => Ok(args),
+        _ => unreachable!("the words say capture"),
+    }
+}
+
+fn conclude(args: &DemoArgs, ran: Ran, sent: Option<&Sent>) -> Result<u8> {
+    let report = ran.report();
+    println!();
+    print!("{}", report.text());
+    let total = report.total();
+    let mut right = total.closes();
+    if let Some(Sent { mix, stream }) = sent {
+        println!();
+        println!("  the generators sent  {:>12}", grouped(mix + stream));
+        println!("    mixed traffic      {:>12}", grouped(*mix));
+        println!("    numbered stream    {:>12}", grouped(*stream));
+        let offered = total.offered;
+        right &= mix + stream == offered;
+        let verdict =
+            if mix + stream == offered { "the same, to the frame" } else { "NOT THE SAME" };
+        println!("  the capture was offered {:>9}: {verdict}", grouped(offered));
+    }
+    println!();
+    println!("Open it:  wireshark {0}   or   tshark -r {0} | head", args.write.display());
+    if let Some(failure) = ran.failure {
+        return Err(failure);
+    }
+    if let Some(error) = ran.outcomes.iter().find_map(|outcome| outcome.error.as_ref()) {
+        bail!("{}", error_text(error));
+    }
+    Ok(if right { EXIT_RAN } else { EXIT_FAILED })
 }

@@ -23,7 +23,11 @@ const EXIT_LOSS: u8 = 1;
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let result = match cli::Cli::parse().command {
+    let command = cli::Cli::parse().command;
+    if !matches!(command, cli::Command::Lab(_)) {
+        weir_capture::bpf::quiet_libbpf();
+    }
+    let result = match command {
         cli::Command::Capture(args) => capture::run(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),

@@ -114,7 +114,7 @@ impl Report<'_> {
             drops: &outcome.ledger.drops,
             missed_before: outcome.ledger.missed_before,
             super_frames: outcome.ledger.super_frames,
-            error: outcome.error.as_ref().map(ToString::to_string),
+            error: outcome.error.as_ref().map(|error| error_text(error)),
         });
         let json = Json {
             source: names(|info| &info.source),
@@ -191,6 +191,17 @@ impl Report<'_> {
         }
         out
     }
+}
+
+/// An error and its causes on one line.
+pub fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn per_second(amount: f64, duration: Duration) -> f64 {

@@ -53,14 +53,10 @@ pub(super) fn attach(arrays: &[MapHandle]) -> Result<Vec<Ring<Mapping>>, Capture
 /// are "permission denied" to the standard library.
 pub(super) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
     move |source| {
-        let mut cause: Option<&dyn std::error::Error> = Some(&source);
-        while let Some(error) = cause {
-            let os = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
-            if os == Some(libc::EPERM) {
-                let needs = "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
-                return CaptureError::NoRights { what: "the bpf engine".to_owned(), needs };
-            }
-            cause = error.source();
+        // libbpf-rs keeps the error number to itself, but says it.
+        if format!("{source:#}").contains(&format!("(os error {})", libc::EPERM)) {
+            let needs = "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
+            return CaptureError::NoRights { what: "the bpf engine".to_owned(), needs };
         }
         CaptureError::Bpf { what: what.to_owned(), source }
     }
