@@ -24,7 +24,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 pub use program::load_all;
 
 use crate::error::CaptureError;
-use crate::iface::{Asker, Interface, Promiscuity};
+use crate::iface::{Asker, Interface, Promiscuity, missed};
 use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
 use attach::Attachment;
 use control::Control;
@@ -96,6 +96,7 @@ pub struct Bpf {
     promiscuity: Option<Promiscuity>,
     looked: Instant,
     closed: bool,
+    missed_at_start: Option<u64>,
 }
 
 impl Bpf {
@@ -105,6 +106,7 @@ impl Bpf {
     /// [`CaptureError`]: the interface, rights, contradicting options, or a kernel that refuses.
     pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
         check_options(iface, &setup, &options)?;
+        check_kernel()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         setup.set_link_type(interface.link_type);
@@ -141,6 +143,7 @@ impl Bpf {
             promiscuity: None,
             looked: Instant::now(),
             closed: false,
+            missed_at_start: None,
         })
     }
 
@@ -178,6 +181,17 @@ impl Bpf {
         }
         Err(CaptureError::Vanished { iface: self.interface.name.clone() })
     }
+}
+
+/// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
+/// would no longer hold.
+fn check_kernel() -> Result<(), CaptureError> {
+    let version = rustix::system::uname();
+    if version.version().to_string_lossy().contains("PREEMPT_RT") {
+        let text = "the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet";
+        return Err(CaptureError::Options(text.into()));
+    }
+    Ok(())
 }
 
 fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {
@@ -220,6 +234,7 @@ impl Source for Bpf {
 
     fn start(&mut self) -> Result<(), CaptureError> {
         self.control.follow_tai();
+        self.missed_at_start = missed(self.interface.index);
         if self.setup.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
@@ -272,6 +287,9 @@ impl Source for Bpf {
         }
         ledger.drops.insert("reentry", reentry);
         ledger.drops.insert("unreadable", unreadable);
+        ledger.missed_before = missed(self.interface.index)
+            .zip(self.missed_at_start)
+            .map(|(now, start)| now.saturating_sub(start));
         Ok(ledger)
     }
 

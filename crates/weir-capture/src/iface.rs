@@ -2,9 +2,13 @@
 //!
 //! Asked by ioctl, not through /sys: that shows the namespace it was mounted in.
 
+mod missed;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub use missed::missed;
 
 use crate::error::CaptureError;
 
