@@ -6,12 +6,12 @@ use std::mem::{size_of, zeroed};
 use crate::{Error, Result};
 
 /// The calling thread runs on one CPU while this lives; then where it was allowed to before.
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     before: libc::cpu_set_t,
 }
 
 impl Pinned {
-    pub(super) fn to(cpu: usize) -> Result<Pinned> {
+    pub(crate) fn to(cpu: usize) -> Result<Pinned> {
         let failed = |source| Error::Cpu { cpu, source };
         if cpu >= libc::CPU_SETSIZE as usize {
             return Err(failed(io::Error::from(io::ErrorKind::InvalidInput)));

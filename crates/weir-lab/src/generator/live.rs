@@ -68,6 +68,17 @@ pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<
     Ok(job.report(paced, sent, How::LiveFrames, counter.name()))
 }
 
+/// Loads the generator's and the sink's programs with this kernel's verifier and attaches neither.
+///
+/// # Errors
+/// [`Error::Bpf`] with what the kernel said.
+pub fn load_check() -> Result<()> {
+    let failed = |source| Error::Bpf { what: "load the generator's programs", source };
+    let mut storage = MaybeUninit::uninit();
+    let open = GenSkelBuilder::default().open(&mut storage).map_err(failed)?;
+    open.load().map(drop).map_err(failed)
+}
+
 /// Asked first, because libbpf would print its own long complaint.
 fn check_rights() -> std::result::Result<(), String> {
     // linux/capability.h: CAP_NET_ADMIN 12, CAP_SYS_ADMIN 21, CAP_BPF 39.

@@ -4,7 +4,7 @@
 //! 6 Mpps on one core) and, where these are not possible, `AF_PACKET` (`packet`). What is reported
 //! as sent is what the link says it took (`counter`), never what was tried.
 
-mod affinity;
+pub(crate) mod affinity;
 mod bucket;
 mod counter;
 mod live;
@@ -14,6 +14,8 @@ mod packet;
 mod parking;
 pub mod sink;
 pub mod template;
+
+pub use live::load_check;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
