@@ -1,0 +1,118 @@
+//! Known frames, sent one by one.
+
+use std::io;
+use std::mem::size_of_val;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use weir_lab::testbed::End;
+
+use super::within;
+
+/// Puts frames on the link as they are, through the interface's egress hooks.
+pub struct Sender(OwnedFd);
+
+impl Sender {
+    pub fn new(end: &End) -> Sender {
+        within(end, || {
+            // SAFETY: no pointers; a descriptor or -1 comes back. Protocol 0: it receives nothing.
+            let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+            assert!(fd >= 0, "a packet socket: {}", io::Error::last_os_error());
+            // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            // SAFETY: `sockaddr_ll` is plain integers; all zeroes is a value of it.
+            let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_ifindex = end.ifindex as i32;
+            // SAFETY: the address lives through the call and is as long as is said.
+            let bound = unsafe {
+                libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32)
+            };
+            assert_eq!(bound, 0, "binding: {}", io::Error::last_os_error());
+            Sender(socket)
+        })
+    }
+
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: the frame is readable for its length during the call.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "sending: {}", io::Error::last_os_error());
+    }
+}
+
+const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+
+/// A frame of an EtherType, padded or filled to `bytes` with a pattern that shows any shift.
+pub fn ethernet(ether_type: u16, head: &[u8], bytes: usize) -> Vec<u8> {
+    let mut frame = ADDRESSES.to_vec();
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend(head);
+    let from = frame.len();
+    frame.extend((from..bytes).map(|at| (at ^ at >> 8) as u8));
+    frame
+}
+
+/// UDP in IPv4.
+pub fn ipv4(bytes: usize) -> Vec<u8> {
+    let total = (bytes - 14) as u16;
+    let mut head = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
+    head[2..4].copy_from_slice(&total.to_be_bytes());
+    head.extend([0x80, 0, 0, 9]);
+    head.extend((total - 20).to_be_bytes());
+    head.extend([0, 0]);
+    ethernet(0x0800, &head, bytes)
+}
+
+/// UDP in IPv6.
+pub fn ipv6(bytes: usize) -> Vec<u8> {
+    let payload = (bytes - 54) as u16;
+    let mut head = vec![0x60, 0, 0, 0];
+    head.extend(payload.to_be_bytes());
+    head.extend([17, 64]);
+    for last in [1, 2] {
+        head.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    }
+    head.extend([0x80, 0, 0, 9]);
+    head.extend(payload.to_be_bytes());
+    head.extend([0, 0]);
+    ethernet(0x86dd, &head, bytes)
+}
+
+/// An ARP request, unpadded: 42 bytes, which a veth carries as it is.
+pub fn arp() -> Vec<u8> {
+    let mut head = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    head.extend([2, 0, 0, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 192, 0, 2, 2]);
+    ethernet(0x0806, &head, 42)
+}
+
+/// IEEE 802.3 with a length and LLC: a spanning tree frame.
+pub fn llc() -> Vec<u8> {
+    ethernet(38, &[0x42, 0x42, 3], 60)
+}
+
+/// The frame with a VLAN tag behind the addresses.
+pub fn tagged(frame: &[u8], protocol: u16, tci: u16) -> Vec<u8> {
+    let mut out = frame[..12].to_vec();
+    out.extend(protocol.to_be_bytes());
+    out.extend(tci.to_be_bytes());
+    out.extend(&frame[12..]);
+    out
+}
+
+pub const CTAG: u16 = 0x8100;
+pub const STAG: u16 = 0x88a8;
+
+/// One of each kind, every one of its own bytes: MTU 1500 will do.
+pub fn assortment() -> Vec<Vec<u8>> {
+    let mut frames = vec![arp(), llc(), ipv4(60), ipv6(62), ipv6(1514), ipv4(1514)];
+    frames.extend((61..=67).map(ipv4));
+    // Around the sizes where the writers change their way of copying.
+    frames.extend([127, 128, 129, 130, 255, 256, 257, 1000].map(ipv4));
+    frames.push(tagged(&ipv4(60), CTAG, 0x6123));
+    frames.push(tagged(&ipv6(77), CTAG, 0x0001));
+    frames.push(tagged(&ipv4(1510), CTAG, 0xefff));
+    frames.push(tagged(&tagged(&ipv4(60), CTAG, 7), STAG, 0x2007));
+    frames.push(tagged(&tagged(&ipv6(501), CTAG, 8), STAG, 9));
+    frames.push(tagged(&tagged(&ipv4(99), CTAG, 8), CTAG, 9));
+    frames.push(tagged(&arp(), CTAG, 0));
+    frames
+}

@@ -1,0 +1,301 @@
+//! What the end-to-end tests share: the real binary on real links, and readers that are not ours.
+//!
+//! Every test waits with a limit and ends what it started: a [`Run`] is killed when dropped, a
+//! `Testbed` takes its namespaces away.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod bpf;
+pub mod frames;
+pub mod tools;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_lab::Testbed;
+use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool};
+
+/// Longest that anything here may take; a debug build on a busy machine is slow.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Every live way in: flags of `weir capture`.
+pub const HOOKS: [&str; 3] =
+    ["--engine bpf --hook tc", "--engine bpf --hook xdp", "--engine bpf --consume"];
+
+/// Whether the test can run here; if so, the right to be the only one that does: these tests send at
+/// full speed and look at clocks.
+pub fn ready(test: &str, tools: &[&str]) -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let can = require_root(test) && tools.iter().all(|tool| require_tool(test, tool));
+    can.then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Seconds of traffic where more of it shows more: `short`, or 30 s in `make soak` (`WEIR_SOAK=1`).
+pub fn seconds(short: u64) -> u64 {
+    if std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1") { 30 } else { short }
+}
+
+/// A pair whose receiving end takes the kernel generator's frames at any hook.
+pub fn bed() -> Testbed {
+    Testbed::builder().gro(true).build().expect("a testbed")
+}
+
+/// A started program; killed when dropped.
+pub struct Run {
+    child: Running,
+    /// The command line, for messages.
+    what: String,
+    dir: TempDir,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    what: String,
+}
+
+/// `weir` with these arguments, separated by spaces.
+pub fn weir(args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args.split_whitespace());
+    command
+}
+
+/// Programs of the path, with arguments separated by spaces.
+pub fn program(line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(words.next().expect("a program"));
+    command.args(words);
+    command
+}
+
+impl Run {
+    /// Starts a command in the end's namespace.
+    pub fn start(end: &End, mut command: Command) -> Run {
+        let what = format!("{command:?}");
+        let dir = TempDir::new().expect("a folder for the output");
+        let file = |name: &str| File::create(dir.path().join(name)).expect("an output file");
+        command.env("LC_ALL", "C").env("TZ", "UTC");
+        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        let child = end.spawn(command).unwrap_or_else(|error| panic!("{what}: {error}"));
+        Run { child, what, dir }
+    }
+
+    /// `weir capture` in the end's namespace, of its interface unless `args` name another; it takes
+    /// frames from now on.
+    pub fn capture(end: &End, args: &str) -> Run {
+        Run::capture_by(end, weir(&format!("capture {} {args}", end.iface)))
+    }
+
+    /// A command that runs `weir capture`, once that takes frames.
+    pub fn capture_by(end: &End, command: Command) -> Run {
+        let mut run = Run::start(end, command);
+        // It says which engine it uses once everything is attached.
+        run.wait_for("that it captures", |run| {
+            run.stderr().lines().any(|line| line.starts_with("weir: ") && line.contains(": "))
+        });
+        run
+    }
+
+    /// Waits until `is_so`, and fails if the program ends first.
+    pub fn wait_for(&mut self, what: &str, is_so: impl Fn(&Run) -> bool) {
+        let start = Instant::now();
+        while !is_so(self) {
+            let ended = self.child.wait_for(Duration::ZERO);
+            assert!(
+                is_so(self) || (!ended && start.elapsed() < LIMIT),
+                "waited for {what} ({}): {}\n{}",
+                if ended { "it ended" } else { "in vain" },
+                self.what,
+                self.stderr()
+            );
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.dir.path().join("stderr")).expect("stderr")).into()
+    }
+
+    pub fn stdout(&self) -> Vec<u8> {
+        fs::read(self.dir.path().join("stdout")).expect("stdout")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&mut self, signal: i32) {
+        self.child.signal(signal);
+    }
+
+    /// Ctrl-C, and the end of it.
+    pub fn stop(mut self) -> Ended {
+        self.signal(libc::SIGINT);
+        self.end()
+    }
+
+    /// Waits for the program to end by itself.
+    pub fn end(self) -> Ended {
+        self.end_within(LIMIT)
+    }
+
+    /// As [`Run::end`], with a limit.
+    pub fn end_within(mut self, limit: Duration) -> Ended {
+        assert!(
+            self.child.wait_for(limit),
+            "still running after {limit:?}: {}\n{}",
+            self.what,
+            self.stderr()
+        );
+        let code = self.child.wait().expect("an exit status").code();
+        let (stdout, stderr) = (self.stdout(), self.stderr());
+        Ended { code, stdout, stderr, what: self.what }
+    }
+}
+
+impl Ended {
+    /// The JSON object at the end of standard output.
+    pub fn json(&self) -> Value {
+        parse_last_line(&self.text()).unwrap_or_else(|| panic!("no JSON at the end: {self:#?}"))
+    }
+
+    /// The JSON object at the end of standard error: where it goes when standard output is frames.
+    pub fn json_of_stderr(&self) -> Value {
+        parse_last_line(&self.stderr).unwrap_or_else(|| panic!("no JSON at the end: {self:#?}"))
+    }
+
+    /// Standard output as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Passes if the exit status was `code`.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ended {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "{}\n{}{}",
+            self.what,
+            String::from_utf8_lossy(&self.stdout[..self.stdout.len().min(2000)]),
+            self.stderr
+        );
+        self
+    }
+
+    /// Passes if it could not run (exit 2) and its last words hold all of `words`.
+    #[track_caller]
+    pub fn refused(self, words: &[&str]) -> Ended {
+        let ended = self.expect(2);
+        let last = ended.stderr.lines().rev().find(|line| line.starts_with("weir: "));
+        let last = last.unwrap_or_else(|| panic!("it gives no reason: {ended:#?}"));
+        for word in words {
+            assert!(last.contains(word), "'{word}' is not in: {last}");
+        }
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        ended
+    }
+}
+
+fn parse_last_line(text: &str) -> Option<Value> {
+    serde_json::from_str(text.lines().last()?).ok()
+}
+
+/// A number of a JSON report.
+#[track_caller]
+pub fn number(json: &Value, name: &str) -> u64 {
+    json[name].as_u64().unwrap_or_else(|| panic!("no number '{name}' in {json}"))
+}
+
+/// All drops of a report together, but for those of the output, which come after the ring.
+pub fn dropped(json: &Value) -> u64 {
+    let drops = json["drops"].as_object().expect("drops by name");
+    let before_the_ring = drops.iter().filter(|(name, _)| *name != "store");
+    before_the_ring.map(|(_, count)| count.as_u64().expect("a count")).sum()
+}
+
+/// Passes if the ledger closes on both sides of the ring, to the frame.
+#[track_caller]
+pub fn closes(json: &Value) {
+    let n = |name| number(json, name);
+    assert_eq!(n("offered"), n("filtered") + n("captured") + dropped(json), "{json}");
+    let store = number(&json["drops"], "store");
+    assert_eq!(n("captured"), n("delivered") + n("lapped") + n("after_limit") + store, "{json}");
+}
+
+/// Sends generated frames from the bed's sending end to their end; returns what the generator says.
+pub fn generate(end: &End, args: &str) -> Value {
+    let run = Run::start(end, weir(&format!("gen {} --json {args}", end.iface)));
+    run.end().expect(0).json()
+}
+
+/// Gives the receiving half of the kernel the time to handle what was sent.
+pub fn settle() {
+    sleep(Duration::from_millis(300));
+}
+
+/// Runs `ip`, `tc` and their like in the end's namespace, and returns what they print.
+#[track_caller]
+pub fn sh(end: &End, line: &str) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]);
+    Run::start(end, shell).end().expect(0).text()
+}
+
+/// Statistics of every thread of a process: CPU time so far.
+pub fn cpu_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
+    let nanoseconds = tasks.flatten().filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}
+
+/// `CLOCK_REALTIME` in nanoseconds.
+pub fn now_ns() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("after 1970").as_nanos() as u64
+}
+
+/// A folder for a test's files.
+pub fn folder() -> TempDir {
+    TempDir::new().expect("a folder")
+}
+
+/// The whole file.
+pub fn slurp(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    file.read_to_end(&mut bytes).expect("readable");
+    bytes
+}
+
+/// `IFF_PROMISC` of the end's interface, as the kernel has it.
+pub fn promiscuity(end: &End) -> u64 {
+    let text = sh(end, &format!("ip -d -j link show {}", end.iface));
+    let json: Value = serde_json::from_str(&text).expect("ip prints JSON");
+    json[0]["promiscuity"].as_u64().expect("promiscuity")
+}
+
+/// Runs in the end's namespace.
+pub fn within<T: Send>(end: &End, work: impl FnOnce() -> T + Send) -> T {
+    in_netns(&end.netns, work).expect("the namespace")
+}
+
+/// A path inside a folder, as text for a command line.
+pub fn path(dir: &TempDir, name: &str) -> (PathBuf, String) {
+    let path = dir.path().join(name);
+    let text = path.to_str().expect("a plain path").to_owned();
+    (path, text)
+}
