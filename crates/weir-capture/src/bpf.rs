@@ -12,6 +12,7 @@ mod memory;
 mod program;
 #[cfg(test)]
 mod tests;
+mod xdp;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -241,7 +242,7 @@ impl Source for Bpf {
         let direction = self.setup.direction;
         self.attachments =
             attach::attach(&self.interface, &self.programs, &self.options, direction)?;
-        if self.options.hook == Hook::Xdp && attach::xdp_is_generic(self.interface.index) {
+        if self.options.hook == Hook::Xdp && xdp::is_generic(self.interface.index) {
             self.info.hook = Some("xdp-generic");
             let note = "the driver has no native XDP; the kernel's generic hook is slower";
             self.info.notes.push(note.to_owned());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::sources::SourceName;
+use crate::source_name::SourceName;
 use crate::units::{self, FrameRate};
 
 /// Capture a link once, read it many times, count every frame.
@@ -183,4 +183,36 @@ pub struct LabArgs {
 pub enum LabCommand {
     /// Load every BPF program with this kernel's verifier; attach none
     LoadBpf,
+    /// Measure every live engine beside other tools, TCP while it is watched, the ring, and idling
+    Bench(BenchArgs),
+    /// Hold every live engine's ledger against its generator, at full rate
+    Soak(SoakArgs),
+}
+
+/// `weir lab bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Two rounds of one second: to see that it works, not for figures
+    #[arg(long)]
+    pub quick: bool,
+    /// Rounds of every measurement [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Length of every measurement [default: 4]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub seconds: Option<Duration>,
+    /// One part only: wire, iperf3, memory or idle
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<weir_lab::bench::Section>,
+    /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// `weir lab soak`.
+#[derive(Args, Debug)]
+pub struct SoakArgs {
+    /// How long each engine runs at each frame size
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = units::duration)]
+    pub seconds: Duration,
 }

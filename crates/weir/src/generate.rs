@@ -5,7 +5,7 @@ use serde::Serialize;
 use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate};
 
 use crate::cli::GenArgs;
-use crate::sources::SourceName;
+use crate::source_name::SourceName;
 use crate::units::{FrameRate, grouped};
 use crate::{EXIT_RAN, signals};
 

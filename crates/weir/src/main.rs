@@ -8,6 +8,7 @@ mod generate;
 mod lab;
 mod report;
 mod signals;
+mod source_name;
 mod sources;
 mod units;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::clsact::{self, Filter};
 use super::program::Programs;
+use super::xdp;
 use super::{BpfOptions, Hook, TcAttach};
 use crate::error::CaptureError;
 use crate::iface::Interface;
@@ -30,7 +31,7 @@ pub(super) fn attach(
 ) -> Result<Vec<Attachment>, CaptureError> {
     if let (Hook::Xdp, Some(xdp)) = (options.hook, &programs.xdp) {
         let link = link(xdp.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0);
-        let link = link.map_err(|source| xdp_error(interface, source))?;
+        let link = link.map_err(|source| xdp::attach_error(interface, source))?;
         return Ok(vec![Attachment::Link { _fd: link }]);
     }
     let wanted = [
@@ -87,42 +88,6 @@ fn link(
     }
     // SAFETY: the kernel just gave us this link's descriptor and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn xdp_error(interface: &Interface, source: io::Error) -> CaptureError {
-    let iface = interface.name.clone();
-    if source.raw_os_error() == Some(libc::EBUSY)
-        && let Some(query) = query_xdp(interface.index)
-    {
-        let id = [query.prog_id, query.drv_prog_id, query.skb_prog_id, query.hw_prog_id];
-        let id = id.into_iter().find(|&id| id != 0).unwrap_or(0);
-        let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
-        let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
-        return CaptureError::XdpBusy { iface, program, id };
-    }
-    CaptureError::Os { doing: format!("attaching to XDP of {iface}"), source }
-}
-
-fn query_xdp(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
-    let mut query = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `query` is whole, says its size, and lives through the call.
-    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut query) };
-    (result == 0).then_some(query)
-}
-
-/// Whether the XDP program of this interface runs in the kernel's generic hook.
-pub(super) fn xdp_is_generic(ifindex: u32) -> bool {
-    // XDP_ATTACHED_SKB, linux/if_link.h.
-    query_xdp(ifindex).is_some_and(|query| query.attach_mode == 2)
-}
-
-/// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
-/// that kernels before 6.3 do not report).
-pub(super) fn xdp_metadata_possible(interface: &Interface) -> bool {
-    query_xdp(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
 }
 
 /// Waits until no program that was attached before still runs, by way of an RCU grace period: TC and

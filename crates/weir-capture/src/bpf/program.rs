@@ -51,7 +51,7 @@ impl Programs {
         }
         // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
         // plain program is the answer to all of them; its own refusal is the one to report.
-        if super::attach::xdp_metadata_possible(interface)
+        if super::xdp::metadata_possible(interface)
             && let Ok(programs) = load(Choice::XdpWithTags)
         {
             return Ok((programs, Vec::new()));

@@ -195,3 +195,25 @@ fn setup_plain(snaplen: u32) -> Setup {
         promiscuous: false,
     }
 }
+
+#[test]
+fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
+    if !root("root_a_frozen_ring_is_read_through_a_passed_descriptor") {
+        return;
+    }
+    pin_to_cpu_0();
+    let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fds: Vec<_> = bpf.rings.iter().map(|ring| ring.memory().as_fd()).collect();
+    weir_ring::pass::send(&ours, &fds).unwrap();
+    let received = weir_ring::pass::receive_rings(&theirs, 1024).unwrap();
+    assert_eq!(received.len(), bpf.rings.len());
+    let identity = received[0].identity().unwrap();
+    assert_eq!((identity.interface_id, identity.cpu, identity.snaplen), (1, Some(0), 64));
+    run(bpf.programs.tc_out.as_ref().unwrap().as_fd(), &frame(7, 100));
+    let mut reader = Reader::new(&received[0], Start::Oldest).unwrap();
+    let mut batch = Batch::new();
+    assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+    let record = batch.records().next().unwrap();
+    assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
+}
