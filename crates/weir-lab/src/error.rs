@@ -144,6 +144,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Something could not be measured.
+    #[error("{what}: {reason}")]
+    Measure {
+        /// What was to be measured.
+        what: String,
+        /// What came in between.
+        reason: String,
+    },
     /// The BPF program could not be loaded or attached.
     #[error(
         "cannot {what}; root, or CAP_BPF and CAP_NET_ADMIN, and a kernel from 6.1 on are needed"

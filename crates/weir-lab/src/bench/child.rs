@@ -1,0 +1,175 @@
+//! A child with its output read as it comes, each line with the time it came.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::testbed::{End, Running};
+use crate::{Error, Result};
+
+/// Ctrl-C lets a tool finish what it has: longer than this is no tidy end.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running program inside a testbed's namespace; killed and waited for when the handle goes.
+pub(super) struct Child {
+    name: String,
+    running: Running,
+    lines: Lines,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// What a child printed, by line, with the time the line's end came.
+type Lines = Arc<Mutex<Vec<Line>>>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) at: SystemTime,
+    pub(super) text: String,
+    /// Standard output, not standard error.
+    pub(super) data: bool,
+}
+
+/// The command line `taskset -c CPU PROGRAM ARGS`: util-linux, so there on every Debian. `taskset`
+/// becomes the program, so the process id is the program's own.
+pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(cpu.to_string()).arg(program).args(args);
+    command.env("LC_ALL", "C");
+    command
+}
+
+impl Child {
+    /// Starts a command in the namespace of `end`.
+    pub(super) fn start(name: &str, end: &End, mut command: Command) -> Result<Child> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = end.spawn(command)?;
+        let lines = Lines::default();
+        let mut readers = Vec::new();
+        if let Some(pipe) = running.stdout.take() {
+            readers.push(read(pipe, Arc::clone(&lines), true));
+        }
+        if let Some(pipe) = running.stderr.take() {
+            readers.push(read(pipe, Arc::clone(&lines), false));
+        }
+        Ok(Child { name: name.to_owned(), running, lines, readers })
+    }
+
+    /// Waits until a line says that the child is at work.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] with the child's last words if it ends first, or says nothing for `limit`.
+    pub(super) fn wait_for_line(
+        &mut self,
+        limit: Duration,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            if lock(&self.lines).iter().any(|line| wanted(&line.text)) {
+                return Ok(());
+            }
+            if self.has_ended() {
+                return Err(self.failed("ended at once"));
+            }
+            if start.elapsed() > limit {
+                return Err(self.failed(&format!("was not ready within {} s", limit.as_secs())));
+            }
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.running.wait_for(Duration::ZERO)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.running.id()
+    }
+
+    pub(super) fn signal(&mut self, signal: i32) {
+        self.running.signal(signal);
+    }
+
+    /// The lines so far.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        lock(&self.lines).clone()
+    }
+
+    /// Asks the child to end as Ctrl-C does, and returns all it printed.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it does not end in time.
+    pub(super) fn interrupt(mut self) -> Result<Vec<Line>> {
+        self.running.signal(libc::SIGINT);
+        self.wait(END_LIMIT)
+    }
+
+    /// Waits for the child's own end and returns all it printed.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it does not end in time.
+    pub(super) fn wait(mut self, limit: Duration) -> Result<Vec<Line>> {
+        if !self.running.wait_for(limit) {
+            return Err(self.failed(&format!("did not end within {} s; killed", limit.as_secs())));
+        }
+        for reader in self.readers.drain(..) {
+            _ = reader.join();
+        }
+        Ok(self.lines())
+    }
+
+    /// An error with the last thing the child said.
+    fn failed(&self, what: &str) -> Error {
+        let lines = lock(&self.lines);
+        let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
+        let words = last.map_or("it said nothing", |line| line.text.trim());
+        Error::Measure { what: self.name.clone(), reason: format!("{what}: {words}") }
+    }
+}
+
+/// Lines end with a newline or, in progress displays, with a carriage return.
+fn read(mut pipe: impl Read + Send + 'static, lines: Lines, data: bool) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let (mut part, mut buffer) = (Vec::new(), [0u8; 4096]);
+        let keep = |part: &mut Vec<u8>, at| {
+            let text = String::from_utf8_lossy(part).into_owned();
+            lock(&lines).push(Line { at, text, data });
+            part.clear();
+        };
+        while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+            let at = SystemTime::now();
+            for &byte in &buffer[..count] {
+                if byte == b'\n' || byte == b'\r' {
+                    keep(&mut part, at);
+                } else {
+                    part.push(byte);
+                }
+            }
+        }
+        if !part.is_empty() {
+            keep(&mut part, SystemTime::now());
+        }
+    })
+}
+
+/// Lines are plain values: those left by a panicking thread are as good as any.
+fn lock(lines: &Lines) -> MutexGuard<'_, Vec<Line>> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    #[test]
+    fn progress_and_cut_off_lines_are_lines_too() {
+        let lines = Lines::default();
+        let text = Cursor::new(b"ready\nPackets: 1\rPackets: 2\rend".to_vec());
+        read(text, Arc::clone(&lines), true).join().unwrap();
+        let texts: Vec<String> = lock(&lines).iter().map(|line| line.text.clone()).collect();
+        assert_eq!(texts, ["ready", "Packets: 1", "Packets: 2", "end"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! What a result must say about where and when it was made.
+
+use std::fs;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+/// The machine, the program and the hour.
+#[derive(Debug, Clone, Serialize)]
+pub struct Machine {
+    /// The CPU's own name for itself.
+    pub cpu: String,
+    /// CPUs that this process may use.
+    pub cores: usize,
+    /// Total memory in MiB.
+    pub memory_mib: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Version of Weir.
+    pub weir: &'static str,
+    /// Commit of the source tree this program was built in, as that tree is now; `None` without one.
+    pub commit: Option<String>,
+    /// When the run began, UTC.
+    pub date: String,
+    /// Versions of the other programs.
+    pub tools: Vec<String>,
+    /// `/proc/loadavg` before the run.
+    pub load_before: String,
+    /// `/proc/loadavg` after the run. The run itself is in it.
+    pub load_after: String,
+    /// Share of all CPU time that the hypervisor gave to others during the run, percent.
+    pub steal_percent: f64,
+    #[serde(skip)]
+    before: CpuTime,
+}
+
+/// Ticks of `/proc/stat` since boot.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct CpuTime {
+    all: u64,
+    steal: u64,
+}
+
+impl Machine {
+    /// Looks around before the run.
+    #[must_use]
+    pub fn look() -> Machine {
+        Machine {
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+            cores: cores(),
+            memory_mib: field("/proc/meminfo", "MemTotal").and_then(kib).unwrap_or(0) >> 10,
+            kernel: line("/proc/sys/kernel/osrelease"),
+            weir: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
+            date: utc(SystemTime::now()),
+            tools: Vec::new(),
+            load_before: line("/proc/loadavg"),
+            load_after: String::new(),
+            steal_percent: 0.0,
+            before: cpu_time(),
+        }
+    }
+
+    /// Adds the first line of `program --version`, if it is installed.
+    pub fn add_tool(&mut self, program: &str) {
+        let Ok(output) = Command::new(program).arg("--version").output() else { return };
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        // Some complain about being root first.
+        let own = |line: &&str| line.to_lowercase().contains(program) && line.contains('.');
+        if let Some(line) = text.lines().find(own) {
+            self.tools.push(line.trim().to_owned());
+        }
+    }
+
+    /// Looks again after the run.
+    pub fn finish(&mut self) {
+        self.load_after = line("/proc/loadavg");
+        let now = cpu_time();
+        let all = now.all.saturating_sub(self.before.all).max(1);
+        let steal = now.steal.saturating_sub(self.before.steal);
+        self.steal_percent = 100.0 * steal as f64 / all as f64;
+    }
+
+    /// A few lines for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let commit = self.commit.as_deref().unwrap_or("unknown");
+        let mut text = format!(
+            "machine  {}, {} cores, {} MiB, Linux {}\nweir     {}, commit {commit}, {}\n",
+            self.cpu, self.cores, self.memory_mib, self.kernel, self.weir, self.date
+        );
+        if !self.tools.is_empty() {
+            text += &format!("peers    {}\n", self.tools.join("; "));
+        }
+        text + &format!(
+            "load     before {}, after {}; stolen by the hypervisor {:.1} %\n",
+            first_three(&self.load_before),
+            first_three(&self.load_after),
+            self.steal_percent
+        )
+    }
+}
+
+/// CPUs that this process may use.
+#[must_use]
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn first_three(load: &str) -> String {
+    load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+fn line(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The first `name: value` of a file of such lines.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn kib(text: String) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn cpu_time() -> CpuTime {
+    parse_cpu_time(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice; the last two are in the
+/// first two already.
+fn parse_cpu_time(stat: &str) -> CpuTime {
+    let line = stat.lines().next().unwrap_or_default();
+    let ticks: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
+    CpuTime { all: ticks.iter().sum(), steal: ticks.get(7).copied().unwrap_or(0) }
+}
+
+/// The commit of the tree the program was built in, with a mark if files differ from it.
+fn commit() -> Option<String> {
+    let git = |args: &[&str]| {
+        let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let output = Command::new("git").arg("-C").arg(tree).args(args).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(text)
+    };
+    let id = git(&["rev-parse", "--short=10", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() { id } else { id + " with changes" })
+}
+
+/// `2026-01-31T23:59:59Z`.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(day);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a day since 1970. Source: Hinnant, "chrono-compatible low-level date
+/// algorithms", `civil_from_days`, for days that are not negative.
+fn civil(day: u64) -> (u64, u64, u64) {
+    let day = day + 719_468;
+    let era = day / 146_097;
+    let of_era = day % 146_097;
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + u64::from(month <= 2), month, of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_right_at_the_edges() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_868_799), "2000-02-29T23:59:59Z");
+        assert_eq!(at(1_772_323_200), "2026-03-01T00:00:00Z");
+        assert_eq!(at(1_798_761_599), "2026-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn stolen_time_is_the_eighth_field_and_guest_time_counts_once() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 1000 1000\ncpu0 1 2 3\n";
+        assert_eq!(parse_cpu_time(stat), CpuTime { all: 360, steal: 80 });
+        assert_eq!(parse_cpu_time(""), CpuTime::default());
+    }
+
+    #[test]
+    fn this_machine_has_a_kernel_and_a_cpu() {
+        let mut machine = Machine::look();
+        machine.finish();
+        assert!(machine.cores > 0 && !machine.kernel.is_empty() && !machine.load_after.is_empty());
+        assert!(machine.text().contains(&machine.kernel));
+    }
+}

@@ -1,0 +1,324 @@
+//! The ring alone: a writer on one core, readers on the other, frames from nowhere.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_frame::pcapng::Interface;
+use weir_frame::record::{Meta, record_bytes};
+use weir_ring::{
+    Batch, Clock, Mapping, Poll, Reader, Ring, RingError, RingSpec, Start, Tally, Writer,
+    WriterKind, memory,
+};
+
+use super::report::{Frames, MPPS, Row, conclude};
+use super::{Context, Cpus, stopped};
+use crate::generator::FCS_BYTES;
+use crate::generator::affinity::Pinned;
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "memory";
+pub(super) const READERS: &str = "readers";
+pub(super) const SKIMS: &str = "one reader skims";
+pub(super) const POLLS: &str = "one reader polls";
+pub(super) const ALONE: &str = "no reader";
+pub(super) const FOUR: &str = "four readers";
+
+const RING_MIB: u64 = 64;
+/// Frames between two publications, as a NAPI poll has them.
+const BURST: u64 = 64;
+/// Frames between two looks at the clock and at the reader's progress.
+const LOOK_FRAMES: u64 = 4096;
+/// A reader that has found nothing looks again after this time, as `weir capture` does.
+const PAUSE: Duration = Duration::from_micros(50);
+/// The fixed rate at which readers surely keep up.
+const PACED_PPS: f64 = 5e6;
+/// Frames of one timed piece of work at the fixed rate: a clock read costs nothing against them.
+const PACED_FRAMES: u64 = 256;
+/// A piece that took this long (some 3 us are usual) was interrupted by another program.
+const INTERRUPTED: Duration = Duration::from_millis(1);
+
+/// How a row's reader reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Skim,
+    Poll,
+}
+
+/// What a row does.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    what: &'static str,
+    size_on_wire: u32,
+    way: Option<Way>,
+    clock: bool,
+}
+
+const CASES: [Case; 8] = [
+    Case { what: ALONE, size_on_wire: 64, way: None, clock: false },
+    Case { what: SKIMS, size_on_wire: 64, way: Some(Way::Skim), clock: false },
+    Case { what: POLLS, size_on_wire: 64, way: Some(Way::Poll), clock: false },
+    Case { what: "one skims, clock a frame", size_on_wire: 64, way: Some(Way::Skim), clock: true },
+    Case { what: "one polls, clock a frame", size_on_wire: 64, way: Some(Way::Poll), clock: true },
+    Case { what: ALONE, size_on_wire: 1518, way: None, clock: false },
+    Case { what: SKIMS, size_on_wire: 1518, way: Some(Way::Skim), clock: false },
+    Case { what: POLLS, size_on_wire: 1518, way: Some(Way::Poll), clock: false },
+];
+
+/// Measures the ring at full speed, and the writer's work at a fixed rate.
+///
+/// # Errors
+/// [`Error::Measure`] if there is no memory, or a ring contradicts itself.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    // A second of this is as good as four.
+    let seconds = context.seconds.min(1.0);
+    let row = |case: &Case| Row::new(SECTION, case.what, MPPS).sized(case.size_on_wire);
+    let mut rows: Vec<Row> = CASES.iter().map(row).collect();
+    let mut paced = [ALONE, FOUR].map(|what| Row::new(READERS, what, "ns/frame"));
+    let mut interrupted = 0;
+    for round in 0..context.rounds {
+        for (case, row) in CASES.iter().zip(&mut rows) {
+            if stopped(context.stop) {
+                break;
+            }
+            let (frames, held) = flat_out(context.cpus, case, seconds).map_err(failed)?;
+            if held > 0 {
+                row.note = format!("waited {held} times for its reader");
+            }
+            row.add_frames(round, frames);
+        }
+        for (row, readers) in paced.iter_mut().zip([0, 4]) {
+            if stopped(context.stop) {
+                break;
+            }
+            let work = at_fixed_rate(context.cpus, readers, seconds).map_err(failed)?;
+            interrupted += work.interrupted;
+            if work.lapped > 0 {
+                row.note = format!("its readers were lapped {} frames", work.lapped);
+            }
+            row.add(round, work.ns_per_frame);
+        }
+        context.say(&format!("memory, round {}", round + 1));
+    }
+    if interrupted > 0 {
+        let note = format!(" {interrupted} interrupted bursts left out of both rows");
+        paced[1].note = (paced[1].note.clone() + &note).trim().to_owned();
+    }
+    conclude(&mut rows, ALONE);
+    conclude(&mut paced, ALONE);
+    rows.extend(paced);
+    Ok(rows)
+}
+
+fn failed(error: RingError) -> Error {
+    Error::Measure { what: "the ring in memory".to_owned(), reason: error.to_string() }
+}
+
+fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
+    let interface = Interface { link_type: 1, snaplen: 65_535, ..Interface::default() };
+    let spec = RingSpec {
+        data_blocks: RING_MIB,
+        interfaces: vec![interface],
+        cpu: None,
+        clock: Clock::Foreign,
+        writer: WriterKind::User,
+    };
+    memory::create_memfd("weir-bench", &spec)
+}
+
+/// Makes frames: the same bytes, stamps that grow.
+struct Maker {
+    meta: Meta,
+    frame: Vec<u8>,
+    clock: bool,
+}
+
+impl Maker {
+    fn new(size_on_wire: u32, clock: bool) -> Maker {
+        let frame_bytes = size_on_wire - FCS_BYTES;
+        let meta = Meta { ts_ns: 1_000_000_000, wire_len: frame_bytes, ..Meta::default() };
+        Maker { meta, frame: vec![0x5a; frame_bytes as usize], clock }
+    }
+
+    #[inline]
+    fn burst(&mut self, writer: &mut Writer<Mapping>) {
+        for _ in 0..BURST {
+            if self.clock {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                self.meta.ts_ns = now.as_nanos() as u64;
+            } else {
+                self.meta.ts_ns += 10;
+            }
+            writer.push(&self.meta, black_box(&self.frame));
+        }
+        writer.publish();
+    }
+}
+
+/// The writer as fast as it goes with its reader behind it, nothing lapped: a writer that is half a ring
+/// ahead waits, as a replayed file does. Returns the frames, and how often it waited.
+fn flat_out(
+    cpus: Cpus,
+    case: &Case,
+    seconds: f64,
+) -> std::result::Result<(Frames, u64), RingError> {
+    let ring = new_ring()?;
+    let mut maker = Maker::new(case.size_on_wire, case.clock);
+    let record = u64::from(record_bytes(&maker.meta, maker.frame.len() as u32));
+    let ahead_max = (RING_MIB << 20) / 2 / record;
+    // Frames that the reader has had; alone, the writer need not look back.
+    let seen = AtomicU64::new(if case.way.is_some() { 0 } else { u64::MAX });
+    thread::scope(|scope| {
+        let reader = case.way.map(|way| {
+            let (ring, seen) = (&ring, &seen);
+            scope.spawn(move || {
+                let result = read(ring, way, cpus.reader(0), seen);
+                seen.store(u64::MAX, Ordering::Relaxed); // whatever happens, nobody waits for us
+                result
+            })
+        });
+        let _pinned = Pinned::to(cpus.generator);
+        let mut writer = Writer::new(ring.clone());
+        let (begin, mut held) = (Instant::now(), 0);
+        let limit = Duration::from_secs_f64(seconds);
+        while begin.elapsed() < limit {
+            for _ in 0..LOOK_FRAMES / BURST {
+                maker.burst(&mut writer);
+            }
+            let ahead = || writer.frames().saturating_sub(seen.load(Ordering::Relaxed));
+            held += u64::from(ahead() > ahead_max);
+            while ahead() > ahead_max {
+                thread::yield_now();
+            }
+        }
+        let written = writer.frames();
+        drop(writer);
+        let got = reader.map(|reader| reader.join().expect("the reader does not panic"));
+        let seconds = begin.elapsed().as_secs_f64();
+        let got = got.transpose()?.unwrap_or(Got { delivered: written, lapped: 0 });
+        let drops = [("lapped".to_owned(), got.lapped)].into();
+        Ok((Frames::new(written, got.delivered, drops, seconds), held))
+    })
+}
+
+struct Got {
+    delivered: u64,
+    lapped: u64,
+}
+
+/// Reads to the end of the ring.
+fn read(
+    ring: &Ring<Mapping>,
+    way: Way,
+    cpu: usize,
+    seen: &AtomicU64,
+) -> std::result::Result<Got, RingError> {
+    let _pinned = Pinned::to(cpu);
+    let mut reader = Reader::new(ring, Start::Oldest)?;
+    let (mut tally, mut batch, mut wire_bytes) = (Tally::default(), Batch::new(), 0u64);
+    loop {
+        let poll = match way {
+            Way::Skim => reader.skim(&mut tally, LOOK_FRAMES as u32)?,
+            Way::Poll => {
+                let poll = reader.poll(&mut batch)?;
+                for record in batch.records() {
+                    wire_bytes += u64::from(record.meta.wire_len);
+                }
+                poll
+            }
+        };
+        match poll {
+            Poll::Frames(_) | Poll::Lapped(_) => seen.store(reader.ordinal(), Ordering::Relaxed),
+            Poll::Empty => sleep(PAUSE),
+            Poll::Closed => break,
+        }
+    }
+    black_box((wire_bytes, tally));
+    Ok(Got { delivered: reader.delivered(), lapped: reader.lapped() })
+}
+
+struct Work {
+    ns_per_frame: f64,
+    lapped: u64,
+    interrupted: u64,
+}
+
+/// The writer's time at work per 60-byte frame, at a rate that leaves it idle most of the time.
+fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Result<Work, RingError> {
+    let ring = new_ring()?;
+    let mut maker = Maker::new(64, false);
+    let seen: Vec<AtomicU64> = (0..readers).map(|_| AtomicU64::new(0)).collect();
+    let started = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let threads: Vec<_> = seen
+            .iter()
+            .enumerate()
+            .map(|(index, seen)| {
+                let (ring, started) = (&ring, &started);
+                scope.spawn(move || {
+                    while !started.load(Ordering::Acquire) {
+                        sleep(PAUSE);
+                    }
+                    read(ring, Way::Skim, cpus.reader(index), seen)
+                })
+            })
+            .collect();
+        started.store(true, Ordering::Release);
+        let _pinned = Pinned::to(cpus.generator);
+        let mut writer = Writer::new(ring.clone());
+        let (mut busy, mut counted, mut interrupted) = (Duration::ZERO, 0u64, 0);
+        let begin = Instant::now();
+        loop {
+            let before = Instant::now();
+            let elapsed = before.duration_since(begin).as_secs_f64();
+            if elapsed >= seconds {
+                break;
+            }
+            if writer.frames() as f64 > elapsed * PACED_PPS {
+                spin_loop();
+                continue;
+            }
+            for _ in 0..PACED_FRAMES / BURST {
+                maker.burst(&mut writer);
+            }
+            let took = before.elapsed();
+            if took < INTERRUPTED {
+                (busy, counted) = (busy + took, counted + PACED_FRAMES);
+            } else {
+                interrupted += 1;
+            }
+        }
+        drop(writer);
+        let mut lapped = 0;
+        for thread in threads {
+            lapped += thread.join().expect("the reader does not panic")?.lapped;
+        }
+        let ns_per_frame = busy.as_nanos() as f64 / counted.max(1) as f64;
+        Ok(Work { ns_per_frame, lapped, interrupted })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPUS: Cpus = Cpus { generator: 0, tool: 0, all: 1 };
+
+    #[test]
+    fn nothing_is_lapped_and_every_frame_arrives() {
+        for case in CASES {
+            let (frames, _) = flat_out(CPUS, &case, 0.02).unwrap();
+            assert!(frames.offered > 0, "{case:?}");
+            assert_eq!((frames.kept, frames.unaccounted), (frames.offered, 0), "{case:?}");
+            assert_eq!(frames.drops["lapped"], 0, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn work_is_counted_with_and_without_readers() {
+        for readers in [0, 4] {
+            assert!(at_fixed_rate(CPUS, readers, 0.02).unwrap().ns_per_frame > 0.0);
+        }
+    }
+}

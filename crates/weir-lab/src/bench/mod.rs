@@ -1,0 +1,296 @@
+//! `weir lab bench` and `weir lab soak`: the product measured on this machine, beside its peers.
+//!
+//! | module | what it measures |
+//! |---|---|
+//! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
+//! | `iperf` | what watching costs TCP |
+//! | `memory` | the ring alone |
+//! | `idle` | a capture that has nothing to do |
+//! | `soak` | ledgers after a long run at full rate |
+//!
+//! Tools are compared only with tools measured in the same run and the same round: machines drift.
+
+mod child;
+mod idle;
+mod iperf;
+mod machine;
+mod memory;
+pub mod report;
+mod soak;
+pub mod stats;
+pub mod table;
+mod tool;
+mod wire;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use report::Report;
+pub use soak::{Check, SoakOptions, Verdict, soak};
+
+use crate::Result;
+use machine::Machine;
+use report::{Bar, Side};
+
+/// Rounds unless told otherwise: the fewest whose median shrugs off two bad ones.
+const ROUNDS: u32 = 5;
+/// Seconds of each measurement unless told otherwise.
+const SECONDS: f64 = 4.0;
+
+/// What to measure.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The `weir` program.
+    pub weir: PathBuf,
+    /// Two rounds of one second: to see that it works, not for figures.
+    pub quick: bool,
+    /// Rounds; 5 if not said.
+    pub rounds: Option<u32>,
+    /// Seconds of each measurement; 4 if not said.
+    pub seconds: Option<f64>,
+    /// Leave the others out.
+    pub only: Option<Section>,
+}
+
+/// A part of the bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    /// Capture off a link.
+    Wire,
+    /// TCP, watched.
+    Iperf3,
+    /// The ring in memory.
+    Memory,
+    /// Nothing to do.
+    Idle,
+}
+
+impl Section {
+    const ALL: [(Section, &'static str); 4] = [
+        (Section::Wire, wire::SECTION),
+        (Section::Iperf3, iperf::SECTION),
+        (Section::Memory, memory::SECTION),
+        (Section::Idle, idle::SECTION),
+    ];
+}
+
+impl FromStr for Section {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Section, String> {
+        let found = Section::ALL.iter().find(|(_, name)| *name == text);
+        let names = Section::ALL.map(|(_, name)| name).join(", ");
+        found
+            .map(|(section, _)| *section)
+            .ok_or_else(|| format!("'{text}' is no part of the bench; there are {names}"))
+    }
+}
+
+/// Where what runs.
+#[derive(Debug, Clone, Copy)]
+struct Cpus {
+    /// The generator, the kernel half of every capture on a veth, and the writer in memory.
+    generator: usize,
+    /// The capturing tool.
+    tool: usize,
+    /// How many there are.
+    all: usize,
+}
+
+impl Cpus {
+    fn new() -> Cpus {
+        let all = machine::cores();
+        Cpus { generator: 0, tool: usize::from(all > 1), all }
+    }
+
+    /// For one of several readers: any CPU but the writer's, if there is another.
+    fn reader(self, index: usize) -> usize {
+        if self.all > 1 { 1 + index % (self.all - 1) } else { 0 }
+    }
+}
+
+/// What every part needs.
+struct Context<'a> {
+    options: &'a Options,
+    rounds: u32,
+    seconds: f64,
+    cpus: Cpus,
+    stop: &'a AtomicBool,
+    talk: &'a (dyn Fn(&str) + Sync),
+}
+
+impl<'a> Context<'a> {
+    fn new(
+        options: &'a Options,
+        stop: &'a AtomicBool,
+        talk: &'a (dyn Fn(&str) + Sync),
+    ) -> Context<'a> {
+        let (rounds, seconds) = if options.quick { (2, 1.0) } else { (ROUNDS, SECONDS) };
+        Context {
+            options,
+            rounds: options.rounds.unwrap_or(rounds),
+            seconds: options.seconds.unwrap_or(seconds),
+            cpus: Cpus::new(),
+            stop,
+            talk,
+        }
+    }
+
+    fn say(&self, text: &str) {
+        (self.talk)(text);
+    }
+}
+
+fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Acquire)
+}
+
+/// Measures; `talk` hears of the progress. Ends early, with what was measured by then, when `stop` is
+/// set.
+///
+/// # Errors
+/// If there can be no testbed, mostly for lack of root. A tool that is missing or fails is a row that
+/// says so.
+pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
+    let context = Context::new(options, stop, talk);
+    let mut machine = Machine::look();
+    for tool in ["tcpdump", "dumpcap", "netsniff-ng", "iperf3"] {
+        machine.add_tool(tool);
+    }
+    let wanted = |section| options.only.is_none_or(|only| only == section) && !stopped(stop);
+    let mut rows = Vec::new();
+    for (section, _) in Section::ALL {
+        if wanted(section) {
+            rows.extend(match section {
+                Section::Wire => wire::measure(&context)?,
+                Section::Iperf3 => iperf::measure(&context)?,
+                Section::Memory => memory::measure(&context)?,
+                Section::Idle => idle::measure(&context)?,
+            });
+        }
+    }
+    machine.finish();
+    let conditions = conditions(&context);
+    let bars = Vec::new();
+    let mut report = Report { machine, conditions, rows, bars, interrupted: stopped(stop) };
+    report.bars = bars_of(&report, &wanted);
+    Ok(report)
+}
+
+fn conditions(context: &Context) -> Vec<String> {
+    let Cpus { generator, tool, .. } = context.cpus;
+    vec![
+        format!(
+            "{} interleaved rounds of {} s; ratios are medians of ratios within a round",
+            context.rounds, context.seconds
+        ),
+        format!(
+            "wire: one veth pair, generator and all softirq work on CPU {generator}, the tool on CPU \
+             {tool}; Mpps = frames kept / the generator's time, Gbit/s with FCS; 64 MiB of buffer each"
+        ),
+        format!(
+            "iperf3: client (and softirqs) on CPU {generator}, server and watcher on CPU {tool}; the \
+             receiving end is watched"
+        ),
+        format!(
+            "memory: writer on CPU {generator}, readers on the others; a writer half a 64 MiB ring \
+             ahead of its reader waits; published every 64 frames"
+        ),
+    ]
+}
+
+/// What is asked of the results; only of parts that were wanted.
+fn bars_of(report: &Report, wanted: &dyn Fn(Section) -> bool) -> Vec<Bar> {
+    let ratio = |section, what, size| {
+        report.row(section, what, size).and_then(|row| row.ratio).map(|ratio| ratio.median)
+    };
+    let value = |section, what: &str, size| {
+        report.row(section, what, size).and_then(|row| row.value).map(|value| value.median)
+    };
+    let mut bars = Vec::new();
+    if wanted(Section::Wire) {
+        for (size, what, limit) in [
+            (64, "weir --consume", 1.7),
+            (64, "weir, passive tc", 1.1),
+            (64, "weir af_packet", 1.0),
+            (1518, "weir --consume", 1.5),
+        ] {
+            let found = ratio(wire::SECTION, what, Some(size));
+            let what = format!("{size} B: {what} / tcpdump");
+            bars.push(Bar::new(what, found, Side::AtLeast, limit));
+        }
+    }
+    if wanted(Section::Iperf3) {
+        let found = ratio(iperf::SECTION, "weir, passive tc", None);
+        bars.push(Bar::new("iperf3 watched by tc / bare", found, Side::AtLeast, 0.95));
+    }
+    if wanted(Section::Memory) {
+        for what in [memory::SKIMS, memory::POLLS] {
+            let found = value(memory::SECTION, what, Some(64));
+            bars.push(Bar::new(
+                format!("64 B in memory, {what}, Mpps"),
+                found,
+                Side::AtLeast,
+                60.0,
+            ));
+        }
+        let found = ratio(memory::READERS, memory::FOUR, None);
+        let what = "writer's time a frame, four readers / none";
+        bars.push(Bar::new(what, found, Side::Below, 1.1));
+    }
+    if wanted(Section::Idle) {
+        let engines = ["weir --consume", "weir, passive tc", "weir --hook xdp", "weir af_packet"];
+        for (what, unit, side, limit) in [
+            (idle::CPU, "%", Side::Below, 1.0),
+            (idle::LATENCY_MAX, "ms", Side::Below, 20.0),
+            (idle::RSS, "MiB", Side::AtMost, 64.0),
+        ] {
+            // The worst of the engines.
+            let of = |engine: &&str| value(idle::SECTION, &format!("{what}: {engine}"), None);
+            let found = engines.iter().filter_map(of).reduce(f64::max);
+            bars.push(Bar::new(format!("{what}, worst engine, {unit}"), found, side, limit));
+        }
+    }
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use report::{Frames, MPPS, Row, conclude};
+
+    #[test]
+    fn parts_have_names() {
+        assert_eq!("iperf3".parse(), Ok(Section::Iperf3));
+        assert!("disk".parse::<Section>().unwrap_err().contains("wire, iperf3, memory, idle"));
+    }
+
+    #[test]
+    fn readers_keep_off_the_writers_cpu_where_they_can() {
+        let two = Cpus { generator: 0, tool: 1, all: 2 };
+        assert_eq!([0, 1, 2, 3].map(|index| two.reader(index)), [1; 4]);
+        let four = Cpus { generator: 0, tool: 1, all: 4 };
+        assert_eq!([0, 1, 2, 3].map(|index| four.reader(index)), [1, 2, 3, 1]);
+        assert_eq!(Cpus { generator: 0, tool: 0, all: 1 }.reader(3), 0);
+    }
+
+    #[test]
+    fn bars_are_held_to_the_ratio_of_their_own_size() {
+        let mut rows = Vec::new();
+        for (size, ours) in [(64, 1_800_000), (1518, 1_400_000)] {
+            for (what, kept) in [("weir --consume", ours), ("tcpdump", 1_000_000)] {
+                let mut row = Row::new(wire::SECTION, what, MPPS).sized(size);
+                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0));
+                rows.push(row);
+            }
+        }
+        conclude(&mut rows, "tcpdump");
+        let machine = Machine::look();
+        let (conditions, bars) = (Vec::new(), Vec::new());
+        let report = Report { machine, conditions, rows, bars, interrupted: false };
+        let bars = bars_of(&report, &|section| section == Section::Wire);
+        let met: Vec<_> = bars.iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), None, None, Some(false)]);
+    }
+}

@@ -1,0 +1,247 @@
+//! Every engine at full rate for a while, and every frame accounted for.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use super::table::grouped;
+use super::tool::{Tool, WeirReport};
+use super::{Context, Options, stopped, wire};
+use crate::generator::{Rate, SIZE_MIN};
+use crate::testbed::Testbed;
+use crate::{Error, Result};
+
+/// What to soak.
+#[derive(Debug, Clone)]
+pub struct SoakOptions {
+    /// The `weir` program.
+    pub weir: PathBuf,
+    /// How long each engine runs.
+    pub seconds: f64,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It could not be made here.
+    Absent,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was checked, and the numbers.
+    pub text: String,
+}
+
+impl Check {
+    fn new(holds: bool, text: String) -> Check {
+        Check { verdict: if holds { Verdict::Holds } else { Verdict::Fails }, text }
+    }
+
+    fn absent(text: String) -> Check {
+        Check { verdict: Verdict::Absent, text }
+    }
+
+    /// One line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let word = match self.verdict {
+            Verdict::Holds => "ok  ",
+            Verdict::Fails => "FAIL",
+            Verdict::Absent => "n/a ",
+        };
+        format!("{word} {}", self.text)
+    }
+}
+
+/// The rate at which two captures surely keep up, and a stopped one is surely lapped.
+const STEADY_PPS: f64 = 300_000.0;
+/// How long the second capture is stopped.
+const STOPPED: Duration = Duration::from_secs(5);
+/// How long both run before that, and after.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Runs all checks; each is handed to `tell` when it is made. Ends early, with what was checked by then,
+/// when `stop` is set.
+///
+/// # Errors
+/// If there can be no testbed, mostly for lack of root. A capture that fails is a failed check.
+pub fn soak(
+    options: &SoakOptions,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(&Check),
+) -> Result<Vec<Check>> {
+    let bench = Options {
+        weir: options.weir.clone(),
+        rounds: Some(1),
+        seconds: Some(options.seconds),
+        quick: false,
+        only: None,
+    };
+    let context = Context::new(&bench, stop, &|_| {});
+    let mut checks = Vec::new();
+    let mut keep = |made: Vec<Check>| {
+        for check in made {
+            tell(&check);
+            checks.push(check);
+        }
+    };
+    let bed = Testbed::builder().gro(true).build()?;
+    for tool in Tool::weirs(&options.weir) {
+        for size in wire::SIZES {
+            if !stopped(stop) {
+                keep(full_rate(&context, &bed, &tool, size)?);
+            }
+        }
+    }
+    for tool in Tool::weirs(&options.weir) {
+        // XDP programs do not stand beside each other on one interface.
+        if !stopped(stop) && !tool.is_xdp() {
+            keep(beside_a_stopped_one(&context, &bed, &tool)?);
+        }
+    }
+    Ok(checks)
+}
+
+/// An engine that is not there is no failure; anything else that keeps it from running is.
+fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
+    let Error::Measure { reason, .. } = error else { return Err(error) };
+    let text = format!("{}: {reason}", tool.name);
+    Ok(vec![if reason.starts_with("n/a") { Check::absent(text) } else { Check::new(false, text) }])
+}
+
+fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Vec<Check>> {
+    let duration = Duration::from_secs_f64(context.seconds);
+    let run = || {
+        let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+        let sent = wire::send(context, &bed.tx, size, Rate::Max, duration)?;
+        Ok((sent, capturing.finish_weir()?))
+    };
+    let (sent, report) = match run() {
+        Ok(both) => both,
+        Err(error) => return not_run(tool, error),
+    };
+    let name = format!("{}, {size} B", tool.name);
+    let mut checks = ledger(&name, sent.sent, &report);
+    if let Some(first) = checks.first_mut() {
+        first.text +=
+            &format!(" ({:.3} Mpps for {:.1} s)", sent.mpps(), sent.duration.as_secs_f64());
+    }
+    Ok(checks)
+}
+
+/// The two sums that hold for every capture.
+fn ledger(name: &str, sent: u64, report: &WeirReport) -> Vec<Check> {
+    let dropped: u64 = report.drops.values().sum();
+    let known = report.filtered + report.captured + dropped;
+    let drops: Vec<String> =
+        report.drops.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    let link = format!(
+        "{name}: sent {} {} filtered {} + captured {} + drops {} ({})",
+        grouped(sent),
+        sign(sent == known),
+        grouped(report.filtered),
+        grouped(report.captured),
+        grouped(dropped),
+        drops.join(", "),
+    );
+    let reached = report.delivered + report.lapped == report.captured;
+    let consumer = format!(
+        "{name}: captured {} {} delivered {} + lapped {}",
+        grouped(report.captured),
+        sign(reached),
+        grouped(report.delivered),
+        grouped(report.lapped),
+    );
+    vec![Check::new(sent == known && report.offered == sent, link), Check::new(reached, consumer)]
+}
+
+fn sign(holds: bool) -> char {
+    if holds { '=' } else { '≠' }
+}
+
+/// A second capture of the same interface is stopped for a while: the first must not notice, and the
+/// second must know exactly what it missed.
+fn beside_a_stopped_one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Check>> {
+    let run = || {
+        let first = tool.start(&bed.rx, context.cpus.tool)?;
+        let mut second = tool.start(&bed.rx, context.cpus.tool)?;
+        let duration = MARGIN + STOPPED + MARGIN;
+        let rate = Rate::Pps(STEADY_PPS);
+        let sent = thread::scope(|scope| {
+            let generator = scope.spawn(|| wire::send(context, &bed.tx, SIZE_MIN, rate, duration));
+            sleep(MARGIN);
+            second.child.signal(libc::SIGSTOP);
+            sleep(STOPPED);
+            second.child.signal(libc::SIGCONT);
+            generator.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        sleep(Duration::from_millis(500));
+        Ok((sent, first.finish_weir()?, second.finish_weir()?))
+    };
+    let (sent, first, second) = match run() {
+        Ok(all) => all,
+        Err(error) => return not_run(tool, error),
+    };
+    let name = format!("{}, another stopped for {} s", tool.name, STOPPED.as_secs());
+    let mut checks = ledger(&format!("{name}: the first"), sent.sent, &first);
+    checks.extend(ledger(&format!("{name}: the other"), sent.sent, &second));
+    let unharmed = first.delivered == sent.sent;
+    let text = format!(
+        "{name}: the first got {} of {} frames sent",
+        grouped(first.delivered),
+        grouped(sent.sent)
+    );
+    checks.push(Check::new(unharmed, text));
+    let found = second.lapped + second.drops.values().sum::<u64>();
+    let text = format!(
+        "{name}: the other found {} frames missing, {} of them lapped",
+        grouped(found),
+        grouped(second.lapped)
+    );
+    checks.push(Check::new(found > 0 && second.delivered + found == sent.sent, text));
+    Ok(checks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(captured: u64, kernel: u64, delivered: u64, lapped: u64) -> WeirReport {
+        let drops = [("kernel".to_owned(), kernel)].into();
+        let offered = captured + kernel;
+        WeirReport { offered, captured, drops, delivered, lapped, ..WeirReport::default() }
+    }
+
+    #[test]
+    fn a_ledger_that_closes_holds_to_the_frame() {
+        let verdicts = |sent, report: &WeirReport| {
+            ledger("tc", sent, report).iter().map(|check| check.verdict).collect::<Vec<_>>()
+        };
+        let good = report(1_000_000, 5, 999_000, 1000);
+        assert_eq!(verdicts(1_000_005, &good), [Verdict::Holds, Verdict::Holds]);
+        assert_eq!(verdicts(1_000_006, &good), [Verdict::Fails, Verdict::Holds]);
+        let torn = report(1_000_000, 5, 999_000, 999);
+        assert_eq!(verdicts(1_000_005, &torn), [Verdict::Holds, Verdict::Fails]);
+        let line = ledger("tc", 1_000_006, &good)[0].line();
+        assert!(line.starts_with("FAIL tc: sent 1 000 006 ≠ filtered 0 + captured"), "{line}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_failure() {
+        let tool = &Tool::weirs("weir".as_ref())[0];
+        let measure =
+            |reason: &str| Error::Measure { what: "weir".into(), reason: reason.to_owned() };
+        let verdict = |reason| not_run(tool, measure(reason)).unwrap()[0].verdict;
+        assert_eq!(verdict("n/a here: bpf answered"), Verdict::Absent);
+        assert_eq!(verdict("ended at once"), Verdict::Fails);
+    }
+}

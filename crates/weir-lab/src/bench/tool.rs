@@ -1,0 +1,374 @@
+//! The programs that capture: how each is started, when it is ready, and what it says it got.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::child::{Child, Line, pinned};
+use crate::testbed::End;
+use crate::{Error, Result};
+
+/// The memory each tool may buffer frames in.
+const BUFFER_MIB: u32 = 64;
+/// Loading programs takes tens of milliseconds, dumpcap's start a second.
+const READY_LIMIT: Duration = Duration::from_secs(15);
+/// What a tool still has to do once it has said that it listens.
+const SETTLE: Duration = Duration::from_millis(150);
+
+/// A program that captures.
+#[derive(Debug, Clone)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    program: String,
+    args: Vec<String>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Weir, and the engine that must answer.
+    Weir(&'static str),
+    Tcpdump,
+    Dumpcap,
+    NetsniffNg,
+}
+
+/// What a tool says it got.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Frames that reached the tool's consumer.
+    pub(super) kept: u64,
+    /// Every place where it says it lost some.
+    pub(super) drops: BTreeMap<String, u64>,
+}
+
+/// What `weir capture --json` ends with, as far as it is needed here.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub(super) struct WeirReport {
+    pub(super) engine: String,
+    pub(super) hook: Option<String>,
+    pub(super) offered: u64,
+    pub(super) filtered: u64,
+    pub(super) captured: u64,
+    pub(super) drops: BTreeMap<String, u64>,
+    pub(super) lapped: u64,
+    pub(super) delivered: u64,
+}
+
+/// Where a tool's arguments name the interface.
+const IFACE: &str = "IFACE";
+/// The peer that all are compared with.
+pub(super) const TCPDUMP: &str = "tcpdump";
+
+impl Tool {
+    /// `weir capture` with one of its live engines.
+    pub(super) fn weir(weir: &Path, name: &'static str, args: &[&str]) -> Tool {
+        let engine = if args.contains(&"af_packet") { "af_packet" } else { "bpf" };
+        let mut all = vec!["capture", IFACE, "--json", "--ring-size"];
+        let ring = format!("{BUFFER_MIB}MiB");
+        all.push(&ring);
+        all.extend(args);
+        Tool::new(name, &weir.to_string_lossy(), &all, Kind::Weir(engine))
+    }
+
+    /// The live engines of `weir capture`.
+    pub(super) fn weirs(weir: &Path) -> Vec<Tool> {
+        vec![
+            Tool::weir(weir, "weir --consume", &["--engine", "bpf", "--consume"]),
+            Tool::weir(weir, "weir, passive tc", &["--engine", "bpf"]),
+            Tool::weir(weir, "weir --hook xdp", &["--engine", "bpf", "--hook", "xdp"]),
+            Tool::weir(weir, "weir af_packet", &["--engine", "af_packet"]),
+        ]
+    }
+
+    /// The tools that Weir is compared with, installed or not.
+    pub(super) fn peers() -> Vec<Tool> {
+        let kib = (BUFFER_MIB * 1024).to_string();
+        let (mib, mib_unit) = (BUFFER_MIB.to_string(), format!("{BUFFER_MIB}MiB"));
+        let null = "/dev/null";
+        vec![
+            Tool::new(TCPDUMP, "tcpdump", &["-i", IFACE, "-w", null, "-B", &kib], Kind::Tcpdump),
+            Tool::new("dumpcap", "dumpcap", &["-i", IFACE, "-w", null, "-B", &mib], Kind::Dumpcap),
+            Tool::new(
+                "netsniff-ng",
+                "netsniff-ng",
+                &["--in", IFACE, "--out", null, "--silent", "--ring-size", &mib_unit],
+                Kind::NetsniffNg,
+            ),
+        ]
+    }
+
+    fn new(name: &'static str, program: &str, args: &[&str], kind: Kind) -> Tool {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Tool { name, program: program.to_owned(), args, kind }
+    }
+
+    /// Whether this is Weir.
+    pub(super) fn is_weir(&self) -> bool {
+        matches!(self.kind, Kind::Weir(_))
+    }
+
+    /// The same with more arguments.
+    pub(super) fn with(&self, more: &[&str]) -> Tool {
+        let mut tool = self.clone();
+        tool.args.extend(more.iter().map(|&arg| arg.to_owned()));
+        tool
+    }
+
+    /// Whether it takes frames at XDP, where only one program can be.
+    pub(super) fn is_xdp(&self) -> bool {
+        self.args.iter().any(|arg| arg == "xdp" || arg == "--consume")
+    }
+
+    /// Whether the program is there.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] naming what is missing.
+    pub(super) fn installed(&self) -> Result<()> {
+        if self.is_weir() || on_path(&self.program) {
+            return Ok(());
+        }
+        Err(Error::Measure { what: self.name.to_owned(), reason: "not installed".to_owned() })
+    }
+
+    /// Starts it on the interface of `end`, bound to `cpu`, and waits until it captures.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] with what the tool said.
+    pub(super) fn start(&self, end: &End, cpu: usize) -> Result<Capturing> {
+        self.installed()?;
+        let own = |arg: &String| if arg == IFACE { end.iface.clone() } else { arg.clone() };
+        let args: Vec<String> = self.args.iter().map(own).collect();
+        let mut child = Child::start(self.name, end, pinned(cpu, &self.program, &args))?;
+        child.wait_for_line(READY_LIMIT, |line| self.kind.is_ready(line))?;
+        sleep(SETTLE);
+        if child.has_ended() {
+            // Said that it listens, and ended: let `wait_for_line` find its last words.
+            child.wait_for_line(Duration::ZERO, |_| false)?;
+        }
+        Ok(Capturing { kind: self.kind, name: self.name, child })
+    }
+}
+
+impl Kind {
+    fn is_ready(self, line: &str) -> bool {
+        match self {
+            Kind::Weir(_) => line.starts_with("weir: ") && line.contains(": "),
+            Kind::Tcpdump => line.contains("listening on"),
+            Kind::Dumpcap => line.starts_with("File: "),
+            Kind::NetsniffNg => line.starts_with("Running!"),
+        }
+    }
+
+    fn counted(self, lines: &[Line]) -> Option<Counted> {
+        match self {
+            Kind::Weir(engine) => {
+                let report = weir_report(lines)?;
+                (report.engine == engine).then(|| report.counted())
+            }
+            Kind::Tcpdump => tcpdump(lines),
+            Kind::Dumpcap => dumpcap(lines),
+            Kind::NetsniffNg => netsniff_ng(lines),
+        }
+    }
+}
+
+/// A tool at work.
+pub(super) struct Capturing {
+    kind: Kind,
+    name: &'static str,
+    pub(super) child: Child,
+}
+
+impl Capturing {
+    /// Ends it as Ctrl-C does and reads its counts.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it does not end, or its counts are not where they used to be.
+    pub(super) fn finish(self) -> Result<Counted> {
+        let (kind, name) = (self.kind, self.name);
+        let lines = self.child.interrupt()?;
+        kind.counted(&lines).ok_or_else(|| unreadable(kind, name, &lines))
+    }
+
+    /// Ends Weir and reads its report.
+    ///
+    /// # Errors
+    /// As [`Capturing::finish`].
+    pub(super) fn finish_weir(self) -> Result<WeirReport> {
+        let (kind, name) = (self.kind, self.name);
+        let lines = self.child.interrupt()?;
+        let report = weir_report(&lines).filter(|report| kind == Kind::Weir(engine_of(report)));
+        report.ok_or_else(|| unreadable(kind, name, &lines))
+    }
+}
+
+fn engine_of(report: &WeirReport) -> &'static str {
+    match report.engine.as_str() {
+        "bpf" => "bpf",
+        "af_packet" => "af_packet",
+        _ => "another",
+    }
+}
+
+fn unreadable(kind: Kind, name: &str, lines: &[Line]) -> Error {
+    let reason = match (kind, weir_report(lines)) {
+        (Kind::Weir(engine), Some(report)) => {
+            format!("n/a here: {} answered for {engine}", report.engine)
+        }
+        _ => {
+            let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
+            format!("no counts in its output: {}", last.map_or("", |line| line.text.trim()))
+        }
+    };
+    Error::Measure { what: name.to_owned(), reason }
+}
+
+/// The object that `weir capture --json` ends with.
+pub(super) fn weir_report(lines: &[Line]) -> Option<WeirReport> {
+    let data = lines.iter().rev().filter(|line| line.data);
+    data.filter(|line| line.text.starts_with('{'))
+        .find_map(|line| serde_json::from_str(&line.text).ok())
+}
+
+impl WeirReport {
+    fn counted(&self) -> Counted {
+        let mut drops = self.drops.clone();
+        drops.insert("lapped".to_owned(), self.lapped);
+        if self.filtered > 0 {
+            drops.insert("filtered".to_owned(), self.filtered);
+        }
+        Counted { kept: self.delivered, drops }
+    }
+}
+
+/// `N packets captured`, `N packets dropped by kernel`, `N packets dropped by interface`.
+fn tcpdump(lines: &[Line]) -> Option<Counted> {
+    let kept = number_before(lines, "packets captured")?;
+    let mut drops = BTreeMap::new();
+    for (name, text) in
+        [("kernel", "packets dropped by kernel"), ("interface", "packets dropped by interface")]
+    {
+        if let Some(count) = number_before(lines, text) {
+            drops.insert(name.to_owned(), count);
+        }
+    }
+    Some(Counted { kept, drops })
+}
+
+/// `Packets received/dropped on interface 'x': N/M (pcap:M/dumpcap:0/flushed:0/ps_ifdrop:0) (%)`.
+fn dumpcap(lines: &[Line]) -> Option<Counted> {
+    let line = lines.iter().rev().find(|line| line.text.contains("received/dropped on"))?;
+    let (_, counts) = line.text.split_once("': ")?;
+    let kept = counts.split_once('/')?.0.parse().ok()?;
+    let (_, inner) = counts.split_once('(')?;
+    let (inner, _) = inner.split_once(')')?;
+    let part = |part: &str| {
+        let (name, count) = part.split_once(':')?;
+        Some((name.to_owned(), count.parse().ok()?))
+    };
+    Some(Counted { kept, drops: inner.split('/').map(part).collect::<Option<_>>()? })
+}
+
+/// `N  packets incoming (M unread on exit)`, `N  packets passed filter`, `N  packets failed filter (out
+/// of space)`.
+fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
+    let passed = number_before(lines, "packets passed filter")?;
+    let failed = number_before(lines, "packets failed filter")?;
+    let unread = lines.iter().rev().find_map(|line| {
+        let (_, rest) = line.text.split_once("packets incoming (")?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    })?;
+    let drops = [("out_of_space".to_owned(), failed), ("unread".to_owned(), unread)];
+    Some(Counted { kept: passed.saturating_sub(unread), drops: drops.into() })
+}
+
+/// The number at the start of the last line that goes on with `text`. Where a tool counts one packet,
+/// it may say `packet`: nobody measures one.
+fn number_before(lines: &[Line], text: &str) -> Option<u64> {
+    lines.iter().rev().find_map(|line| {
+        let (number, rest) = line.text.trim_start().split_once(char::is_whitespace)?;
+        rest.trim_start().starts_with(text).then(|| number.parse().ok())?
+    })
+}
+
+/// Whether a program is on the PATH.
+pub(super) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn lines(text: &str) -> Vec<Line> {
+        let line =
+            |text: &str| Line { at: UNIX_EPOCH, text: text.trim_end().to_owned(), data: true };
+        text.lines().map(line).collect()
+    }
+
+    fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+    }
+
+    #[test]
+    fn tcpdump_is_read() {
+        // tcpdump 4.99.3.
+        let text = "tcpdump: listening on wrx0, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
+            1441856 packets captured\n1441860 packets received by filter\n4 packets dropped by kernel\n";
+        assert!(lines(text).iter().any(|line| Kind::Tcpdump.is_ready(&line.text)));
+        let counted = Kind::Tcpdump.counted(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 1_441_856, drops: drops(&[("kernel", 4)]) });
+    }
+
+    #[test]
+    fn dumpcap_is_read() {
+        // dumpcap 4.0.17.
+        let text = "Capturing on 'wrx0'\nFile: /dev/null\nPackets: 3716 Packets captured: 704731\n\
+            Packets received/dropped on interface 'wrx0': 704731/16 \
+            (pcap:15/dumpcap:0/flushed:1/ps_ifdrop:0) (100.0%)\n";
+        assert!(lines(text).iter().any(|line| Kind::Dumpcap.is_ready(&line.text)));
+        let counted = Kind::Dumpcap.counted(&lines(text)).unwrap();
+        let lost = drops(&[("pcap", 15), ("dumpcap", 0), ("flushed", 1), ("ps_ifdrop", 0)]);
+        assert_eq!(counted, Counted { kept: 704_731, drops: lost });
+    }
+
+    #[test]
+    fn netsniff_ng_is_read() {
+        // netsniff-ng 0.6.8.
+        let text = "Running! Hang up with ^C!\n\n     1327168  packets incoming (68 unread on exit)\n\
+            \x20    1327168  packets passed filter\n           3  packets failed filter (out of space)\n\
+            \x20     0.0000% packet droprate\n";
+        assert!(lines(text).iter().any(|line| Kind::NetsniffNg.is_ready(&line.text)));
+        let counted = Kind::NetsniffNg.counted(&lines(text)).unwrap();
+        let lost = drops(&[("out_of_space", 3), ("unread", 68)]);
+        assert_eq!(counted, Counted { kept: 1_327_100, drops: lost });
+    }
+
+    #[test]
+    fn weir_is_read_and_another_engine_is_not_taken_for_it() {
+        let text = r#"{"source":"wrx0","engine":"bpf","hook":"tc","duration_s":1.0,"offered":10,
+            "filtered":0,"captured":9,"bytes":600,"drops":{"reentry":1,"store":0},"lapped":2,
+            "delivered":7,"mpps":1.0,"sources":[]}"#
+            .replace('\n', " ");
+        let counted = Kind::Weir("bpf").counted(&lines(&text)).unwrap();
+        let lost = drops(&[("reentry", 1), ("store", 0), ("lapped", 2)]);
+        assert_eq!(counted, Counted { kept: 7, drops: lost });
+        assert_eq!(Kind::Weir("af_packet").counted(&lines(&text)), None);
+        let error = unreadable(Kind::Weir("af_packet"), "weir af_packet", &lines(&text));
+        assert!(error.to_string().contains("bpf answered for af_packet"), "{error}");
+    }
+
+    #[test]
+    fn output_without_counts_gives_none() {
+        for kind in [Kind::Weir("bpf"), Kind::Tcpdump, Kind::Dumpcap, Kind::NetsniffNg] {
+            assert_eq!(kind.counted(&lines("x\n12 of them\n': 3\n")), None, "{kind:?}");
+        }
+    }
+}

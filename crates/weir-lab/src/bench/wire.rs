@@ -1,0 +1,87 @@
+//! Capture off a link: every tool in turn on the same veth pair, at all that the generator can send.
+//!
+//! The kernel half of a capture runs in the generator's softirq, on the generator's core. So a slow
+//! tool lowers what is offered, and what counts is the rate of frames kept, beside the loss.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::report::{Frames, MPPS, Row, conclude};
+use super::tool::{TCPDUMP, Tool};
+use super::{Context, stopped};
+use crate::generator::{self, GenEngine, GenOptions, GenReport, Rate};
+use crate::testbed::{End, Testbed};
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "wire";
+/// Frame sizes on the wire: the smallest, and the largest of a plain Ethernet.
+pub(super) const SIZES: [u32; 2] = [64, 1518];
+/// A tool may still read what it has buffered before it is asked to end; the same for all.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Measures all tools at both sizes.
+///
+/// # Errors
+/// Only if there can be no testbed: a tool that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let mut all = Vec::new();
+    let bed = Testbed::builder().gro(true).build()?;
+    for size in SIZES {
+        let mut tools = Tool::weirs(&context.options.weir);
+        tools.extend(Tool::peers());
+        let mut rows: Vec<Row> =
+            tools.iter().map(|tool| Row::new(SECTION, tool.name, MPPS).sized(size)).collect();
+        for round in 0..context.rounds {
+            for (tool, row) in tools.iter().zip(&mut rows) {
+                if stopped(context.stop) {
+                    break;
+                }
+                // One that failed is not asked again: it would cost every round its time-outs.
+                if row.absent.is_some() {
+                    continue;
+                }
+                match one(context, &bed, tool, size) {
+                    Ok(frames) => {
+                        let mpps = frames.kept_mpps();
+                        let name = tool.name;
+                        context.say(&format!("{size} B, round {}: {name} {mpps:.2}", round + 1));
+                        row.add_frames(round, frames);
+                    }
+                    Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        conclude(&mut rows, TCPDUMP);
+        all.extend(rows);
+    }
+    Ok(all)
+}
+
+fn one(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Frames> {
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let duration = Duration::from_secs_f64(context.seconds);
+    let sent = send(context, &bed.tx, size, Rate::Max, duration)?;
+    sleep(GRACE);
+    let counted = capturing.finish()?;
+    Ok(Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64()))
+}
+
+/// Sends out of `end` from the generator's CPU.
+pub(super) fn send(
+    context: &Context,
+    end: &End,
+    size: u32,
+    rate: Rate,
+    duration: Duration,
+) -> Result<GenReport> {
+    let options = GenOptions {
+        size_on_wire: size,
+        rate,
+        duration: Some(duration),
+        cpu: Some(context.cpus.generator),
+        engine: GenEngine::LiveFrames,
+        ..GenOptions::default()
+    };
+    end.run(|| generator::run(&end.iface, &options, context.stop))?
+}
