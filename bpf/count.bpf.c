@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The af_packet engine's socket filter: takes every frame and counts it, because the socket's own
- * statistics leave out what a filter rejects. Once `stopped` it rejects, uncounted, so that the owner
- * can drain the socket and read a sum that stands still.
+ * The af_packet engine's socket filter: takes every frame of the wanted directions and counts it,
+ * because the socket's own statistics leave out what a filter rejects, and count what it lost by the
+ * same code that loses it. At stop the owner replaces this filter by one that takes nothing.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -11,9 +11,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define PACKET_OUTGOING 4	/* linux/if_packet.h */
 
-/* Set before loading: which directions are offered at all. */
+/* Set before loading: which directions are offered at all, and most bytes that the socket copies. */
 const volatile __u32 take_in;
 const volatile __u32 take_out;
+const volatile __u32 snaplen;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -22,27 +23,18 @@ struct {
 	__type(value, __u64);
 } offered SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} stopped SEC(".maps");
-
 SEC("socket")
 int weir_count(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
-	__u64 *stop = bpf_map_lookup_elem(&stopped, &zero);
 	__u64 *count = bpf_map_lookup_elem(&offered, &zero);
 
-	if (!stop || !count || *(volatile __u64 *)stop)
+	if (!count)
 		return 0;
 	if (skb->pkt_type == PACKET_OUTGOING ? !take_out : !take_in)
 		return 0;
 	/* Outgoing frames are seen in process context, incoming ones in softirq: they interrupt
 	 * each other on one CPU. */
 	__sync_fetch_and_add(count, 1);
-	return -1;	/* all of it; the copy is cut later */
+	return snaplen;
 }

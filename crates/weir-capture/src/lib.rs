@@ -9,10 +9,15 @@
 //!
 //! [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads.
 
+pub mod af_packet;
 pub mod auto;
 pub mod bpf;
 pub mod error;
+mod grace;
 pub mod iface;
+pub mod memgen;
+pub mod pace;
+pub mod replay;
 pub mod session;
 pub mod source;
 

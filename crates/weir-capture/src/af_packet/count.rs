@@ -1,0 +1,113 @@
+//! The socket's filter: which frames are offered, and a count of them that the socket does not make.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/count.skel.rs"));
+}
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use skel::CountSkelBuilder;
+
+use super::socket::{Socket, Statistics};
+use crate::error::CaptureError;
+use crate::source::Direction;
+
+/// Who counts what is offered.
+pub(super) enum Counter {
+    /// Runs of the eBPF filter that let a frame through, by CPU.
+    Filter(MapHandle),
+    /// The socket itself, where BPF is not to be had.
+    Socket,
+}
+
+impl Counter {
+    /// Puts the filter on the socket: the eBPF one, or a classic one and the reason why.
+    pub(super) fn attach(
+        socket: &Socket,
+        direction: Direction,
+        snaplen: u32,
+    ) -> Result<(Counter, Option<String>), CaptureError> {
+        match attach_ebpf(socket, direction, snaplen) {
+            Ok(offered) => Ok((Counter::Filter(offered), None)),
+            Err(error) => {
+                let mut program = classic(direction, snaplen);
+                socket.attach_classic(&mut program).map_err(CaptureError::os("filtering"))?;
+                let note = format!(
+                    "offered frames are counted by the packet socket itself, not by a counter of \
+                     their own, because BPF programs cannot be loaded here ({error}); for that, \
+                     run with CAP_BPF"
+                );
+                Ok((Counter::Socket, Some(note)))
+            }
+        }
+    }
+
+    /// Frames offered so far.
+    pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
+        let Counter::Filter(map) = self else { return Ok(statistics.packets) };
+        let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
+        let by_cpu = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+        Ok(by_cpu.into_iter().flatten().map(count).sum())
+    }
+}
+
+/// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
+pub(super) fn reject_all(socket: &Socket) -> io::Result<()> {
+    socket.attach_classic(&mut [statement(RETURN, 0)])?;
+    crate::grace::wait();
+    Ok(())
+}
+
+fn attach_ebpf(
+    socket: &Socket,
+    direction: Direction,
+    snaplen: u32,
+) -> Result<MapHandle, libbpf_rs::Error> {
+    // The map comes first, and alone: without rights it is refused in silence, where libbpf would
+    // have a long complaint about the program.
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let offered = MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, 1, &options)?;
+    let mut object = MaybeUninit::uninit();
+    let mut open = CountSkelBuilder::default().open(&mut object)?;
+    open.maps.offered.reuse_fd(offered.as_fd())?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.take_in = u32::from(direction.takes_in());
+    rodata.take_out = u32::from(direction.takes_out());
+    rodata.snaplen = snaplen;
+    let skel = open.load()?;
+    socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
+        libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
+    })?;
+    Ok(offered)
+}
+
+/// Opcodes of classic BPF. Source: linux/filter.h, linux/bpf_common.h.
+const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// Where a load finds `skb->pkt_type`: SKF_AD_OFF + SKF_AD_PKTTYPE.
+const PKTTYPE: u32 = (-0x1000i32 + 4) as u32;
+
+/// What `bpf/count.bpf.c` does, without the count.
+fn classic(direction: Direction, snaplen: u32) -> [libc::sock_filter; 4] {
+    let taken = |wanted: bool| if wanted { snaplen } else { 0 };
+    [
+        statement(LOAD_BYTE, PKTTYPE),
+        libc::sock_filter { code: JUMP_EQUAL, jt: 0, jf: 1, k: u32::from(libc::PACKET_OUTGOING) },
+        statement(RETURN, taken(direction.takes_out())),
+        statement(RETURN, taken(direction.takes_in())),
+    ]
+}
+
+fn statement(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt: 0, jf: 0, k }
+}

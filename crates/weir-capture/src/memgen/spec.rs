@@ -1,0 +1,287 @@
+//! What is to be made, as it is typed behind `gen:`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::CaptureError;
+
+/// On the wire, never in memory.
+const FCS_BYTES: u32 = 4;
+/// The smallest Ethernet frame on the wire.
+const SIZE_MIN: u32 = 64;
+/// The largest: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
+const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
+/// Preamble, start of frame and inter-frame gap: what a frame takes on the wire beside its bytes.
+const GAP_BYTES: u64 = 20;
+
+/// What to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenSpec {
+    /// Bytes of each frame on the wire, with its FCS: 64 is 60 in memory.
+    pub size_on_wire: u32,
+    /// How many 5-tuples.
+    pub flows: Flows,
+    /// End after this many frames.
+    pub frames: Option<u64>,
+    /// How fast.
+    pub rate: Rate,
+    /// Where stamps come from.
+    pub stamps: Stamps,
+    /// Distance of synthetic stamps. `None`: what the rate says, else a full link of 10 Gbit/s.
+    pub step_ns: Option<u64>,
+}
+
+/// How many different 5-tuples the frames have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flows {
+    /// All frames are of one flow.
+    Single,
+    /// Each frame has its own; they repeat after 2^32 frames.
+    Multi,
+    /// This many (above zero), in turn.
+    N(u32),
+}
+
+/// How fast frames are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// As fast as possible.
+    Max,
+    /// Frames a second.
+    Pps(f64),
+    /// Bits a second of frames with FCS; preamble and gap do not count.
+    Bps(f64),
+}
+
+/// Where stamps come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    /// Made up: a fixed step from frame to frame. The same run gives the same bytes.
+    Synthetic,
+    /// The clock, read for each frame, which halves the rate.
+    PerFrame,
+    /// The clock, read for each burst of up to 64 frames.
+    PerBurst,
+}
+
+impl Default for GenSpec {
+    /// 64-byte frames of one flow as fast as possible, without end.
+    fn default() -> Self {
+        GenSpec {
+            size_on_wire: SIZE_MIN,
+            flows: Flows::Single,
+            frames: None,
+            rate: Rate::Max,
+            stamps: Stamps::Synthetic,
+            step_ns: None,
+        }
+    }
+}
+
+impl GenSpec {
+    /// Bytes of each frame in memory.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        (self.size_on_wire - FCS_BYTES) as usize
+    }
+
+    /// Frames a second, unless it is as fast as possible.
+    #[must_use]
+    pub fn rate_pps(&self) -> Option<f64> {
+        match self.rate {
+            Rate::Max => None,
+            Rate::Pps(rate) => Some(rate),
+            Rate::Bps(rate) => Some(rate / f64::from(self.size_on_wire * 8)),
+        }
+    }
+
+    /// Distance of synthetic stamps.
+    #[must_use]
+    pub fn step_ns(&self) -> u64 {
+        let at_rate = || self.rate_pps().map(|rate| (1e9 / rate) as u64);
+        // 10 Gbit/s are 0.8 ns a byte.
+        let at_10g = || (u64::from(self.size_on_wire) + GAP_BYTES) * 8 / 10;
+        self.step_ns.or_else(at_rate).unwrap_or_else(at_10g)
+    }
+
+    /// # Errors
+    /// [`CaptureError::Options`] with what would do.
+    pub(super) fn check(&self) -> Result<(), CaptureError> {
+        let wrong = |text: String| Err(CaptureError::Options(text));
+        if !(SIZE_MIN..=SIZE_MAX).contains(&self.size_on_wire) {
+            let size = self.size_on_wire;
+            return wrong(format!(
+                "gen: size={size} is out of range: {SIZE_MIN} to {SIZE_MAX} bytes on the wire, \
+                 FCS included"
+            ));
+        }
+        if self.flows == Flows::N(0) {
+            return wrong("gen: flows=0 holds no frame; write single, multi, or 1 or more".into());
+        }
+        match self.rate_pps() {
+            Some(rate) if !(rate > 0.0 && rate.is_finite()) => {
+                wrong("gen: rate must be above zero; leave it out for full speed".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for GenSpec {
+    type Err = CaptureError;
+
+    /// Reads `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, any of them left out; an
+    /// empty text is the default.
+    fn from_str(text: &str) -> Result<GenSpec, CaptureError> {
+        let mut spec = GenSpec::default();
+        let mut seen = Vec::new();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            if seen.contains(&name) {
+                return Err(CaptureError::Options(format!("gen: {name} is given twice")));
+            }
+            seen.push(name);
+            spec.set(name, value).map_err(|way_out| {
+                CaptureError::Options(format!("gen: '{part}' is not understood; {way_out}"))
+            })?;
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+impl GenSpec {
+    /// Sets one option; the error says how it is written.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+        match name {
+            "size" => self.size_on_wire = value.parse().map_err(|_| "write bytes: size=64")?,
+            "flows" => {
+                self.flows = match value {
+                    "single" => Flows::Single,
+                    "multi" => Flows::Multi,
+                    number => Flows::N(
+                        number
+                            .parse()
+                            .map_err(|_| "write flows=single, flows=multi or flows=1000")?,
+                    ),
+                }
+            }
+            "frames" => {
+                let frames = scaled(value, &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)]);
+                let frames = frames.filter(|&frames| frames >= 1.0 && frames < 1e19);
+                self.frames =
+                    Some(frames.ok_or("write frames=1000, frames=10k or frames=1M")? as u64);
+            }
+            "rate" => self.rate = rate(value).ok_or("write rate=max, rate=1Mpps or rate=1Gbps")?,
+            "clock" => {
+                self.stamps = match value {
+                    "synthetic" => Stamps::Synthetic,
+                    "real" => Stamps::PerFrame,
+                    "burst" => Stamps::PerBurst,
+                    _ => return Err("write clock=synthetic, clock=real or clock=burst"),
+                }
+            }
+            "step" => {
+                self.step_ns = Some(value.parse().map_err(|_| "write nanoseconds: step=100")?);
+            }
+            _ => return Err("there are size, flows, frames, rate, clock and step"),
+        }
+        Ok(())
+    }
+}
+
+fn rate(text: &str) -> Option<Rate> {
+    if text == "max" {
+        return Some(Rate::Max);
+    }
+    let pps = [("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6)];
+    let bps = [("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)];
+    scaled(text, &pps).map(Rate::Pps).or_else(|| scaled(text, &bps).map(Rate::Bps))
+}
+
+/// A number above zero with one of these units behind it.
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
+    let number = number.parse::<f64>().ok()? * scale;
+    (number > 0.0 && number.is_finite()).then_some(number)
+}
+
+impl fmt::Display for GenSpec {
+    /// What [`FromStr`] reads, every option that is not the default.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "size={}", self.size_on_wire)?;
+        match self.flows {
+            Flows::Single => {}
+            Flows::Multi => f.write_str(",flows=multi")?,
+            Flows::N(flows) => write!(f, ",flows={flows}")?,
+        }
+        if let Some(frames) = self.frames {
+            write!(f, ",frames={frames}")?;
+        }
+        match self.rate {
+            Rate::Max => {}
+            Rate::Pps(rate) => write!(f, ",rate={rate}pps")?,
+            Rate::Bps(rate) => write!(f, ",rate={rate}bps")?,
+        }
+        match self.stamps {
+            Stamps::Synthetic => {}
+            Stamps::PerFrame => f.write_str(",clock=real")?,
+            Stamps::PerBurst => f.write_str(",clock=burst")?,
+        }
+        self.step_ns.map_or(Ok(()), |step| write!(f, ",step={step}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spec_is_read_and_written() {
+        assert_eq!("".parse::<GenSpec>().unwrap(), GenSpec::default());
+        let text = "size=1518,flows=1000,frames=2000000,rate=1500000pps,clock=burst,step=5";
+        let spec: GenSpec = text.parse().unwrap();
+        assert_eq!(spec.to_string(), text);
+        assert_eq!(spec.frame_bytes(), 1514);
+        let spec: GenSpec = "frames=2M,flows=multi,rate=1.5Gbps,clock=real".parse().unwrap();
+        assert_eq!((spec.frames, spec.rate), (Some(2_000_000), Rate::Bps(1.5e9)));
+        assert_eq!(spec.to_string().parse::<GenSpec>().unwrap(), spec);
+        let spec: GenSpec = "flows=single,rate=max,clock=synthetic".parse().unwrap();
+        assert_eq!(spec, GenSpec::default());
+    }
+
+    #[test]
+    fn nonsense_says_how_to_write_it() {
+        for (bad, way_out) in [
+            ("size", "size=64"),
+            ("size=63", "64 to 65553"),
+            ("size=65554", "64 to 65553"),
+            ("size=-1", "size=64"),
+            ("flows=0", "1 or more"),
+            ("flows=some", "flows=multi"),
+            ("frames=0", "frames=10k"),
+            ("frames=1e30", "frames=10k"),
+            ("rate=0pps", "rate=1Mpps"),
+            ("rate=fast", "rate=1Mpps"),
+            ("clock=atomic", "clock=burst"),
+            ("step=1us", "step=100"),
+            ("speed=9", "there are size"),
+            ("size=64,size=65", "twice"),
+            ("64", "there are size"),
+        ] {
+            let error = bad.parse::<GenSpec>().unwrap_err().to_string();
+            assert!(error.contains(way_out), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_step_follows_the_rate_or_a_full_link() {
+        let step = |text: &str| text.parse::<GenSpec>().unwrap().step_ns();
+        assert_eq!(step(""), 67);
+        assert_eq!(step("rate=1Mpps"), 1000);
+        assert_eq!(step("rate=1Mpps,step=3"), 3);
+        assert_eq!(step("size=1250,rate=1Gbps"), 10_000);
+    }
+}

@@ -1,0 +1,356 @@
+//! The `replay` engine: the frames of a pcap or pcapng file. No rights needed.
+//!
+//! The only source that can wait: with [`ReplayOptions::wait_for`] no reader that takes part is lapped.
+//! Stamps are those of the file, whatever the speed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::read::{Frame, FrameReader};
+use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
+use weir_ring::geometry::WriterWord;
+use weir_ring::wake::Bell;
+use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+
+use crate::error::CaptureError;
+use crate::pace::{Gate, Pace};
+use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
+
+/// How fast a file is replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Speed {
+    /// As fast as possible.
+    #[default]
+    Top,
+    /// This many times as fast as the stamps say; 1 is real time.
+    Times(f64),
+}
+
+/// What only this engine asks.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// How fast.
+    pub speed: Speed,
+    /// Readers that are waited for. With `None`, as in any capture, who is too slow is lapped.
+    pub wait_for: Option<Pace>,
+    /// How often the file is gone through, 1 or more. Stamps repeat.
+    pub loops: u32,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        ReplayOptions { speed: Speed::Top, wait_for: None, loops: 1 }
+    }
+}
+
+/// Frames that become visible together, at top speed.
+const BURST: u64 = 64;
+/// How long the writer sleeps between looks at readers it waits for.
+const GATE_NAP: Duration = Duration::from_micros(50);
+
+/// The source.
+pub struct Replay {
+    info: Info,
+    path: PathBuf,
+    setup: Setup,
+    rings: [Ring<Mapping>; 1],
+    writer: Writer<Mapping>,
+    bells: Bells,
+    gate: Gate,
+    file: FrameReader<File>,
+    loops_left: u32,
+    /// Frames of loops that are over.
+    looped_frames: u64,
+    filtered: u64,
+    /// Frames that ended the replay: read from the file, and not offered.
+    refused: u64,
+    link_type: u16,
+    pacer: Option<Pacer>,
+    /// The frame that is waiting for its time.
+    pending: Option<Meta>,
+    pending_bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Replay {
+    /// Opens the file and makes a ring for its frames.
+    ///
+    /// # Errors
+    /// [`CaptureError::File`] for a file that is not there or no capture file,
+    /// [`CaptureError::Options`] for a speed or number of loops that is none.
+    pub fn open(
+        path: &Path,
+        mut setup: Setup,
+        options: ReplayOptions,
+    ) -> Result<Replay, CaptureError> {
+        check_options(&setup, &options)?;
+        let file = open_file(path)?;
+        // A pcapng file without any interface has no frames either.
+        let link_type = file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type);
+        setup.set_link_type(link_type);
+        let spec = setup.ring_spec(1, None, Clock::Foreign, WriterKind::User)?;
+        let ring = memory::create_memfd("weir-ring", &spec)?;
+        let mut notes = Vec::new();
+        if setup.direction != Direction::Both {
+            notes.push("frames of which the file does not say the direction are filtered".into());
+        }
+        let info = Info {
+            source: format!("file:{}", path.display()),
+            engine: "replay",
+            hook: None,
+            why: "the source is a file".into(),
+            notes,
+        };
+        let pacer = match options.speed {
+            Speed::Top => None,
+            Speed::Times(times) => Some(Pacer { times, origin: None }),
+        };
+        Ok(Replay {
+            info,
+            path: path.to_owned(),
+            setup,
+            rings: [ring.clone()],
+            writer: Writer::new(ring.clone()),
+            bells: Bells::default(),
+            gate: Gate::new(options.wait_for, ring),
+            file,
+            loops_left: options.loops - 1,
+            looped_frames: 0,
+            filtered: 0,
+            refused: 0,
+            link_type,
+            pacer,
+            pending: None,
+            pending_bytes: Vec::new(),
+            closed: false,
+        })
+    }
+
+    fn publish(&mut self) {
+        self.writer.publish();
+        self.bells.published(0, self.writer.frames());
+    }
+
+    /// Takes one frame from the file: into the ring, or, where its time has not come, aside.
+    fn step(&mut self) -> Result<Stepped, CaptureError> {
+        let Replay { file, setup, path, .. } = self;
+        let frame = match file.next() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return self.next_loop(),
+            Err(error) => return Err(file_error(path, &error)),
+        };
+        if frame.link_type != self.link_type {
+            self.refused += 1;
+            return Err(link_type_changes(path, self.link_type, &frame));
+        }
+        if !wanted(setup.direction, frame.flags) {
+            self.filtered += 1;
+            return Ok(Stepped::Frame);
+        }
+        let meta = Meta { interface_id: setup.interface_id(), ..frame.meta() };
+        let kept = &frame.data[..frame.data.len().min(setup.snaplen.min(CAPLEN_MAX) as usize)];
+        let early = self.pacer.as_mut().is_some_and(|pacer| !pacer.wait(meta.ts_ns).is_zero());
+        if early {
+            self.pending = Some(meta);
+            self.pending_bytes.clear();
+            self.pending_bytes.extend_from_slice(kept);
+            return Ok(Stepped::Early);
+        }
+        self.writer.push(&meta, kept);
+        Ok(Stepped::Frame)
+    }
+
+    fn next_loop(&mut self) -> Result<Stepped, CaptureError> {
+        let Some(left) = self.loops_left.checked_sub(1) else { return Ok(Stepped::End) };
+        self.loops_left = left;
+        self.looped_frames += self.file.frames();
+        self.file = open_file(&self.path)?;
+        self.pacer = self.pacer.take().map(|pacer| Pacer { origin: None, ..pacer });
+        Ok(Stepped::Frame)
+    }
+
+    /// Puts the frame that waits into the ring, if its time comes before `deadline`. False if not.
+    fn release_pending(&mut self, deadline: Instant) -> bool {
+        let (Some(meta), Some(pacer)) = (self.pending, &mut self.pacer) else { return true };
+        let wait = pacer.wait(meta.ts_ns);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if wait > left {
+            std::thread::sleep(left);
+            return false;
+        }
+        std::thread::sleep(wait);
+        self.writer.push(&meta, &self.pending_bytes);
+        self.pending = None;
+        true
+    }
+
+    fn note_interfaces(&mut self) {
+        let interfaces = self.file.interfaces().len();
+        let noted = self.info.notes.iter().any(|note| note.starts_with("the file has"));
+        if interfaces > 1 && !noted {
+            self.info.notes.push(format!(
+                "the file has {interfaces} interfaces; here their frames are all of this source"
+            ));
+        }
+    }
+}
+
+enum Stepped {
+    Frame,
+    /// A frame whose time has not come is in `pending`.
+    Early,
+    End,
+}
+
+fn check_options(setup: &Setup, options: &ReplayOptions) -> Result<(), CaptureError> {
+    let wrong = |text: &str| Err(CaptureError::Options(text.to_owned()));
+    if setup.snaplen == 0 {
+        return wrong("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)");
+    }
+    if options.loops == 0 {
+        return wrong("a file gone through 0 times gives no frame; use 1 loop or more");
+    }
+    match options.speed {
+        Speed::Times(times) if !(times > 0.0 && times.is_finite()) => {
+            wrong("a replay speed is a number above 0: 1 is real time, 2 twice as fast")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_file(path: &Path) -> Result<FrameReader<File>, CaptureError> {
+    let file = File::open(path).map_err(|error| CaptureError::File {
+        path: path.to_owned(),
+        message: format!("cannot be opened: {error}"),
+    })?;
+    // Opening a folder succeeds and reading it fails, with less to say.
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        let message = "is a folder; name a file in it".to_owned();
+        return Err(CaptureError::File { path: path.to_owned(), message });
+    }
+    FrameReader::open(file).map_err(|error| file_error(path, &error))
+}
+
+fn file_error(path: &Path, error: &weir_frame::read::ReadError) -> CaptureError {
+    CaptureError::File { path: path.to_owned(), message: error.to_string() }
+}
+
+fn link_type_changes(path: &Path, before: u16, frame: &Frame<'_>) -> CaptureError {
+    let (now, interface) = (frame.link_type, frame.interface);
+    let message = format!(
+        "the link type changes from {before} to {now} at a frame of interface {interface}, and a \
+         ring has one link type; take the interfaces apart: \
+         tshark -r FILE -Y 'frame.interface_id == {interface}' -w OTHER.pcapng"
+    );
+    CaptureError::File { path: path.to_owned(), message }
+}
+
+/// Whether the frame goes the way that is wanted.
+fn wanted(direction: Direction, flags: Option<Flags>) -> bool {
+    // The direction is the low two bits: 1 in, 2 out, 0 unknown.
+    let way = flags.map_or(0, |flags| flags.0 & 3);
+    match direction {
+        Direction::Both => true,
+        Direction::In => way == Flags::INBOUND.0,
+        Direction::Out => way == Flags::OUTBOUND.0,
+    }
+}
+
+/// Turns the distance of stamps into waiting.
+#[derive(Debug)]
+struct Pacer {
+    times: f64,
+    /// The first frame's stamp, and when it was replayed.
+    origin: Option<(u64, Instant)>,
+}
+
+impl Pacer {
+    /// How long until a frame with this stamp is due. Stamps before the first are due at once.
+    fn wait(&mut self, ts_ns: u64) -> Duration {
+        let now = Instant::now();
+        let (first_ns, began) = *self.origin.get_or_insert((ts_ns, now));
+        let seconds = ts_ns.saturating_sub(first_ns) as f64 / 1e9 / self.times;
+        // Stamps may be nonsense: what is centuries away is waited for in turns of `pump`.
+        let due = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        due.saturating_sub(now - began)
+    }
+}
+
+impl Source for Replay {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    fn add_bell(&mut self, bell: Bell, first: usize) {
+        self.bells.add(bell, first);
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        let mut steps = 0u64;
+        let result = loop {
+            if !self.release_pending(deadline) {
+                break Ok(Pumped::More);
+            }
+            if !self.gate.is_open(self.writer.frames()) {
+                // What readers are to catch up with must be visible.
+                self.publish();
+                if Instant::now() >= deadline {
+                    break Ok(Pumped::More);
+                }
+                std::thread::sleep(GATE_NAP);
+                continue;
+            }
+            match self.step() {
+                Ok(Stepped::Frame) => {}
+                Ok(Stepped::Early) => self.publish(),
+                Ok(Stepped::End) => break Ok(Pumped::Ended),
+                Err(error) => break Err(error),
+            }
+            steps += 1;
+            if self.pacer.is_some() || steps.is_multiple_of(BURST) {
+                self.publish();
+                if Instant::now() >= deadline {
+                    break Ok(Pumped::More);
+                }
+            }
+        };
+        self.publish();
+        self.note_interfaces();
+        result
+    }
+
+    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+        let ring = &self.rings[0];
+        // A frame that waits for its time was not offered yet.
+        let early = u64::from(self.pending.is_some());
+        Ok(Ledger {
+            offered: self.looped_frames + self.file.frames() - early - self.refused,
+            filtered: self.filtered,
+            captured: ring.writer_word(WriterWord::Ordinal),
+            kept_bytes: ring.writer_word(WriterWord::KeptBytes),
+            wire_bytes: ring.writer_word(WriterWord::WireBytes),
+            super_frames: ring.writer_word(WriterWord::SuperFrames),
+            ..Ledger::default()
+        })
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        if !self.closed {
+            self.closed = true;
+            self.writer.close();
+            self.bells.ring_all();
+        }
+        self.ledger()
+    }
+}

@@ -1,0 +1,8 @@
+//! Engines end to end: what goes in at one end is in the ring, whole and counted.
+
+mod engines {
+    mod af_packet;
+    mod common;
+    mod memgen;
+    mod replay;
+}

@@ -1,0 +1,531 @@
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_capture::af_packet::AfPacket;
+use weir_capture::{CaptureError, Direction, Info, Session, Setup, Source, iface};
+use weir_frame::record::Flags;
+use weir_lab::generator::{self, GenEngine, GenOptions};
+use weir_lab::testbed::{End, Testbed, ifindex, require_root};
+use weir_ring::{Ledger, Reader, Start};
+
+use super::common::{LIMIT, Seen, TURN, pump_until, read_closed, reader_of, setup};
+
+/// Sends frames as they are out of an interface of the calling thread's namespace.
+struct Sender {
+    socket: OwnedFd,
+    address: libc::sockaddr_ll,
+}
+
+impl Sender {
+    fn new(iface: &str) -> Sender {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: `sockaddr_ll` is plain integers; all zeroes is a value of it.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = ifindex(iface).unwrap() as i32;
+        Sender { socket, address }
+    }
+
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: frame and address live through the call, and their true sizes are passed.
+        let sent = unsafe {
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                (&raw const self.address).cast(),
+                size_of_val(&self.address) as u32,
+            )
+        };
+        let error = io::Error::last_os_error();
+        assert_eq!(sent, frame.len() as isize, "{} bytes: {error}", frame.len());
+    }
+}
+
+fn send_all(end: &End, iface: &str, frames: &[Vec<u8>]) {
+    end.run(|| {
+        let sender = Sender::new(iface);
+        frames.iter().for_each(|frame| sender.send(frame));
+    })
+    .unwrap();
+}
+
+fn ip(end: &End, args: &[&str]) {
+    let status = Command::new("ip").args(["-n", &end.netns]).args(args).status().unwrap();
+    assert!(status.success(), "ip {args:?}");
+}
+
+/// An untagged frame: an EtherType for experiments, so that no stack answers, and a number.
+fn frame(number: u32, bytes: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
+    frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 0x99]);
+    frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 0x98]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The same with these tags, outermost first.
+fn tagged(number: u32, bytes: usize, tags: &[[u8; 4]]) -> Vec<u8> {
+    let mut frame = frame(number, bytes);
+    frame.splice(12..12, tags.concat());
+    frame
+}
+
+struct Captured {
+    seen: Vec<Seen>,
+    ledger: Ledger,
+    info: Info,
+}
+
+impl Captured {
+    fn frames(&self) -> Vec<&[u8]> {
+        self.seen.iter().map(|seen| &seen.frame[..]).collect()
+    }
+}
+
+/// Captures at `end` what `send` sends, which shall be `frames` frames.
+fn capture(end: &End, setup: Setup, frames: usize, send: impl FnOnce() + Send) -> Captured {
+    end.run(|| {
+        let mut source = AfPacket::open(&end.iface, setup).unwrap();
+        let mut reader = reader_of(&source);
+        source.start().unwrap();
+        send();
+        pump_until(&mut source, frames as u64).unwrap();
+        let ledger = source.stop().unwrap();
+        assert!(ledger.closes(), "{ledger}");
+        assert_eq!(source.stop().unwrap(), ledger);
+        Captured { seen: read_closed(&mut reader), ledger, info: source.info().clone() }
+    })
+    .unwrap()
+}
+
+fn now_ns() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64
+}
+
+#[test]
+fn root_frames_come_byte_exact_and_in_order() {
+    if !require_root("root_frames_come_byte_exact_and_in_order") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let frames: Vec<_> = (0..3000).map(|n| frame(n, 18 + (n as usize * 37) % 1497)).collect();
+    let before = now_ns();
+    let got =
+        capture(&bed.rx, setup(16), 3000, || send_all(&bed.tx, &bed.tx.iface, &frames));
+    assert!(got.frames() == frames);
+    assert_eq!((got.ledger.offered, got.ledger.captured), (3000, 3000));
+    assert_eq!((got.info.hook, got.info.notes.len()), (Some("socket"), 0), "{:?}", got.info.notes);
+    for seen in &got.seen {
+        assert_eq!(seen.meta.wire_len as usize, seen.frame.len());
+        assert_eq!(seen.meta.flags, Some(Flags::INBOUND));
+        assert!((before..now_ns()).contains(&seen.meta.ts_ns));
+    }
+    assert!(got.seen.is_sorted_by_key(|seen| seen.meta.ts_ns));
+}
+
+#[test]
+fn root_tags_are_where_they_were_on_the_wire() {
+    if !require_root("root_tags_are_where_they_were_on_the_wire") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let c_tag = [0x81, 0x00, 0x20, 0x64];
+    let s_tag = [0x88, 0xa8, 0xe0, 0xc8];
+    let mut frames = Vec::new();
+    for n in 0..50 {
+        for tags in [&[][..], &[c_tag], &[s_tag], &[s_tag, c_tag], &[c_tag, c_tag], &[c_tag; 3]] {
+            frames.push(tagged(n, 60 + n as usize * 20, tags));
+        }
+    }
+    // Received: the stack has taken the outer tag off before the socket sees the frame. Sent by a raw
+    // socket: all tags are still in it.
+    for (end, from) in [(&bed.rx, &bed.tx), (&bed.tx, &bed.tx)] {
+        let got = capture(end, setup(16), frames.len(), || send_all(from, &from.iface, &frames));
+        assert!(got.frames() == frames, "captured at {}", end.iface);
+        assert!(got.seen.iter().all(|seen| seen.meta.wire_len as usize == seen.frame.len()));
+        let flags = if end.iface == bed.rx.iface { Flags::INBOUND } else { Flags::OUTBOUND };
+        assert!(got.seen.iter().all(|seen| seen.meta.flags == Some(flags)));
+    }
+}
+
+#[test]
+fn root_tags_that_the_kernel_adds_on_the_way_out_are_there() {
+    if !require_root("root_tags_that_the_kernel_adds_on_the_way_out_are_there") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let plain: Vec<_> = (0..20).map(|n| tagged(n, 100, &[[0x81, 0x00, 0x00, 0x07]])).collect();
+    for (proto, outer) in [("802.1Q", [0x81, 0x00, 0, 100]), ("802.1ad", [0x88, 0xa8, 0, 100])] {
+        let parent = bed.tx.iface.as_str();
+        ip(
+            &bed.tx,
+            &["link", "add", "link", parent, "name", "v100", "type", "vlan", "proto", proto, "id", "100"],
+        );
+        ip(&bed.tx, &["link", "set", "v100", "up"]);
+        let mut want = plain.clone();
+        for frame in &mut want {
+            frame.splice(12..12, outer);
+        }
+        for end in [&bed.tx, &bed.rx] {
+            let got = capture(end, setup(16), 20, || send_all(&bed.tx, "v100", &plain));
+            assert!(got.frames() == want, "{proto} captured at {}", end.iface);
+        }
+        ip(&bed.tx, &["link", "del", "v100"]);
+    }
+}
+
+#[test]
+fn root_only_the_wanted_direction_is_offered() {
+    if !require_root("root_only_the_wanted_direction_is_offered") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let incoming: Vec<_> = (0..100).map(|n| frame(n, 60)).collect();
+    let outgoing: Vec<_> = (1000..1070).map(|n| frame(n, 60)).collect();
+    for (direction, want_in, want_out) in
+        [(Direction::In, 100, 0), (Direction::Out, 0, 70), (Direction::Both, 100, 70)]
+    {
+        let setup = Setup { direction, ..setup(16) };
+        let got = capture(&bed.rx, setup, want_in + want_out, || {
+            send_all(&bed.rx, &bed.rx.iface, &outgoing);
+            send_all(&bed.tx, &bed.tx.iface, &incoming);
+        });
+        let count = |flags| got.seen.iter().filter(|seen| seen.meta.flags == Some(flags)).count();
+        assert_eq!((count(Flags::INBOUND), count(Flags::OUTBOUND)), (want_in, want_out));
+        assert_eq!(got.ledger.offered as usize, want_in + want_out, "{direction:?}");
+    }
+}
+
+#[test]
+fn root_snaplen_cuts_what_is_kept_and_not_what_was() {
+    if !require_root("root_snaplen_cuts_what_is_kept_and_not_what_was") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let frames: Vec<_> = (0..40)
+        .map(|n| match n % 2 {
+            0 => frame(n, 60 + 30 * n as usize),
+            _ => tagged(n, 60 + 30 * n as usize, &[[0x81, 0x00, 0, 9]]),
+        })
+        .collect();
+    for snaplen in [1, 13, 14, 18, 96] {
+        let setup = Setup { snaplen: snaplen as u32, ..setup(16) };
+        let got = capture(&bed.rx, setup, 40, || send_all(&bed.tx, &bed.tx.iface, &frames));
+        for (seen, frame) in got.seen.iter().zip(&frames) {
+            assert_eq!(seen.frame, frame[..snaplen.min(frame.len())], "snaplen {snaplen}");
+            assert_eq!(seen.meta.wire_len as usize, frame.len());
+        }
+    }
+}
+
+#[test]
+fn root_jumbo_frames_are_whole() {
+    if !require_root("root_jumbo_frames_are_whole") {
+        return;
+    }
+    for mtu in [9000, 65_535] {
+        let bed = Testbed::builder().mtu(mtu).build().unwrap();
+        let mut frames: Vec<_> = (0..60).map(|n| frame(n, mtu as usize + 14 - n as usize)).collect();
+        frames.push(tagged(60, mtu as usize + 14, &[[0x81, 0x00, 0, 9]]));
+        let got = capture(&bed.rx, setup(16), 61, || send_all(&bed.tx, &bed.tx.iface, &frames));
+        assert!(got.frames() == frames, "MTU {mtu}");
+        assert_eq!(got.ledger.super_frames, 0);
+    }
+}
+
+#[test]
+fn root_offload_super_frames_say_what_they_are() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    if !require_root("root_offload_super_frames_say_what_they_are") {
+        return;
+    }
+    const BYTES: usize = 4 << 20;
+    let bed = Testbed::builder().addresses(true).build().unwrap();
+    let got = capture(&bed.rx, setup(64), 20, || {
+        let to = (weir_lab::testbed::RX_IPV4, 5001);
+        let listener = bed.rx.run(|| TcpListener::bind(to).unwrap()).unwrap();
+        let mut out = bed.tx.run(|| TcpStream::connect(to).unwrap()).unwrap();
+        let (mut inside, _) = listener.accept().unwrap();
+        let read = std::thread::spawn(move || {
+            let mut all = Vec::with_capacity(BYTES);
+            inside.read_to_end(&mut all).unwrap();
+            all.len()
+        });
+        out.write_all(&vec![1; BYTES]).unwrap();
+        drop(out);
+        assert_eq!(read.join().unwrap(), BYTES);
+    });
+    let is_super = |seen: &Seen| seen.meta.flags.unwrap().has(Flags::SUPER_FRAME);
+    assert!(got.ledger.super_frames > 0, "{}", got.ledger);
+    for seen in &got.seen {
+        assert!(is_super(seen) || seen.meta.wire_len <= 1514, "{:?}", seen.meta);
+    }
+    let not_ready = got.seen.iter().filter(|s| s.meta.flags.unwrap().has(Flags::CHECKSUM_NOT_READY));
+    assert!(not_ready.count() > 0, "veth leaves TCP checksums to the receiver");
+}
+
+/// Sends at full rate until told to stop; gives what the link took.
+fn generate(bed: &Testbed, stop: &AtomicBool) -> u64 {
+    let options = GenOptions { engine: GenEngine::LiveFrames, ..GenOptions::default() };
+    bed.tx.run(|| generator::run(&bed.tx.iface, &options, stop).unwrap().sent).unwrap()
+}
+
+#[test]
+fn root_the_ledger_closes_at_overload() {
+    if !require_root("root_the_ledger_closes_at_overload") {
+        return;
+    }
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let stop = AtomicBool::new(false);
+    let (ledger, sent, delivered) = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            generate(&bed, &stop)
+        });
+        let (stop, rx) = (&stop, &bed.rx);
+        let receiving = scope.spawn(move || {
+            rx.run(|| {
+                let mut source = AfPacket::open(&rx.iface, setup(64)).unwrap();
+                let mut reader = reader_of(&source);
+                source.start().unwrap();
+                pump_until(&mut source, 100_000).unwrap();
+                // Away for longer than the blocks last: frames are lost for certain.
+                std::thread::sleep(Duration::from_millis(500));
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_millis(700) {
+                    source.pump(TURN).unwrap();
+                }
+                stop.store(true, Ordering::Relaxed);
+                let sent = sending.join().unwrap();
+                let ledger = source.stop().unwrap();
+                let mut tally = weir_ring::Tally::default();
+                while !matches!(reader.skim(&mut tally, u32::MAX).unwrap(), weir_ring::Poll::Closed) {}
+                (ledger, sent, reader.delivered() + reader.lapped())
+            })
+            .unwrap()
+        });
+        receiving.join().unwrap()
+    });
+    assert!(ledger.closes(), "{ledger}");
+    assert_eq!(ledger.offered, sent, "what the link took was offered");
+    assert_eq!(ledger.captured, delivered);
+    assert!(ledger.drops["kernel"] > 0, "{ledger}");
+}
+
+#[test]
+fn root_the_ledger_closes_when_stopped_in_full_flight() {
+    if !require_root("root_the_ledger_closes_when_stopped_in_full_flight") {
+        return;
+    }
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| generate(&bed, &stop));
+        for round in 0..5 {
+            let ledger = bed
+                .rx
+                .run(|| {
+                    let mut source = AfPacket::open(&bed.rx.iface, setup(16)).unwrap();
+                    source.start().unwrap();
+                    if round > 0 {
+                        pump_until(&mut source, 1000 * round).unwrap();
+                        std::thread::sleep(Duration::from_millis(100 * round));
+                    }
+                    source.stop().unwrap()
+                })
+                .unwrap();
+            assert!(ledger.closes(), "round {round}: {ledger}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        sending.join().unwrap();
+    });
+}
+
+#[test]
+fn root_an_interface_that_vanishes_ends_the_capture_and_loses_nothing() {
+    if !require_root("root_an_interface_that_vanishes_ends_the_capture_and_loses_nothing") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let frames: Vec<_> = (0..50).map(|n| frame(n, 60)).collect();
+    bed.rx
+        .run(|| {
+            let mut source = AfPacket::open(&bed.rx.iface, setup(16)).unwrap();
+            let mut reader = reader_of(&source);
+            source.start().unwrap();
+            send_all(&bed.tx, &bed.tx.iface, &frames);
+            ip(&bed.rx, &["link", "del", &bed.rx.iface]);
+            let error = pump_until(&mut source, u64::MAX).unwrap_err();
+            assert!(matches!(error, CaptureError::Vanished { .. }), "{error}");
+            let ledger = source.stop().unwrap();
+            assert!(ledger.closes(), "{ledger}");
+            let seen = read_closed(&mut reader);
+            assert!(seen.iter().map(|seen| &seen.frame).eq(&frames));
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_an_interface_that_goes_down_comes_back() {
+    if !require_root("root_an_interface_that_goes_down_comes_back") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let frames: Vec<_> = (0..20).map(|n| frame(n, 60)).collect();
+    let got = capture(&bed.rx, setup(16), 0, || ());
+    assert_eq!(got.ledger.offered, 0);
+    bed.rx
+        .run(|| {
+            let mut source = AfPacket::open(&bed.rx.iface, setup(16)).unwrap();
+            source.start().unwrap();
+            send_all(&bed.tx, &bed.tx.iface, &frames);
+            pump_until(&mut source, 20).unwrap();
+            ip(&bed.rx, &["link", "set", &bed.rx.iface, "down"]);
+            for _ in 0..15 {
+                source.pump(TURN).unwrap();
+            }
+            ip(&bed.rx, &["link", "set", &bed.rx.iface, "up"]);
+            send_all(&bed.tx, &bed.tx.iface, &frames);
+            pump_until(&mut source, 40).unwrap();
+            assert!(source.stop().unwrap().closes());
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_missing_interfaces_and_options_are_said() {
+    if !require_root("root_missing_interfaces_and_options_are_said") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let open = |iface: &str, setup| AfPacket::open(iface, setup).err().expect("refused");
+            assert!(matches!(open("nosuch0", setup(16)), CaptureError::NoInterface { .. }));
+            let no_snaplen = Setup { snaplen: 0, ..setup(16) };
+            assert!(matches!(open(&bed.rx.iface, no_snaplen), CaptureError::Options(_)));
+            assert!(matches!(open(&bed.rx.iface, setup(1)), CaptureError::RingTooSmall { .. }));
+            ip(&bed.rx, &["link", "set", &bed.rx.iface, "down"]);
+            assert!(matches!(open(&bed.rx.iface, setup(16)), CaptureError::InterfaceDown { .. }));
+        })
+        .unwrap();
+}
+
+/// Leaves the calling thread, and no other, these capabilities: raw system calls are by thread.
+fn keep_only(capabilities: u32) {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    // _LINUX_CAPABILITY_VERSION_3: two words each of effective, permitted, inheritable.
+    let header = Header { version: 0x2008_0522, pid: 0 };
+    let data: [[u32; 3]; 2] = [[capabilities, capabilities, 0], [0; 3]];
+    // SAFETY: capset reads a header and two triples, both live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const data) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+#[test]
+fn root_without_rights_it_is_said_which_are_missing() {
+    if !require_root("root_without_rights_it_is_said_which_are_missing") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            keep_only(0);
+            let error = AfPacket::open(&bed.rx.iface, setup(16)).err().expect("refused");
+            assert!(matches!(error, CaptureError::NoRights { .. }), "{error}");
+            assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_without_bpf_the_socket_counts_and_says_so() {
+    if !require_root("root_without_bpf_the_socket_counts_and_says_so") {
+        return;
+    }
+    const CAP_NET_RAW: u32 = 1 << 13;
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let incoming: Vec<_> = (0..100).map(|n| frame(n, 60)).collect();
+    for (direction, frames) in [(Direction::In, 100), (Direction::Out, 30), (Direction::Both, 130)] {
+        bed.rx
+            .run(|| {
+                let outgoing = Sender::new(&bed.rx.iface);
+                keep_only(CAP_NET_RAW);
+                let setup = Setup { direction, snaplen: 50, ..setup(16) };
+                let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
+                let mut reader = reader_of(&source);
+                source.start().unwrap();
+                incoming[..30].iter().for_each(|frame| outgoing.send(frame));
+                // A new thread has the capabilities of the one that starts it: this one was
+                // started before.
+                std::thread::scope(|_| send_from_root(&bed, &incoming));
+                pump_until(&mut source, frames).unwrap();
+                let ledger = source.stop().unwrap();
+                assert!(ledger.closes() && ledger.offered == frames, "{ledger}");
+                assert!(read_closed(&mut reader).iter().all(|seen| seen.frame.len() == 50));
+                let notes = &source.info().notes;
+                assert!(notes.iter().any(|note| note.contains("CAP_BPF")), "{notes:?}");
+            })
+            .unwrap();
+    }
+}
+
+/// Sends by a process of its own, which is root whatever the calling thread has given up.
+fn send_from_root(bed: &Testbed, frames: &[Vec<u8>]) {
+    let _ = (bed, frames);
+}
+
+#[test]
+fn root_a_single_frame_on_an_idle_link_is_seen_within_20_ms() {
+    if !require_root("root_a_single_frame_on_an_idle_link_is_seen_within_20_ms") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let mut session = Session::new();
+    let (netns, name) = (bed.rx.netns.clone(), bed.rx.iface.clone());
+    session
+        .open(Box::new(move || {
+            iface::enter_netns(&netns)?;
+            Ok(Box::new(AfPacket::open(&name, setup(16))?))
+        }))
+        .unwrap();
+    let mut readers = [Reader::new(&session.rings()[0], Start::Oldest).unwrap()];
+    let sleeper = session.start().unwrap();
+    let mut waits: Vec<Duration> = bed
+        .tx
+        .run(|| {
+            let sender = Sender::new(&bed.tx.iface);
+            let mut batch = weir_ring::Batch::new();
+            (0..21)
+                .map(|n| {
+                    std::thread::sleep(Duration::from_millis(7 + n % 5));
+                    let begin = Instant::now();
+                    sender.send(&frame(n as u32, 60));
+                    assert!(sleeper.sleep(&readers, 1, LIMIT).unwrap());
+                    assert_eq!(readers[0].poll(&mut batch).unwrap(), weir_ring::Poll::Frames(1));
+                    begin.elapsed()
+                })
+                .collect()
+        })
+        .unwrap();
+    waits.sort();
+    // The median: a busy machine may be late now and then.
+    assert!(waits[10] < Duration::from_millis(20), "{waits:?}");
+    let outcome = session.finish().remove(0);
+    assert!(outcome.error.is_none() && outcome.ledger.closes() && outcome.ledger.captured == 21);
+}
