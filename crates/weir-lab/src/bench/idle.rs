@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::machine::Neighbours;
 use super::report::{Row, conclude};
 use super::tool::Tool;
 use super::{Context, stopped, wire};
@@ -40,17 +41,20 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             break;
         }
         let row = |what: &str, unit| Row::new(SECTION, format!("{what}: {}", tool.name), unit);
-        let mut own = [row(CPU, "%"), row(RSS, "MiB"), row(LATENCY, "ms"), row(LATENCY_MAX, "ms")];
+        let mut own =
+            vec![row(CPU, "%"), row(RSS, "MiB"), row(LATENCY, "ms"), row(LATENCY_MAX, "ms")];
+        let neighbours = Neighbours::look();
         match one(context, &bed, &tool) {
             Ok(quiet) => {
                 let values = [quiet.cpu_percent, quiet.rss_mib, quiet.median_ms, quiet.max_ms];
                 for (row, value) in own.iter_mut().zip(values) {
-                    row.add(0, value);
+                    row.add(0, value, neighbours.percent());
                 }
                 own[2].note = format!("of {} frames", quiet.singles);
             }
             Err(Error::Measure { reason, .. }) => {
-                own.iter_mut().for_each(|row| row.absent = Some(reason.clone()));
+                own = vec![Row::new(SECTION, tool.name, "")];
+                own[0].absent = Some(reason);
             }
             Err(error) => return Err(error),
         }

@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::child::{Child, pinned};
+use super::machine::Neighbours;
 use super::report::{Row, conclude};
 use super::tool::{TCPDUMP, Tool, on_path};
 use super::{Context, stopped};
@@ -40,7 +41,6 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         return Ok(rows);
     }
     let bed = Testbed::builder().addresses(true).build()?;
-    let mut server = start_server(context, &bed)?;
     for round in 0..context.rounds {
         for ((name, tool), row) in watchers.iter().zip(&mut rows) {
             if stopped(context.stop) {
@@ -49,9 +49,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             if row.absent.is_some() {
                 continue;
             }
-            if server.has_ended() {
-                server = start_server(context, &bed)?;
-            }
+            let neighbours = Neighbours::look();
             match one(context, &bed, tool.as_ref()) {
                 Ok(watched) => {
                     context.say(&format!(
@@ -59,7 +57,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                         round + 1,
                         watched.gbps
                     ));
-                    row.add(round, watched.gbps);
+                    row.add(round, watched.gbps, neighbours.percent());
                     if watched.lost > 0 {
                         row.note = format!("lost {} of what it watched", watched.lost);
                     }
@@ -78,8 +76,9 @@ struct Watched {
     lost: u64,
 }
 
+/// A server that ends after one client.
 fn start_server(context: &Context, bed: &Testbed) -> Result<Child> {
-    let args = ["-s", "--forceflush"].map(str::to_owned);
+    let args = ["-s", "-1", "--forceflush"].map(str::to_owned);
     let command = pinned(context.cpus.tool, "iperf3", &args);
     let mut server = Child::start("iperf3 -s", &bed.rx, command)?;
     server.wait_for_line(READY_LIMIT, |line| line.contains("Server listening"))?;
@@ -88,7 +87,9 @@ fn start_server(context: &Context, bed: &Testbed) -> Result<Child> {
 
 fn one(context: &Context, bed: &Testbed, tool: Option<&Tool>) -> Result<Watched> {
     let capturing = tool.map(|tool| tool.start(&bed.rx, context.cpus.tool)).transpose()?;
+    let server = start_server(context, bed)?;
     let gbps = client(context, bed)?;
+    server.wait(READY_LIMIT)?;
     let Some(capturing) = capturing else { return Ok(Watched { gbps, lost: 0 }) };
     sleep(Duration::from_millis(200));
     let counted = capturing.finish()?;

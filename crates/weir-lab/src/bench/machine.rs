@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -67,8 +67,9 @@ impl Machine {
         let Ok(output) = Command::new(program).arg("--version").output() else { return };
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        // Some complain about being root first.
-        let own = |line: &&str| line.to_lowercase().contains(program) && line.contains('.');
+        // Some complain about being root first. iperf3 calls itself iperf.
+        let name = program.trim_end_matches(char::is_numeric);
+        let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
             self.tools.push(line.trim().to_owned());
         }
@@ -141,6 +142,45 @@ fn parse_cpu_time(stat: &str) -> CpuTime {
     CpuTime { all: ticks.iter().sum(), steal: ticks.get(7).copied().unwrap_or(0) }
 }
 
+/// What other programs do while something is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Neighbours {
+    begin: Instant,
+    all: u64,
+    own: u64,
+}
+
+impl Neighbours {
+    /// From here on.
+    pub(super) fn look() -> Neighbours {
+        let (all, own) = user_ticks();
+        Neighbours { begin: Instant::now(), all, own }
+    }
+
+    /// User time since then of all but this process and the children it has waited for, in percent of
+    /// one CPU. System time is not told apart: the kernel works for us on anybody's account.
+    pub(super) fn percent(self) -> f64 {
+        /// `USER_HZ`, which is 100 wherever Linux runs today.
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let (all, own) = user_ticks();
+        let others = all.saturating_sub(self.all).saturating_sub(own.saturating_sub(self.own));
+        100.0 * others as f64 / TICKS_PER_SECOND / self.begin.elapsed().as_secs_f64().max(1e-9)
+    }
+}
+
+/// Of the machine, and of this process with the children it has waited for.
+fn user_ticks() -> (u64, u64) {
+    let number = |field: Option<&str>| field.and_then(|field| field.parse().ok()).unwrap_or(0);
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all: u64 = stat.split_whitespace().skip(1).take(2).map(|field| number(Some(field))).sum();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // proc(5): behind the name in brackets comes field 3; utime is 14, cutime 16.
+    let after = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
+    let mut fields = after.split_whitespace().skip(11);
+    let (own, _system, children) = (fields.next(), fields.next(), fields.next());
+    (all, number(own) + number(children))
+}
+
 /// The commit of the tree the program was built in, with a mark if files differ from it.
 fn commit() -> Option<String> {
     let git = |args: &[&str]| {
@@ -196,6 +236,17 @@ mod tests {
         let stat = "cpu  10 20 30 40 50 60 70 80 1000 1000\ncpu0 1 2 3\n";
         assert_eq!(parse_cpu_time(stat), CpuTime { all: 360, steal: 80 });
         assert_eq!(parse_cpu_time(""), CpuTime::default());
+    }
+
+    #[test]
+    fn own_work_is_seen() {
+        let (_, before) = user_ticks();
+        let begin = Instant::now();
+        while user_ticks().1 == before {
+            assert!(begin.elapsed().as_secs() < 20, "{before} ticks, whatever this thread does");
+            (0..1_000_000).for_each(|number| _ = std::hint::black_box(number));
+        }
+        assert!(Neighbours::look().percent() >= 0.0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use weir_ring::{
     WriterKind, memory,
 };
 
+use super::machine::Neighbours;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::{Context, Cpus, stopped};
 use crate::generator::FCS_BYTES;
@@ -82,22 +83,24 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             if stopped(context.stop) {
                 break;
             }
+            let neighbours = Neighbours::look();
             let (frames, held) = flat_out(context.cpus, case, seconds).map_err(failed)?;
             if held > 0 {
                 row.note = format!("waited {held} times for its reader");
             }
-            row.add_frames(round, frames);
+            row.add_frames(round, frames, neighbours.percent());
         }
         for (row, readers) in paced.iter_mut().zip([0, 4]) {
             if stopped(context.stop) {
                 break;
             }
+            let neighbours = Neighbours::look();
             let work = at_fixed_rate(context.cpus, readers, seconds).map_err(failed)?;
             interrupted += work.interrupted;
             if work.lapped > 0 {
                 row.note = format!("its readers were lapped {} frames", work.lapped);
             }
-            row.add(round, work.ns_per_frame);
+            row.add(round, work.ns_per_frame, neighbours.percent());
         }
         context.say(&format!("memory, round {}", round + 1));
     }

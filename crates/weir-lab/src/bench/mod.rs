@@ -281,7 +281,7 @@ mod tests {
         for (size, ours) in [(64, 1_800_000), (1518, 1_400_000)] {
             for (what, kept) in [("weir --consume", ours), ("tcpdump", 1_000_000)] {
                 let mut row = Row::new(wire::SECTION, what, MPPS).sized(size);
-                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0));
+                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0), 0.0);
                 rows.push(row);
             }
         }

@@ -57,6 +57,9 @@ pub struct Round {
     pub round: u32,
     /// In the row's unit.
     pub value: f64,
+    /// User time of all other programs meanwhile, percent of one CPU. Much of it, and the round
+    /// measures them too.
+    pub others_percent: f64,
     /// Where frames were counted.
     pub frames: Option<Frames>,
 }
@@ -125,13 +128,14 @@ impl Row {
     }
 
     /// A round more.
-    pub fn add(&mut self, round: u32, value: f64) {
-        self.rounds.push(Round { round, value, frames: None });
+    pub fn add(&mut self, round: u32, value: f64, others_percent: f64) {
+        self.rounds.push(Round { round, value, others_percent, frames: None });
     }
 
     /// A round more, of frames: its value is the kept rate in Mpps.
-    pub fn add_frames(&mut self, round: u32, frames: Frames) {
-        self.rounds.push(Round { round, value: frames.kept_mpps(), frames: Some(frames) });
+    pub fn add_frames(&mut self, round: u32, frames: Frames, others_percent: f64) {
+        let value = frames.kept_mpps();
+        self.rounds.push(Round { round, value, others_percent, frames: Some(frames) });
     }
 
     fn values(&self) -> Vec<(u32, f64)> {
@@ -248,6 +252,14 @@ impl Report {
         for condition in &self.conditions {
             text += &format!("note     {condition}\n");
         }
+        let rounds = self.rows.iter().flat_map(|row| &row.rounds);
+        if let Some(others) = Spread::of(rounds.map(|round| round.others_percent)) {
+            let (median, max) = (others.median, others.max);
+            text += &format!(
+                "note     other programs took {median:.0} % of a CPU (user time, median of all \
+                 rounds; {max:.0} % at most)\n"
+            );
+        }
         if self.interrupted {
             text += "note     INTERRUPTED: not every row has all its rounds\n";
         }
@@ -361,11 +373,11 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let mut tc = Row::new("wire", "tc", MPPS).sized(64);
-        tc.add_frames(0, frames(6_000_000, 6_000_000, 0));
-        tc.add_frames(1, frames(4_000_000, 3_999_000, 1000));
+        tc.add_frames(0, frames(6_000_000, 6_000_000, 0), 0.0);
+        tc.add_frames(1, frames(4_000_000, 3_999_000, 1000), 0.0);
         let mut tcpdump = Row::new("wire", "tcpdump", MPPS).sized(64);
-        tcpdump.add_frames(0, frames(4_000_000, 4_000_000, 0));
-        tcpdump.add_frames(1, frames(2_000_000, 1_999_999, 0));
+        tcpdump.add_frames(0, frames(4_000_000, 4_000_000, 0), 0.0);
+        tcpdump.add_frames(1, frames(2_000_000, 1_999_999, 0), 0.0);
         let mut missing = Row::new("wire", "dumpcap", MPPS).sized(64);
         missing.absent = Some("not installed".to_owned());
         vec![tc, tcpdump, missing]

@@ -6,7 +6,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use super::table::grouped;
-use super::tool::{Tool, WeirReport};
+use super::tool::{NOT_HERE, Tool, WeirReport};
 use super::{Context, Options, stopped, wire};
 use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
@@ -115,7 +115,11 @@ pub fn soak(
 fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
     let Error::Measure { reason, .. } = error else { return Err(error) };
     let text = format!("{}: {reason}", tool.name);
-    Ok(vec![if reason.starts_with("n/a") { Check::absent(text) } else { Check::new(false, text) }])
+    Ok(vec![if reason.starts_with(NOT_HERE) {
+        Check::absent(text)
+    } else {
+        Check::new(false, text)
+    }])
 }
 
 fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Vec<Check>> {
@@ -241,7 +245,7 @@ mod tests {
         let measure =
             |reason: &str| Error::Measure { what: "weir".into(), reason: reason.to_owned() };
         let verdict = |reason| not_run(tool, measure(reason)).unwrap()[0].verdict;
-        assert_eq!(verdict("n/a here: bpf answered"), Verdict::Absent);
+        assert_eq!(verdict("not in this build: bpf answered"), Verdict::Absent);
         assert_eq!(verdict("ended at once"), Verdict::Fails);
     }
 }

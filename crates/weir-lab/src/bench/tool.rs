@@ -59,6 +59,8 @@ pub(super) struct WeirReport {
     pub(super) delivered: u64,
 }
 
+/// What the reason begins with when Weir has not the engine asked for.
+pub(super) const NOT_HERE: &str = "not in this build";
 /// Where a tool's arguments name the interface.
 const IFACE: &str = "IFACE";
 /// The peer that all are compared with.
@@ -218,7 +220,7 @@ fn engine_of(report: &WeirReport) -> &'static str {
 fn unreadable(kind: Kind, name: &str, lines: &[Line]) -> Error {
     let reason = match (kind, weir_report(lines)) {
         (Kind::Weir(engine), Some(report)) => {
-            format!("n/a here: {} answered for {engine}", report.engine)
+            format!("{NOT_HERE}: {} answered for {engine}", report.engine)
         }
         _ => {
             let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());

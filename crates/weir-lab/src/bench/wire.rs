@@ -6,6 +6,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::machine::Neighbours;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::tool::{TCPDUMP, Tool};
 use super::{Context, stopped};
@@ -16,8 +17,9 @@ use crate::{Error, Result};
 pub(super) const SECTION: &str = "wire";
 /// Frame sizes on the wire: the smallest, and the largest of a plain Ethernet.
 pub(super) const SIZES: [u32; 2] = [64, 1518];
-/// A tool may still read what it has buffered before it is asked to end; the same for all.
-const GRACE: Duration = Duration::from_millis(500);
+/// A tool may still read what it has buffered before it is asked to end; the same for all. tcpdump gets
+/// the last frames of a partly filled block after one second, its packet buffer timeout.
+const GRACE: Duration = Duration::from_millis(1200);
 
 /// Measures all tools at both sizes.
 ///
@@ -40,12 +42,12 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                 if row.absent.is_some() {
                     continue;
                 }
+                let neighbours = Neighbours::look();
                 match one(context, &bed, tool, size) {
                     Ok(frames) => {
-                        let mpps = frames.kept_mpps();
-                        let name = tool.name;
+                        let (name, mpps) = (tool.name, frames.kept_mpps());
                         context.say(&format!("{size} B, round {}: {name} {mpps:.2}", round + 1));
-                        row.add_frames(round, frames);
+                        row.add_frames(round, frames, neighbours.percent());
                     }
                     Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
                     Err(error) => return Err(error),
