@@ -1,5 +1,6 @@
 //! Which engine for a live interface, and why.
 
+use crate::af_packet::AfPacket;
 use crate::bpf::{Bpf, BpfOptions};
 use crate::error::CaptureError;
 use crate::source::{Setup, Source};
@@ -28,8 +29,37 @@ pub fn open(
     options: BpfOptions,
     options_asked: bool,
 ) -> Result<Box<dyn Source>, CaptureError> {
-    let _ = (wish, options_asked);
-    let mut bpf = Bpf::open(iface, setup.clone(), options)?;
-    bpf.set_why("copies in the kernel".into());
-    Ok(Box::new(bpf))
+    let bpf = |why: &str| -> Result<Box<dyn Source>, CaptureError> {
+        let mut bpf = Bpf::open(iface, setup.clone(), options)?;
+        bpf.set_why(why.to_owned());
+        Ok(Box::new(bpf))
+    };
+    let af_packet = |why: String| -> Result<Box<dyn Source>, CaptureError> {
+        let mut af_packet = AfPacket::open(iface, setup.clone())?;
+        af_packet.set_why(why);
+        Ok(Box::new(af_packet))
+    };
+    match wish {
+        Wish::Bpf => bpf("asked for"),
+        Wish::AfPacket => af_packet("asked for".to_owned()),
+        Wish::Auto if options_asked => bpf("only bpf has the hook that was asked for"),
+        Wish::Auto => match bpf("the fastest here: frames are copied once, in the kernel") {
+            Err(refusal @ (CaptureError::Bpf { .. } | CaptureError::NoRights { .. })) => {
+                let why = format!("bpf cannot be used: {}", with_causes(&refusal));
+                // Without either right, what the better engine needs is the better advice.
+                af_packet(why).map_err(|error| match error {
+                    CaptureError::NoRights { .. } => refusal,
+                    error => error,
+                })
+            }
+            other => other,
+        },
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        None => error.to_string(),
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
+    }
 }

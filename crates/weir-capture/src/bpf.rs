@@ -25,6 +25,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 pub use program::load_all;
 
 use crate::error::CaptureError;
+use crate::grace;
 use crate::iface::{Asker, Interface, Promiscuity, missed};
 use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
 use attach::Attachment;
@@ -296,7 +297,7 @@ impl Source for Bpf {
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         self.attachments.clear();
-        attach::wait_for_running_programs();
+        grace::wait();
         if !self.closed {
             self.closed = true;
             for cpu in 0..self.rings.len() {

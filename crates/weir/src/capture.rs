@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
+use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
@@ -14,7 +15,7 @@ use weir_store::{FileError, FileWriter};
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Printer, Rest, Step};
 use crate::report::{Report, error_text};
-use crate::sources::open_all;
+use crate::sources::{Opened, open_all};
 use crate::units::grouped;
 use crate::{EXIT_LOSS, EXIT_RAN, signals};
 
@@ -41,15 +42,27 @@ impl Ran {
         let Ran { outcomes, delivered, duration, store_drops, .. } = self;
         Report { outcomes, delivered: *delivered, duration: *duration, store_drops: *store_drops }
     }
+
+    /// Names what became of every captured frame, of which `kept` are safely out: the rest was lapped,
+    /// or left over because the consumer had had enough, or lost because it failed.
+    fn account(&mut self, kept: u64) {
+        let captured: u64 = self.outcomes.iter().map(|outcome| outcome.ledger.captured).sum();
+        // A source that failed at its stop has an old ledger, short of what was read.
+        let left_over = captured.saturating_sub(self.delivered.lapped).saturating_sub(kept);
+        let had_enough = self.failure.as_ref().is_none_or(is_closed_pipe);
+        self.delivered.frames = kept;
+        self.delivered.after_limit = if had_enough { left_over } else { 0 };
+        self.store_drops = if had_enough { 0 } else { left_over };
+    }
 }
 
 /// Captures until `stop` is set or a limit is reached.
 pub fn execute(args: &CaptureArgs, stop: &AtomicBool) -> Result<Ran> {
     check(args)?;
     let mut session = Session::new();
-    let interfaces = open_all(&mut session, args)?;
+    let Opened { interfaces, places } = open_all(&mut session, args)?;
     let rings = session.rings();
-    let run = Run { args, stop, start_ns: now_ns() };
+    let run = Run { args, stop, places, start_ns: now_ns() };
     if let Some(path) = &args.write {
         let file = open_file(path, &interfaces)?;
         return run.to_file(session, Ordered::new(&rings, args.merge_slack, file)?);
@@ -94,6 +107,7 @@ fn open_file(path: &Path, interfaces: &[Interface]) -> Result<FileWriter, FileEr
 struct Run<'a> {
     args: &'a CaptureArgs,
     stop: &'a AtomicBool,
+    places: Vec<(usize, Place)>,
     start_ns: u64,
 }
 
@@ -111,7 +125,9 @@ impl Run<'_> {
         let begin = Instant::now();
         let mut live = Live::new(begin);
         let failure = loop {
-            match consumer.step(self.left(consumer)) {
+            let step = consumer.step(self.left(consumer));
+            self.show_progress(consumer);
+            match step {
                 Ok(Step::Ended) => break None,
                 Ok(Step::Busy) => rest.busy(),
                 Ok(step) => {
@@ -135,12 +151,10 @@ impl Run<'_> {
         let outcomes = session.finish();
         // The rings outlive their sources: what was captured up to the stop is still to be taken.
         let failure = failure.or_else(|| self.take_rest(consumer).err());
-        let mut delivered = consumer.delivered();
-        let captured: u64 = outcomes.iter().map(|outcome| outcome.ledger.captured).sum();
-        if self.args.frames.is_some() {
-            delivered.after_limit = captured - delivered.lapped - delivered.frames;
-        }
-        Ok(Ran { outcomes, delivered, duration, store_drops: 0, failure })
+        let delivered = consumer.delivered();
+        let mut ran = Ran { outcomes, delivered, duration, store_drops: 0, failure };
+        ran.account(delivered.frames);
+        Ok(ran)
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -148,9 +162,18 @@ impl Run<'_> {
         self.args.frames.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
     }
 
+    /// Lets files that wait for this consumer go on.
+    fn show_progress(&self, consumer: &dyn Consumer) {
+        for (ring, place) in &self.places {
+            place.reached(consumer.ordinal(*ring));
+        }
+    }
+
     fn take_rest(&self, consumer: &mut dyn Consumer) -> Result<()> {
         while self.left(consumer) > 0 {
-            match consumer.step(self.left(consumer))? {
+            let step = consumer.step(self.left(consumer))?;
+            self.show_progress(consumer);
+            match step {
                 Step::Ended => break,
                 Step::Busy => {}
                 Step::Idle | Step::Waiting => std::thread::sleep(Duration::from_millis(1)),
@@ -161,16 +184,11 @@ impl Run<'_> {
 
     fn to_file(&self, session: Session, mut consumer: Ordered<FileWriter>) -> Result<Ran> {
         let mut ran = self.drive(session, &mut consumer)?;
-        let taken = consumer.sink.frames();
-        if ran.failure.is_some() {
-            ran.store_drops = taken - consumer.sink.kept();
-            return Ok(ran);
+        if ran.failure.is_none() {
+            let statistics = self.statistics(&ran.outcomes, consumer.sink.frames());
+            ran.failure = consumer.sink.finish(&statistics).err().map(Into::into);
         }
-        let statistics = self.statistics(&ran.outcomes, taken);
-        match consumer.sink.finish(&statistics) {
-            Ok(kept) => ran.store_drops = taken - kept,
-            Err(error) => ran.failure = Some(error.into()),
-        }
+        ran.account(consumer.sink.kept());
         Ok(ran)
     }
 

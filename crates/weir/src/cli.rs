@@ -51,6 +51,15 @@ pub enum HookName {
     Xdp,
 }
 
+/// Ways to attach TC programs by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TcAttachName {
+    /// tcx links where the kernel has them
+    Best,
+    /// A clsact filter, as on kernels before 6.6
+    Clsact,
+}
+
 /// Directions by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectionName {
@@ -80,6 +89,9 @@ pub struct CaptureArgs {
     /// Where in the kernel the bpf engine takes frames
     #[arg(long, value_enum)]
     pub hook: Option<HookName>,
+    /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
+    #[arg(long, value_enum, default_value = "best", hide = true)]
+    pub tc_attach: TcAttachName,
     /// Frames end here instead of going on to the stack (bpf engine at XDP, for monitoring ports)
     #[arg(long)]
     pub consume: bool,

@@ -68,6 +68,9 @@ pub trait Consumer {
 
     /// The cursors, ring by ring.
     fn readers(&self) -> Vec<Reader<Mapping>>;
+
+    /// How far ring number `ring` was read: the ordinal of its next frame.
+    fn ordinal(&self, ring: usize) -> u64;
 }
 
 /// Counts frames where they lie.
@@ -121,6 +124,10 @@ impl Consumer for Null {
 
     fn readers(&self) -> Vec<Reader<Mapping>> {
         self.readers.clone()
+    }
+
+    fn ordinal(&self, ring: usize) -> u64 {
+        self.readers[ring].ordinal()
     }
 }
 
@@ -199,6 +206,10 @@ impl<S: Sink> Consumer for Ordered<S> {
 
     fn readers(&self) -> Vec<Reader<Mapping>> {
         self.merge.readers().cloned().collect()
+    }
+
+    fn ordinal(&self, ring: usize) -> u64 {
+        self.merge.readers().nth(ring).map_or(0, Reader::ordinal)
     }
 }
 

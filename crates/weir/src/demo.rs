@@ -1,5 +1,6 @@
 //! `weir demo`: the main job, shown on traffic that stays on this machine.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +92,7 @@ fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
     std::fs::write(&trace, TRACE).with_context(|| trace.display().to_string())?;
     let source = format!("file:{}", trace.display());
     let capture = capture_args(&source, &args.write);
-    println!("$ weir capture {source} --write {}", args.write.display());
+    println!("$ weir capture {source} --speed real --write {}", args.write.display());
     let ran = capture.and_then(|capture| capture::execute(&capture, &*signals::stop_flag()?));
     let _ = std::fs::remove_dir_all(&folder);
     conclude(args, ran?, None)
@@ -104,8 +105,9 @@ fn tempdir() -> Result<std::path::PathBuf> {
 }
 
 fn capture_args(source: &str, write: &Path) -> Result<CaptureArgs> {
-    let words = ["weir".into(), "capture".into(), source.into(), "--write".into(), write.into()];
-    let words: [std::ffi::OsString; 5] = words;
+    // The speed is for files; an interface has its own.
+    let words = ["weir", "capture", source, "--speed", "real", "--write"];
+    let words = words.iter().map(OsStr::new).chain([write.as_os_str()]);
     match Cli::try_parse_from(words)?.command {
         Command::Capture(args) => Ok(args),
         _ => unreachable!("the words say capture"),

@@ -1,17 +1,30 @@
 //! Sources opened with their engines.
 
 use anyhow::{Result, bail};
-use weir_capture::bpf::{BpfOptions, Hook};
-use weir_capture::{Direction, Session, Setup, auto};
+use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
+use weir_capture::memgen::{GenSpec, MemGen};
+use weir_capture::pace::{Pace, Place};
+use weir_capture::replay::{Replay, ReplayOptions, Speed};
+use weir_capture::{Direction, Session, Setup, Source, auto};
 use weir_frame::pcapng::Interface;
 use weir_ring::Ring;
 
-use crate::cli::{CaptureArgs, DirectionName, EngineName, HookName};
+use crate::cli::{CaptureArgs, DirectionName, EngineName, HookName, TcAttachName};
 use crate::source_name::SourceName;
+use crate::units;
 
-/// Opens all sources of a run, in order; returns their interfaces by id.
-pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Vec<Interface>> {
+/// The sources of a run, open.
+pub struct Opened {
+    /// Their interfaces by id.
+    pub interfaces: Vec<Interface>,
+    /// The consumer's places in rings whose source waits for it: ring number and place.
+    pub places: Vec<(usize, Place)>,
+}
+
+/// Opens all sources of a run, in order.
+pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
     let mut interfaces: Vec<Interface> = Vec::new();
+    let mut places = Vec::new();
     for source in &args.sources {
         let before = session.rings().len();
         let mut table = interfaces.clone();
@@ -32,7 +45,9 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Vec<Interfa
             ring_bytes: args.ring_size,
             promiscuous: !args.no_promiscuous,
         };
-        open_one(session, source, setup, args)?;
+        if let Some(place) = open_one(session, source, setup, args)? {
+            places.push((before, place));
+        }
         // The engine knows the link type; its ring says it.
         let ring: &Ring<_> = &session.rings()[before];
         if let Some(own) = table.last_mut() {
@@ -40,7 +55,7 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Vec<Interfa
         }
         interfaces = table;
     }
-    Ok(interfaces)
+    Ok(Opened { interfaces, places })
 }
 
 fn open_one(
@@ -48,7 +63,7 @@ fn open_one(
     source: &SourceName,
     setup: Setup,
     args: &CaptureArgs,
-) -> Result<()> {
+) -> Result<Option<Place>> {
     match source {
         SourceName::Interface { netns, iface } => {
             let options = BpfOptions {
@@ -58,7 +73,10 @@ fn open_one(
                 },
                 consume: args.consume,
                 record_queue: args.record_queue,
-                ..BpfOptions::default()
+                tc_attach: match args.tc_attach {
+                    TcAttachName::Best => TcAttach::Best,
+                    TcAttachName::Clsact => TcAttach::Clsact,
+                },
             };
             let wish = match args.engine {
                 EngineName::Auto => auto::Wish::Auto,
@@ -77,7 +95,26 @@ fn open_one(
                 auto::open(&iface, &setup, wish, options, asked)
             }))?;
         }
-        SourceName::File(_) | SourceName::Gen(_) => bail!("not yet"),
+        SourceName::File(path) => {
+            let pace = (!args.no_wait).then(Pace::new);
+            let place = pace.as_ref().map(|pace| pace.join(0));
+            let speed = match args.speed {
+                units::Speed::Max => Speed::Top,
+                units::Speed::Times(times) => Speed::Times(times),
+            };
+            let options = ReplayOptions { speed, wait_for: pace, ..ReplayOptions::default() };
+            let path = path.clone();
+            session.open(Box::new(move || {
+                Ok(Box::new(Replay::open(&path, setup, options)?) as Box<dyn Source>)
+            }))?;
+            return Ok(place);
+        }
+        SourceName::Gen(spec) => {
+            let spec: GenSpec = spec.parse()?;
+            session.open(Box::new(move || {
+                Ok(Box::new(MemGen::open(spec, setup, None)?) as Box<dyn Source>)
+            }))?;
+        }
     }
-    Ok(())
+    Ok(None)
 }

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 use super::clsact::{self, Filter};
 use super::program::Programs;
@@ -29,6 +28,9 @@ pub(super) fn attach(
     options: &BpfOptions,
     direction: Direction,
 ) -> Result<Vec<Attachment>, CaptureError> {
+    if let Some(program) = programs.xdp.as_ref().or(programs.tc_in.as_ref()) {
+        clsact::sweep(program.as_fd());
+    }
     if let (Hook::Xdp, Some(xdp)) = (options.hook, &programs.xdp) {
         let link = link(xdp.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0);
         let link = link.map_err(|source| xdp::attach_error(interface, source))?;
@@ -88,16 +90,4 @@ fn link(
     }
     // SAFETY: the kernel just gave us this link's descriptor and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Waits until no program that was attached before still runs, by way of an RCU grace period: TC and
-/// XDP programs run inside RCU read-side sections, and MEMBARRIER_CMD_GLOBAL is `synchronize_rcu`.
-pub(crate) fn wait_for_running_programs() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: membarrier takes two integers and no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result != 0 {
-        // Refused on nohz_full kernels: a program runs for microseconds, so this is long enough.
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }

@@ -66,7 +66,6 @@ impl Filter {
         side: Side,
     ) -> Result<Filter, CaptureError> {
         let doing = || format!("attaching a clsact filter to {side} of {}", interface.name);
-        sweep(Path::new(RECORDS), program);
         let owned = program.try_clone_to_owned().map_err(CaptureError::os(doing()))?;
         let mut hook = hook(program, interface.index, side);
         hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
@@ -103,10 +102,11 @@ fn record_path(ifindex: u32, side: Side) -> io::Result<PathBuf> {
     Ok(record)
 }
 
-/// Takes off filters of this network namespace whose process is gone.
-fn sweep(records: &Path, program: BorrowedFd<'_>) {
+/// Takes off filters of this network namespace whose process is gone. Costs nothing where no clsact
+/// filter was ever needed. `program` is any: it names no filter, but no hook is made without one.
+pub(super) fn sweep(program: BorrowedFd<'_>) {
     let Ok(netns) = netns() else { return };
-    for entry in fs::read_dir(records).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(RECORDS).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some((ns, ifindex, side, pid, start)) = name.to_str().and_then(parse_record) else {
             continue;

@@ -65,7 +65,8 @@ fn ip(end: &End, args: &[&str]) {
 
 /// An untagged frame: an EtherType for experiments, so that no stack answers, and a number.
 fn frame(number: u32, bytes: usize) -> Vec<u8> {
-    let mut frame: Vec<u8> = (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
+    let mut frame: Vec<u8> =
+        (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
     frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 0x99]);
     frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 0x98]);
     frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -120,8 +121,7 @@ fn root_frames_come_byte_exact_and_in_order() {
     let bed = Testbed::new().unwrap();
     let frames: Vec<_> = (0..3000).map(|n| frame(n, 18 + (n as usize * 37) % 1497)).collect();
     let before = now_ns();
-    let got =
-        capture(&bed.rx, setup(16), 3000, || send_all(&bed.tx, &bed.tx.iface, &frames));
+    let got = capture(&bed.rx, setup(16), 3000, || send_all(&bed.tx, &bed.tx.iface, &frames));
     assert!(got.frames() == frames);
     assert_eq!((got.ledger.offered, got.ledger.captured), (3000, 3000));
     assert_eq!((got.info.hook, got.info.notes.len()), (Some("socket"), 0), "{:?}", got.info.notes);
@@ -169,7 +169,10 @@ fn root_tags_that_the_kernel_adds_on_the_way_out_are_there() {
         let parent = bed.tx.iface.as_str();
         ip(
             &bed.tx,
-            &["link", "add", "link", parent, "name", "v100", "type", "vlan", "proto", proto, "id", "100"],
+            &[
+                "link", "add", "link", parent, "name", "v100", "type", "vlan", "proto", proto,
+                "id", "100",
+            ],
         );
         ip(&bed.tx, &["link", "set", "v100", "up"]);
         let mut want = plain.clone();
@@ -235,7 +238,8 @@ fn root_jumbo_frames_are_whole() {
     }
     for mtu in [9000, 65_535] {
         let bed = Testbed::builder().mtu(mtu).build().unwrap();
-        let mut frames: Vec<_> = (0..60).map(|n| frame(n, mtu as usize + 14 - n as usize)).collect();
+        let mut frames: Vec<_> =
+            (0..60).map(|n| frame(n, mtu as usize + 14 - n as usize)).collect();
         frames.push(tagged(60, mtu as usize + 14, &[[0x81, 0x00, 0, 9]]));
         let got = capture(&bed.rx, setup(16), 61, || send_all(&bed.tx, &bed.tx.iface, &frames));
         assert!(got.frames() == frames, "MTU {mtu}");
@@ -271,7 +275,8 @@ fn root_offload_super_frames_say_what_they_are() {
     for seen in &got.seen {
         assert!(is_super(seen) || seen.meta.wire_len <= 1514, "{:?}", seen.meta);
     }
-    let not_ready = got.seen.iter().filter(|s| s.meta.flags.unwrap().has(Flags::CHECKSUM_NOT_READY));
+    let not_ready =
+        got.seen.iter().filter(|s| s.meta.flags.unwrap().has(Flags::CHECKSUM_NOT_READY));
     assert!(not_ready.count() > 0, "veth leaves TCP checksums to the receiver");
 }
 
@@ -310,7 +315,9 @@ fn root_the_ledger_closes_at_overload() {
                 let sent = sending.join().unwrap();
                 let ledger = source.stop().unwrap();
                 let mut tally = weir_ring::Tally::default();
-                while !matches!(reader.skim(&mut tally, u32::MAX).unwrap(), weir_ring::Poll::Closed) {}
+                while !matches!(reader.skim(&mut tally, u32::MAX).unwrap(), weir_ring::Poll::Closed)
+                {
+                }
                 (ledger, sent, reader.delivered() + reader.lapped())
             })
             .unwrap()
@@ -461,7 +468,8 @@ fn root_without_bpf_the_socket_counts_and_says_so() {
     const CAP_NET_RAW: u32 = 1 << 13;
     let bed = Testbed::builder().gro(true).build().unwrap();
     let incoming: Vec<_> = (0..100).map(|n| frame(n, 60)).collect();
-    for (direction, frames) in [(Direction::In, 100), (Direction::Out, 30), (Direction::Both, 130)] {
+    for (direction, frames) in [(Direction::In, 100), (Direction::Out, 30), (Direction::Both, 130)]
+    {
         bed.rx
             .run(|| {
                 let outgoing = Sender::new(&bed.rx.iface);

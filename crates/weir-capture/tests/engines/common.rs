@@ -35,9 +35,9 @@ pub fn read_closed(reader: &mut Reader<Mapping>) -> Vec<Seen> {
     let mut batch = Batch::new();
     loop {
         match reader.poll(&mut batch).expect("the ring is sound") {
-            Poll::Frames(_) => seen.extend(
-                batch.records().map(|r| Seen { meta: r.meta, frame: r.frame.to_vec() }),
-            ),
+            Poll::Frames(_) => {
+                seen.extend(batch.records().map(|r| Seen { meta: r.meta, frame: r.frame.to_vec() }))
+            }
             Poll::Closed => return seen,
             other => panic!("{other:?} in a closed ring that was large enough"),
         }

@@ -42,13 +42,13 @@ fn classic(frames: u32, nanos: bool, big_endian: bool, link_type: u32) -> Vec<u8
     let word = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
     let magic = if nanos { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
     let version: [u8; 4] = if big_endian { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
-    let mut file = [word(magic), version, word(0), word(0), word(262_144), word(link_type)].concat();
+    let mut file =
+        [word(magic), version, word(0), word(0), word(262_144), word(link_type)].concat();
     for number in 0..frames {
         let data = frame(number, 60 + number as usize % 7);
         let kept = &data[..if number % 3 == 2 { 40 } else { data.len() }];
         let fraction = (number % 1000) * if nanos { 1_000_000 } else { 1000 };
-        for value in
-            [1_600_000_000 + number / 1000, fraction, kept.len() as u32, data.len() as u32]
+        for value in [1_600_000_000 + number / 1000, fraction, kept.len() as u32, data.len() as u32]
         {
             file.extend(word(value));
         }
@@ -110,7 +110,8 @@ fn pcapng_keeps_flags_queue_and_times() {
     let (seen, ..) = run_to_end(&mut source);
     assert_eq!(seen.len(), 100);
     for (seen, (meta, data)) in seen.iter().zip(&frames) {
-        let want = Meta { interface_id: 0, wire_len: meta.wire_len.max(data.len() as u32), ..*meta };
+        let want =
+            Meta { interface_id: 0, wire_len: meta.wire_len.max(data.len() as u32), ..*meta };
         assert_eq!((&seen.meta, &seen.frame), (&want, data));
     }
     let notes = &source.info().notes;
