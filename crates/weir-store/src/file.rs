@@ -189,12 +189,11 @@ impl FileWriter {
     ///
     /// # Errors
     /// [`FileError`].
-    pub fn finish(mut self, statistics: &[Statistics]) -> Result<u64, FileError> {
+    pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         for statistics in statistics {
             pcapng::write::statistics(&mut self.buffer, statistics);
         }
-        self.flush()?;
-        Ok(self.kept)
+        self.flush()
     }
 
     /// Saves what can be saved: the frames of the failed piece that are whole on disk stay.
