@@ -399,11 +399,10 @@ fn skim_words(
             let bytes = if left >= 8 { half(at + 4) } else { 0 };
             break WalkEnd::OtherBlock { block_type: half(at), bytes };
         }
-        let (block_type, bytes) = (half(at), half(at + 4));
+        let Head { block_type, bytes, caplen, wire_len, ts_ns } = Head::load(words, at);
         if block_type != EPB_TYPE {
             break WalkEnd::OtherBlock { block_type, bytes };
         }
-        let (caplen, wire_len) = (half(at + 20), half(at + 24));
         let least =
             u64::from(HEADER_BYTES + TRAILER_BYTES) + u64::from(padded(caplen.min(u32::MAX - 3)));
         if u64::from(bytes) < least || bytes > left || !bytes.is_multiple_of(4) {
@@ -412,10 +411,48 @@ fn skim_words(
         tally.frames += 1;
         tally.kept_bytes += u64::from(caplen);
         tally.wire_bytes += u64::from(wire_len);
-        tally.last_ns = u64::from(half(at + 12)) << 32 | u64::from(half(at + 16));
+        tally.last_ns = ts_ns;
         at += bytes;
     };
     (tally, at, end)
+}
+
+/// What a record's header says, loaded once.
+struct Head {
+    block_type: u32,
+    bytes: u32,
+    caplen: u32,
+    wire_len: u32,
+    ts_ns: u64,
+}
+
+impl Head {
+    /// The header at `at`, a multiple of 4 with at least 32 bytes behind it.
+    #[inline]
+    fn load(words: &[AtomicU64], at: u32) -> Head {
+        let words = words[at as usize / 8..].first_chunk::<4>().expect("32 bytes are there");
+        let [a, b, c, d] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let high = |word: u64| (word >> 32) as u32;
+        if at.is_multiple_of(8) {
+            let ts_ns = b >> 32 << 32 | c & u64::from(u32::MAX);
+            Head {
+                block_type: a as u32,
+                bytes: high(a),
+                caplen: high(c),
+                wire_len: d as u32,
+                ts_ns,
+            }
+        } else {
+            let ts_ns = c.rotate_left(32);
+            Head {
+                block_type: high(a),
+                bytes: b as u32,
+                caplen: d as u32,
+                wire_len: high(d),
+                ts_ns,
+            }
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -30,7 +30,7 @@ pub enum SnapshotError {
 }
 
 /// How often an empty look is repeated although frames are there: the writer was overtaking us.
-const LOOKS_MAX: u32 = 1000;
+const LOOKS_MAX: u32 = 100;
 
 /// Writes the frames that lie in the ring now, oldest first, as a whole pcapng file.
 ///
