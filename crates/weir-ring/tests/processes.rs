@@ -1,0 +1,297 @@
+//! One writer and readers in processes of their own, over the memory, sockets and signals of service.
+//!
+//! A reader process is this very program, run again for the one test [`reader_process`], with its role
+//! in the environment and its socket as standard input.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, OFlags, SealFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use weir_ring::memory::{self, Access};
+use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start, Words, Writer, pass};
+
+const ROLE: &str = "WEIR_TEST_READER_ROLE";
+const PATH: &str = "WEIR_TEST_RING_PATH";
+/// Far more than anything here takes, and less than a hung run should.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A reader process, seen from the writer's.
+struct Other {
+    child: Child,
+    stream: UnixStream,
+}
+
+impl Other {
+    fn start(role: &str, path: Option<&Path>) -> Other {
+        let (here, there) = UnixStream::pair().unwrap();
+        here.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["reader_process", "--exact", "--nocapture"]).env(ROLE, role);
+        if let Some(path) = path {
+            command.env(PATH, path);
+        }
+        command.stdin(OwnedFd::from(there)).stdout(Stdio::null());
+        Other { child: command.spawn().unwrap(), stream: here }
+    }
+
+    fn hand_over(&self, ring: &Ring<Mapping>) {
+        pass::send(&self.stream, &[ring.memory().as_fd()]).unwrap();
+    }
+
+    /// Waits until the other side has its reader.
+    fn wait_until_ready(&mut self) {
+        self.stream.read_exact(&mut [0]).unwrap();
+    }
+
+    fn take_bell(&self) -> Bell {
+        let [page, bell]: [OwnedFd; 2] =
+            pass::receive(&self.stream, 2).unwrap().try_into().unwrap();
+        Bell::attach(page, bell, 1).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The two numbers that a reader says at its end: delivered and lapped.
+    fn finish(mut self) -> (u64, u64) {
+        let mut line = String::new();
+        BufReader::new(&self.stream).read_line(&mut line).expect("a reader that ends");
+        assert!(self.child.wait().unwrap().success());
+        let mut numbers = line.split_whitespace().map(|word| word.parse().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap())
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // Where a test has failed before its readers ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Mostly small frames, some long ones, all determined by their ordinals.
+fn caplen(ordinal: u64) -> u32 {
+    let mixed = common::mix(ordinal ^ 0x5eed) as u32;
+    if mixed.is_multiple_of(16) { 1514 } else { 60 + mixed % 8 }
+}
+
+/// Writes bursts for a while; returns the number of frames.
+fn write_for(
+    writer: &mut Writer<Mapping>,
+    time: Duration,
+    bells: &mut [Bell],
+    mut at_times: impl FnMut(Duration),
+) -> u64 {
+    let begin = Instant::now();
+    let mut frame = vec![0; 1514];
+    while begin.elapsed() < time {
+        for _ in 0..64 {
+            let ordinal = writer.frames();
+            let caplen = caplen(ordinal);
+            let frame = &mut frame[..caplen as usize];
+            common::fill(frame, ordinal);
+            writer.push(&common::meta(ordinal, caplen), frame);
+        }
+        writer.publish();
+        for bell in bells.iter_mut() {
+            bell.ring_if_due(0, writer.frames());
+        }
+        at_times(begin.elapsed());
+    }
+    writer.frames()
+}
+
+#[test]
+fn every_reader_process_gets_each_frame_whole_or_knows_how_many_it_missed() {
+    let ring = memory::create_memfd("weir-test", &common::spec(16)).unwrap();
+    let mut writer = Writer::new(ring.clone());
+    let roles = ["fast", "sleepy", "stopped", "killed", "hostile"];
+    let mut others = roles.map(|role| Other::start(role, None));
+    let mut bells = Vec::new();
+    for (other, role) in others.iter_mut().zip(roles) {
+        other.hand_over(&ring);
+        if matches!(role, "sleepy" | "hostile") {
+            bells.push(other.take_bell());
+        }
+        other.wait_until_ready();
+    }
+    let [fast, sleepy, stopped, killed, hostile] = others;
+    let mut acts = vec![
+        (Duration::from_millis(2000), &stopped, Signal::CONT),
+        (Duration::from_millis(1000), &stopped, Signal::STOP),
+        (Duration::from_millis(500), &killed, Signal::KILL),
+    ];
+    let time = Duration::from_secs(3);
+    let captured = write_for(&mut writer, time, &mut bells, |elapsed| {
+        if let Some((_, other, signal)) = acts.pop_if(|(when, ..)| *when <= elapsed) {
+            other.signal(signal);
+        }
+    });
+    assert!(acts.is_empty());
+    writer.close();
+    bells.iter().for_each(Bell::ring);
+    for (other, role) in [(fast, "fast"), (sleepy, "sleepy"), (stopped, "stopped")] {
+        let (delivered, lapped) = other.finish();
+        eprintln!("{role}: {captured} captured, {delivered} delivered, {lapped} lapped");
+        assert_eq!(delivered + lapped, captured, "{role}");
+        assert!(delivered > 0, "{role}");
+        assert!(role != "stopped" || lapped > 0, "a reader that stood still was not lapped");
+    }
+    drop((killed, hostile));
+}
+
+#[test]
+fn a_ring_in_a_file_is_read_by_another_process() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("ring");
+    let mut writer = Writer::new(memory::create_file(&path, &common::spec(4)).unwrap());
+    let mut other = Other::start("fast", Some(&path));
+    other.wait_until_ready();
+    let captured = write_for(&mut writer, Duration::from_millis(500), &mut [], |_| {});
+    writer.close();
+    let (delivered, lapped) = other.finish();
+    assert_eq!(delivered + lapped, captured);
+}
+
+#[test]
+fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
+    let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
+    let mut writer = Writer::new(ring.clone());
+    let mut other = Other::start("sleeper", None);
+    other.hand_over(&ring);
+    let mut bell = other.take_bell();
+    other.wait_until_ready();
+    let begin = Instant::now();
+    while bell.wish(0) != 100 {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::yield_now();
+    }
+    let mut push = |frames, bell: &mut Bell| {
+        for _ in 0..frames {
+            writer.push(&common::meta(writer.frames(), 60), &common::frame(writer.frames(), 60));
+            writer.publish();
+            bell.ring_if_due(0, writer.frames());
+        }
+    };
+    // One short of the wish: it sleeps on.
+    push(99, &mut bell);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(bell.wish(0), 100);
+    push(1, &mut bell);
+    // First sleep: by frames. Second: nothing comes, so by time.
+    let (frames, by_time) = other.finish();
+    assert_eq!((frames, by_time), (100, 1));
+}
+
+/// Not a test by itself: what the reader processes run.
+#[test]
+fn reader_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let ring = match std::env::var_os(PATH) {
+        Some(path) => memory::open_file(Path::new(&path)).unwrap(),
+        None => pass::receive_rings(&stream, 1).unwrap().pop().unwrap(),
+    };
+    let reader = Reader::new(&ring, Start::Oldest).unwrap();
+    let (first, second) = match &role[..] {
+        "hostile" => be_hostile(&ring, &stream),
+        "sleeper" => sleep_twice(reader, &stream),
+        "sleepy" => {
+            let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+            pass::send(&stream, &sleeper.fds()).unwrap();
+            say_ready(&stream);
+            read_to_the_end(reader, Some(&sleeper))
+        }
+        _ => {
+            say_ready(&stream);
+            read_to_the_end(reader, None)
+        }
+    };
+    writeln!(&stream, "{first} {second}").unwrap();
+}
+
+fn say_ready(mut stream: &UnixStream) {
+    stream.write_all(b"r").unwrap();
+}
+
+/// Checks every byte of every frame; returns delivered and lapped.
+fn read_to_the_end(mut reader: Reader<Mapping>, sleeper: Option<&Sleeper>) -> (u64, u64) {
+    let mut batch = Batch::new();
+    let mut scratch = Vec::new();
+    let (mut delivered, mut lapped) = (0, 0);
+    loop {
+        let before = reader.ordinal();
+        match reader.poll(&mut batch).unwrap() {
+            Poll::Frames(frames) => {
+                delivered += u64::from(frames);
+                for (ordinal, record) in (before..).zip(batch.records()) {
+                    let whole = common::is_whole(&record, ordinal, caplen(ordinal), &mut scratch);
+                    assert!(whole, "frame {ordinal} is not what was written: {record:?}");
+                }
+            }
+            Poll::Lapped(frames) => lapped += frames,
+            Poll::Closed => break,
+            Poll::Empty => {
+                if let Some(sleeper) = sleeper {
+                    let readers = std::slice::from_ref(&reader);
+                    sleeper.sleep(readers, 5000, Duration::from_millis(2)).unwrap();
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+    assert_eq!((reader.delivered(), reader.lapped(), reader.joined_at()), (delivered, lapped, 0));
+    (delivered, lapped)
+}
+
+/// Sleeps for 100 frames, reads them, sleeps for as many again, which never come. Returns the frames
+/// read, and 1 if the second sleep ended by time.
+fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    pass::send(stream, &sleeper.fds()).unwrap();
+    say_ready(stream);
+    let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, PATIENCE).unwrap();
+    assert!(woken);
+    let mut batch = Batch::new();
+    let mut frames = 0;
+    while let Poll::Frames(more) = reader.poll(&mut batch).unwrap() {
+        frames += u64::from(more);
+    }
+    let (limit, begin) = (Duration::from_millis(50), Instant::now());
+    let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, limit).unwrap();
+    let by_time = !woken && begin.elapsed() >= limit && begin.elapsed() < PATIENCE / 2;
+    (frames, by_time.into())
+}
+
+/// Does with its wake page and bell what it can to hold the writer up, until it is killed.
+fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
+    let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&page, 4096).unwrap();
+    let page = Mapping::map(page, 4096, Access::Write).unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+    rustix::fs::fcntl_add_seals(&page, seals).unwrap();
+    let (bell, rope) = UnixStream::pair().unwrap();
+    pass::send(stream, &[page.as_fd(), rope.as_fd()]).unwrap();
+    say_ready(stream);
+    // Sockets that block, and a bell that nobody ever empties.
+    for fd in [&bell, &rope] {
+        rustix::fs::fcntl_setfl(fd, OFlags::empty()).unwrap();
+    }
+    loop {
+        let wish = &page.words()[0];
+        wish.store(ring.frames_written() / 2 * 2, std::sync::atomic::Ordering::Relaxed);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
