@@ -25,15 +25,35 @@ use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Every live way in: flags of `weir capture`.
-pub const HOOKS: [&str; 3] =
-    ["--engine bpf --hook tc", "--engine bpf --hook xdp", "--engine bpf --consume"];
+pub const HOOKS: [&str; 4] = [
+    "--engine bpf --hook tc",
+    "--engine bpf --hook xdp",
+    "--engine bpf --consume",
+    "--engine af_packet",
+];
 
 /// Whether the test can run here; if so, the right to be the only one that does: these tests send at
 /// full speed and look at clocks.
-pub fn ready(test: &str, tools: &[&str]) -> Option<MutexGuard<'static, ()>> {
+pub fn ready(test: &'static str, tools: &[&str]) -> Option<Alone> {
     static ONE: Mutex<()> = Mutex::new(());
     let can = require_root(test) && tools.iter().all(|tool| require_tool(test, tool));
-    can.then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+    can.then(|| {
+        let lock = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Alone { test, start: Instant::now(), _lock: lock }
+    })
+}
+
+/// A test that has the machine to itself; says how long it took.
+pub struct Alone {
+    test: &'static str,
+    start: Instant,
+    _lock: MutexGuard<'static, ()>,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        println!("{}: {:.1} s", self.test, self.start.elapsed().as_secs_f64());
+    }
 }
 
 /// Seconds of traffic where more of it shows more: `short`, or 30 s in `make soak` (`WEIR_SOAK=1`).
@@ -241,7 +261,7 @@ pub fn generate(end: &End, args: &str) -> Value {
 
 /// Gives the receiving half of the kernel the time to handle what was sent.
 pub fn settle() {
-    sleep(Duration::from_millis(300));
+    sleep(Duration::from_millis(150));
 }
 
 /// Runs `ip`, `tc` and their like in the end's namespace, and returns what they print.

@@ -1,0 +1,219 @@
+//! How a capture is told to end, and what it says then.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::frames::{Sender, assortment, ipv4};
+use common::tools::{all_read, read, statistics};
+use common::{
+    HOOKS, Run, bed, closes, dropped, folder, generate, number, path, ready, settle, weir,
+};
+use serde_json::Value;
+use weir_lab::generator::template::number_of;
+
+const TOOLS: [&str; 3] = ["capinfos", "tshark", "tcpdump"];
+
+#[test]
+fn root_a_number_of_frames_is_exact_in_the_file() {
+    let Some(_alone) = ready("root_a_number_of_frames_is_exact_in_the_file", &TOOLS) else {
+        return;
+    };
+    for hook in HOOKS {
+        for frames in [1, 12_345] {
+            let bed = bed();
+            let dir = folder();
+            let (file, name) = path(&dir, "exact.pcapng");
+            let args = format!("{hook} --frames {frames} --write {name} --json");
+            let capture = Run::capture(&bed.rx, &args);
+            // More keeps coming until it has ended.
+            let generator =
+                Run::start(&bed.tx, weir(&format!("gen {} --rate 200kpps", bed.tx.iface)));
+            let json = capture.end().expect(0).json();
+            drop(generator);
+            closes(&json);
+            assert_eq!(number(&json, "delivered"), frames, "{json}");
+            let (_, got) = read(&file);
+            assert_eq!(got.len() as u64, frames, "{hook}");
+            assert_eq!(number_of(&got[0].data), Some(0), "{hook}: the first are missing");
+            all_read(&file, &got);
+            assert_eq!(statistics(&file)[0].delivered, Some(frames));
+        }
+    }
+}
+
+#[test]
+fn root_a_duration_ends_it() {
+    let Some(_alone) = ready("root_a_duration_ends_it", &[]) else { return };
+    let bed = bed();
+    let start = Instant::now();
+    let json = Run::capture(&bed.rx, "--duration 700ms --json").end().expect(0).json();
+    assert!(start.elapsed() >= Duration::from_millis(700));
+    let duration = json["duration_s"].as_f64().expect("a duration");
+    assert!((0.7..2.0).contains(&duration), "{json}");
+    closes(&json);
+    assert_eq!(number(&json, "offered"), 0, "{json}");
+}
+
+#[test]
+fn root_a_signal_ends_it_with_a_whole_file_and_the_ledger() {
+    let test = "root_a_signal_ends_it_with_a_whole_file_and_the_ledger";
+    let Some(_alone) = ready(test, &TOOLS) else { return };
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let bed = bed();
+        let dir = folder();
+        let (file, name) = path(&dir, "signal.pcapng");
+        let mut capture = Run::capture(&bed.rx, &format!("--write {name}"));
+        let generator = Run::start(&bed.tx, weir(&format!("gen {} --rate 50kpps", bed.tx.iface)));
+        std::thread::sleep(Duration::from_millis(400));
+        let start = Instant::now();
+        capture.signal(signal);
+        let ended = capture.end().expect(0);
+        println!("signal {signal}: ended after {:?}", start.elapsed());
+        drop(generator);
+        let (_, frames) = read(&file);
+        assert!(frames.len() > 1000, "{}", ended.text());
+        all_read(&file, &frames);
+        let received = statistics(&file)[0].received;
+        // The ledger for people says the same.
+        let text = ended.text().replace(' ', "");
+        assert!(text.contains(&format!("offered{}\n", received.unwrap())), "{}", ended.text());
+        assert!(text.contains(&format!("delivered{}\n", frames.len())), "{}", ended.text());
+        assert!(ended.text().contains("offered = filtered + captured + drops"), "{}", ended.text());
+    }
+}
+
+#[test]
+fn root_the_json_report_has_its_fields() {
+    let Some(_alone) = ready("root_the_json_report_has_its_fields", &[]) else { return };
+    let bed = bed();
+    let capture = Run::capture(&bed.rx, "--engine bpf --hook tc --json");
+    let sent = generate(&bed.tx, "--frames 100 --rate 10kpps --size 128");
+    settle();
+    let ended = capture.stop().expect(0);
+    assert_eq!(ended.text().lines().count(), 1, "nothing but the report: {}", ended.text());
+    let json = ended.json();
+    closes(&json);
+    let text = |name: &str| json[name].as_str().unwrap_or_else(|| panic!("no {name}: {json}"));
+    assert_eq!((text("source"), text("engine"), text("hook")), ("wrx0", "bpf", "tc"));
+    for (name, value) in
+        [("offered", 100), ("filtered", 0), ("captured", 100), ("lapped", 0), ("delivered", 100)]
+    {
+        assert_eq!(number(&json, name), value, "{name}: {json}");
+    }
+    assert_eq!(number(&json, "bytes"), 100 * 124, "{json}");
+    assert!(json["drops"].is_object() && dropped(&json) == 0, "{json}");
+    assert!(json["missed_before"].is_u64() || json["missed_before"].is_null(), "{json}");
+    let (seconds, mpps, gbps) = ("duration_s", "mpps", "gbps");
+    let float = |name: &str| json[name].as_f64().unwrap_or_else(|| panic!("no {name}: {json}"));
+    assert!((float(mpps) * float(seconds) * 1e6 - 100.0).abs() < 0.01, "{json}");
+    assert!((float(gbps) * float(seconds) * 1e9 - 124.0 * 800.0).abs() < 1.0, "{json}");
+    let source = &json["sources"][0];
+    assert!(source["why"].as_str().is_some_and(|why| !why.is_empty()), "{json}");
+    assert_eq!(number(source, "offered"), 100, "{json}");
+    assert_eq!(source["error"], Value::Null, "{json}");
+    // And the generator's.
+    assert_eq!((number(&sent, "sent"), number(&sent, "bytes")), (100, 12_800), "{sent}");
+    assert!(sent["duration_s"].is_f64() && sent["mpps"].is_f64() && sent["gbps"].is_f64());
+}
+
+#[test]
+fn root_loss_is_an_exit_status_where_it_is_asked_for() {
+    let Some(_alone) = ready("root_loss_is_an_exit_status_where_it_is_asked_for", &[]) else {
+        return;
+    };
+    for (args, loses, code) in
+        [("--fail-on-loss", false, 0), ("--fail-on-loss", true, 1), ("", true, 0)]
+    {
+        let bed = bed();
+        let mut capture = Run::capture(&bed.rx, &format!("--json --ring-size 8MiB {args}"));
+        if loses {
+            capture.signal(libc::SIGSTOP);
+        }
+        generate(&bed.tx, "--frames 200k --rate 200kpps");
+        settle();
+        capture.signal(libc::SIGCONT);
+        let ended = capture.stop().expect(code);
+        let json = ended.json();
+        closes(&json);
+        assert_eq!(number(&json, "lapped") > 0, loses, "{json}");
+        assert_eq!(ended.stderr.contains("were lost (--fail-on-loss)"), code == 1);
+    }
+}
+
+#[test]
+fn root_printing_makes_a_line_of_every_frame() {
+    let Some(_alone) = ready("root_printing_makes_a_line_of_every_frame", &[]) else { return };
+    for hook in HOOKS {
+        let bed = bed();
+        let capture = Run::capture(&bed.rx, &format!("{hook} --print"));
+        let sent = assortment();
+        let sender = Sender::new(&bed.tx);
+        sent.iter().for_each(|frame| sender.send(frame));
+        settle();
+        let ended = capture.stop().expect(0);
+        let text = ended.text();
+        assert_eq!(text.lines().count(), sent.len(), "{hook}: {text}");
+        for (line, frame) in text.lines().zip(&sent) {
+            // At XDP all frames come in, and records say nothing of it.
+            let way = if hook.contains("xdp") || hook.contains("consume") { "-" } else { "in" };
+            assert!(line.contains(&format!(" wrx0 {way} ")), "{hook}: {line}");
+            assert!(line.contains(&frame.len().to_string()), "{hook}: {line}");
+        }
+        assert!(ended.stderr.contains("offered = filtered + captured + drops"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn root_a_reader_that_has_seen_enough_ends_it_quietly() {
+    let Some(_alone) = ready("root_a_reader_that_has_seen_enough_ends_it_quietly", &[]) else {
+        return;
+    };
+    for output in ["--write -", "--print", "--print --json"] {
+        let bed = bed();
+        let dir = folder();
+        let (log, name) = path(&dir, "log");
+        let mut shell = std::process::Command::new("bash");
+        shell.arg("-c").arg(format!(
+            "{} capture {} {output} --fail-on-loss 2>{name} | head -c 100 | wc -c; \
+             echo ${{PIPESTATUS[0]}}",
+            env!("CARGO_BIN_EXE_weir"),
+            bed.rx.iface
+        ));
+        let mut run = Run::start(&bed.rx, shell);
+        let log = || std::fs::read_to_string(&log).unwrap_or_default();
+        run.wait_for("the capture", |_| log().contains(": bpf"));
+        // Enough that whatever collects them must let them out, and then more.
+        let generator = Run::start(&bed.tx, weir(&format!("gen {} --rate 20kpps", bed.tx.iface)));
+        let ended = run.end().expect(0);
+        drop(generator);
+        assert_eq!(ended.text(), "100\n0\n", "{output}: {}{}", ended.stderr, log());
+        for word in ["panicked", "roken pipe", "error"] {
+            assert!(!log().contains(word), "{output}: {}", log());
+        }
+    }
+}
+
+#[test]
+fn root_a_second_signal_does_not_wait() {
+    let Some(_alone) = ready("root_a_second_signal_does_not_wait", &[]) else { return };
+    let bed = bed();
+    // Nobody reads this pipe: the tidy end hangs.
+    let mut shell = std::process::Command::new("bash");
+    shell.arg("-c").arg(format!(
+        "exec 3> >(sleep 30 >/dev/null); exec {} capture {} --write /dev/fd/3",
+        env!("CARGO_BIN_EXE_weir"),
+        bed.rx.iface
+    ));
+    let mut capture = Run::capture_by(&bed.rx, shell);
+    let sender = Sender::new(&bed.tx);
+    for _ in 0..200 {
+        sender.send(&ipv4(1514));
+    }
+    settle();
+    capture.signal(libc::SIGINT);
+    settle();
+    capture.signal(libc::SIGINT);
+    let ended = capture.end_within(Duration::from_secs(5));
+    assert_eq!(ended.code, None, "it ends by the signal: {ended:?}");
+}

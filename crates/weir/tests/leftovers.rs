@@ -1,0 +1,172 @@
+//! Nothing stays behind: not after a tidy end, not after SIGKILL, not on the next start.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::bpf::attached;
+use common::{HOOKS, Run, bed, closes, generate, number, promiscuity, ready, settle, sh};
+use weir_lab::Testbed;
+
+/// What a capture could leave on an interface: tcx ingress, tcx egress, XDP; clsact filters of both
+/// sides, as text; memberships that keep it promiscuous.
+type Traces = ([u32; 3], String, u64);
+
+fn traces(bed: &Testbed) -> Traces {
+    let filters = sh(&bed.rx, "tc filter show dev wrx0 ingress; tc filter show dev wrx0 egress");
+    (attached(&bed.rx), filters, promiscuity(&bed.rx))
+}
+
+fn nothing() -> Traces {
+    ([0, 0, 0], String::new(), 0)
+}
+
+/// The kernel takes links and sockets back when the process is gone, a little later.
+#[track_caller]
+fn soon_nothing(bed: &Testbed, what: &str) {
+    let start = Instant::now();
+    while traces(bed) != nothing() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}: {:?}", traces(bed));
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn files_of_weir(folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains("weir")).collect()
+}
+
+#[test]
+fn root_a_tidy_end_leaves_nothing() {
+    let Some(_alone) = ready("root_a_tidy_end_leaves_nothing", &[]) else { return };
+    let bed = bed();
+    for (args, programs) in [
+        ("--hook tc", [1, 1, 0]),
+        ("--hook tc --direction in", [1, 0, 0]),
+        ("--hook tc --direction out", [0, 1, 0]),
+        ("--hook xdp", [0, 0, 1]),
+        ("--consume", [0, 0, 1]),
+        ("--engine af_packet", [0, 0, 0]),
+    ] {
+        let run = Run::capture(&bed.rx, args);
+        assert_eq!(traces(&bed), (programs, String::new(), 1), "{args}: while it runs");
+        run.stop().expect(0);
+        assert_eq!(traces(&bed), nothing(), "{args}");
+        let run = Run::capture(&bed.rx, &format!("{args} --no-promiscuous"));
+        assert_eq!(promiscuity(&bed.rx), 0, "{args}: against the user's will");
+        run.stop().expect(0);
+    }
+    assert_eq!(files_of_weir("/sys/fs/bpf"), Vec::<String>::new(), "pinned");
+}
+
+#[test]
+fn root_a_killed_capture_leaves_nothing() {
+    let Some(_alone) = ready("root_a_killed_capture_leaves_nothing", &[]) else { return };
+    let bed = bed();
+    for hook in HOOKS {
+        let mut run = Run::capture(&bed.rx, hook);
+        assert_ne!(traces(&bed), nothing(), "{hook}");
+        run.signal(libc::SIGKILL);
+        assert_eq!(run.end().code, None);
+        soon_nothing(&bed, hook);
+        // And the next one finds the way free.
+        let run = Run::capture(&bed.rx, &format!("{hook} --json"));
+        generate(&bed.tx, "--frames 100 --rate 10kpps");
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), 100, "{hook}: {json}");
+    }
+    assert_eq!(files_of_weir("/sys/fs/bpf"), Vec::<String>::new(), "pinned");
+}
+
+#[test]
+fn root_a_clsact_capture_counts_and_leaves_no_filter() {
+    let Some(_alone) = ready("root_a_clsact_capture_counts_and_leaves_no_filter", &[]) else {
+        return;
+    };
+    let bed = bed();
+    let run = Run::capture(&bed.rx, "--hook tc --tc-attach clsact --json");
+    let (programs, filters, promiscuity) = traces(&bed);
+    assert_eq!((programs, promiscuity), ([0, 0, 0], 1), "clsact was not forced");
+    assert_eq!(filters.matches("name weir_tc_").count(), 2, "{filters}");
+    let sent = number(&generate(&bed.tx, "--duration 500ms"), "sent");
+    settle();
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "offered"), sent, "{json}");
+    assert_eq!(traces(&bed), nothing());
+}
+
+#[test]
+fn root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start() {
+    let test = "root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start";
+    let Some(_alone) = ready(test, &[]) else { return };
+    // Whatever the next start is, it clears up.
+    for next in ["--hook tc --tc-attach clsact", "--hook tc", "--hook xdp"] {
+        let bed = bed();
+        let mut killed = Run::capture(&bed.rx, "--hook tc --tc-attach clsact");
+        // One that lives keeps its filters.
+        let lives = Run::capture(&bed.rx, "--hook tc --tc-attach clsact --json");
+        let pid = killed.pid();
+        killed.signal(libc::SIGKILL);
+        assert_eq!(killed.end().code, None);
+        let (_, filters, _) = traces(&bed);
+        let handle = |pid: u32| format!("handle {pid:#x} ");
+        assert_eq!(filters.matches(&handle(pid)).count(), 2, "outlives its process: {filters}");
+        let next_run = Run::capture(&bed.rx, next);
+        let (_, filters, _) = traces(&bed);
+        assert!(!filters.contains(&handle(pid)), "{next}: {filters}");
+        assert_eq!(filters.matches(&handle(lives.pid())).count(), 2, "{next}: {filters}");
+        generate(&bed.tx, "--frames 100 --rate 10kpps");
+        settle();
+        next_run.stop().expect(0);
+        let json = lives.stop().expect(0).json();
+        assert_eq!(number(&json, "delivered"), 100, "{next}: {json}");
+        assert_eq!(traces(&bed), nothing(), "{next}");
+    }
+    // What is written down about filters goes, too; other captures of this machine may have some.
+    let records = files_in("/run/weir/tc");
+    let dead = |record: &String| {
+        let pid = record.split('-').nth(3).unwrap_or_default();
+        !Path::new(&format!("/proc/{pid}")).exists()
+    };
+    assert!(!records.iter().any(dead), "{records:?}");
+}
+
+fn files_in(folder: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn root_a_capture_that_cannot_start_leaves_nothing() {
+    let Some(_alone) = ready("root_a_capture_that_cannot_start_leaves_nothing", &[]) else {
+        return;
+    };
+    let bed = bed();
+    // The first interface is attached before the second refuses.
+    let theirs = common::bpf::XdpPass::attach(&bed.tx);
+    let sources = [&bed.rx, &bed.tx].map(|end| format!("netns:{}/{}", end.netns, end.iface));
+    let command = common::weir(&format!("capture {} --hook xdp", sources.join(" ")));
+    Run::start(&bed.rx, command).end().refused(&["already has an XDP program"]);
+    assert_eq!(traces(&bed), nothing());
+    drop(theirs);
+}
+
+#[test]
+fn root_a_testbed_takes_its_namespaces_away() {
+    let Some(_alone) = ready("root_a_testbed_takes_its_namespaces_away", &[]) else { return };
+    let bed = bed();
+    let names = [bed.tx.netns.clone(), bed.rx.netns.clone()];
+    let run = Run::capture(&bed.rx, "--json");
+    run.stop().expect(0);
+    drop(bed);
+    for name in names {
+        assert!(!Path::new("/run/netns").join(&name).exists(), "{name}");
+    }
+}

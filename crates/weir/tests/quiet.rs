@@ -1,0 +1,248 @@
+//! What a capture costs when little happens, and how true its clock is.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use common::frames::{Sender, ipv4};
+use common::tools::read;
+use common::{
+    HOOKS, Run, bed, cpu_time, folder, generate, now_ns, number, path, ready, settle, weir,
+};
+use weir_lab::Testbed;
+use weir_lab::testbed::{Running, skip};
+
+#[test]
+fn root_an_idle_capture_costs_next_to_nothing() {
+    let Some(_alone) = ready("root_an_idle_capture_costs_next_to_nothing", &[]) else { return };
+    let bed = bed();
+    // All at once: the time that each takes is its own.
+    let outputs = ["", "--print", "--write -"];
+    let both = [HOOKS[0], HOOKS[3]];
+    let runs: Vec<_> = both
+        .iter()
+        .flat_map(|hook| outputs.map(|output| format!("{hook} {output}")))
+        .map(|args| (Run::capture(&bed.rx, &args), args))
+        .collect();
+    sleep(Duration::from_millis(500));
+    let before: Vec<_> = runs.iter().map(|(run, _)| cpu_time(run.pid())).collect();
+    let start = Instant::now();
+    sleep(Duration::from_secs(5));
+    let wall = start.elapsed();
+    for ((run, args), before) in runs.iter().zip(before) {
+        let used = cpu_time(run.pid()) - before;
+        let share = used.as_secs_f64() / wall.as_secs_f64() * 100.0;
+        println!("idle, {args}: {share:.2} % of a core");
+        assert!(share < 2.0, "{args}: {share:.2} % of a core");
+    }
+}
+
+/// A capture whose standard output is read here, and when each piece of it came.
+fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
+    let mut command = weir(&format!("capture {} {args}", bed.rx.iface));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = bed.rx.spawn(command).expect("weir");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let (tell, told) = channel();
+    let mut line = String::new();
+    stderr.read_line(&mut line).expect("what it captures with");
+    assert!(line.starts_with("weir: "), "{line}");
+    // Nobody may block on a full pipe.
+    spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    spawn(move || {
+        let mut piece = [0; 1 << 16];
+        while let Ok(bytes) = stdout.read(&mut piece) {
+            if bytes == 0 || tell.send((Instant::now(), bytes)).is_err() {
+                break;
+            }
+        }
+    });
+    (child, told)
+}
+
+#[test]
+fn root_a_single_frame_is_out_within_20_ms() {
+    let Some(_alone) = ready("root_a_single_frame_is_out_within_20_ms", &[]) else { return };
+    for hook in HOOKS {
+        for output in ["--print", "--write -"] {
+            let bed = bed();
+            let (_child, out) = live(&bed, &format!("{hook} {output}"));
+            let sender = Sender::new(&bed.tx);
+            // The header of the file, if there is one.
+            while out.recv_timeout(Duration::from_millis(200)).is_ok() {}
+            let mut waits: Vec<Duration> = (0..15)
+                .map(|round| {
+                    // At no fixed place in whatever rhythm it has.
+                    sleep(Duration::from_millis(30 + 7 * round % 11));
+                    let sent = Instant::now();
+                    sender.send(&ipv4(60));
+                    let (came, bytes) =
+                        out.recv_timeout(Duration::from_secs(5)).expect("the frame");
+                    assert!(bytes > 60, "{bytes} bytes");
+                    came - sent
+                })
+                .collect();
+            waits.sort();
+            let (median, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+            println!("one frame, {hook} {output}: typically {median:?}, at most {most:?}");
+            assert!(median < Duration::from_millis(100), "{hook} {output}: {waits:?}");
+        }
+    }
+}
+
+/// Bytes of a process by a line of its `smaps_rollup`.
+fn memory_bytes(pid: u32, what: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix(what)).expect(what);
+    let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    kib.parse::<u64>().expect("a number") << 10
+}
+
+/// Kernel memory of the BPF maps that the process holds.
+fn map_bytes(pid: u32) -> u64 {
+    let mut maps = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("fdinfo").flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim_start_matches(':').trim().parse::<u64>().ok()
+        };
+        if let (Some(id), Some(bytes)) = (value("map_id"), value("memlock")) {
+            maps.insert(id, bytes);
+        }
+    }
+    maps.values().sum()
+}
+
+#[test]
+fn root_memory_stays_within_the_rings_and_64_mib() {
+    let Some(_alone) = ready("root_memory_stays_within_the_rings_and_64_mib", &[]) else { return };
+    for hook in HOOKS {
+        for mib in [16, 128] {
+            let bed = bed();
+            let dir = folder();
+            let (_, name) = path(&dir, "memory.pcapng");
+            let args = format!("{hook} --ring-size {mib}MiB --write {name} --json");
+            let run = Run::capture(&bed.rx, &args);
+            // Enough to touch every page of the rings.
+            generate(&bed.tx, "--frames 120k --rate 400kpps --size 1518");
+            settle();
+            let (rss, pss) = (memory_bytes(run.pid(), "Rss"), memory_bytes(run.pid(), "Pss"));
+            let maps = map_bytes(run.pid());
+            let limit = (mib + 64) << 20;
+            println!(
+                "{hook}, rings {mib} MiB: Rss {} MiB, Pss {} MiB, BPF maps {} MiB",
+                rss >> 20,
+                pss >> 20,
+                maps >> 20
+            );
+            // Pages of BPF arrays may or may not count as resident: take what is more.
+            assert!(rss <= limit, "{hook}, {mib} MiB: Rss {} MiB", rss >> 20);
+            assert!(maps <= limit, "{hook}, {mib} MiB: maps {} MiB", maps >> 20);
+            let own = memory_bytes(run.pid(), "Anonymous");
+            assert!(own <= 64 << 20, "{hook}, {mib} MiB: {} MiB beside the rings", own >> 20);
+            let json = run.stop().expect(0).json();
+            assert_eq!(number(&json, "offered"), 120_000);
+        }
+    }
+}
+
+/// Sends frames one by one and holds every stamp against the clock around its sending.
+fn stamps_are_true(bed: &Testbed, args: &str, between: impl FnOnce()) {
+    let dir = folder();
+    let (file, name) = path(&dir, "stamps.pcapng");
+    let run = Run::capture(&bed.rx, &format!("{args} --write {name}"));
+    let sender = Sender::new(&bed.tx);
+    let mut sent = Vec::new();
+    let mut send = || {
+        for _ in 0..20 {
+            let before = now_ns();
+            sender.send(&ipv4(60));
+            // The receiving half may run after the call: a busy machine's scheduler decides.
+            sleep(Duration::from_millis(1));
+            sent.push((before, now_ns()));
+        }
+    };
+    send();
+    between();
+    send();
+    settle();
+    run.stop().expect(0);
+    let (_, frames) = read(&file);
+    assert_eq!(frames.len(), sent.len());
+    let mut worst = 0;
+    for (frame, (before, after)) in frames.iter().zip(sent) {
+        worst = worst.max(frame.ts_ns.saturating_sub(before));
+        assert!(frame.ts_ns >= before, "{args}: {} ns early", before - frame.ts_ns);
+        let slack = 5_000_000;
+        assert!(frame.ts_ns <= after + slack, "{args}: {} ns late", frame.ts_ns - after);
+    }
+    println!("stamps, {args}: at most {:.1} us after the call", worst as f64 / 1e3);
+}
+
+#[test]
+fn root_stamps_are_those_of_the_wall_clock() {
+    let Some(_alone) = ready("root_stamps_are_those_of_the_wall_clock", &[]) else { return };
+    for hook in HOOKS {
+        stamps_are_true(&bed(), hook, || {});
+    }
+}
+
+/// The machine's TAI offset, put back when dropped.
+struct Tai(libc::c_int);
+
+impl Tai {
+    /// `None`: this machine does not let us.
+    fn take() -> Option<Tai> {
+        let tai = Tai(adjust(0, 0)?);
+        tai.set(tai.0).then_some(tai)
+    }
+
+    fn set(&self, seconds: libc::c_int) -> bool {
+        adjust(libc::ADJ_TAI, seconds).is_some()
+    }
+}
+
+impl Drop for Tai {
+    fn drop(&mut self) {
+        self.set(self.0);
+    }
+}
+
+/// adjtimex(2): the TAI offset after `modes` were applied.
+fn adjust(modes: libc::c_uint, seconds: libc::c_int) -> Option<libc::c_int> {
+    // SAFETY: `timex` is plain integers; all zeroes is a value of it.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    timex.modes = modes;
+    // ADJ_TAI takes its argument from `constant`. Source: adjtimex(2).
+    timex.constant = libc::c_long::from(seconds);
+    // SAFETY: the kernel reads and fills the one `timex` that is passed.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    (state >= 0).then_some(timex.tai)
+}
+
+#[test]
+fn root_stamps_do_not_mind_leap_seconds() {
+    const TEST: &str = "root_stamps_do_not_mind_leap_seconds";
+    let Some(_alone) = ready(TEST, &[]) else { return };
+    let Some(tai) = Tai::take() else {
+        return skip(TEST, "this machine's clock is not ours to set");
+    };
+    for hook in HOOKS {
+        // A daemon that sets it first while a capture runs, and a leap second after that.
+        for (before, after) in [(0, 37), (37, 38)] {
+            assert!(tai.set(before));
+            stamps_are_true(&bed(), hook, || {
+                assert!(tai.set(after));
+                // It is looked at ten times a second.
+                sleep(Duration::from_millis(400));
+            });
+        }
+    }
+}
