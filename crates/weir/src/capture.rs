@@ -92,6 +92,23 @@ fn check(args: &CaptureArgs) -> Result<()> {
             path.display()
         );
     }
+    check_memory(args)
+}
+
+/// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
+fn check_memory(args: &CaptureArgs) -> Result<()> {
+    let wanted = args.ring_size.saturating_mul(args.sources.len() as u64);
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    if let Some(kib) = kib.filter(|&kib| wanted >> 10 > kib) {
+        bail!(
+            "--ring-size: rings of {} MiB in all are more than the {} MiB of memory that are free \
+             here; ask for less",
+            grouped(wanted >> 20),
+            grouped(kib >> 10)
+        );
+    }
     Ok(())
 }
 
