@@ -11,13 +11,14 @@ mod walk;
 
 use std::time::{Duration, Instant};
 
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
-use crate::iface::{Asker, Interface, Promiscuity};
+use crate::iface::{Asker, Interface, Promiscuity, missed};
 use crate::source::{Bells, Info, Pumped, Setup, Source};
 use blocks::Blocks;
 use count::Counter;
@@ -32,7 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Longest link-layer header in front of the MTU, tags not counted: Ethernet's.
 const ETHERNET_BYTES: u32 = 14;
-const LINKTYPE_ETHERNET: u16 = 1;
 
 /// The source.
 pub struct AfPacket {
@@ -153,7 +153,7 @@ impl AfPacket {
     }
 
     fn missed(&self) -> Option<u64> {
-        let now = dropped_before_hook(&self.interface.name)?;
+        let now = missed(self.interface.index)?;
         Some(now.saturating_sub(self.missed_at_start?))
     }
 }
@@ -175,7 +175,7 @@ impl Source for AfPacket {
         if self.setup.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
-        self.missed_at_start = dropped_before_hook(&self.interface.name);
+        self.missed_at_start = missed(self.interface.index);
         self.socket.bind(self.interface.index)
     }
 
@@ -289,35 +289,5 @@ impl Copier {
     fn publish(&mut self) {
         self.writer.publish();
         self.bells.published(0, self.writer.frames());
-    }
-}
-
-/// Frames that NIC and driver dropped so far: the `drop` column of received frames
-/// (`rx_dropped + rx_missed_errors`) in the calling thread's network namespace.
-fn dropped_before_hook(iface: &str) -> Option<u64> {
-    let table = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-    drop_column(&table, iface)
-}
-
-fn drop_column(table: &str, iface: &str) -> Option<u64> {
-    let of =
-        |line: &str| Some(line.trim_start().strip_prefix(iface)?.strip_prefix(':')?.to_owned());
-    // bytes packets errs drop fifo frame compressed multicast, then the same for sent frames.
-    table.lines().find_map(of)?.split_whitespace().nth(3)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::drop_column;
-
-    #[test]
-    fn the_drop_column_is_the_fourth_of_the_right_interface() {
-        let table = "Inter-|   Receive                                                |  Transmit\n \
-            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets\n\
-            \x20   lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n  eth0:11 12 13 14 15 16 17 18 19 0 0 0\n";
-        assert_eq!(drop_column(table, "lo"), Some(4));
-        assert_eq!(drop_column(table, "eth0"), Some(14));
-        assert_eq!(drop_column(table, "eth"), None);
-        assert_eq!(drop_column(table, ""), None);
     }
 }

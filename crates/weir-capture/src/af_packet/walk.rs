@@ -84,7 +84,11 @@ impl<'a> Frames<'a> {
             tag,
             data,
         };
-        let next = self.at.checked_add(u32_at(header, 0) as usize)?;
+        // The last frame says 0. Before that, a step that does not go on would never end.
+        let next = match u32_at(header, 0) as usize {
+            step @ HEADER_BYTES.. => self.at.saturating_add(step),
+            _ => usize::MAX,
+        };
         Some((frame, next))
     }
 }

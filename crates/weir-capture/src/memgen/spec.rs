@@ -168,7 +168,7 @@ impl GenSpec {
             }
             "frames" => {
                 let frames = scaled(value, &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)]);
-                let frames = frames.filter(|&frames| frames >= 1.0 && frames < 1e19);
+                let frames = frames.filter(|frames| (1.0..1e19).contains(frames));
                 self.frames =
                     Some(frames.ok_or("write frames=1000, frames=10k or frames=1M")? as u64);
             }
