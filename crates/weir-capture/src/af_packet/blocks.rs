@@ -51,7 +51,8 @@ impl Blocks {
         // Pairs with the kernel's write barrier before it sets the status (`prb_flush_block`,
         // net/packet/af_packet.c): the frames are whole before the block is ours.
         let ours = self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0;
-        ours.then_some(Block { blocks: self })
+        // Not `then_some`: it would make a `Block` in any case and drop it, and dropping gives back.
+        if ours { Some(Block { blocks: self }) } else { None }
     }
 
     fn start(&self) -> NonNull<u8> {
