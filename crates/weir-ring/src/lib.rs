@@ -12,6 +12,7 @@
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
 //! | [`writer`], [`reader`] | the two halves of the algorithm; the only lock-free code |
 //! | [`batch`] | a reader's own copy of some records |
+//! | [`backoff`] | how often to look at an empty ring |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
 //! | [`pass`] | a ring handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
@@ -20,6 +21,8 @@
 //! The algorithm runs over the [`Words`] trait (mapped memory in service, a `Vec` in models), with
 //! atomics from `sync`, so that loom checks this very code.
 
+#[cfg(not(loom))]
+pub mod backoff;
 pub mod batch;
 pub mod doorbell;
 pub mod error;
@@ -137,6 +140,7 @@ impl<M: Words> Ring<M> {
     /// Any one of the writer's words, for ledgers.
     #[must_use]
     pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
+        // J, L and N: what the writer stored before it stored this is seen too.
         sync::load_acquire(&self.words()[self.geometry.writer_word(word)])
     }
 

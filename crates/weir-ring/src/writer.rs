@@ -115,6 +115,7 @@ impl<M: Words> Writer<M> {
         self.word(WriterWord::KeptBytes).store(kept_bytes, Ordering::Relaxed);
         self.word(WriterWord::WireBytes).store(wire_bytes, Ordering::Relaxed);
         self.word(WriterWord::SuperFrames).store(super_frames, Ordering::Relaxed);
+        // K, pairs with L in Ring::writer_word: what is counted can be read.
         self.word(WriterWord::Ordinal).store(frames, Ordering::Release);
     }
 
@@ -134,6 +135,7 @@ impl<M: Words> Writer<M> {
     /// Says that nothing more will come. Readers finish what is there and then see the end.
     pub fn close(&mut self) {
         self.close_block();
+        // M, pairs with N in Ring::writer_word: the end comes after every frame.
         self.word(WriterWord::Closed).store(1, Ordering::Release);
     }
 
@@ -151,6 +153,7 @@ impl<M: Words> Writer<M> {
         self.entry(EntryWord::LastNs).store(first_ns, Ordering::Relaxed);
         // E, pairs with F in Reader: the entry is whole before its block is announced.
         self.entry(EntryWord::Seq).store(seq, Ordering::Release);
+        // I, pairs with J in Ring::writer_word: the newest block is there.
         self.word(WriterWord::Opened).store(self.block + 1, Ordering::Release);
         self.open = true;
         self.at = 0;
