@@ -66,7 +66,7 @@ fn root_every_kind_of_frame_is_kept_byte_for_byte_at_every_hook() {
         for gro in [false, true] {
             let bed = Testbed::builder().gro(gro).build().unwrap();
             let sent = assortment();
-            let (_, names, frames) = through_a_file(&bed, hook, || send_all(&bed, &sent));
+            let (_, names, frames) = through(&bed, hook, || send_all(&bed, &sent), gro);
             same(hook, &bytes_of(&frames), &sent);
             assert_eq!(names, ["wrx0"]);
             assert!(frames.iter().all(|frame| frame.wire_len as usize == frame.data.len()));
@@ -81,9 +81,10 @@ fn root_a_tag_beside_the_bytes_is_put_back_at_every_hook() {
     let inner = [ipv4(60), ipv6(61), ipv4(1500), tagged(&ipv4(67), CTAG, 0x0007)];
     for hook in HOOKS {
         let bed = bed();
-        for (protocol, tci) in [(CTAG, 0x0123), (CTAG, 0xe001), (STAG, 0x2fff)] {
+        for (protocol, tci) in [(CTAG, 0xe001), (STAG, 0x2fff)] {
             let tagger = Tagger::attach(&bed.tx, protocol, tci);
-            let (json, _, frames) = through_a_file(&bed, hook, || send_all(&bed, &inner));
+            let send = || send_all(&bed, &inner);
+            let (json, _, frames) = through(&bed, hook, send, protocol == STAG);
             drop(tagger);
             let expected: Vec<_> = inner.iter().map(|f| tagged(f, protocol, tci)).collect();
             same(&format!("{hook} {protocol:x} {tci:x}"), &bytes_of(&frames), &expected);
@@ -150,11 +151,12 @@ fn root_a_frame_cut_to_the_snaplen_keeps_its_length_at_every_hook() {
     let sent = [ipv4(60), ipv4(1514), ipv6(97), tagged(&ipv4(300), CTAG, 5), ipv4(95)];
     for hook in HOOKS {
         let bed = bed();
-        for snaplen in [1, 2, 3, 7, 14, 96, 128, 1514] {
+        for snaplen in [1, 7, 14, 96, 1514] {
             let args = format!("{hook} --snaplen {snaplen}");
-            // Tools take seconds, and odd snaplens are one to them.
+            // Tools take their time, and to them all hooks are one.
+            let with_tools = hook == HOOKS[0] && [1, 14, 96].contains(&snaplen);
             let send = || send_all(&bed, &sent);
-            let (json, _, frames) = through(&bed, &args, send, [1, 14, 96].contains(&snaplen));
+            let (json, _, frames) = through(&bed, &args, send, with_tools);
             assert_eq!(frames.len(), sent.len(), "{args}");
             for (got, sent) in frames.iter().zip(&sent) {
                 assert_eq!(got.data, sent[..sent.len().min(snaplen)], "{args}");
@@ -172,15 +174,15 @@ fn root_numbered_frames_are_all_in_the_file_once() {
     let Some(_alone) = ready(test, &TOOLS) else { return };
     for hook in HOOKS {
         let bed = bed();
-        let args = "--frames 50k --rate 100kpps --flows 100 --size 129";
+        let args = "--frames 20k --rate 100kpps --flows 100 --size 129";
         let (json, _, frames) = through_a_file(&bed, hook, || drop(generate(&bed.tx, args)));
         assert_eq!(number(&json, "lapped"), 0, "{json}");
         assert_eq!(number(&json, "late"), 0, "{json}");
         let numbers = frames.iter().map(|frame| number_of(&frame.data));
         let numbers: BTreeSet<u64> = numbers.map(|n| n.expect("a generated frame")).collect();
-        assert_eq!(frames.len(), 50_000, "{hook}");
-        assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&49_999)), "{hook}");
-        assert_eq!(numbers.len(), 50_000, "{hook}");
+        assert_eq!(frames.len(), 20_000, "{hook}");
+        assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&19_999)), "{hook}");
+        assert_eq!(numbers.len(), 20_000, "{hook}");
         assert!(frames.iter().all(|frame| frame.data.len() == 125), "{hook}");
     }
 }
@@ -287,7 +289,7 @@ fn root_full_speed_on_two_cpus_is_merged_in_time_order() {
     let command = weir(&format!("capture {} --write {name} --json", sources.join(" ")));
     let capture = Run::capture_by(&one.rx, command);
     let generators = [(&one, 0), (&two, 1)].map(|(bed, cpu)| {
-        let args = format!("gen {} --frames 100k --rate 50kpps --cpu {cpu}", bed.tx.iface);
+        let args = format!("gen {} --frames 50k --rate 50kpps --cpu {cpu}", bed.tx.iface);
         Run::start(&bed.tx, weir(&args))
     });
     for generator in generators {
@@ -297,7 +299,7 @@ fn root_full_speed_on_two_cpus_is_merged_in_time_order() {
     let json = capture.stop().expect(0).json();
     closes(&json);
     let (_, frames) = read(&file);
-    assert_eq!(frames.len() as u64 + number(&json, "lapped"), 200_000, "{json}");
+    assert_eq!(frames.len() as u64 + number(&json, "lapped"), 100_000, "{json}");
     println!("late {}, lapped {}", json["late"], json["lapped"]);
     let back = frames.windows(2).filter(|pair| pair[0].ts_ns > pair[1].ts_ns).count();
     assert!(back as u64 <= number(&json, "late"), "{back} steps back, {json}");

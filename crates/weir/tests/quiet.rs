@@ -70,7 +70,8 @@ fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
 fn root_a_single_frame_is_out_within_20_ms() {
     let Some(_alone) = ready("root_a_single_frame_is_out_within_20_ms", &[]) else { return };
     for hook in HOOKS {
-        for output in ["--print", "--write -"] {
+        for output in if hook == HOOKS[0] { &["--write -", "--print"][..] } else { &["--write -"] }
+        {
             let bed = bed();
             let (_child, out) = live(&bed, &format!("{hook} {output}"));
             let sender = Sender::new(&bed.tx);
@@ -124,7 +125,7 @@ fn map_bytes(pid: u32) -> u64 {
 fn root_memory_stays_within_the_rings_and_64_mib() {
     let Some(_alone) = ready("root_memory_stays_within_the_rings_and_64_mib", &[]) else { return };
     for hook in HOOKS {
-        for mib in [16, 128] {
+        for mib in if hook == HOOKS[0] { &[16, 128][..] } else { &[128] }.iter().copied() {
             let bed = bed();
             let dir = folder();
             let (_, name) = path(&dir, "memory.pcapng");
@@ -236,7 +237,8 @@ fn root_stamps_do_not_mind_leap_seconds() {
     };
     for hook in HOOKS {
         // A daemon that sets it first while a capture runs, and a leap second after that.
-        for (before, after) in [(0, 37), (37, 38)] {
+        let changes = [(0, 37), (37, 38)];
+        for &(before, after) in &changes[..if hook == HOOKS[0] { 2 } else { 1 }] {
             assert!(tai.set(before));
             stamps_are_true(&bed(), hook, || {
                 assert!(tai.set(after));
