@@ -263,6 +263,17 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_does_not_go_on_ends_the_walk() {
+        let mut bad = block(&[(&[1; 60], 0, 0, None)]);
+        bad[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
+        for step in [0u32, 1, 67, u32::MAX] {
+            bad[48..52].copy_from_slice(&step.to_ne_bytes());
+            let frames: Vec<_> = Frames::of(&bad).unwrap().collect();
+            assert!(frames.len() == 2 && frames[0].is_ok() && frames[1].is_err(), "step {step}");
+        }
+    }
+
+    #[test]
     fn a_tag_is_put_back_behind_the_addresses_unless_the_cut_is_before() {
         let tag = Tag { tpid: 0x8100, tci: 0x0064 };
         let frame: Vec<u8> = (0..60).collect();
