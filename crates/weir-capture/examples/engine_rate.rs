@@ -95,7 +95,7 @@ fn skim(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
         match reader.skim(&mut tally, u32::MAX).expect("a sound ring") {
             Poll::Closed => return reader.lapped(),
             Poll::Empty => std::thread::sleep(Duration::from_micros(30)),
-            Poll::Frames(count) if count < 1000 => {
+            Poll::Frames(count) if count < 64 => {
                 std::thread::sleep(Duration::from_micros(30));
             }
             Poll::Frames(_) | Poll::Lapped(_) => {}

@@ -139,6 +139,46 @@ fn root_frames_come_byte_exact_and_in_order() {
 }
 
 #[test]
+fn root_looking_in_vain_and_coming_late_change_nothing() {
+    if !require_root("root_looking_in_vain_and_coming_late_change_nothing") {
+        return;
+    }
+    // Each round looks at blocks that are not there yet, then finds half of all blocks at once: who
+    // does not begin with the right one is half a ring wrong every other time.
+    const ROUNDS: u32 = 10;
+    const PARTS: u32 = 16;
+    let bed = Testbed::new().unwrap();
+    let (seen, ledger) = bed
+        .rx
+        .run(|| {
+            let mut source = AfPacket::open(&bed.rx.iface, setup(16)).unwrap();
+            let mut reader = reader_of(&source);
+            source.start().unwrap();
+            for round in 0..ROUNDS {
+                for _ in 0..5 + round {
+                    source.pump(Duration::from_micros(100)).unwrap();
+                }
+                let first = round * PARTS;
+                let send = || {
+                    let sender = Sender::new(&bed.tx.iface);
+                    for number in first..first + PARTS {
+                        sender.send(&frame(number, 60));
+                        std::thread::sleep(Duration::from_millis(9));
+                    }
+                };
+                bed.tx.run(send).unwrap();
+                pump_until(&mut source, u64::from(first + PARTS)).unwrap();
+            }
+            let ledger = source.stop().unwrap();
+            (read_closed(&mut reader), ledger)
+        })
+        .unwrap();
+    assert!(ledger.closes() && ledger.drops["kernel"] == 0, "{ledger}");
+    let want: Vec<_> = (0..ROUNDS * PARTS).map(|n| frame(n, 60)).collect();
+    assert!(seen.iter().map(|seen| &seen.frame).eq(&want));
+}
+
+#[test]
 fn root_tags_are_where_they_were_on_the_wire() {
     if !require_root("root_tags_are_where_they_were_on_the_wire") {
         return;
