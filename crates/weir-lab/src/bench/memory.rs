@@ -1,12 +1,14 @@
 //! The ring alone: a writer on one core, readers on the other, frames from nowhere.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::Interface;
 use weir_frame::record::{Meta, record_bytes};
+use weir_ring::geometry::WriterWord;
 use weir_ring::{
     Batch, Clock, Mapping, Poll, Reader, Ring, RingError, RingSpec, Start, Tally, Writer,
     WriterKind, memory,
@@ -37,14 +39,18 @@ const PAUSE: Duration = Duration::from_micros(50);
 const PACED_PPS: f64 = 5e6;
 /// Frames of one timed piece of work at the fixed rate: a clock read costs nothing against them.
 const PACED_FRAMES: u64 = 256;
-/// A piece that took this long (some 3 us are usual) was interrupted by another program.
-const INTERRUPTED: Duration = Duration::from_millis(1);
+/// A piece that took this long (some 4 us are usual) was interrupted by another program.
+const INTERRUPTED: Duration = Duration::from_micros(50);
 
 /// How a row's reader reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
+    /// Counts frames where they lie.
     Skim,
+    /// Copies them.
     Poll,
+    /// Copies them, and looks at each.
+    Parse,
 }
 
 /// What a row does.
@@ -56,12 +62,13 @@ struct Case {
     clock: bool,
 }
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case { what: ALONE, size_on_wire: 64, way: None, clock: false },
     Case { what: SKIMS, size_on_wire: 64, way: Some(Way::Skim), clock: false },
     Case { what: POLLS, size_on_wire: 64, way: Some(Way::Poll), clock: false },
     Case { what: "one skims, clock a frame", size_on_wire: 64, way: Some(Way::Skim), clock: true },
     Case { what: "one polls, clock a frame", size_on_wire: 64, way: Some(Way::Poll), clock: true },
+    Case { what: "one polls and parses", size_on_wire: 64, way: Some(Way::Parse), clock: false },
     Case { what: ALONE, size_on_wire: 1518, way: None, clock: false },
     Case { what: SKIMS, size_on_wire: 1518, way: Some(Way::Skim), clock: false },
     Case { what: POLLS, size_on_wire: 1518, way: Some(Way::Poll), clock: false },
@@ -130,6 +137,26 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
     memory::create_memfd("weir-bench", &spec)
 }
 
+/// A reader as another process has it, with a mapping of its own, that has read all there is.
+fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
+    let fd = ring.memory().as_fd().try_clone_to_owned();
+    let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
+    let mut reader = Reader::new(&memory::attach(fd)?, Start::Newest)?;
+    let mut tally = Tally::default();
+    while let Poll::Frames(_) = reader.skim(&mut tally, LOOK_FRAMES as u32)? {}
+    Ok(reader)
+}
+
+/// The writer of a new ring, once around it: every page is there, and the lap that makes pages is not
+/// measured.
+fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
+    let mut writer = Writer::new(ring);
+    while writer.ring().writer_word(WriterWord::Opened) <= RING_MIB {
+        maker.burst(&mut writer);
+    }
+    writer
+}
+
 /// Makes frames: the same bytes, stamps that grow.
 struct Maker {
     meta: Meta,
@@ -166,23 +193,25 @@ fn flat_out(
     case: &Case,
     seconds: f64,
 ) -> std::result::Result<(Frames, u64), RingError> {
-    let ring = new_ring()?;
     let mut maker = Maker::new(case.size_on_wire, case.clock);
+    let mut writer = warm(new_ring()?, &mut maker);
+    let first = writer.frames();
     let record = u64::from(record_bytes(&maker.meta, maker.frame.len() as u32));
     let ahead_max = (RING_MIB << 20) / 2 / record;
     // Frames that the reader has had; alone, the writer need not look back.
-    let seen = AtomicU64::new(if case.way.is_some() { 0 } else { u64::MAX });
+    let seen = AtomicU64::new(if case.way.is_some() { first } else { u64::MAX });
+    let reader = case.way.map(|way| attach(writer.ring()).map(|reader| (way, reader)));
+    let reader = reader.transpose()?;
     thread::scope(|scope| {
-        let reader = case.way.map(|way| {
-            let (ring, seen) = (&ring, &seen);
+        let reader = reader.map(|(way, reader)| {
+            let seen = &seen;
             scope.spawn(move || {
-                let result = read(ring, way, cpus.reader(0), seen);
+                let result = read(reader, way, cpus.reader(0), seen);
                 seen.store(u64::MAX, Ordering::Relaxed); // whatever happens, nobody waits for us
                 result
             })
         });
         let _pinned = Pinned::to(cpus.generator);
-        let mut writer = Writer::new(ring.clone());
         let (begin, mut held) = (Instant::now(), 0);
         let limit = Duration::from_secs_f64(seconds);
         while begin.elapsed() < limit {
@@ -195,7 +224,7 @@ fn flat_out(
                 thread::yield_now();
             }
         }
-        let written = writer.frames();
+        let written = writer.frames() - first;
         drop(writer);
         let got = reader.map(|reader| reader.join().expect("the reader does not panic"));
         let seconds = begin.elapsed().as_secs_f64();
@@ -210,20 +239,21 @@ struct Got {
     lapped: u64,
 }
 
-/// Reads to the end of the ring.
+/// Reads to the end of the ring, and counts from here on.
 fn read(
-    ring: &Ring<Mapping>,
+    mut reader: Reader<Mapping>,
     way: Way,
     cpu: usize,
     seen: &AtomicU64,
 ) -> std::result::Result<Got, RingError> {
     let _pinned = Pinned::to(cpu);
-    let mut reader = Reader::new(ring, Start::Oldest)?;
+    let before = reader.delivered();
     let (mut tally, mut batch, mut wire_bytes) = (Tally::default(), Batch::new(), 0u64);
     loop {
         let poll = match way {
             Way::Skim => reader.skim(&mut tally, LOOK_FRAMES as u32)?,
-            Way::Poll => {
+            Way::Poll => reader.poll(&mut batch)?,
+            Way::Parse => {
                 let poll = reader.poll(&mut batch)?;
                 for record in batch.records() {
                     wire_bytes += u64::from(record.meta.wire_len);
@@ -238,7 +268,7 @@ fn read(
         }
     }
     black_box((wire_bytes, tally));
-    Ok(Got { delivered: reader.delivered(), lapped: reader.lapped() })
+    Ok(Got { delivered: reader.delivered() - before, lapped: reader.lapped() })
 }
 
 struct Work {
@@ -249,27 +279,17 @@ struct Work {
 
 /// The writer's time at work per 60-byte frame, at a rate that leaves it idle most of the time.
 fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Result<Work, RingError> {
-    let ring = new_ring()?;
     let mut maker = Maker::new(64, false);
-    let seen: Vec<AtomicU64> = (0..readers).map(|_| AtomicU64::new(0)).collect();
-    let started = AtomicBool::new(false);
+    let mut writer = warm(new_ring()?, &mut maker);
+    let first = writer.frames();
+    let attached = (0..readers).map(|_| attach(writer.ring()));
+    let attached = attached.collect::<std::result::Result<Vec<_>, RingError>>()?;
     thread::scope(|scope| {
-        let threads: Vec<_> = seen
-            .iter()
-            .enumerate()
-            .map(|(index, seen)| {
-                let (ring, started) = (&ring, &started);
-                scope.spawn(move || {
-                    while !started.load(Ordering::Acquire) {
-                        sleep(PAUSE);
-                    }
-                    read(ring, Way::Skim, cpus.reader(index), seen)
-                })
-            })
-            .collect();
-        started.store(true, Ordering::Release);
+        let threads = attached.into_iter().enumerate().map(|(index, reader)| {
+            scope.spawn(move || read(reader, Way::Skim, cpus.reader(index), &AtomicU64::new(0)))
+        });
+        let threads: Vec<_> = threads.collect();
         let _pinned = Pinned::to(cpus.generator);
-        let mut writer = Writer::new(ring.clone());
         let (mut busy, mut counted, mut interrupted) = (Duration::ZERO, 0u64, 0);
         let begin = Instant::now();
         loop {
@@ -278,7 +298,7 @@ fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Resul
             if elapsed >= seconds {
                 break;
             }
-            if writer.frames() as f64 > elapsed * PACED_PPS {
+            if (writer.frames() - first) as f64 > elapsed * PACED_PPS {
                 spin_loop();
                 continue;
             }

@@ -323,7 +323,7 @@ fn frame_cells(row: &Row) -> Vec<String> {
         gbps,
         ratio,
         ratio_range,
-        lost(&frames) + &remark(row),
+        with_note(lost(&frames), row),
     ]
 }
 
@@ -350,7 +350,7 @@ fn plain_cells(row: &Row) -> Vec<String> {
         range(value),
         ratio,
         ratio_range,
-        row.note.clone() + &remark(row),
+        with_note(String::new(), row),
     ]
 }
 
@@ -358,9 +358,11 @@ fn absent(row: &Row) -> String {
     format!("n/a: {}", row.absent.as_deref().unwrap_or("not reached"))
 }
 
-/// A row that failed half way says so.
-fn remark(row: &Row) -> String {
-    row.absent.as_ref().map_or_else(String::new, |why| format!(" ({why})"))
+/// Adds what else there is to say, and of a row that failed half way, that it did.
+fn with_note(text: String, row: &Row) -> String {
+    let notes = [row.note.as_str(), row.absent.as_deref().unwrap_or("")];
+    let parts = std::iter::once(text.as_str()).chain(notes).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
