@@ -1,5 +1,9 @@
 //! The `weir` binary: flags and wiring. It touches no frame bytes.
 
+// First, so that all others print with it.
+#[macro_use]
+mod out;
+
 mod capture;
 mod cli;
 mod consume;

@@ -61,7 +61,7 @@ fn root_a_duration_ends_it() {
 fn root_a_signal_ends_it_with_a_whole_file_and_the_ledger() {
     let test = "root_a_signal_ends_it_with_a_whole_file_and_the_ledger";
     let Some(_alone) = ready(test, &TOOLS) else { return };
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let bed = bed();
         let dir = folder();
         let (file, name) = path(&dir, "signal.pcapng");
@@ -194,6 +194,44 @@ fn root_a_reader_that_has_seen_enough_ends_it_quietly() {
             assert!(!log().contains(word), "{output}: {}", log());
         }
     }
+}
+
+#[test]
+fn root_nobody_listening_ends_nothing() {
+    let Some(_alone) = ready("root_nobody_listening_ends_nothing", &["nohup"]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (file, name) = path(&dir, "unheard.pcapng");
+    // Both outputs lead to a reader that leaves at once; a line a second is due on them.
+    let mut shell = std::process::Command::new("bash");
+    shell.arg("-c").arg(format!(
+        "nohup {} capture {} --write {name} --duration 2500ms 2>&1 | head -c 5 >&2; \
+         echo ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_weir"),
+        bed.rx.iface
+    ));
+    let mut run = Run::start(&bed.rx, shell);
+    run.wait_for("the capture", |run| run.stderr().starts_with("weir:"));
+    std::thread::sleep(Duration::from_millis(1500));
+    generate(&bed.tx, "--frames 100 --rate 10kpps");
+    let ended = run.end().expect(0);
+    assert_eq!(ended.text(), "0\n", "{}", ended.stderr);
+    assert_eq!(read(&file).1.len(), 100);
+    assert_eq!(statistics(&file)[0].received, Some(100));
+}
+
+#[test]
+fn root_a_hang_up_is_ignored_under_nohup() {
+    let Some(_alone) = ready("root_a_hang_up_is_ignored_under_nohup", &["nohup"]) else { return };
+    let bed = bed();
+    let mut command = std::process::Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_weir")).args(["capture", &bed.rx.iface, "--json"]);
+    let mut run = Run::capture_by(&bed.rx, command);
+    run.signal(libc::SIGHUP);
+    settle();
+    generate(&bed.tx, "--frames 100 --rate 10kpps");
+    settle();
+    assert_eq!(number(&run.stop().expect(0).json(), "delivered"), 100);
 }
 
 #[test]
