@@ -1,7 +1,7 @@
 //! The ring in memory alone: no NIC, no kernel, stamps made up. What is behind the NIC can do no better.
 //!
-//! `cargo bench -p weir-ring --bench memory [-- SECONDS [RUNS]]`, on a machine that does nothing else:
-//! writer on CPU 0, readers on CPU 1. Prints the median of the runs, and their spread.
+//! `cargo bench -p weir-ring --bench memory [-- [SECONDS [RUNS]] [ROWS]]`, on a machine that does nothing else:
+//! writer on CPU 0, readers on CPU 1. ROWS is part of a row's name, or `paced`. Prints the median of the runs, and their spread.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ const PACE_MPPS: u64 = 5;
 
 fn main() {
     let numbers: Vec<f64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let only = std::env::args().skip(1).find(|a| a.parse::<f64>().is_err() && !a.starts_with('-'));
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(&only[..]));
     let time = Duration::from_secs_f64(numbers.first().copied().unwrap_or(1.0));
     let runs = numbers.get(1).map_or(5, |&runs| runs as usize);
     if !std::env::args().any(|argument| argument == "--bench") {
@@ -35,13 +37,21 @@ fn main() {
             ("writer, skim", Some(How::Skim)),
             ("writer, poll", Some(How::Poll)),
         ] {
-            row(&format!("{name}, {caplen} B"), runs, || full_speed(time, caplen, how, false));
+            let name = format!("{name}, {caplen} B");
+            if wanted(&name) {
+                row(&name, runs, || full_speed(time, caplen, how, false));
+            }
         }
     }
-    row("writer alone, 60 B, clock per frame", runs, || full_speed(time, 60, None, true));
-    row("writer, skim, 60 B, clock per frame", runs, || {
-        full_speed(time, 60, Some(How::Skim), true)
-    });
+    for (name, how) in [("writer alone", None), ("writer, skim", Some(How::Skim))] {
+        let name = format!("{name}, 60 B, clock per frame");
+        if wanted(&name) {
+            row(&name, runs, || full_speed(time, 60, how, true));
+        }
+    }
+    if !wanted("paced") {
+        return;
+    }
     println!("writer's own time at {PACE_MPPS} Mpps, 60 B, with readers that keep up");
     let mut alone = 0.0;
     for (readers, how) in
