@@ -131,7 +131,7 @@ static __always_inline int write_class(void *ctx, enum hook hook, void *ring, vo
 				       struct weir_writer *w, const struct weir_frame *frame,
 				       __u32 caplen_max, const struct tag *tag)
 {
-	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, with_queue);
+	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, frame->has_queue);
 	__u64 caplen = frame->caplen;
 	struct weir_entry *entry;
 	__u8 *record;
@@ -145,7 +145,7 @@ static __always_inline int write_class(void *ctx, enum hook hook, void *ring, vo
 	weir_opaque(caplen);
 	if (caplen > caplen_max)
 		return -1;
-	weir_put_tail(record, frame, caplen, bytes, with_flags, with_queue);
+	weir_put_tail(record, frame, caplen, bytes, with_flags, frame->has_queue);
 	weir_commit(w, entry, frame, bytes);
 	return 0;
 }
@@ -173,7 +173,6 @@ static __always_inline void capture(void *ctx, enum hook hook, struct weir_frame
 
 	if (!mine || !all)
 		return;
-	mine->offered++;
 	ring = bpf_map_lookup_elem(&rings, &cpu);
 	if (!ring)
 		return;
@@ -181,12 +180,16 @@ static __always_inline void capture(void *ctx, enum hook hook, struct weir_frame
 	if (!meta)
 		return;
 	w = meta + WEIR_WRITER_AT;
+	/* Counted at the hook, whatever the writer does with it. Only one that was entered again can be
+	 * in the middle of an addition, so only re-entries need an atomic one. */
 	if (w->busy) {
+		__sync_fetch_and_add(&mine->offered_nested, 1);
 		__sync_fetch_and_add(&w->drops_reentry, 1);
 		return;
 	}
 	w->busy = 1;
 	weir_barrier();
+	mine->offered++;
 	frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
 	frame->caplen = frame->wire_len < snaplen ? frame->wire_len : snaplen;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
@@ -221,7 +224,11 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	}
 	if (skb->gso_size)
 		frame.flags |= WEIR_FLAG_SUPER_FRAME;
-	frame.queue = skb->queue_mapping;
+	/* Received skbs carry their queue plus one, 0 for none. Of a sent one the queue is chosen later. */
+	if (with_queue && direction == WEIR_FLAG_INBOUND && skb->queue_mapping) {
+		frame.has_queue = 1;
+		frame.queue = skb->queue_mapping - 1;
+	}
 	capture(skb, HOOK_TC, &frame, &tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
@@ -244,6 +251,7 @@ static __always_inline int xdp(struct xdp_md *ctx, const struct tag *tag)
 		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
 		.flags = WEIR_FLAG_INBOUND,
 		.queue = ctx->rx_queue_index,
+		.has_queue = with_queue,
 	};
 
 	capture(ctx, HOOK_XDP, &frame, tag);
@@ -258,6 +266,8 @@ int weir_xdp(struct xdp_md *ctx)
 	return xdp(ctx, &tag);
 }
 
+#define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
+
 /* The tag that the driver took off the frame (Linux 6.8). Needs a program bound to the device. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
@@ -268,8 +278,16 @@ int weir_xdp_tags(struct xdp_md *ctx)
 	struct tag tag = {};
 	__be16 proto = 0;
 	__u16 tci = 0;
+	int err = bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci);
 
-	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci) == 0) {
+	if (err == -WEIR_EOPNOTSUPP) {
+		__u32 zero = 0;
+		struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+
+		if (all)
+			all->tags_unknown = 1;	/* the owner tells the user */
+	}
+	if (err == 0) {
 		tag.present = 1;
 		tag.bytes = proto | (__u32)bpf_htons(tci) << 16;
 	}

@@ -11,7 +11,9 @@ struct weir_control {
 	/* written by the programs on this CPU */
 	__u64 rung;		/* the last `armed` that was answered */
 	__u64 offered;		/* frames that came to the hook */
-	__u64 unused2[14];
+	__u64 offered_nested;	/* and those that came while another was being written */
+	__u64 tags_unknown;	/* [0]: the driver cannot say which VLAN tags it took off */
+	__u64 unused2[12];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

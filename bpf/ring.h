@@ -62,7 +62,8 @@ struct weir_frame {
 	__u32 caplen;
 	__u32 wire_len;
 	__u32 flags;	/* epb_flags; written if with_flags */
-	__u32 queue;	/* epb_queue; written if with_queue */
+	__u32 queue;	/* epb_queue; written if has_queue */
+	__u32 has_queue;
 };
 
 #define weir_barrier() asm volatile("" ::: "memory")

@@ -78,6 +78,13 @@ pub fn quiet_libbpf() {
     libbpf_rs::set_print(None);
 }
 
+/// The least `ring_bytes` that this machine's CPUs can share.
+#[must_use]
+pub fn least_ring_bytes() -> u64 {
+    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
+    (cpus * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
+}
+
 /// How often the interface is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -300,12 +307,18 @@ impl Source for Bpf {
         grace::wait();
         if !self.closed {
             self.closed = true;
-            for cpu in 0..self.rings.len() {
-                self.programs.close_ring(cpu as u32)?;
+            let close = |cpu| self.programs.close_ring(cpu as u32).err();
+            // All of them, whatever becomes of one: a reader waits for every close.
+            let errors: Vec<CaptureError> = (0..self.rings.len()).filter_map(close).collect();
+            self.bells.ring_all();
+            if let Some(error) = errors.into_iter().next() {
+                return Err(error);
             }
         }
         self.promiscuity = None;
-        self.bells.ring_all();
+        if self.control.tags_unknown() {
+            self.info.notes.push(program::tags_note(&self.interface));
+        }
         self.ledger()
     }
 }

@@ -129,7 +129,12 @@ impl Session {
     pub fn ended(&self) -> bool {
         let ended = |worker: &Worker| worker.shared.ended.load(Ordering::Acquire);
         self.workers.iter().all(ended)
-            || self.workers.iter().any(|worker| worker.shared.failed.load(Ordering::Acquire))
+            || self.workers.iter().any(|worker| {
+                // A thread that is gone without having said so has panicked.
+                let said = worker.shared.ended.load(Ordering::Acquire);
+                worker.shared.failed.load(Ordering::Acquire)
+                    || (worker.thread.is_finished() && !said)
+            })
     }
 
     /// Tells all sources to stop and drain; their rings are closed soon after.

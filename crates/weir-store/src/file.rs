@@ -98,7 +98,8 @@ impl FileWriter {
     /// [`FileError::Create`], [`FileError::LinkTypes`].
     pub fn create(path: &Path, interfaces: &[Interface]) -> Result<FileWriter, FileError> {
         one_link_type(path, interfaces)?;
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+        // What was there stays until the first write: a run that cannot start replaces nothing.
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
         // A named pipe or a device cannot be cut back.
         let regular = file.metadata().is_ok_and(|meta| meta.is_file());
@@ -171,7 +172,11 @@ impl FileWriter {
         if self.failed || self.buffer.is_empty() {
             return Ok(());
         }
+        let first = self.written_bytes == 0;
         let result = match &mut self.output {
+            Output::File(file) if first => {
+                file.set_len(0).and_then(|()| file.write_all(&self.buffer))
+            }
             Output::File(file) => file.write_all(&self.buffer),
             Output::Pipe(pipe) => pipe.write_all(&self.buffer).and_then(|()| pipe.flush()),
         };
@@ -222,7 +227,9 @@ impl FileWriter {
 impl Drop for FileWriter {
     /// A writer dropped on the way out of an error still keeps what it has.
     fn drop(&mut self) {
-        let _ = self.flush();
+        if self.written_bytes > 0 || self.pending > 0 {
+            let _ = self.flush();
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! `weir capture`: sources in, one consumer out, and the ledger.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session};
 use weir_frame::pcapng::{Interface, Statistics};
@@ -15,7 +17,8 @@ use weir_store::{FileError, FileWriter};
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Printer, Rest, Step};
 use crate::report::{Report, error_text};
-use crate::sources::{Opened, open_all};
+use crate::source_name::SourceName;
+use crate::sources::{Opened, open_all, ring_bytes};
 use crate::units::grouped;
 use crate::{EXIT_LOSS, EXIT_RAN, signals};
 
@@ -43,16 +46,20 @@ impl Ran {
         Report { outcomes, delivered: *delivered, duration: *duration, store_drops: *store_drops }
     }
 
-    /// Names what became of every captured frame, of which `kept` are safely out: the rest was lapped,
-    /// or left over because the consumer had had enough, or lost because it failed.
-    fn account(&mut self, kept: u64) {
-        let captured: u64 = self.outcomes.iter().map(|outcome| outcome.ledger.captured).sum();
-        // A source that failed at its stop has an old ledger, short of what was read.
-        let left_over = captured.saturating_sub(self.delivered.lapped).saturating_sub(kept);
-        let had_enough = self.failure.as_ref().is_none_or(is_closed_pipe);
+    /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
+    /// still. Each is counted where it happens, and none is derived from what was captured: the
+    /// report compares them with that.
+    fn account(&mut self, kept: u64, unread: u64, limited: bool) {
+        let taken = self.delivered.frames;
         self.delivered.frames = kept;
-        self.delivered.after_limit = if had_enough { left_over } else { 0 };
-        self.store_drops = if had_enough { 0 } else { left_over };
+        self.store_drops = taken - kept;
+        match &self.failure {
+            Some(failure) if !is_closed_pipe(failure) => self.store_drops += unread,
+            Some(_) => self.delivered.after_limit = unread,
+            None if limited => self.delivered.after_limit = unread,
+            // Nothing should be left. If it is, the ledger shows it as unexplained.
+            None => {}
+        }
     }
 }
 
@@ -70,9 +77,9 @@ pub fn execute(args: &CaptureArgs, stop: &AtomicBool) -> Result<Ran> {
     if args.print {
         let names = interfaces.iter().map(|interface| interface.name.clone()).collect();
         let mut printer = Ordered::new(&rings, args.merge_slack, Printer::new(names))?;
-        return run.drive(session, &mut printer);
+        return run.without_file(session, &mut printer);
     }
-    run.drive(session, &mut Null::new(&rings)?)
+    run.without_file(session, &mut Null::new(&rings)?)
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
@@ -80,6 +87,9 @@ fn check(args: &CaptureArgs) -> Result<()> {
         bail!(
             "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
         );
+    }
+    if let Some(path) = &args.write {
+        check_not_a_source(path, &args.sources)?;
     }
     if args.snaplen == 0 {
         bail!("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)");
@@ -97,7 +107,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
 
 /// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
 fn check_memory(args: &CaptureArgs) -> Result<()> {
-    let wanted = args.ring_size.saturating_mul(args.sources.len() as u64);
+    let wanted = ring_bytes(args).saturating_mul(args.sources.len() as u64);
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = available.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -112,12 +122,30 @@ fn check_memory(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-fn open_file(path: &Path, interfaces: &[Interface]) -> Result<FileWriter, FileError> {
+fn open_file(path: &Path, interfaces: &[Interface]) -> Result<FileWriter> {
     if path == Path::new("-") {
-        FileWriter::pipe(io::stdout(), "standard output", interfaces)
+        // Not `io::stdout()` itself: it looks for line ends, and frames would come out in two pieces.
+        let stdout = io::stdout().as_fd().try_clone_to_owned().context("standard output")?;
+        Ok(FileWriter::pipe(File::from(stdout), "standard output", interfaces)?)
     } else {
-        FileWriter::create(path, interfaces)
+        Ok(FileWriter::create(path, interfaces)?)
     }
+}
+
+/// Writing into the file that is being read would empty it first.
+fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let target = inode(path).filter(|_| path.is_file());
+    for source in sources {
+        if let SourceName::File(file) = source
+            && target.is_some()
+            && inode(file) == target
+        {
+            bail!("--write {} is the file that {source} reads; write to another", path.display());
+        }
+    }
+    Ok(())
 }
 
 /// What a run needs throughout.
@@ -169,9 +197,7 @@ impl Run<'_> {
         // The rings outlive their sources: what was captured up to the stop is still to be taken.
         let failure = failure.or_else(|| self.take_rest(consumer).err());
         let delivered = consumer.delivered();
-        let mut ran = Ran { outcomes, delivered, duration, store_drops: 0, failure };
-        ran.account(delivered.frames);
-        Ok(ran)
+        Ok(Ran { outcomes, delivered, duration, store_drops: 0, failure })
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -186,13 +212,18 @@ impl Run<'_> {
         }
     }
 
+    /// Reads the closed rings to their ends, or to the limit.
     fn take_rest(&self, consumer: &mut dyn Consumer) -> Result<()> {
+        let patience = self.args.merge_slack + Duration::from_secs(1);
+        let mut moved = Instant::now();
         while self.left(consumer) > 0 {
             let step = consumer.step(self.left(consumer))?;
             self.show_progress(consumer);
             match step {
                 Step::Ended => break,
-                Step::Busy => {}
+                Step::Busy => moved = Instant::now(),
+                // A source that failed at its stop may leave a ring open.
+                _ if moved.elapsed() > patience => break,
                 Step::Idle | Step::Waiting => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -205,7 +236,14 @@ impl Run<'_> {
             let statistics = self.statistics(&ran.outcomes, consumer.sink.frames());
             ran.failure = consumer.sink.finish(&statistics).err().map(Into::into);
         }
-        ran.account(consumer.sink.kept());
+        let (kept, unread) = (consumer.sink.kept(), consumer.unread());
+        ran.account(kept, unread, self.args.frames.is_some());
+        Ok(ran)
+    }
+
+    fn without_file(&self, session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
+        let mut ran = self.drive(session, consumer)?;
+        ran.account(ran.delivered.frames, consumer.unread(), self.args.frames.is_some());
         Ok(ran)
     }
 
@@ -238,15 +276,20 @@ fn conclude(args: &CaptureArgs, ran: Ran) -> Result<u8> {
         // A closed standard output is its reader's choice, not a failure of the capture.
         let _ = write!(io::stdout(), "{text}");
     }
-    let lost = report.lost();
+    let (lost, unexplained) = (report.lost(), report.unexplained());
     match ran.failure {
         // Whoever reads a pipe may leave when it has seen enough.
-        Some(failure) if is_closed_pipe(&failure) => {}
+        Some(failure) if is_closed_pipe(&failure) => eprintln!("weir: {failure:#}"),
         Some(failure) => return Err(failure),
         None => {}
     }
     if let Some(error) = ran.outcomes.iter().find_map(|outcome| outcome.error.as_ref()) {
         bail!("{}", error_text(error));
+    }
+    if unexplained != 0 {
+        bail!(
+            "the ledger does not close: {unexplained} frames are unexplained, which is a fault of Weir's; please report it with the ledger above"
+        );
     }
     if args.fail_on_loss && lost > 0 {
         eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));

@@ -101,9 +101,9 @@ pub struct CaptureArgs {
     /// Which frames, seen from this machine
     #[arg(long, value_enum, default_value = "both")]
     pub direction: DirectionName,
-    /// Memory of a source's rings, shared by its CPUs
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = units::bytes)]
-    pub ring_size: u64,
+    /// Memory of a source's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub ring_size: Option<u64>,
     /// Leave promiscuous mode alone
     #[arg(long)]
     pub no_promiscuous: bool,

@@ -71,18 +71,28 @@ pub trait Consumer {
 
     /// How far ring number `ring` was read: the ordinal of its next frame.
     fn ordinal(&self, ring: usize) -> u64;
+
+    /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
+    fn unread(&self) -> u64;
+}
+
+fn behind(reader: &Reader<Mapping>) -> u64 {
+    reader.ring().frames_written().saturating_sub(reader.ordinal())
 }
 
 /// Counts frames where they lie.
 pub struct Null {
     readers: Vec<Reader<Mapping>>,
+    /// The ring that the next turn begins with: each in its turn, or a busy one would starve the rest.
+    first: usize,
     tally: Tally,
 }
 
 impl Null {
     pub fn new(rings: &[Ring<Mapping>]) -> Result<Null> {
         let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
-        Ok(Null { readers: readers.collect::<Result<_, _>>()?, tally: Tally::default() })
+        let readers = readers.collect::<Result<_, _>>()?;
+        Ok(Null { readers, first: 0, tally: Tally::default() })
     }
 }
 
@@ -90,7 +100,10 @@ impl Consumer for Null {
     fn step(&mut self, frames_max: u64) -> Result<Step> {
         let before = self.tally.frames;
         let (mut moved, mut closed) = (false, 0);
-        for reader in &mut self.readers {
+        let count = self.readers.len();
+        self.first = (self.first + 1) % count;
+        for index in (self.first..count).chain(0..self.first) {
+            let reader = &mut self.readers[index];
             loop {
                 let left = frames_max.min(TURN_FRAMES) - (self.tally.frames - before);
                 if left == 0 {
@@ -128,6 +141,10 @@ impl Consumer for Null {
 
     fn ordinal(&self, ring: usize) -> u64 {
         self.readers[ring].ordinal()
+    }
+
+    fn unread(&self) -> u64 {
+        self.readers.iter().map(behind).sum()
     }
 }
 
@@ -210,6 +227,10 @@ impl<S: Sink> Consumer for Ordered<S> {
 
     fn ordinal(&self, ring: usize) -> u64 {
         self.merge.readers().nth(ring).map_or(0, Reader::ordinal)
+    }
+
+    fn unread(&self) -> u64 {
+        self.merge.readers().map(behind).sum::<u64>() + self.merge.held()
     }
 }
 

@@ -40,6 +40,7 @@ struct Json<'a> {
     delivered: u64,
     after_limit: u64,
     late: u64,
+    unexplained: i128,
     mpps: f64,
     gbps: f64,
     sources: Vec<JsonSource<'a>>,
@@ -75,6 +76,16 @@ impl Report<'_> {
     /// Frames that were offered and did not reach the consumer.
     pub fn lost(&self) -> u64 {
         self.total().dropped() + self.delivered.lapped + self.store_drops
+    }
+
+    /// Frames that the ledger or the consumer's half of it does not account for; 0 unless we have a
+    /// fault.
+    pub fn unexplained(&self) -> i128 {
+        let total = self.total();
+        let Delivered { frames, lapped, after_limit, .. } = self.delivered;
+        let accounted = [frames, lapped, after_limit, self.store_drops].map(i128::from);
+        let consumer = i128::from(total.captured) - accounted.iter().sum::<i128>();
+        if total.closes() { consumer } else { total.unexplained() }
     }
 
     /// Frames a second that reached the consumer, in millions.
@@ -132,6 +143,7 @@ impl Report<'_> {
             delivered: self.delivered.frames,
             after_limit: self.delivered.after_limit,
             late: self.delivered.late,
+            unexplained: self.unexplained(),
             mpps: self.mpps(),
             gbps: self.gbps(),
             sources: sources.collect(),
@@ -170,10 +182,9 @@ impl Report<'_> {
         if let Some(missed) = total.missed_before {
             line(format!("  (missed before the hook: {})", grouped(missed)));
         }
-        let verdict = if total.closes() {
-            "offered = filtered + captured + drops".to_owned()
-        } else {
-            format!("THE LEDGER DOES NOT CLOSE: {} frames unexplained", total.unexplained())
+        let verdict = match self.unexplained() {
+            0 => "offered = filtered + captured + drops".to_owned(),
+            frames => format!("THE LEDGER DOES NOT CLOSE: {frames} frames unexplained"),
         };
         line(format!("  {verdict}"));
         line(String::new());

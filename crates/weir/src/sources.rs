@@ -13,6 +13,12 @@ use crate::cli::{CaptureArgs, DirectionName, EngineName, HookName, TcAttachName}
 use crate::source_name::SourceName;
 use crate::units;
 
+/// Bytes of a source's rings: what was asked for, or a default that every CPU has its least share of.
+pub fn ring_bytes(args: &CaptureArgs) -> u64 {
+    const DEFAULT: u64 = 64 << 20;
+    args.ring_size.unwrap_or_else(|| DEFAULT.max(weir_capture::bpf::least_ring_bytes()))
+}
+
 /// The sources of a run, open.
 pub struct Opened {
     /// Their interfaces by id.
@@ -42,7 +48,7 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
                 DirectionName::Out => Direction::Out,
                 DirectionName::Both => Direction::Both,
             },
-            ring_bytes: args.ring_size,
+            ring_bytes: ring_bytes(args),
             promiscuous: !args.no_promiscuous,
         };
         if let Some(place) = open_one(session, source, setup, args)? {

@@ -15,8 +15,9 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
 use crate::error::CaptureError;
 use crate::iface::Interface;
 
-/// Below tc's automatic priorities (49152 and down), so that this filter sees frames before others.
-const PRIORITY: u32 = 1;
+/// Priorities to try: well before tc's automatic ones (49152 and down), so that this filter sees frames
+/// before others. One that a filter of another kind or protocol has is refused by the kernel.
+const PRIORITIES: std::ops::RangeInclusive<u32> = 1..=16;
 const RECORDS: &str = "/run/weir/tc";
 
 /// Which side of an interface.
@@ -56,7 +57,10 @@ pub(super) struct Filter {
     program: OwnedFd,
     ifindex: u32,
     side: Side,
-    record: PathBuf,
+    priority: u32,
+    /// `None` where this user may not write there: the filter is then taken off at the end, but not
+    /// after SIGKILL.
+    record: Option<PathBuf>,
 }
 
 impl Filter {
@@ -69,11 +73,25 @@ impl Filter {
         let owned = program.try_clone_to_owned().map_err(CaptureError::os(doing()))?;
         let mut hook = hook(program, interface.index, side);
         hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
-        // The process id is the filter's handle: several of ours can be on one interface.
-        hook.handle(std::process::id()).priority(PRIORITY);
-        let record = record_path(interface.index, side).map_err(CaptureError::os(doing()))?;
-        hook.attach().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
-        Ok(Filter { program: owned, ifindex: interface.index, side, record })
+        let mut refusal = None;
+        for priority in PRIORITIES {
+            // Written down first: a process can be killed between any two steps.
+            let record = record_path(interface.index, side, priority).ok();
+            // The process id is the filter's handle: several of ours can be on one interface.
+            hook.handle(std::process::id()).priority(priority);
+            match hook.attach() {
+                Ok(_) => {
+                    let ifindex = interface.index;
+                    return Ok(Filter { program: owned, ifindex, side, priority, record });
+                }
+                Err(source) => refusal = Some(source),
+            }
+            if let Some(record) = record {
+                let _ = fs::remove_file(record);
+            }
+        }
+        let source = refusal.expect("there are priorities to try");
+        Err(CaptureError::Bpf { what: doing(), source })
     }
 }
 
@@ -81,8 +99,10 @@ impl Drop for Filter {
     fn drop(&mut self) {
         // Failing means that the interface is gone, and the filter with it.
         let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
-        let _ = hook.handle(std::process::id()).priority(PRIORITY).detach();
-        let _ = fs::remove_file(&self.record);
+        let _ = hook.handle(std::process::id()).priority(self.priority).detach();
+        if let Some(record) = &self.record {
+            let _ = fs::remove_file(record);
+        }
     }
 }
 
@@ -92,12 +112,13 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Writes down what is about to be attached: `NETNS-IFINDEX-SIDE-PID-STARTTIME`.
-fn record_path(ifindex: u32, side: Side) -> io::Result<PathBuf> {
+/// Writes down what is about to be attached: `NETNS-IFINDEX-SIDE-PRIORITY-PID-STARTTIME`.
+fn record_path(ifindex: u32, side: Side, priority: u32) -> io::Result<PathBuf> {
     let pid = std::process::id();
     let started = started(pid).ok_or(io::ErrorKind::NotFound)?;
     fs::create_dir_all(RECORDS)?;
-    let record = Path::new(RECORDS).join(format!("{}-{ifindex}-{side}-{pid}-{started}", netns()?));
+    let name = format!("{}-{ifindex}-{side}-{priority}-{pid}-{started}", netns()?);
+    let record = Path::new(RECORDS).join(name);
     fs::write(&record, b"")?;
     Ok(record)
 }
@@ -108,30 +129,42 @@ pub(super) fn sweep(program: BorrowedFd<'_>) {
     let Ok(netns) = netns() else { return };
     for entry in fs::read_dir(RECORDS).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some((ns, ifindex, side, pid, start)) = name.to_str().and_then(parse_record) else {
-            continue;
-        };
-        if ns != netns || started(pid) == Some(start) {
+        let Some(record) = name.to_str().and_then(parse_record) else { continue };
+        if record.netns != netns || started(record.pid) == Some(record.started) {
             continue;
         }
-        let mut hook = hook(program, ifindex, side);
-        let _ = hook.handle(pid).priority(PRIORITY).detach();
+        let mut hook = hook(program, record.ifindex, record.side);
+        let _ = hook.handle(record.pid).priority(record.priority).detach();
         let _ = fs::remove_file(entry.path());
     }
 }
 
-fn parse_record(name: &str) -> Option<(u64, u32, Side, u32, u64)> {
+/// A record's name, read.
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    netns: u64,
+    ifindex: u32,
+    side: Side,
+    priority: u32,
+    pid: u32,
+    started: u64,
+}
+
+fn parse_record(name: &str) -> Option<Record> {
     let mut parts = name.split('-');
-    let ns = parts.next()?.parse().ok()?;
-    let ifindex = parts.next()?.parse().ok()?;
-    let side = match parts.next()? {
-        "ingress" => Side::Ingress,
-        "egress" => Side::Egress,
-        _ => return None,
+    let record = Record {
+        netns: parts.next()?.parse().ok()?,
+        ifindex: parts.next()?.parse().ok()?,
+        side: match parts.next()? {
+            "ingress" => Side::Ingress,
+            "egress" => Side::Egress,
+            _ => return None,
+        },
+        priority: parts.next()?.parse().ok()?,
+        pid: parts.next()?.parse().ok()?,
+        started: parts.next()?.parse().ok()?,
     };
-    let pid = parts.next()?.parse().ok()?;
-    let start = parts.next()?.parse().ok()?;
-    parts.next().is_none().then_some((ns, ifindex, side, pid, start))
+    parts.next().is_none().then_some(record)
 }
 
 fn netns() -> io::Result<u64> {
@@ -151,11 +184,12 @@ mod tests {
 
     #[test]
     fn a_record_says_whose_filter_is_where() {
-        assert_eq!(
-            parse_record("4026531840-7-egress-123-456"),
-            Some((4_026_531_840, 7, Side::Egress, 123, 456))
-        );
-        for bad in ["", "1-2-ingress-3", "1-2-sideways-3-4", "1-2-ingress-3-4-5", "x-2-egress-3-4"]
+        let (side, started) = (Side::Egress, 456);
+        let whole =
+            Record { netns: 4_026_531_840, ifindex: 7, side, priority: 1, pid: 123, started };
+        assert_eq!(parse_record("4026531840-7-egress-1-123-456"), Some(whole));
+        for bad in
+            ["", "1-2-ingress-1-3", "1-2-sideways-1-3-4", "1-2-ingress-1-3-4-5", "x-2-egress-1-3-4"]
         {
             assert_eq!(parse_record(bad), None, "{bad}");
         }

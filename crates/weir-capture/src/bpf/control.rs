@@ -15,6 +15,8 @@ const LINE_WORDS: usize = 32;
 const TAI_OFFSET: usize = 0;
 const ARMED: usize = 1;
 const OFFERED: usize = 17;
+const OFFERED_NESTED: usize = 18;
+const TAGS_UNKNOWN: usize = 19;
 
 pub(super) struct Control {
     map: Mapping,
@@ -39,7 +41,13 @@ impl Control {
 
     /// Frames that came to the hook, on all CPUs.
     pub(super) fn offered(&self) -> u64 {
-        (0..self.cpus).map(|cpu| self.word(1 + cpu, OFFERED).load(Ordering::Acquire)).sum()
+        let count = |cpu, word| self.word(1 + cpu, word).load(Ordering::Acquire);
+        (0..self.cpus).map(|cpu| count(cpu, OFFERED) + count(cpu, OFFERED_NESTED)).sum()
+    }
+
+    /// Whether the driver had no answer when it was asked for a VLAN tag.
+    pub(super) fn tags_unknown(&self) -> bool {
+        self.word(0, TAGS_UNKNOWN).load(Ordering::Relaxed) != 0
     }
 
     /// Stamps are CLOCK_TAI minus this, so that they follow clock steps; the offset itself changes

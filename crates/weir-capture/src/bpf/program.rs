@@ -28,6 +28,15 @@ pub(super) struct Programs {
     pub(super) doorbell: MapHandle,
 }
 
+/// What XDP cannot see where the driver does not tell.
+pub(super) fn tags_note(interface: &Interface) -> String {
+    format!(
+        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
+         `ethtool -K {} rxvlan off`, or --hook tc",
+        interface.name
+    )
+}
+
 /// Which programs of the object to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
@@ -56,12 +65,7 @@ impl Programs {
         {
             return Ok((programs, Vec::new()));
         }
-        let note = format!(
-            "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
-             `ethtool -K {} rxvlan off`, or --hook tc",
-            interface.name
-        );
-        Ok((load(Choice::Xdp)?, vec![note]))
+        Ok((load(Choice::Xdp)?, vec![tags_note(interface)]))
     }
 
     /// Ends the open block of a CPU's ring and closes it; no program may write it any more.
@@ -154,7 +158,8 @@ fn load(
 }
 
 /// Loads every program of this crate with this kernel's verifier and attaches none: the name of each and
-/// how it went. The device-bound XDP program is tried on the loopback device.
+/// how it went. Not among them: the XDP program that asks the driver for VLAN tags, which can only be
+/// loaded for a device whose driver answers; a capture tries it and says so if it is refused.
 #[must_use]
 pub fn load_all() -> Vec<(&'static str, Result<(), CaptureError>)> {
     let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 };
@@ -162,12 +167,9 @@ pub fn load_all() -> Vec<(&'static str, Result<(), CaptureError>)> {
         interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
         snaplen: 262_144,
         direction: crate::source::Direction::Both,
-        ring_bytes: 4096 << 20,
+        ring_bytes: super::least_ring_bytes(),
         promiscuous: false,
     };
-    // Rings of the least size, whatever the number of CPUs.
-    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
-    let setup = Setup { ring_bytes: (cpus * 4) << 20, ..setup };
     let try_load = |choice, record_queue| {
         let rings = super::memory::create(&setup)?;
         let options = BpfOptions { record_queue, ..BpfOptions::default() };

@@ -8,7 +8,8 @@ use crate::iface::Interface;
 /// Why a program could not be attached: most often because another is there, which is then named.
 pub(super) fn attach_error(interface: &Interface, source: io::Error) -> CaptureError {
     let iface = interface.name.clone();
-    if source.raw_os_error() == Some(libc::EBUSY)
+    // EEXIST: the other is in the other mode, native or generic.
+    if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
         && let Some(query) = query(interface.index)
     {
         let id = [query.prog_id, query.drv_prog_id, query.skb_prog_id, query.hw_prog_id];
