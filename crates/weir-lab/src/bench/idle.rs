@@ -1,7 +1,6 @@
 //! What a capture costs when nothing comes, and how soon a single frame is seen.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -154,7 +153,8 @@ fn cpu_ns(id: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
     let mut total = 0;
     for thread in threads.flatten() {
-        let text = fs::read_to_string(Path::new(&thread.path()).join("schedstat")).ok()?;
+        // A thread may end while its neighbours are asked.
+        let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
         total += text.split_whitespace().next()?.parse::<u64>().ok()?;
     }
     Some(total)
@@ -202,9 +202,6 @@ mod tests {
 
     #[test]
     fn this_process_has_used_its_cpu() {
-        // The kernel counts in ticks: work until one has passed, whatever else the machine does.
-        let begin = std::time::Instant::now();
-        while cpu_ns(std::process::id()) == Some(0) && begin.elapsed() < Duration::from_secs(20) {}
         assert!(cpu_ns(std::process::id()).is_some_and(|ns| ns > 0));
     }
 }
