@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::{Error, Result};
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GLINK: u32 = 0x0a;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_SGRO: u32 = 0x2c;
@@ -39,6 +40,17 @@ pub fn driver(iface: &str) -> Result<String> {
 pub fn set_gro(iface: &str, on: bool) -> Result<()> {
     // struct ethtool_value.
     request(iface, "gro", &mut [ETHTOOL_SGRO, u32::from(on)])
+}
+
+/// Whether the interface has a link; also brings its `IFF_RUNNING` up to date.
+///
+/// # Errors
+/// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver cannot tell.
+pub fn has_link(iface: &str) -> Result<bool> {
+    // struct ethtool_value.
+    let mut value = [ETHTOOL_GLINK, 0u32];
+    request(iface, "link", &mut value)?;
+    Ok(value[1] != 0)
 }
 
 /// Names of the driver's statistics, in the order of [`stats`].

@@ -110,7 +110,10 @@ pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(5);
     let start = Instant::now();
     in_netns(&end.netns, || {
-        while crate::ethtool::link_flags(&end.iface)? & libc::IFF_RUNNING == 0 {
+        // The flag alone may lag by a second: the kernel spaces its link events.
+        while !crate::ethtool::has_link(&end.iface)?
+            || crate::ethtool::link_flags(&end.iface)? & libc::IFF_RUNNING == 0
+        {
             if start.elapsed() > LIMIT {
                 let command = format!("ip -n {} link set {} up", end.netns, end.iface);
                 return Err(Error::Timeout { command, seconds: LIMIT.as_secs() });
