@@ -55,7 +55,8 @@ impl Ran {
         self.store_drops = taken - kept;
         match &self.failure {
             Some(failure) if !is_closed_pipe(failure) => self.store_drops += unread,
-            Some(_) => self.delivered.after_limit = unread,
+            // What the reader of a pipe did not wait for is nobody's loss.
+            Some(_) => self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread,
             None if limited => self.delivered.after_limit = unread,
             // Nothing should be left. If it is, the ledger shows it as unexplained.
             None => {}
@@ -279,7 +280,10 @@ fn conclude(args: &CaptureArgs, ran: Ran) -> Result<u8> {
     let (lost, unexplained) = (report.lost(), report.unexplained());
     match ran.failure {
         // Whoever reads a pipe may leave when it has seen enough.
-        Some(failure) if is_closed_pipe(&failure) => eprintln!("weir: {failure:#}"),
+        Some(failure) if is_closed_pipe(&failure) => match failure.downcast_ref::<FileError>() {
+            Some(gone) => eprintln!("weir: {gone}"),
+            None => eprintln!("weir: standard output: its reader has gone"),
+        },
         Some(failure) => return Err(failure),
         None => {}
     }
