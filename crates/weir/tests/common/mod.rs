@@ -249,6 +249,7 @@ pub fn dropped(json: &Value) -> u64 {
 pub fn closes(json: &Value) {
     let n = |name| number(json, name);
     assert_eq!(n("offered"), n("filtered") + n("captured") + dropped(json), "{json}");
+    assert_eq!(json["unexplained"].as_i64(), Some(0), "{json}");
     let store = number(&json["drops"], "store");
     assert_eq!(n("captured"), n("delivered") + n("lapped") + n("after_limit") + store, "{json}");
 }
