@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::machine::Neighbours;
 use super::report::{Row, conclude};
 use super::tool::Tool;
 use super::{Context, stopped, wire};
@@ -42,12 +41,12 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         let row = |what: &str, unit| Row::new(SECTION, format!("{what}: {}", tool.name), unit);
         let mut own =
             vec![row(CPU, "%"), row(RSS, "MiB"), row(LATENCY, "ms"), row(LATENCY_MAX, "ms")];
-        let neighbours = Neighbours::look();
+        let neighbours = context.calm();
         match one(context, &bed, &tool) {
             Ok(quiet) => {
                 let values = [quiet.cpu_percent, quiet.rss_mib, quiet.median_ms, quiet.max_ms];
                 for (row, value) in own.iter_mut().zip(values) {
-                    row.add(0, value, neighbours.percent());
+                    row.add(0, value, neighbours.done());
                 }
                 own[2].note = format!("of {} frames", quiet.singles);
             }

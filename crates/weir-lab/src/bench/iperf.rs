@@ -5,7 +5,6 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::child::{Child, pinned};
-use super::machine::Neighbours;
 use super::report::{Row, conclude};
 use super::tool::{TCPDUMP, Tool, on_path};
 use super::{Context, stopped};
@@ -49,7 +48,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             if row.absent.is_some() {
                 continue;
             }
-            let neighbours = Neighbours::look();
+            let neighbours = context.calm();
             match one(context, &bed, tool.as_ref()) {
                 Ok(watched) => {
                     context.say(&format!(
@@ -57,7 +56,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                         round + 1,
                         watched.gbps
                     ));
-                    row.add(round, watched.gbps, neighbours.percent());
+                    row.add(round, watched.gbps, neighbours.done());
                     if watched.lost > 0 {
                         row.note = format!("lost {} of what it watched", watched.lost);
                     }

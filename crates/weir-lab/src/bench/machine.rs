@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -39,6 +40,7 @@ pub struct Machine {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct CpuTime {
     all: u64,
+    idle: u64,
     steal: u64,
 }
 
@@ -139,7 +141,8 @@ fn parse_cpu_time(stat: &str) -> CpuTime {
     let line = stat.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
-    CpuTime { all: ticks.iter().sum(), steal: ticks.get(7).copied().unwrap_or(0) }
+    let tick = |index| ticks.get(index).copied().unwrap_or(0);
+    CpuTime { all: ticks.iter().sum(), idle: tick(3) + tick(4), steal: tick(7) }
 }
 
 /// What other programs do while something is measured.
@@ -148,24 +151,69 @@ pub(super) struct Neighbours {
     begin: Instant,
     all: u64,
     own: u64,
+    waited_us: u64,
+}
+
+/// How much a round was disturbed by other programs. If it was, it measures them too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Disturbance {
+    /// User time of all other programs, percent of one CPU. System time is not told apart: the
+    /// kernel works for us on anybody's account.
+    pub others_percent: f64,
+    /// Share of the time in which some program, ours or another, waited for a CPU, percent.
+    pub waited_percent: f64,
 }
 
 impl Neighbours {
     /// From here on.
     pub(super) fn look() -> Neighbours {
         let (all, own) = user_ticks();
-        Neighbours { begin: Instant::now(), all, own }
+        Neighbours { begin: Instant::now(), all, own, waited_us: waited_us() }
     }
 
-    /// User time since then of all but this process and the children it has waited for, in percent of
-    /// one CPU. System time is not told apart: the kernel works for us on anybody's account.
-    pub(super) fn percent(self) -> f64 {
+    /// Up to here. Children count as own once they were waited for.
+    pub(super) fn done(self) -> Disturbance {
         /// `USER_HZ`, which is 100 wherever Linux runs today.
         const TICKS_PER_SECOND: f64 = 100.0;
         let (all, own) = user_ticks();
         let others = all.saturating_sub(self.all).saturating_sub(own.saturating_sub(self.own));
-        100.0 * others as f64 / TICKS_PER_SECOND / self.begin.elapsed().as_secs_f64().max(1e-9)
+        let waited_us = waited_us().saturating_sub(self.waited_us) as f64;
+        let seconds = self.begin.elapsed().as_secs_f64().max(1e-9);
+        Disturbance {
+            others_percent: 100.0 * others as f64 / TICKS_PER_SECOND / seconds,
+            waited_percent: 100.0 * waited_us / 1e6 / seconds,
+        }
     }
+}
+
+/// Waits until the machine does next to nothing, at most for `limit`; returns how long it took.
+pub(super) fn wait_for_calm(limit: Duration) -> Duration {
+    const LOOK: Duration = Duration::from_millis(200);
+    const BUSY_MAX: f64 = 0.1;
+    let begin = Instant::now();
+    let mut before = cpu_time();
+    while begin.elapsed() < limit {
+        sleep(LOOK);
+        let now = cpu_time();
+        let all = now.all.saturating_sub(before.all).max(1);
+        let idle = now.idle.saturating_sub(before.idle);
+        if 1.0 - idle as f64 / all as f64 <= BUSY_MAX {
+            break;
+        }
+        before = now;
+    }
+    begin.elapsed()
+}
+
+/// Microseconds since boot in which some program waited for a CPU; 0 where the kernel does not count.
+fn waited_us() -> u64 {
+    parse_waited(&fs::read_to_string("/proc/pressure/cpu").unwrap_or_default()).unwrap_or(0)
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
+fn parse_waited(pressure: &str) -> Option<u64> {
+    let line = pressure.lines().find(|line| line.starts_with("some "))?;
+    line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
 /// Of the machine, and of this process with the children it has waited for.
@@ -234,8 +282,20 @@ mod tests {
     #[test]
     fn stolen_time_is_the_eighth_field_and_guest_time_counts_once() {
         let stat = "cpu  10 20 30 40 50 60 70 80 1000 1000\ncpu0 1 2 3\n";
-        assert_eq!(parse_cpu_time(stat), CpuTime { all: 360, steal: 80 });
+        assert_eq!(parse_cpu_time(stat), CpuTime { all: 360, idle: 90, steal: 80 });
         assert_eq!(parse_cpu_time(""), CpuTime::default());
+    }
+
+    #[test]
+    fn waiting_is_read() {
+        let text = "some avg10=1.00 avg60=2.00 avg300=3.00 total=3714\nfull avg10=0.00 total=9\n";
+        assert_eq!(parse_waited(text), Some(3714));
+        assert_eq!(parse_waited(""), None);
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        assert_eq!(wait_for_calm(Duration::ZERO).as_secs(), 0);
     }
 
     #[test]
@@ -246,7 +306,7 @@ mod tests {
             assert!(begin.elapsed().as_secs() < 20, "{before} ticks, whatever this thread does");
             (0..1_000_000).for_each(|number| _ = std::hint::black_box(number));
         }
-        assert!(Neighbours::look().percent() >= 0.0);
+        assert!(Neighbours::look().done().others_percent >= 0.0);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use weir_ring::{
     WriterKind, memory,
 };
 
-use super::machine::Neighbours;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::{Context, Cpus, stopped};
 use crate::generator::FCS_BYTES;
@@ -90,30 +89,31 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             if stopped(context.stop) {
                 break;
             }
-            let neighbours = Neighbours::look();
+            let neighbours = context.calm();
             let (frames, held) = flat_out(context.cpus, case, seconds).map_err(failed)?;
             if held > 0 {
                 row.note = format!("waited {held} times for its reader");
             }
-            row.add_frames(round, frames, neighbours.percent());
+            row.add_frames(round, frames, neighbours.done());
         }
         for (row, readers) in paced.iter_mut().zip([0, 4]) {
             if stopped(context.stop) {
                 break;
             }
-            let neighbours = Neighbours::look();
+            let neighbours = context.calm();
             let work = at_fixed_rate(context.cpus, readers, seconds).map_err(failed)?;
             interrupted += work.interrupted;
             if work.lapped > 0 {
                 row.note = format!("its readers were lapped {} frames", work.lapped);
             }
-            row.add(round, work.ns_per_frame, neighbours.percent());
+            row.add(round, work.ns_per_frame, neighbours.done());
         }
         context.say(&format!("memory, round {}", round + 1));
     }
     if interrupted > 0 {
-        let note = format!(" {interrupted} interrupted bursts left out of both rows");
-        paced[1].note = (paced[1].note.clone() + &note).trim().to_owned();
+        let note = format!("{interrupted} interrupted bursts left out of both rows");
+        let so_far = std::mem::take(&mut paced[1].note);
+        paced[1].note = if so_far.is_empty() { note } else { format!("{so_far}; {note}") };
     }
     conclude(&mut rows, ALONE);
     conclude(&mut paced, ALONE);

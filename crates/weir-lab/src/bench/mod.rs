@@ -24,19 +24,25 @@ mod wire;
 
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 pub use report::Report;
 pub use soak::{Check, SoakOptions, Verdict, soak};
 
 use crate::Result;
-use machine::Machine;
+use machine::{Machine, Neighbours};
 use report::{Bar, Side};
 
 /// Rounds unless told otherwise: the fewest whose median shrugs off two bad ones.
 const ROUNDS: u32 = 5;
 /// Seconds of each measurement unless told otherwise.
 const SECONDS: f64 = 4.0;
+
+/// The longest that a round waits for the machine to be quiet.
+const PATIENCE_ROUND: Duration = Duration::from_secs(10);
+/// The longest that all of them do.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What to measure.
 #[derive(Debug, Clone, Default)]
@@ -116,6 +122,8 @@ struct Context<'a> {
     rounds: u32,
     seconds: f64,
     cpus: Cpus,
+    /// How long the rest of the run may still wait for quiet moments.
+    patience_ms: AtomicU64,
     stop: &'a AtomicBool,
     talk: &'a (dyn Fn(&str) + Sync),
 }
@@ -132,9 +140,19 @@ impl<'a> Context<'a> {
             rounds: options.rounds.unwrap_or(rounds),
             seconds: options.seconds.unwrap_or(seconds),
             cpus: Cpus::new(),
+            patience_ms: AtomicU64::new(PATIENCE.as_millis() as u64),
             stop,
             talk,
         }
+    }
+
+    /// Waits for a quiet moment, while there is patience left, and begins a round.
+    fn calm(&self) -> Neighbours {
+        let left = self.patience_ms.load(Ordering::Relaxed);
+        let limit = Duration::from_millis(left).min(PATIENCE_ROUND);
+        let took = machine::wait_for_calm(limit).as_millis() as u64;
+        self.patience_ms.store(left.saturating_sub(took), Ordering::Relaxed);
+        Neighbours::look()
     }
 
     fn say(&self, text: &str) {
@@ -182,8 +200,12 @@ fn conditions(context: &Context) -> Vec<String> {
     let Cpus { generator, tool, .. } = context.cpus;
     vec![
         format!(
-            "{} interleaved rounds of {} s; ratios are medians of ratios within a round",
-            context.rounds, context.seconds
+            "{} interleaved rounds of {} s; ratios are medians of ratios within a round; each waits for a \
+             quiet moment, up to {} s and {} s in all",
+            context.rounds,
+            context.seconds,
+            PATIENCE_ROUND.as_secs(),
+            PATIENCE.as_secs()
         ),
         format!(
             "wire: one veth pair, generator and all softirq work on CPU {generator}, the tool on CPU \
@@ -281,7 +303,7 @@ mod tests {
         for (size, ours) in [(64, 1_800_000), (1518, 1_400_000)] {
             for (what, kept) in [("weir --consume", ours), ("tcpdump", 1_000_000)] {
                 let mut row = Row::new(wire::SECTION, what, MPPS).sized(size);
-                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0), 0.0);
+                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0), Default::default());
                 rows.push(row);
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::machine::Machine;
+use super::machine::{Disturbance, Machine};
 use super::stats::{Spread, paired};
 use super::table::{figure, grouped, render};
 
@@ -57,9 +57,8 @@ pub struct Round {
     pub round: u32,
     /// In the row's unit.
     pub value: f64,
-    /// User time of all other programs meanwhile, percent of one CPU. Much of it, and the round
-    /// measures them too.
-    pub others_percent: f64,
+    /// What other programs did meanwhile.
+    pub disturbance: Disturbance,
     /// Where frames were counted.
     pub frames: Option<Frames>,
 }
@@ -128,14 +127,14 @@ impl Row {
     }
 
     /// A round more.
-    pub fn add(&mut self, round: u32, value: f64, others_percent: f64) {
-        self.rounds.push(Round { round, value, others_percent, frames: None });
+    pub fn add(&mut self, round: u32, value: f64, disturbance: Disturbance) {
+        self.rounds.push(Round { round, value, disturbance, frames: None });
     }
 
     /// A round more, of frames: its value is the kept rate in Mpps.
-    pub fn add_frames(&mut self, round: u32, frames: Frames, others_percent: f64) {
+    pub fn add_frames(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
         let value = frames.kept_mpps();
-        self.rounds.push(Round { round, value, others_percent, frames: Some(frames) });
+        self.rounds.push(Round { round, value, disturbance, frames: Some(frames) });
     }
 
     fn values(&self) -> Vec<(u32, f64)> {
@@ -252,14 +251,7 @@ impl Report {
         for condition in &self.conditions {
             text += &format!("note     {condition}\n");
         }
-        let rounds = self.rows.iter().flat_map(|row| &row.rounds);
-        if let Some(others) = Spread::of(rounds.map(|round| round.others_percent)) {
-            let (median, max) = (others.median, others.max);
-            text += &format!(
-                "note     other programs took {median:.0} % of a CPU (user time, median of all \
-                 rounds; {max:.0} % at most)\n"
-            );
-        }
+        text += &self.disturbance();
         if self.interrupted {
             text += "note     INTERRUPTED: not every row has all its rounds\n";
         }
@@ -277,6 +269,24 @@ impl Report {
             text += &render(&["bar (median)", "found", "asked", ""], &bars);
         }
         text
+    }
+
+    /// One line on how quiet the machine was.
+    fn disturbance(&self) -> String {
+        let over = |what: fn(&Disturbance) -> f64| {
+            let rounds = self.rows.iter().flat_map(|row| &row.rounds);
+            Spread::of(rounds.map(|round| what(&round.disturbance)))
+        };
+        let (Some(others), Some(waited)) =
+            (over(|round| round.others_percent), over(|round| round.waited_percent))
+        else {
+            return String::new();
+        };
+        format!(
+            "note     other programs' user time {:.0} % of a CPU (median round; at most {:.0} %); \
+             somebody waited for a CPU {:.0} % of the time (at most {:.0} %)\n",
+            others.median, others.max, waited.median, waited.max
+        )
     }
 
     /// Everything, for machines.
@@ -375,11 +385,11 @@ mod tests {
 
     fn rows() -> Vec<Row> {
         let mut tc = Row::new("wire", "tc", MPPS).sized(64);
-        tc.add_frames(0, frames(6_000_000, 6_000_000, 0), 0.0);
-        tc.add_frames(1, frames(4_000_000, 3_999_000, 1000), 0.0);
+        tc.add_frames(0, frames(6_000_000, 6_000_000, 0), Disturbance::default());
+        tc.add_frames(1, frames(4_000_000, 3_999_000, 1000), Disturbance::default());
         let mut tcpdump = Row::new("wire", "tcpdump", MPPS).sized(64);
-        tcpdump.add_frames(0, frames(4_000_000, 4_000_000, 0), 0.0);
-        tcpdump.add_frames(1, frames(2_000_000, 1_999_999, 0), 0.0);
+        tcpdump.add_frames(0, frames(4_000_000, 4_000_000, 0), Disturbance::default());
+        tcpdump.add_frames(1, frames(2_000_000, 1_999_999, 0), Disturbance::default());
         let mut missing = Row::new("wire", "dumpcap", MPPS).sized(64);
         missing.absent = Some("not installed".to_owned());
         vec![tc, tcpdump, missing]

@@ -281,10 +281,12 @@ fn dumpcap(lines: &[Line]) -> Option<Counted> {
 fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     let passed = number_before(lines, "packets passed filter")?;
     let failed = number_before(lines, "packets failed filter")?;
+    // What it calls unread are those for which it had no space, and those it had not come to.
     let unread = lines.iter().rev().find_map(|line| {
         let (_, rest) = line.text.split_once("packets incoming (")?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
     })?;
+    let unread = unread.saturating_sub(failed);
     let drops = [("out_of_space".to_owned(), failed), ("unread".to_owned(), unread)];
     Some(Counted { kept: passed.saturating_sub(unread), drops: drops.into() })
 }
@@ -349,8 +351,8 @@ mod tests {
             \x20     0.0000% packet droprate\n";
         assert!(lines(text).iter().any(|line| Kind::NetsniffNg.is_ready(&line.text)));
         let counted = Kind::NetsniffNg.counted(&lines(text)).unwrap();
-        let lost = drops(&[("out_of_space", 3), ("unread", 68)]);
-        assert_eq!(counted, Counted { kept: 1_327_100, drops: lost });
+        let lost = drops(&[("out_of_space", 3), ("unread", 65)]);
+        assert_eq!(counted, Counted { kept: 1_327_103, drops: lost });
     }
 
     #[test]

@@ -6,7 +6,6 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::machine::Neighbours;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::tool::{TCPDUMP, Tool};
 use super::{Context, stopped};
@@ -42,12 +41,12 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                 if row.absent.is_some() {
                     continue;
                 }
-                let neighbours = Neighbours::look();
+                let neighbours = context.calm();
                 match one(context, &bed, tool, size) {
                     Ok(frames) => {
                         let (name, mpps) = (tool.name, frames.kept_mpps());
                         context.say(&format!("{size} B, round {}: {name} {mpps:.2}", round + 1));
-                        row.add_frames(round, frames, neighbours.percent());
+                        row.add_frames(round, frames, neighbours.done());
                     }
                     Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
                     Err(error) => return Err(error),
