@@ -13,13 +13,13 @@ build_packages=(
     'pkg-config      finds the two libraries above'
     'make            builds libbpf'
     'gcc             builds libbpf and links Rust programs'
+    'iproute2        makes the interfaces and namespaces of the demo and the tests'
 )
 test_packages=(
     'g++             builds libFuzzer'
     'tcpdump         reads our files: an independent opinion'
     'tshark          reads our files: an independent opinion'
     'ethtool         switches offloads on test interfaces'
-    'iproute2        makes test interfaces and network namespaces'
     'iperf3          traffic that must not be slowed by watching it'
     'netsniff-ng     traffic generator and capture to compare with'
     'qemu-system-x86 boots the Debian 6.1 guest'

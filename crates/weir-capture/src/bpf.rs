@@ -120,7 +120,10 @@ impl Bpf {
         let interface = asker.find(iface)?;
         setup.set_link_type(interface.link_type);
         let arrays = memory::create(&setup)?;
-        let (programs, notes) = Programs::load(&interface, &setup, &options, &arrays)?;
+        let (programs, mut notes) = Programs::load(&interface, &setup, &options, &arrays)?;
+        if options.hook == Hook::Xdp && setup.direction == Direction::Both {
+            notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
+        }
         let rings = memory::attach(&arrays)?;
         let control = Control::map(&programs.control, rings.len())?;
         let doorbell = Doorbell::new(&programs.doorbell)?;

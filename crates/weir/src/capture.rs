@@ -76,8 +76,7 @@ pub fn execute(args: &CaptureArgs, stop: &AtomicBool) -> Result<Ran> {
         return run.to_file(session, Ordered::new(&rings, args.merge_slack, file)?);
     }
     if args.print {
-        let names = interfaces.iter().map(|interface| interface.name.clone()).collect();
-        let mut printer = Ordered::new(&rings, args.merge_slack, Printer::new(names))?;
+        let mut printer = Ordered::new(&rings, args.merge_slack, Printer::new(interfaces))?;
         return run.without_file(session, &mut printer);
     }
     run.without_file(session, &mut Null::new(&rings)?)

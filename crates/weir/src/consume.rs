@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use anyhow::Result;
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_frame::record::{Flags, Record};
 use weir_frame::summary::one_line;
 use weir_ring::wake::Sleeper;
@@ -247,12 +248,12 @@ impl Sink for FileWriter {
 /// One line a frame: time of day (UTC), interface, direction, summary.
 pub struct Printer {
     out: BufWriter<io::Stdout>,
-    names: Vec<String>,
+    interfaces: Vec<Interface>,
 }
 
 impl Printer {
-    pub fn new(names: Vec<String>) -> Printer {
-        Printer { out: BufWriter::with_capacity(1 << 16, io::stdout()), names }
+    pub fn new(interfaces: Vec<Interface>) -> Printer {
+        Printer { out: BufWriter::with_capacity(1 << 16, io::stdout()), interfaces }
     }
 }
 
@@ -266,14 +267,22 @@ impl Sink for Printer {
             Some(flags) if flags.has(Flags::INBOUND) => "in",
             _ => "-",
         };
-        let name = self.names.get(meta.interface_id as usize).map_or("?", String::as_str);
-        writeln!(
-            self.out,
-            "{h:02}:{m:02}:{s:02}.{:09} {name} {way} {}",
-            meta.ts_ns % 1_000_000_000,
-            one_line(record.frame, meta.wire_len)
-        )
-        .map_err(MergeError::Print)
+        let interface = self.interfaces.get(meta.interface_id as usize);
+        let name = interface.map_or("?", |interface| &interface.name);
+        let ns = meta.ts_ns % 1_000_000_000;
+        let out = &mut self.out;
+        write!(out, "{h:02}:{m:02}:{s:02}.{ns:09} {name} {way} ")
+            .and_then(|()| match interface.map(|interface| interface.link_type) {
+                Some(LINKTYPE_ETHERNET) => {
+                    writeln!(out, "{}", one_line(record.frame, meta.wire_len))
+                }
+                // Only Ethernet is taken apart: anything else would be shown as what it is not.
+                other => {
+                    let link_type = other.unwrap_or_default();
+                    writeln!(out, "link type {link_type}, {} bytes", meta.wire_len)
+                }
+            })
+            .map_err(MergeError::Print)
     }
 
     fn flush(&mut self) -> Result<(), MergeError> {
