@@ -53,8 +53,35 @@ const fn class(caplen_max: u32) -> Class {
     Class { caplen_max, room: caplen_max + 52 + PADDING_MIN_BYTES }
 }
 
-const _: () = assert!(CLASSES[2].caplen_max == weir_frame::record::CAPLEN_MAX);
-const _: () = assert!(INDEX_AT as u64 + DATA_BLOCKS_MAX * 64 < BLOCK_BYTES as u64 - 4);
+const _: () = {
+    use weir_frame::record::{CAPLEN_MAX, Flags, Meta, record_bytes};
+    // The longest record of each class fits its room, with a padding block behind it.
+    let meta = Meta {
+        interface_id: 0,
+        ts_ns: 0,
+        wire_len: 0,
+        flags: Some(Flags::INBOUND),
+        queue: Some(0),
+    };
+    let [small, jumbo, long] = CLASSES;
+    assert!(record_bytes(&meta, small.caplen_max) + PADDING_MIN_BYTES == small.room);
+    assert!(record_bytes(&meta, jumbo.caplen_max) + PADDING_MIN_BYTES == jumbo.room);
+    assert!(record_bytes(&meta, long.caplen_max) + PADDING_MIN_BYTES == long.room);
+    assert!(small.caplen_max < jumbo.caplen_max && jumbo.caplen_max < long.caplen_max);
+    assert!(long.caplen_max == CAPLEN_MAX && long.room <= BLOCK_BYTES);
+};
+
+const _: () = {
+    // The index ends before the closing length of block 0, and no writer's word shares a line with it.
+    assert!(INDEX_AT as u64 + DATA_BLOCKS_MAX * 64 <= BLOCK_BYTES as u64 - 8);
+    assert!(ENTRY_WORDS * 8 == 64 && (EntryWord::LastNs as usize) < ENTRY_WORDS);
+    assert!(WRITER_AT.is_multiple_of(128) && INDEX_AT.is_multiple_of(128));
+    assert!(WriterWord::Busy as usize * 8 == 128);
+    assert!(WRITER_AT as usize + WriterWord::DropsUnreadable as usize * 8 < INDEX_AT as usize);
+};
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<crate::AtomicU64>() == 8 && align_of::<crate::AtomicU64>() == 8);
 
 /// The words that the writer alone stores to, outside the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ fn hostile_memory_gives_errors_and_never_a_panic() {
     let mut all = driver::Seen::default();
     let seen = std::cell::RefCell::new(&mut all);
     let mut runner =
-        TestRunner::new(Config { cases: 20_000, failure_persistence: None, ..Config::default() });
+        TestRunner::new(Config { cases: 50_000, failure_persistence: None, ..Config::default() });
     let inputs = proptest::collection::vec(any::<u8>(), 0..700);
     runner
         .run(&inputs, |bytes| {

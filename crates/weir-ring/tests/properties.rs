@@ -29,7 +29,7 @@ enum Op {
     CloseBlock,
     Poll { reader: usize, times: u32 },
     Skim { reader: usize, frames_max: u32 },
-    Rejoin { reader: usize, start: Start },
+    Rejoin { reader: usize, start: Start, distance: u32 },
     Snapshot,
 }
 
@@ -43,7 +43,9 @@ fn ops(caplen: impl Strategy<Value = u32>, burst: u32) -> impl Strategy<Value = 
         5 => (reader.clone(), 1..20u32).prop_map(|(reader, times)| Op::Poll { reader, times }),
         3 => (reader.clone(), 0..300u32)
             .prop_map(|(reader, frames_max)| Op::Skim { reader, frames_max }),
-        1 => (reader, start).prop_map(|(reader, start)| Op::Rejoin { reader, start }),
+        1 => (reader, start, 0..5000u32).prop_map(|(reader, start, distance)| {
+            Op::Rejoin { reader, start, distance }
+        }),
         1 => Just(Op::Snapshot),
     ];
     proptest::collection::vec(op, 1..120)
@@ -61,6 +63,7 @@ struct Run {
     writer: Writer<Memory>,
     pushed: Pushed,
     readers: Vec<Reader<Memory>>,
+    distances: [u32; READERS],
     batch: Batch,
     scratch: Vec<u8>,
 }
@@ -70,6 +73,7 @@ impl Run {
         let reader = || Reader::new(&ring, Start::Oldest).unwrap();
         Run {
             readers: (0..READERS).map(|_| reader()).collect(),
+            distances: [0; READERS],
             writer: Writer::new(ring.clone()),
             ring,
             pushed: Pushed::default(),
@@ -91,7 +95,7 @@ impl Run {
                 }
             }
             Op::Skim { reader, frames_max } => drop(self.skim(reader, frames_max)?),
-            Op::Rejoin { reader, start } => self.rejoin(reader, start)?,
+            Op::Rejoin { reader, start, distance } => self.rejoin(reader, start, distance)?,
             Op::Snapshot => self.snapshot()?,
         }
         prop_assert!(self.ring.frames_written() <= self.writer.frames());
@@ -168,8 +172,8 @@ impl Run {
             Poll::Lapped(frames) => (0, frames),
             // Nobody else moves meanwhile, so nothing that was published is left.
             Poll::Empty => {
-                let overtaken_between_blocks = reader.ordinal() < published;
-                prop_assert!(!overtaken_between_blocks || self.overtaken(reader.ordinal()));
+                let all = reader.ordinal() == published;
+                prop_assert!(all || self.distances[i] > 0 || self.overtaken(reader.ordinal()));
                 (0, 0)
             }
             Poll::Closed => {
@@ -195,14 +199,17 @@ impl Run {
         block + self.ring.geometry().data_blocks < self.ring.writer_word(WriterWord::Opened)
     }
 
-    fn rejoin(&mut self, i: usize, start: Start) -> Result<(), TestCaseError> {
-        let reader = Reader::new(&self.ring, start).unwrap();
+    fn rejoin(&mut self, i: usize, start: Start, distance: u32) -> Result<(), TestCaseError> {
+        let mut reader = Reader::new(&self.ring, start).unwrap();
         prop_assert_eq!((reader.delivered(), reader.lapped()), (0, 0));
         prop_assert!(reader.joined_at() <= self.writer.frames());
         let opened = self.ring.writer_word(WriterWord::Opened);
         if start == Start::Oldest && opened <= self.ring.geometry().data_blocks {
             prop_assert_eq!(reader.joined_at(), 0);
         }
+        // Half of them read from some distance.
+        self.distances[i] = distance.saturating_sub(2500);
+        reader.keep_distance(self.distances[i]);
         self.readers[i] = reader;
         Ok(())
     }
@@ -228,6 +235,15 @@ impl Run {
 
     /// Closes, and lets every reader read to the end.
     fn finish(mut self) -> Result<(), TestCaseError> {
+        // Where the writer rests, a second look finds all there is, from any distance.
+        self.writer.publish();
+        for i in 0..READERS {
+            let mut empty = 0;
+            while empty < 3 {
+                empty += u32::from(self.poll(i)? == Poll::Empty);
+            }
+            prop_assert_eq!(self.readers[i].ordinal(), self.ring.frames_written());
+        }
         self.writer.close();
         for i in 0..READERS {
             while self.poll(i)? != Poll::Closed {}

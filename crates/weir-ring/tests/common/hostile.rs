@@ -208,9 +208,13 @@ fn attack(
         let mut file = Vec::new();
         let _ = weir_ring::snapshot::snapshot(&ring, &mut file);
     }
+    let distance = u32::from(start / 16) * 40;
     let start = if start.is_multiple_of(2) { Start::Oldest } else { Start::Newest };
     match Reader::new(&ring, start) {
-        Ok(reader) => read(reader, &looks, &mut seen),
+        Ok(mut reader) => {
+            reader.keep_distance(distance);
+            read(reader, &looks, &mut seen);
+        }
         Err(_) => seen.corrupt = true,
     }
     seen
