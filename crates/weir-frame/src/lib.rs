@@ -12,6 +12,7 @@
 //! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 //! | [`read`] | frames out of pcap and pcapng files |
+//! | [`schedule`] | when frames of a recording are due again |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
@@ -25,4 +26,5 @@ pub mod headers;
 pub mod pcapng;
 pub mod read;
 pub mod record;
+pub mod schedule;
 pub mod summary;

@@ -72,12 +72,14 @@ impl Drop for Mapping {
 impl Mapping {
     /// Maps `bytes` (a multiple of 8, not 0) of `fd`, shared.
     ///
-    /// The caller answers for the descriptor not shrinking while it is mapped: touching pages past
-    /// its end would kill the process. Sealed memfds and BPF arrays cannot shrink.
-    ///
     /// # Errors
     /// [`RingError::Os`] with what the kernel said.
-    pub fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
+    ///
+    /// # Safety
+    /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
+    /// borrowed words. Sealed memfds and BPF arrays cannot. And nothing in this process may reach the
+    /// memory otherwise than as `AtomicU64`.
+    pub unsafe fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
         let (prot, flags) = match access {
             Access::Read => (ProtFlags::READ, MapFlags::SHARED),
             // The writer's pages are there before the first frame is.
@@ -112,7 +114,9 @@ pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(RingError::os("creating a memfd"))?;
     rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing a memfd"))?;
-    let mapping = Mapping::map(fd, bytes, Access::Write)?;
+    // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size, and
+    // everything behind this module reaches ring memory as `Words`.
+    let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
     let geometry = header::format(mapping.words(), spec)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&mapping, seals).map_err(RingError::os("sealing a memfd"))?;
@@ -139,8 +143,10 @@ pub fn create_file(path: &Path, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let make = || {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
             .map_err(RingError::os("reserving ring memory"))?;
-        let mapping =
-            Mapping::map(file.try_clone().map_err(io_error)?.into(), bytes, Access::Write)?;
+        let own = file.try_clone().map_err(io_error)?.into();
+        // SAFETY: only the file's owner, whose process this is, may write and so cut it short: its mode
+        // gives others reading at most. Ring memory is reached as `Words` only.
+        let mapping = unsafe { Mapping::map(own, bytes, Access::Write) }?;
         let geometry = header::format(mapping.words(), spec)?;
         Ring::new(Arc::new(mapping), geometry)
     };
@@ -192,11 +198,14 @@ pub fn attach(fd: OwnedFd) -> Result<Ring<Mapping>, RingError> {
         Some(size) if hugetlb => size,
         _ => bytes,
     };
-    let first = Mapping::map(head, round(u64::from(BLOCK_BYTES)), Access::Read)?;
+    // SAFETY: long enough (checked above, or refused by mmap), and cannot shrink: a memfd by its seal, a
+    // BPF array by nature; a file in a file system is trusted as far as its owner is. Reached as `Words`.
+    let first = unsafe { Mapping::map(head, round(u64::from(BLOCK_BYTES)), Access::Read) }?;
     let geometry = header::read(first.words())?.geometry;
     drop(first);
     check(geometry.total_bytes())?;
-    let mapping = Mapping::map(fd, round(geometry.total_bytes()), Access::Read)?;
+    // SAFETY: as for `first`; the length has just been checked again.
+    let mapping = unsafe { Mapping::map(fd, round(geometry.total_bytes()), Access::Read) }?;
     Ring::new(Arc::new(mapping), geometry)
 }
 

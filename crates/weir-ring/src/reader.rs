@@ -158,6 +158,15 @@ impl<M: Words> Reader<M> {
         self.ordinal - self.joined_at - self.lapped
     }
 
+    /// How much of the ring lies before this reader: from 0 up to 1, where the writer overtakes it. Counts
+    /// whole blocks: those that were opened after the one it stands in.
+    #[must_use]
+    pub fn fill(&self) -> f64 {
+        let newest = self.ring.writer_word(WriterWord::Opened).saturating_sub(1);
+        let before = newest.saturating_sub(self.block);
+        (before as f64 / self.ring.geometry.data_blocks as f64).min(1.0)
+    }
+
     /// For readers that poll all the time: stays `bytes` behind the writer while it writes.
     ///
     /// A processor fetches ahead of what is read. Right behind the writer, that takes away lines that

@@ -7,10 +7,16 @@
 //! The bell is a pair of Unix sockets, not an eventfd. Whether a write to an eventfd waits is decided by
 //! `O_NONBLOCK`, which belongs to the open file and not to the descriptor: a consumer could clear it at
 //! any time, fill the eventfd, and stop the writer for good. `MSG_DONTWAIT` belongs to the call.
+//!
+//! A page that changes its wish all the time would cost the writer a system call for every burst. So a
+//! bell rings at most once in [`RING_GAP`], and a sleeper that was rung less than a gap ago looks at its
+//! rings once more when the gap is over: what the writer kept quiet about is there to be seen by then,
+//! and whatever comes later is rung for. No clock is read while nobody is due.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -28,6 +34,8 @@ use crate::{Ring, Words};
 const LINE_WORDS: usize = 16;
 /// Most rings that one consumer sleeps on: a ring per CPU of the largest machines.
 pub const RINGS_MAX: usize = 4096;
+/// A bell is quiet for this long after it has rung. A thread takes tens of microseconds to wake.
+pub const RING_GAP: Duration = Duration::from_micros(50);
 /// Longest sleep; longer limits are cut to it. Every sleep ends (`doorbell`).
 const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Source: linux/magic.h. Memfds without huge pages live there.
@@ -42,6 +50,8 @@ pub struct Sleeper {
     rope: OwnedFd,
     nudges: Vec<OwnedFd>,
     rings: usize,
+    /// When the bell was last emptied of a ring: not before the writer rang it.
+    rung_at: Mutex<Option<Instant>>,
 }
 
 /// The writer's end of one consumer's sleep.
@@ -51,6 +61,7 @@ pub struct Bell {
     rope: OwnedFd,
     /// For each ring, the last wish that was fulfilled and rung for.
     rung_for: Vec<u64>,
+    rung_at: Option<Instant>,
 }
 
 /// Adds one to a nudge: an eventfd of the writer's side.
@@ -85,7 +96,9 @@ impl Sleeper {
             rustix::fs::memfd_create("weir-wake", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .map_err(RingError::os("creating a wake page"))?;
         rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing a wake page"))?;
-        let page = Mapping::map(fd, bytes, Access::Write)?;
+        // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size;
+        // the page is reached through `line` only, as `AtomicU64`.
+        let page = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
         for ring in 0..rings {
             line(&page, ring).store(AWAKE, Ordering::Relaxed);
         }
@@ -95,7 +108,7 @@ impl Sleeper {
         let (bell, rope) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                 .map_err(RingError::os("creating a bell"))?;
-        Ok(Sleeper { page, bell, rope, nudges, rings })
+        Ok(Sleeper { page, bell, rope, nudges, rings, rung_at: Mutex::new(None) })
     }
 
     /// The writer's end, for a writer in this process.
@@ -141,29 +154,81 @@ impl Sleeper {
         let woken = if readers.iter().any(|reader| is_ready(reader, frames)) {
             Ok(true)
         } else {
-            self.wait(limit)
+            self.wait(readers, frames, limit)
         };
         for ring in 0..readers.len() {
             doorbell::withdraw(line(&self.page, ring));
         }
         // A ring for a wish of this call may still come: then the next call returns at once, once.
-        while let Ok((_, 64)) =
-            rustix::net::recv(&self.bell, &mut [0u8; 64][..], RecvFlags::DONTWAIT)
-        {}
+        self.empty_bell();
         woken
     }
 
-    fn wait(&self, limit: Duration) -> Result<bool, RingError> {
+    fn wait<M: Words>(
+        &self,
+        readers: &[Reader<M>],
+        frames: u64,
+        limit: Duration,
+    ) -> Result<bool, RingError> {
         for nudge in &self.nudges {
             signal(nudge.as_fd());
         }
-        let limit = Timespec::try_from(limit.min(LIMIT_MAX)).expect("a day fits a timespec");
+        let (begin, limit) = (Instant::now(), limit.min(LIMIT_MAX));
+        let quiet = self.quiet_for(begin);
+        if !quiet.is_zero() {
+            match self.poll(quiet.min(limit))? {
+                Polled::Rung => return Ok(true),
+                Polled::Interrupted => return Ok(false),
+                // The writer reads its clock after it has published (fence H), and kept quiet only if
+                // that was before now: what it published then, this look finds.
+                Polled::TimedOut if readers.iter().any(|reader| is_ready(reader, frames)) => {
+                    return Ok(true);
+                }
+                Polled::TimedOut => {}
+            }
+        }
+        Ok(matches!(self.poll(limit.saturating_sub(begin.elapsed()))?, Polled::Rung))
+    }
+
+    fn poll(&self, limit: Duration) -> Result<Polled, RingError> {
+        let limit = Timespec::try_from(limit).expect("a day fits a timespec");
         match rustix::event::poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit)) {
-            Ok(events) => Ok(events > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Ok(0) => Ok(Polled::TimedOut),
+            Ok(_) => Ok(Polled::Rung),
+            Err(rustix::io::Errno::INTR) => Ok(Polled::Interrupted),
             Err(errno) => Err(RingError::os("waiting for frames")(errno)),
         }
     }
+
+    /// How long from `now` the writer may still keep quiet, because it has rung.
+    fn quiet_for(&self, now: Instant) -> Duration {
+        let rung_at = *self.rung_at.lock().unwrap_or_else(PoisonError::into_inner);
+        rung_at.map_or(Duration::ZERO, |rung| (rung + RING_GAP).saturating_duration_since(now))
+    }
+
+    fn empty_bell(&self) {
+        let mut rung = false;
+        loop {
+            match rustix::net::recv(&self.bell, &mut [0u8; 64][..], RecvFlags::DONTWAIT) {
+                Ok((_, 64)) => rung = true,
+                Ok((_, bytes)) => {
+                    rung |= bytes > 0;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if rung {
+            *self.rung_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+}
+
+/// What a wait for the bell came to.
+enum Polled {
+    Rung,
+    TimedOut,
+    Interrupted,
 }
 
 /// What wakes: enough frames, or an end that the reader has not seen.
@@ -200,12 +265,26 @@ impl Bell {
         {
             return Err(RingError::NotABell);
         }
-        let page = Mapping::map(page, need, Access::Read)?;
-        Ok(Bell { page, rope: bell, rung_for: vec![AWAKE; rings] })
+        // SAFETY: its seals, found above, keep the size that was found after them; the page is reached
+        // through `line` only, as `AtomicU64`.
+        let page = unsafe { Mapping::map(page, need, Access::Read) }?;
+        Ok(Bell { page, rope: bell, rung_for: vec![AWAKE; rings], rung_at: None })
+    }
+
+    /// Another end of the same, for a writer of other rings: a wish is rung for by whoever fulfils it.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn try_clone(&self) -> Result<Bell, RingError> {
+        let dup = |fd: BorrowedFd<'_>| {
+            let doing = "duplicating a descriptor";
+            fd.try_clone_to_owned().map_err(|source| RingError::Os { doing, source })
+        };
+        Bell::attach(dup(self.page.as_fd())?, dup(self.rope.as_fd())?, self.rung_for.len())
     }
 
     /// Rings if ring number `ring`, which now holds `ordinal` published frames, has what the consumer
-    /// waits for. Once for each wish. Never waits.
+    /// waits for. Once for each wish, and once in [`RING_GAP`]. Never waits.
     #[inline]
     pub fn ring_if_due(&mut self, ring: usize, ordinal: u64) {
         if let Some(wish) = doorbell::due(line(&self.page, ring), ordinal) {
@@ -217,8 +296,14 @@ impl Bell {
     fn ring_once(&mut self, ring: usize, wish: u64) {
         // A wish that was fulfilled and is made again is fulfilled when it is made: the consumer
         // looks at the ring after it wishes. So there is nothing to ring for twice.
-        if wish != AWAKE && self.rung_for[ring] != wish {
+        if wish == AWAKE || self.rung_for[ring] == wish {
+            return;
+        }
+        let now = Instant::now();
+        // Quiet: the sleeper looks by itself once the gap is over (`Sleeper::wait`).
+        if self.rung_at.is_none_or(|rung| now.duration_since(rung) >= RING_GAP) {
             self.rung_for[ring] = wish;
+            self.rung_at = Some(now);
             self.ring();
         }
     }
@@ -297,6 +382,53 @@ mod tests {
         assert_eq!(bell.wish(0), AWAKE);
     }
 
+    fn after_the_gap() {
+        std::thread::sleep(RING_GAP);
+    }
+
+    #[test]
+    fn a_page_full_of_new_wishes_does_not_cost_a_ring_each() {
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let (begin, mut rings) = (Instant::now(), 0);
+        for ordinal in 0..100_000 {
+            line(&sleeper.page, 0).store(ordinal, Ordering::Relaxed);
+            bell.ring_if_due(0, ordinal);
+            rings += rung(&sleeper) as u128;
+        }
+        let gaps = begin.elapsed().as_nanos() / RING_GAP.as_nanos();
+        assert!((1..=gaps + 1).contains(&rings), "{rings} rings in {gaps} gaps");
+    }
+
+    #[test]
+    fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
+        let (ring, mut writer) = ring();
+        let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+                let mut batch = Batch::new();
+                for _ in 0..500 {
+                    assert!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap());
+                    readers[0].poll(&mut batch).unwrap();
+                }
+            });
+            // One frame as soon as it is wished for, mostly less than a gap after the last, then none.
+            for ordinal in 1..=500 {
+                while bell.wish(0) != ordinal {
+                    assert!(
+                        begin.elapsed() < Duration::from_secs(10),
+                        "asleep over frame {ordinal}"
+                    );
+                    std::thread::yield_now();
+                }
+                bell.ring_if_due(0, push(&mut writer, 1));
+            }
+        });
+    }
+
     /// How many bytes the bell holds.
     fn rung(sleeper: &Sleeper) -> usize {
         rustix::net::recv(&sleeper.bell, &mut [0u8; 64][..], RecvFlags::DONTWAIT)
@@ -316,6 +448,7 @@ mod tests {
         bell.ring_if_due(1, 120);
         assert_eq!(rung(&sleeper), 1);
         doorbell::wish(word, 150);
+        after_the_gap();
         bell.ring_if_due(1, 149);
         assert_eq!(rung(&sleeper), 0);
         bell.ring_if_due(1, 150);
@@ -334,6 +467,7 @@ mod tests {
         doorbell::wish(word, 200);
         bell.ring_once(0, due);
         assert_eq!(rung(&sleeper), 1);
+        after_the_gap();
         bell.ring_if_due(0, 200);
         assert_eq!(rung(&sleeper), 1);
     }

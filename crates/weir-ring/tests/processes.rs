@@ -279,7 +279,8 @@ fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
 fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
-    let page = Mapping::map(page, 4096, Access::Write).unwrap();
+    // SAFETY: a memfd of this size that nobody shortens, reached as `AtomicU64` only.
+    let page = unsafe { Mapping::map(page, 4096, Access::Write) }.unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
     let (bell, rope) = UnixStream::pair().unwrap();

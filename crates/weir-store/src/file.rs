@@ -9,6 +9,9 @@ use weir_frame::pcapng::{self, Interface, Statistics};
 use weir_frame::record::Record;
 use weir_ring::header::section_info;
 
+use crate::counted::{Count, write_counted};
+use crate::stalled::Stalled;
+
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -45,6 +48,14 @@ pub enum FileError {
         /// Frames that went through.
         kept: u64,
     },
+    /// Whoever reads the pipe stays, but has taken nothing for too long.
+    #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
+    Stalled {
+        /// Its name.
+        path: PathBuf,
+        /// Frames that went through.
+        kept: u64,
+    },
     /// Any other failure.
     #[error("{path}: cannot be written; the {kept} frames before are whole and readable")]
     Write {
@@ -52,6 +63,19 @@ pub enum FileError {
         path: PathBuf,
         /// Frames in it.
         kept: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk took the file, and then could not keep it.
+    #[error(
+        "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), free space, or write elsewhere"
+    )]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// Frames that were written.
+        frames: u64,
         /// What the kernel said.
         #[source]
         source: io::Error,
@@ -84,10 +108,10 @@ pub struct FileWriter {
     path: PathBuf,
     buffer: Vec<u8>,
     /// Frames in `buffer`.
-    pending: u64,
+    pending: Count,
     /// Bytes and frames that are safely out.
     written_bytes: u64,
-    kept: u64,
+    kept: Count,
     failed: bool,
 }
 
@@ -134,9 +158,9 @@ impl FileWriter {
             output,
             path: path.into(),
             buffer,
-            pending: 0,
+            pending: Count::default(),
             written_bytes: 0,
-            kept: 0,
+            kept: Count::default(),
             failed: false,
         }
     }
@@ -148,19 +172,13 @@ impl FileWriter {
     #[inline]
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), FileError> {
         self.buffer.extend_from_slice(record.block);
-        self.pending += 1;
+        self.pending += Count::one(record.meta.wire_len);
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    /// Frames that were added, out or not.
-    #[must_use]
-    pub fn frames(&self) -> u64 {
-        self.kept + self.pending
     }
 
     /// Frames that are safely out.
     #[must_use]
-    pub fn kept(&self) -> u64 {
+    pub fn kept(&self) -> Count {
         self.kept
     }
 
@@ -169,56 +187,76 @@ impl FileWriter {
     /// # Errors
     /// [`FileError`].
     pub fn flush(&mut self) -> Result<(), FileError> {
-        if self.failed || self.buffer.is_empty() {
+        if self.failed {
             return Ok(());
         }
         let first = self.written_bytes == 0;
-        let result = match &mut self.output {
-            Output::File(file) if first => {
-                file.set_len(0).and_then(|()| file.write_all(&self.buffer))
+        let (taken, result) = match &mut self.output {
+            Output::File(_) if self.buffer.is_empty() => return Ok(()),
+            Output::File(file) => match if first { file.set_len(0) } else { Ok(()) } {
+                Ok(()) => write_counted(file, &self.buffer),
+                Err(source) => (0, Err(source)),
+            },
+            Output::Pipe(pipe) => {
+                let (taken, result) = write_counted(pipe, &self.buffer);
+                // Even with nothing to write: it may know that its reader has gone.
+                (taken, result.and_then(|()| pipe.flush()))
             }
-            Output::File(file) => file.write_all(&self.buffer),
-            Output::Pipe(pipe) => pipe.write_all(&self.buffer).and_then(|()| pipe.flush()),
         };
         if let Err(source) = result {
-            return Err(self.fail(source));
+            return Err(self.fail(source, taken));
         }
         self.written_bytes += self.buffer.len() as u64;
-        self.kept += self.pending;
-        self.pending = 0;
+        self.kept += std::mem::take(&mut self.pending);
         self.buffer.clear();
         Ok(())
     }
 
-    /// Ends the file with one statistics block per interface.
+    /// Ends the file with one statistics block per interface, and waits until it is on the disk.
     ///
     /// # Errors
-    /// [`FileError`].
+    /// [`FileError`]; [`FileError::Sync`] for what only shows when the disk is waited for, such as a full
+    /// network disk or thin volume.
     pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         for statistics in statistics {
             pcapng::write::statistics(&mut self.buffer, statistics);
         }
-        self.flush()
+        self.flush()?;
+        match &self.output {
+            Output::File(file) if !self.failed => self.sync(file),
+            _ => Ok(()),
+        }
     }
 
-    /// Saves what can be saved: the frames of the failed piece that are whole on disk stay.
-    fn fail(&mut self, source: io::Error) -> FileError {
+    fn sync(&self, file: &File) -> Result<(), FileError> {
+        match file.sync_data() {
+            // Some file systems have nothing to wait for, and say so. Source: fsync(2), EINVAL.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            Err(source) => {
+                Err(FileError::Sync { path: self.path.clone(), frames: self.kept.frames, source })
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Saves what can be saved: the frames of the failed piece that are whole among the `taken` bytes
+    /// of it are out.
+    fn fail(&mut self, source: io::Error, taken: usize) -> FileError {
         self.failed = true;
+        let (bytes, frames) = whole_blocks(&self.buffer[..taken]);
+        self.written_bytes += bytes as u64;
+        self.kept += frames;
         if let Output::File(file) = &mut self.output {
-            let on_disk = file.metadata().map_or(self.written_bytes, |meta| meta.len());
-            let landed = on_disk.saturating_sub(self.written_bytes) as usize;
-            let (bytes, frames) = whole_blocks(&self.buffer[..landed.min(self.buffer.len())]);
-            self.written_bytes += bytes as u64;
-            self.kept += frames;
             // Failing to cut leaves a half block at the end, which readers report and stop at.
             let _ = file.set_len(self.written_bytes);
         }
-        let (path, kept) = (self.path.clone(), self.kept);
+        let (path, kept) = (self.path.clone(), self.kept.frames);
         match source.kind() {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => FileError::Full { path, kept, source },
             io::ErrorKind::BrokenPipe => FileError::PipeClosed { path, kept },
+            _ if Stalled::is_why(&source) => FileError::Stalled { path, kept },
             _ => FileError::Write { path, kept, source },
         }
     }
@@ -227,25 +265,27 @@ impl FileWriter {
 impl Drop for FileWriter {
     /// A writer dropped on the way out of an error still keeps what it has.
     fn drop(&mut self) {
-        if self.written_bytes > 0 || self.pending > 0 {
+        if self.written_bytes > 0 || self.pending.frames > 0 {
             let _ = self.flush();
         }
     }
 }
 
-/// Bytes of the whole blocks at the start of `bytes`, and how many of them are frames.
-fn whole_blocks(bytes: &[u8]) -> (usize, u64) {
-    let (mut at, mut frames) = (0, 0);
+/// Bytes of the whole blocks at the start of `bytes`, and what of them are frames.
+fn whole_blocks(bytes: &[u8]) -> (usize, Count) {
+    let (mut at, mut count) = (0, Count::default());
     while let Some(head) = bytes[at..].first_chunk::<8>() {
-        let block_type = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         if length < 12 || bytes.len() - at < length {
             break;
         }
+        // The others are the header's and the statistics.
+        if let Ok(record) = Record::parse(&bytes[at..at + length]) {
+            count += Count::one(record.meta.wire_len);
+        }
         at += length;
-        frames += u64::from(block_type == weir_frame::record::EPB_TYPE);
     }
-    (at, frames)
+    (at, count)
 }
 
 fn one_link_type(path: &Path, interfaces: &[Interface]) -> Result<(), FileError> {
