@@ -32,7 +32,7 @@ struct weir_ring_map {
 /* By CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);		/* set before loading: possible CPUs */
+	__uint(max_entries, 1);		/* set before loading: highest possible CPU + 1 */
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 	__array(values, struct weir_ring_map);
@@ -42,7 +42,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 2);		/* set before loading: 1 + possible CPUs */
+	__uint(max_entries, 2);		/* set before loading: highest possible CPU + 2 */
 	__type(key, __u32);
 	__type(value, struct weir_control);
 } control SEC(".maps");
@@ -231,6 +231,13 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	}
 	capture(skb, HOOK_TC, &frame, &tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
+}
+
+/* Keeps a place at a hook from opening until the capture starts: frames go by, uncounted. */
+SEC("tc")
+int weir_tc_wait(struct __sk_buff *skb)
+{
+	return -1;	/* as above */
 }
 
 SEC("tc")

@@ -13,7 +13,8 @@ struct weir_control {
 	__u64 offered;		/* frames that came to the hook */
 	__u64 offered_nested;	/* and those that came while another was being written */
 	__u64 tags_unknown;	/* [0]: the driver cannot say which VLAN tags it took off */
-	__u64 unused2[12];
+	__u64 in_parts;		/* frames that the kernel would not have taken into a socket (af_xdp) */
+	__u64 unused2[11];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

@@ -16,9 +16,13 @@ const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
 
+/* Apart, because only outgoing frames interrupt each other: they are seen in process context too, where
+ * a softirq may send in between. Incoming ones are seen in softirqs, which wait for each other. */
+enum { INCOMING, OUTGOING, COUNTERS };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
 } offered SEC(".maps");
@@ -26,15 +30,17 @@ struct {
 SEC("socket")
 int weir_count(struct __sk_buff *skb)
 {
-	__u32 zero = 0;
-	__u64 *count = bpf_map_lookup_elem(&offered, &zero);
+	__u32 which = skb->pkt_type == PACKET_OUTGOING ? OUTGOING : INCOMING;
+	__u64 *count;
 
+	if (which == OUTGOING ? !take_out : !take_in)
+		return 0;
+	count = bpf_map_lookup_elem(&offered, &which);
 	if (!count)
 		return 0;
-	if (skb->pkt_type == PACKET_OUTGOING ? !take_out : !take_in)
-		return 0;
-	/* Outgoing frames are seen in process context, incoming ones in softirq: they interrupt
-	 * each other on one CPU. */
-	__sync_fetch_and_add(count, 1);
+	if (which == OUTGOING)
+		__sync_fetch_and_add(count, 1);
+	else
+		*count += 1;
 	return snaplen;
 }

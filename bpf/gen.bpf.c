@@ -14,9 +14,11 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define AT_PROTOCOLS 12		/* EtherType */
+#define AT_IP_BYTES 16
 #define AT_CHECK 24
 #define AT_SADDR 26
 #define AT_SPORT 34
+#define AT_UDP_BYTES 38
 #define AT_NUMBER 42
 #define AT_STAMP 50
 #define AT_END 58		/* always there: the smallest frame has 60 bytes */
@@ -27,6 +29,12 @@ const volatile __u32 with_stamp;
 const volatile __u64 flow_count;	/* 0: each frame its own, 2^32 of them */
 const volatile __u32 check_base;	/* sum of the IP header without source address */
 const volatile __u64 header[5];		/* frame bytes 0..40 */
+
+/* A mix: sizes without FCS in the order of the numbers. No frames: all are as they come in. */
+#define TURN_MAX 4096		/* generator/sizes.rs has the same */
+const volatile __u32 turn_frames;
+const volatile __u32 largest_bytes;	/* what comes in, header and check_base are of this size */
+const volatile __u16 turn_bytes[TURN_MAX];
 
 /* The number of the next frame. One thread runs the program, so it needs no atomics. */
 __u64 next_number;
@@ -48,11 +56,20 @@ int weir_gen(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	__u64 number, flow;
-	__u32 mixed, saddr, sum;
+	__u32 mixed, saddr, sum, bytes = 0;
 
 	if (data + AT_END > data_end)
 		return XDP_ABORTED;
 	number = next_number++;
+	if (turn_frames) {
+		bytes = turn_bytes[(number % turn_frames) & (TURN_MAX - 1)];
+		if (bpf_xdp_adjust_tail(ctx, (int)bytes - (int)largest_bytes))
+			return XDP_ABORTED;
+		data = (void *)(long)ctx->data;
+		data_end = (void *)(long)ctx->data_end;
+		if (data + AT_END > data_end)
+			return XDP_ABORTED;
+	}
 	if (flow_count == 0)
 		flow = number;
 	else if (flow_count == 1)
@@ -63,6 +80,8 @@ int weir_gen(struct xdp_md *ctx)
 	/* 17 bits of 198.18.0.0/15 (RFC 2544), 15 bits of the ports from 32768 on. */
 	saddr = 0xc6120000 | (mixed >> 15);
 	sum = check_base + (saddr >> 16) + (saddr & 0xffff);
+	if (turn_frames)
+		sum -= largest_bytes - bytes;	/* the IP length, which is in check_base */
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 
@@ -77,6 +96,10 @@ int weir_gen(struct xdp_md *ctx)
 	*(__u64 *)(data + 24) = header[3];
 	*(__u64 *)(data + 32) = header[4];
 	*(__u16 *)(data + 40) = 0;
+	if (turn_frames) {
+		*(__u16 *)(data + AT_IP_BYTES) = bpf_htons(bytes - 14);
+		*(__u16 *)(data + AT_UDP_BYTES) = bpf_htons(bytes - 34);
+	}
 	*(__u16 *)(data + AT_CHECK) = bpf_htons(~sum & 0xffff);
 	*(__u32 *)(data + AT_SADDR) = bpf_htonl(saddr);
 	*(__u16 *)(data + AT_SPORT) = bpf_htons(0x8000 | (mixed & 0x7fff));

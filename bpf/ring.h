@@ -92,35 +92,54 @@ static __always_inline void *weir_block(void *ring, __u32 slot)
 
 struct weir_zero {
 	__u8 *block;
-	__u32 at;
-	__u32 end;
+	__u64 at;	/* a multiple of 8 */
 };
 
-/* One step of zeroing: 64 bytes, never past the last 8 of the block. */
+#define WEIR_ZERO_BYTES 256
+
+/* Zeroes the next 256 bytes, or the last 256 of the block. */
 static long weir_zero_step(__u32 index, struct weir_zero *zero)
 {
-	__u32 at = zero->at + index * 64;
+	__u64 at = zero->at;
 	__u32 i;
 
+	zero->at += WEIR_ZERO_BYTES;
+	if (at > WEIR_BLOCK_BYTES - WEIR_ZERO_BYTES)
+		at = WEIR_BLOCK_BYTES - WEIR_ZERO_BYTES;
+	weir_opaque(at);
+	if (at > WEIR_BLOCK_BYTES - WEIR_ZERO_BYTES)
+		return 1;
 #pragma unroll
-	for (i = 0; i < 8; i++) {
-		__u32 here = at + i * 8;
-
-		if (here >= zero->end)
-			return 1;
-		weir_opaque(here);
-		if (here > WEIR_BLOCK_BYTES - 8)
-			return 1;
-		*(__u64 *)(zero->block + here) = 0;
-	}
+	for (i = 0; i < WEIR_ZERO_BYTES; i += 8)
+		*(__u64 *)(zero->block + at + i) = 0;
 	return 0;
+}
+
+/* Zeroes the block's last bytes, from `at`, a multiple of 8, on. */
+static __always_inline void weir_zero_tail(__u8 *block, __u64 at)
+{
+	struct weir_zero zero = { .block = block, .at = at };
+	__u32 i;
+
+	if (at <= WEIR_BLOCK_BYTES - WEIR_ZERO_BYTES) {
+		bpf_loop((WEIR_BLOCK_BYTES - at + WEIR_ZERO_BYTES - 1) / WEIR_ZERO_BYTES,
+			 weir_zero_step, &zero, 0);
+		return;
+	}
+	/* Too short to zero its last 256 bytes at once: a record ends among them. */
+	for (i = 0; i < WEIR_ZERO_BYTES / 8; i++) {
+		weir_opaque(at);
+		if (at > WEIR_BLOCK_BYTES - 8)
+			return;
+		*(__u64 *)(block + at) = 0;
+		at += 8;
+	}
 }
 
 /* Ends the open block with a padding block, zeroed. `at` is where its last record ends. */
 static __always_inline void weir_close_block(struct weir_writer *w, struct weir_entry *entry,
 					     __u8 *block, __u64 at)
 {
-	struct weir_zero zero = { .block = block, .end = WEIR_BLOCK_BYTES };
 	__u32 bytes;
 
 	/* Records leave at least the 12 bytes of the smallest padding block (WEIR_ROOM). */
@@ -130,10 +149,9 @@ static __always_inline void weir_close_block(struct weir_writer *w, struct weir_
 		return;
 	bytes = WEIR_BLOCK_BYTES - at;
 	/* Zero first, in 8-byte steps from a multiple of 8, then put the words in. */
-	zero.at = (at + 7) & ~7u;
 	if (at & 4)
 		*(__u32 *)(block + at) = 0;
-	bpf_loop((WEIR_BLOCK_BYTES - zero.at + 63) / 64, weir_zero_step, &zero, 0);
+	weir_zero_tail(block, (at + 7) & ~7ull);
 	*(__u32 *)(block + at) = WEIR_PADDING_TYPE;
 	*(__u32 *)(block + at + 4) = bytes;
 	*(__u32 *)(block + WEIR_BLOCK_BYTES - 4) = bytes;

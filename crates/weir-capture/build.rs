@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: [&str; 2] = ["capture", "count"];
+const PROGRAMS: [&str; 3] = ["capture", "count", "xsk"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -108,7 +108,7 @@ fn wire(size: u32, runs: u32) -> Result<(), Failed> {
     let mtu = size.max(1518) - 18;
     let bed = Testbed::builder().mtu(mtu).gro(true).build()?;
     let generate = |stop: &AtomicBool| {
-        let options = GenOptions { size_on_wire: size, cpu: Some(0), ..GenOptions::default() };
+        let options = GenOptions { sizes: size.into(), cpus: vec![0], ..GenOptions::default() };
         bed.tx.run(|| generator::run(&bed.tx.iface, &options, stop))
     };
     for run in 1..=runs {

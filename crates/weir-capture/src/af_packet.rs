@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
-use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
 use crate::iface::{Asker, Interface, Promiscuity, missed};
-use crate::source::{Bells, Info, Pumped, Setup, Source};
+use crate::source::{Bells, Info, Pumped, Setup, Source, written};
+use crate::vlan;
 use blocks::Blocks;
 use count::Counter;
 use socket::{Socket, Waited};
@@ -57,10 +57,7 @@ impl AfPacket {
     /// # Errors
     /// [`CaptureError`]: the interface, no CAP_NET_RAW, or no memory.
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
-        if setup.snaplen == 0 {
-            let text = "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)";
-            return Err(CaptureError::Options(text.into()));
-        }
+        setup.check()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         setup.set_link_type(interface.link_type);
@@ -76,7 +73,7 @@ impl AfPacket {
             engine: "af_packet",
             hook: Some("socket"),
             why: String::new(),
-            notes: note.into_iter().collect(),
+            notes: note.into_iter().chain(interface.twice_note(setup.direction)).collect(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let copier = Copier {
@@ -197,15 +194,10 @@ impl Source for AfPacket {
 
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
         let statistics = self.socket.statistics()?;
-        let ring = &self.rings[0];
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
-            captured: ring.writer_word(WriterWord::Ordinal),
-            kept_bytes: ring.writer_word(WriterWord::KeptBytes),
-            wire_bytes: ring.writer_word(WriterWord::WireBytes),
-            super_frames: ring.writer_word(WriterWord::SuperFrames),
             missed_before: self.missed(),
-            ..Ledger::default()
+            ..written(&self.rings)
         };
         ledger.drops.insert("kernel", statistics.drops);
         Ok(ledger)
@@ -272,7 +264,7 @@ impl Copier {
                 }
                 Some(tag) => {
                     meta.wire_len = meta.wire_len.saturating_add(4);
-                    let kept = walk::put_back(&mut self.scratch, frame.data, tag, self.caplen_max);
+                    let kept = vlan::put_back(&mut self.scratch, frame.data, tag, self.caplen_max);
                     self.writer.push(&meta, kept);
                 }
             }

@@ -1,8 +1,10 @@
 //! Which engine for a live interface, and why.
 
 use crate::af_packet::AfPacket;
+use crate::af_xdp::{AfXdp, AfXdpOptions};
 use crate::bpf::{Bpf, BpfOptions};
 use crate::error::CaptureError;
+use crate::pcap::Pcap;
 use crate::source::{Setup, Source};
 
 /// Which engine is wanted.
@@ -12,13 +14,18 @@ pub enum Wish {
     Auto,
     /// `bpf` or an error.
     Bpf,
+    /// `af_xdp` or an error.
+    AfXdp(AfXdpOptions),
     /// `af_packet` or an error.
     AfPacket,
+    /// `pcap` or an error.
+    Pcap,
 }
 
 /// Opens `iface` with the engine wished for, or with the best that works here; the source's
 /// [`Info`](crate::Info) says why. `options_asked`: what the bpf engine alone can do was asked for, so
-/// that no other engine will do.
+/// that no other engine will do. A refusal that would show only at the start comes here: an engine whose
+/// rings are handed out cannot be exchanged.
 ///
 /// # Errors
 /// That of the engine wished for; with `Auto`, that of `bpf` unless `af_packet` can stand in.
@@ -42,9 +49,19 @@ pub fn open(
     match wish {
         Wish::Bpf => bpf("asked for"),
         Wish::AfPacket => af_packet("asked for".to_owned()),
-        Wish::Auto if options_asked => bpf("only bpf has the hook that was asked for"),
+        Wish::AfXdp(options) => {
+            let mut af_xdp = AfXdp::open(iface, setup.clone(), options)?;
+            af_xdp.set_why("asked for".to_owned());
+            Ok(Box::new(af_xdp))
+        }
+        Wish::Pcap => {
+            let mut pcap = Pcap::open(iface, setup.clone())?;
+            pcap.set_why("asked for".to_owned());
+            Ok(Box::new(pcap))
+        }
+        Wish::Auto if options_asked => bpf("only bpf has what was asked for"),
         Wish::Auto => match bpf("the fastest here: frames are copied once, in the kernel") {
-            Err(refusal @ (CaptureError::Bpf { .. } | CaptureError::NoRights { .. })) => {
+            Err(refusal) if another_engine_helps(&refusal) => {
                 let why = format!("bpf cannot be used: {}", with_causes(&refusal));
                 // Without either right, what the better engine needs is the better advice.
                 af_packet(why).map_err(|error| match error {
@@ -57,9 +74,35 @@ pub fn open(
     }
 }
 
+/// Whether an engine without BPF can do what this kernel, or its administrator, refuses the bpf engine.
+/// What is wrong with the interface or the options is wrong for all of them.
+fn another_engine_helps(refusal: &CaptureError) -> bool {
+    use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
+    matches!(refusal, Attach { .. } | Bpf { .. } | NoRights { .. } | RealTimeKernel)
+}
+
 fn with_causes(error: &dyn std::error::Error) -> String {
     match error.source() {
         None => error.to_string(),
         Some(cause) => format!("{error}: {}", with_causes(cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refuses_bpf_is_no_reason_to_refuse_the_run() {
+        let iface = || "eth0".to_owned();
+        let source = std::io::Error::from_raw_os_error(libc::ERANGE);
+        assert!(another_engine_helps(&CaptureError::Attach {
+            iface: iface(),
+            hook: iface(),
+            source
+        }));
+        assert!(another_engine_helps(&CaptureError::RealTimeKernel));
+        assert!(!another_engine_helps(&CaptureError::InterfaceDown { iface: iface() }));
+        assert!(!another_engine_helps(&CaptureError::Options("--snaplen 0".into())));
     }
 }

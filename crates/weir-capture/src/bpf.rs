@@ -4,15 +4,18 @@
 //! handles it (BPF array, frozen: only these programs write) → readers map the same pages. This thread
 //! touches no frame: it follows the clock, answers the doorbell and watches the interface.
 
-mod attach;
+pub(crate) mod attach;
+mod check;
 mod clsact;
-mod control;
+pub(crate) mod control;
+pub(crate) mod cpus;
 mod doorbell;
-mod memory;
+mod look;
+pub(crate) mod memory;
 mod program;
 #[cfg(test)]
 mod tests;
-mod xdp;
+pub(crate) mod xdp;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -22,12 +25,13 @@ use weir_ring::geometry::WriterWord;
 use weir_ring::wake::{self, Bell};
 use weir_ring::{Ledger, Mapping, Ring};
 
-pub use program::load_all;
+pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
+pub use look::{Hooks, hooks};
 
 use crate::error::CaptureError;
 use crate::grace;
 use crate::iface::{Asker, Interface, Promiscuity, missed};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
+use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
 use attach::Attachment;
 use control::Control;
 use doorbell::Doorbell;
@@ -81,12 +85,15 @@ pub fn quiet_libbpf() {
 /// The least `ring_bytes` that this machine's CPUs can share.
 #[must_use]
 pub fn least_ring_bytes() -> u64 {
-    let cpus = libbpf_rs::num_possible_cpus().unwrap_or(1) as u64;
-    (cpus * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
+    let rings = u64::from(cpus::entries().unwrap_or(1));
+    (rings * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
 }
 
 /// How often the interface is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A turn of answering takes this long, if only by waiting at its end: sleepers are woken before that.
+const TURN_MIN: Duration = wake::RING_GAP;
 
 /// The source.
 pub struct Bpf {
@@ -109,7 +116,8 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// Loads the programs for `iface` and makes their rings; nothing is attached yet.
+    /// Loads the programs for `iface`, makes their rings, and takes places at TC hooks; frames are let
+    /// in by `start`. XDP is attached only then: some drivers restart their queues for it.
     ///
     /// # Errors
     /// [`CaptureError`]: the interface, rights, contradicting options, or a kernel that refuses.
@@ -124,11 +132,16 @@ impl Bpf {
         if options.hook == Hook::Xdp && setup.direction == Direction::Both {
             notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
         }
+        if options.hook == Hook::Tc {
+            notes.extend(interface.twice_note(setup.direction));
+        }
         let rings = memory::attach(&arrays)?;
         let control = Control::map(&programs.control, rings.len())?;
         let doorbell = Doorbell::new(&programs.doorbell)?;
         let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
+        let attachments =
+            attach::take_places(&interface, &programs.at, options.tc_attach, setup.direction)?;
         let info = Info {
             source: iface.to_owned(),
             engine: "bpf",
@@ -151,7 +164,7 @@ impl Bpf {
             doorbell,
             nudge,
             bells: Bells::default(),
-            attachments: Vec::new(),
+            attachments,
             promiscuity: None,
             looked: Instant::now(),
             closed: false,
@@ -164,22 +177,27 @@ impl Bpf {
         self.info.why = why;
     }
 
-    /// Wakes whoever got what it waits for, and arms the doorbell for the next.
-    fn answer(&mut self) {
+    /// Wakes whoever got what it waits for.
+    fn wake(&mut self) {
         for (index, ring) in self.rings.iter().enumerate() {
-            let mut ordinal = ring.frames_written();
-            loop {
-                self.bells.published(index, ordinal);
-                let wish = self.bells.earliest(index, ordinal);
-                self.control.arm(index, wish);
-                // Frames may have come before the programs saw the new wish.
-                let now = ring.frames_written();
-                if now < wish || now == ordinal {
-                    break;
-                }
-                ordinal = now;
-            }
+            self.bells.published(index, ring.frames_written());
         }
+    }
+
+    /// Wakes whoever got what it waits for, and arms the doorbell for the next. False if there is more
+    /// to answer already.
+    fn answer(&mut self) -> bool {
+        let mut settled = true;
+        for (index, ring) in self.rings.iter().enumerate() {
+            let ordinal = ring.frames_written();
+            self.bells.published(index, ordinal);
+            let wish = self.bells.earliest(index, ordinal);
+            self.control.arm(index, wish);
+            // Frames may have come before the programs saw the new wish. No second try here: wishes
+            // that are always one frame ahead would keep it trying for as long as frames come.
+            settled &= ring.frames_written() < wish;
+        }
+        settled
     }
 
     fn look_for_interface(&mut self) -> Result<(), CaptureError> {
@@ -197,22 +215,17 @@ impl Bpf {
 
 /// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
 /// would no longer hold.
-fn check_kernel() -> Result<(), CaptureError> {
+pub(crate) fn check_kernel() -> Result<(), CaptureError> {
     let version = rustix::system::uname();
     if version.version().to_string_lossy().contains("PREEMPT_RT") {
-        let text = "the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet";
-        return Err(CaptureError::Options(text.into()));
+        return Err(CaptureError::RealTimeKernel);
     }
     Ok(())
 }
 
 fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {
     let wrong = |text: String| Err(CaptureError::Options(text));
-    if setup.snaplen == 0 {
-        return wrong(
-            "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)".into(),
-        );
-    }
+    setup.check()?;
     if options.consume && options.hook == Hook::Tc {
         return wrong(format!(
             "{iface}: --consume ends frames at XDP and cannot go with --hook tc, which lets the \
@@ -250,9 +263,7 @@ impl Source for Bpf {
         if self.setup.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
-        let direction = self.setup.direction;
-        self.attachments =
-            attach::attach(&self.interface, &self.programs, &self.options, direction)?;
+        attach::begin(&self.interface, &self.programs.at, &mut self.attachments)?;
         if self.options.hook == Hook::Xdp && xdp::is_generic(self.interface.index) {
             self.info.hook = Some("xdp-generic");
             let note = "the driver has no native XDP; the kernel's generic hook is slower";
@@ -264,15 +275,17 @@ impl Source for Bpf {
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
         let deadline = Instant::now() + limit;
         loop {
-            self.answer();
+            let turn = Instant::now();
+            let settled = self.answer();
             let left = deadline.saturating_duration_since(Instant::now());
+            let left = if settled { left } else { Duration::ZERO };
             let timeout = left.try_into().expect("a pump's limit fits a timespec");
             let mut wait = [
                 PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN),
                 PollFd::new(&self.nudge, PollFlags::IN),
             ];
             match rustix::event::poll(&mut wait, Some(&timeout)) {
-                Ok(0) => break,
+                Ok(0) if settled => break,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => break,
                 Err(errno) => {
@@ -281,19 +294,21 @@ impl Source for Bpf {
             }
             self.doorbell.drain();
             wake::drain(self.nudge.as_fd());
+            self.wake();
+            // Wishes and nudges of a hostile consumer cost a turn each, and the programs a doorbell.
+            std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
+            if Instant::now() >= deadline {
+                break;
+            }
         }
         self.look_for_interface()?;
         Ok(Pumped::More)
     }
 
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
+        let mut ledger = Ledger { offered: self.control.offered(), ..written(&self.rings) };
         let (mut reentry, mut unreadable) = (0, 0);
         for ring in &self.rings {
-            ledger.captured += ring.writer_word(WriterWord::Ordinal);
-            ledger.kept_bytes += ring.writer_word(WriterWord::KeptBytes);
-            ledger.wire_bytes += ring.writer_word(WriterWord::WireBytes);
-            ledger.super_frames += ring.writer_word(WriterWord::SuperFrames);
             reentry += ring.writer_word(WriterWord::DropsReentry);
             unreadable += ring.writer_word(WriterWord::DropsUnreadable);
         }

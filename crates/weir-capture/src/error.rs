@@ -12,7 +12,7 @@ use weir_ring::RingError;
 pub enum CaptureError {
     /// No such interface.
     #[error(
-        "{iface}: no such interface here; `ip -brief link` lists them (a container's are in its own network namespace)"
+        "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network namespace)", ip(.iface)
     )]
     NoInterface {
         /// Name that was asked for.
@@ -25,7 +25,7 @@ pub enum CaptureError {
         netns: String,
     },
     /// The interface is administratively down.
-    #[error("{iface} is down; `ip link set {iface} up` brings it up")]
+    #[error("{iface} is down; `{} link set {} up` brings it up", ip(.iface), bare(.iface))]
     InterfaceDown {
         /// Its name.
         iface: String,
@@ -46,7 +46,7 @@ pub enum CaptureError {
     },
     /// Missing privileges.
     #[error(
-        "{what} needs {needs}; run as root, or `setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon+ep` the binary"
+        "{what} needs {needs}; run as root, or `setcap {}+ep` the binary", capabilities(.needs)
     )]
     NoRights {
         /// What was tried.
@@ -66,6 +66,19 @@ pub enum CaptureError {
         /// Its id.
         id: u32,
     },
+    /// A driver that takes no XDP program as things are.
+    #[error(
+        "the driver of {iface} refused native XDP; try {try_first}; --hook tc, without --consume, works with every driver and MTU"
+    )]
+    XdpRefused {
+        /// Interface.
+        iface: String,
+        /// What may let it in.
+        try_first: String,
+        /// What the driver said.
+        #[source]
+        source: io::Error,
+    },
     /// A kernel that does not take a program or lacks what it needs.
     #[error(
         "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF"
@@ -77,6 +90,22 @@ pub enum CaptureError {
         #[source]
         source: libbpf_rs::Error,
     },
+    /// A hook that takes no more programs, or none of ours.
+    #[error(
+        "{hook} of {iface} takes no program; `bpftool net` lists what is there (a hook has 63 places); --engine af_packet needs no hook"
+    )]
+    Attach {
+        /// The interface.
+        iface: String,
+        /// Which of its hooks.
+        hook: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// On PREEMPT_RT the programs of one CPU could interleave.
+    #[error("the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet")]
+    RealTimeKernel,
     /// Options that contradict each other or the engine.
     #[error("{0}")]
     Options(String),
@@ -91,6 +120,31 @@ pub enum CaptureError {
         rings: u64,
         /// The least that works, in MiB.
         least_mib: u64,
+    },
+    /// The ring size is one that no ring can have.
+    #[error(
+        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too large: no ring can have more than 8 GiB; use at most {most_mib}MiB"
+    )]
+    RingTooLarge {
+        /// What was asked for, in MiB.
+        asked_mib: u64,
+        /// Rings to share it.
+        rings: u64,
+        /// The most that works, in MiB.
+        most_mib: u64,
+    },
+    /// The kernel has no memory for a ring.
+    #[error(
+        "no memory for {what} of {mib} MiB, which cannot be swapped out; use a smaller --ring-size, or raise memory.max of the cgroup that this runs in"
+    )]
+    NoMemory {
+        /// What for.
+        what: String,
+        /// How much was asked for.
+        mib: u64,
+        /// What the kernel said.
+        #[source]
+        source: libbpf_rs::Error,
     },
     /// A ring could not be made.
     #[error(transparent)]
@@ -120,8 +174,72 @@ impl CaptureError {
         move |source| CaptureError::Os { doing, source }
     }
 
+    /// The same of an interface in a network namespace: it says which, and its advice looks there.
+    pub(crate) fn in_netns(mut self, netns: &str) -> CaptureError {
+        use CaptureError::{Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpRefused};
+        if let NoInterface { iface }
+        | InterfaceDown { iface }
+        | Vanished { iface }
+        | LinkType { iface, .. }
+        | XdpRefused { iface, .. }
+        | Attach { iface, .. } = &mut self
+        {
+            *iface = format!("netns:{netns}/{iface}");
+        }
+        self
+    }
+
     /// The last system call's error.
     pub(crate) fn last_os(doing: impl Into<String>) -> CaptureError {
         CaptureError::os(doing)(io::Error::last_os_error())
+    }
+}
+
+/// The namespace and the name of `netns:NAME/IFACE`. No interface's name has a slash.
+fn parts(iface: &str) -> (Option<&str>, &str) {
+    let inside = iface.strip_prefix("netns:").and_then(|inside| inside.split_once('/'));
+    inside.map_or((None, iface), |(netns, name)| (Some(netns), name))
+}
+
+/// `ip`, where the interface is.
+fn ip(iface: &str) -> String {
+    parts(iface).0.map_or_else(|| "ip".to_owned(), |netns| format!("ip -n {netns}"))
+}
+
+fn bare(iface: &str) -> &str {
+    parts(iface).1
+}
+
+/// What to give a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is nearly
+/// root, only where nothing less will do.
+fn capabilities(needs: &str) -> String {
+    let all = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
+    let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };
+    format!("{all}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_on_an_interface_looks_in_its_namespace() {
+        let iface = || "d0".to_owned();
+        let missing = CaptureError::NoInterface { iface: iface() };
+        assert!(missing.to_string().contains("`ip -brief link`"));
+        let missing = missing.in_netns("blue").to_string();
+        assert!(missing.starts_with("netns:blue/d0: ") && missing.contains("`ip -n blue -brief"));
+        let down = CaptureError::InterfaceDown { iface: iface() };
+        assert!(down.to_string().contains("`ip link set d0 up`"));
+        assert!(down.in_netns("blue").to_string().contains("`ip -n blue link set d0 up`"));
+        let gone = CaptureError::Vanished { iface: iface() }.in_netns("blue");
+        assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));
+    }
+
+    #[test]
+    fn the_advice_on_rights_holds_what_is_needed() {
+        let advice = |needs| CaptureError::NoRights { what: "it".into(), needs }.to_string();
+        assert!(advice("CAP_SYS_ADMIN").contains("cap_perfmon,cap_sys_admin+ep"));
+        assert!(advice("CAP_NET_RAW").contains("cap_perfmon+ep"));
     }
 }

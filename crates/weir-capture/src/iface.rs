@@ -2,15 +2,18 @@
 //!
 //! Asked by ioctl, not through /sys: that shows the namespace it was mounted in.
 
+mod ethtool;
 mod missed;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+pub use ethtool::{Channels, Driver, Feature, RxRing};
 pub use missed::missed;
 
 use crate::error::CaptureError;
+use crate::source::Direction;
 
 /// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
 const LINKTYPE_ETHERNET: u16 = 1;
@@ -27,6 +30,17 @@ pub struct Interface {
     pub link_type: u16,
     /// Largest packet that it carries, without the link-layer header.
     pub mtu: u32,
+}
+
+impl Interface {
+    /// What is odd about the loopback device, where an engine sees both of its directions.
+    pub(crate) fn twice_note(&self, direction: Direction) -> Option<String> {
+        (self.name == "lo" && direction == Direction::Both).then(|| {
+            "the loopback device shows every packet twice, going out and coming in; --direction in \
+             shows each once"
+                .to_owned()
+        })
+    }
 }
 
 /// An open socket to ask through, and the questions.
@@ -74,6 +88,12 @@ impl Asker {
         Ok(Interface { name: name.to_owned(), index, link_type, mtu })
     }
 
+    /// RX queues of the interface, as `ethtool -l` shows them; `None` if its driver does not say.
+    #[must_use]
+    pub fn rx_queues(&self, name: &str) -> Option<u32> {
+        self.channels(name).ok().map(|channels| channels.rx).filter(|&queues| queues > 0)
+    }
+
     /// Whether the interface of this index is still there, under whatever name.
     #[must_use]
     pub fn exists(&self, index: u32) -> bool {
@@ -90,13 +110,7 @@ impl Asker {
 
     fn ask(&self, request: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
         let mut ifreq = zeroed();
-        // The kernel wants a terminating zero within the field.
-        if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
+        named(&mut ifreq, name)?;
         self.ioctl(request, &mut ifreq)?;
         Ok(ifreq)
     }
@@ -107,6 +121,17 @@ impl Asker {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), request, ifreq) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// Puts the name in. The kernel wants a terminating zero within the field.
+fn named(ifreq: &mut libc::ifreq, name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(())
 }
 
 fn zeroed() -> libc::ifreq {
@@ -181,5 +206,21 @@ impl Promiscuity {
             return Err(CaptureError::last_os(format!("promiscuous mode on {}", interface.name)));
         }
         Ok(Promiscuity { _socket: socket })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_seen_both_ways_shows_packets_twice() {
+        let note = |name: &str, direction| {
+            let name = name.to_owned();
+            Interface { name, index: 1, link_type: 1, mtu: 1500 }.twice_note(direction)
+        };
+        assert!(note("lo", Direction::Both).is_some_and(|note| note.contains("--direction in")));
+        assert_eq!(note("lo", Direction::In), None);
+        assert_eq!(note("eth0", Direction::Both), None);
     }
 }

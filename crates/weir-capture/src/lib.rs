@@ -4,23 +4,31 @@
 //! |---|---|---|
 //! | `bpf` | [`bpf`] | TC or XDP programs that write the ring in the kernel |
 //! | `af_packet` | [`af_packet`] | a TPACKET_V3 socket |
+//! | `af_xdp` | [`af_xdp`] | AF_XDP sockets, one a queue |
+//! | `pcap` | [`pcap`](mod@pcap) | libpcap, whatever it does here |
 //! | `replay` | [`replay`] | a pcap or pcapng file |
 //! | `gen` | [`memgen`] | memory: made up, for everything behind the NIC |
 //!
-//! [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads.
+//! [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads; [`room`] says
+//! what memory there is for their rings.
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod auto;
 pub mod bpf;
 pub mod error;
 mod grace;
 pub mod iface;
 pub mod memgen;
+pub mod netns;
 pub mod pace;
+pub mod pcap;
 pub mod replay;
+pub mod room;
 pub mod session;
 pub mod source;
+mod vlan;
 
 pub use error::CaptureError;
 pub use session::{Opener, Outcome, Session};
-pub use source::{Direction, Info, Pumped, Setup, Source};
+pub use source::{Direction, Info, Kind, Pumped, Setup, Source};

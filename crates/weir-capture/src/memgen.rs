@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Meta};
-use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
@@ -15,7 +14,7 @@ pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
 use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Info, Pumped, Setup, Source};
+use crate::source::{Bells, Info, Pumped, Setup, Source, written};
 use frames::Maker;
 
 /// Frames that are made, written and published together.
@@ -27,8 +26,6 @@ const BURST_BYTES: usize = 16 * 1024;
 const BURSTS_A_LOOK: u32 = 16;
 /// Synthetic stamps begin here: 2023-11-14 22:13:20 UTC, a round number that tools show as a date.
 pub const SYNTHETIC_START_NS: u64 = 1_700_000_000_000_000_000;
-/// How long the writer sleeps between looks at readers it waits for.
-const GATE_NAP: Duration = Duration::from_micros(50);
 
 /// The source.
 pub struct MemGen {
@@ -61,10 +58,7 @@ impl MemGen {
         wait_for: Option<Pace>,
     ) -> Result<MemGen, CaptureError> {
         spec.check()?;
-        if setup.snaplen == 0 {
-            let text = "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)";
-            return Err(CaptureError::Options(text.into()));
-        }
+        setup.check()?;
         setup.set_link_type(LINKTYPE_ETHERNET);
         let clock = match spec.stamps {
             Stamps::Synthetic => Clock::Foreign,
@@ -187,7 +181,7 @@ impl Source for MemGen {
                     break;
                 }
                 if !self.gate.is_open(self.made) {
-                    std::thread::sleep(GATE_NAP);
+                    self.gate.nap();
                     break;
                 }
                 let before = self.made;
@@ -202,15 +196,7 @@ impl Source for MemGen {
     }
 
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let ring = &self.rings[0];
-        Ok(Ledger {
-            offered: self.made,
-            captured: ring.writer_word(WriterWord::Ordinal),
-            kept_bytes: ring.writer_word(WriterWord::KeptBytes),
-            wire_bytes: ring.writer_word(WriterWord::WireBytes),
-            super_frames: ring.writer_word(WriterWord::SuperFrames),
-            ..Ledger::default()
-        })
+        Ok(Ledger { offered: self.made, ..written(&self.rings) })
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Mapping, Ring};
@@ -104,6 +105,12 @@ impl Gate {
             self.passed = false;
         }
         self.passed || self.look()
+    }
+
+    /// A pause between looks at a gate that is closed.
+    pub(crate) fn nap(&self) {
+        const NAP: Duration = Duration::from_micros(50);
+        std::thread::sleep(NAP);
     }
 
     #[cold]

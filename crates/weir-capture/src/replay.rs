@@ -10,23 +10,14 @@ use std::time::{Duration, Instant};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::read::{Frame, FrameReader};
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
-use weir_ring::geometry::WriterWord;
+use weir_frame::schedule::Schedule;
+pub use weir_frame::schedule::Speed;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
 use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source};
-
-/// How fast a file is replayed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Speed {
-    /// As fast as possible.
-    #[default]
-    Top,
-    /// This many times as fast as the stamps say; 1 is real time.
-    Times(f64),
-}
+use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
 
 /// What only this engine asks.
 #[derive(Clone, Debug)]
@@ -47,8 +38,6 @@ impl Default for ReplayOptions {
 
 /// Frames that become visible together, at top speed.
 const BURST: u64 = 64;
-/// How long the writer sleeps between looks at readers it waits for.
-const GATE_NAP: Duration = Duration::from_micros(50);
 
 /// The source.
 pub struct Replay {
@@ -63,7 +52,8 @@ pub struct Replay {
     loops_left: u32,
     /// Frames of loops that are over.
     looped_frames: u64,
-    filtered: u64,
+    /// Frames that do not go the wanted way: not offered, as at a hook that only sees the wanted ones.
+    unwanted: u64,
     /// Frames that ended the replay: read from the file, and not offered.
     refused: u64,
     link_type: u16,
@@ -92,20 +82,16 @@ impl Replay {
         setup.set_link_type(link_type);
         let spec = setup.ring_spec(1, None, Clock::Foreign, WriterKind::User)?;
         let ring = memory::create_memfd("weir-ring", &spec)?;
-        let mut notes = Vec::new();
-        if setup.direction != Direction::Both {
-            notes.push("frames of which the file does not say the direction are filtered".into());
-        }
         let info = Info {
             source: format!("file:{}", path.display()),
             engine: "replay",
             hook: None,
             why: "the source is a file".into(),
-            notes,
+            notes: Vec::new(),
         };
         let pacer = match options.speed {
             Speed::Top => None,
-            Speed::Times(times) => Some(Pacer { times, origin: None }),
+            Speed::Times(times) => Some(Pacer { schedule: Schedule::new(times), began: None }),
         };
         Ok(Replay {
             info,
@@ -118,7 +104,7 @@ impl Replay {
             file,
             loops_left: options.loops - 1,
             looped_frames: 0,
-            filtered: 0,
+            unwanted: 0,
             refused: 0,
             link_type,
             pacer,
@@ -146,7 +132,7 @@ impl Replay {
             return Err(link_type_changes(path, self.link_type, &frame));
         }
         if !wanted(setup.direction, frame.flags) {
-            self.filtered += 1;
+            self.unwanted += 1;
             return Ok(Stepped::Frame);
         }
         let meta = Meta { interface_id: setup.interface_id(), ..frame.meta() };
@@ -167,7 +153,10 @@ impl Replay {
         self.loops_left = left;
         self.looped_frames += self.file.frames();
         self.file = open_file(&self.path)?;
-        self.pacer = self.pacer.take().map(|pacer| Pacer { origin: None, ..pacer });
+        if let Some(pacer) = &mut self.pacer {
+            pacer.schedule.restart();
+            pacer.began = None;
+        }
         Ok(Stepped::Frame)
     }
 
@@ -206,9 +195,7 @@ enum Stepped {
 
 fn check_options(setup: &Setup, options: &ReplayOptions) -> Result<(), CaptureError> {
     let wrong = |text: &str| Err(CaptureError::Options(text.to_owned()));
-    if setup.snaplen == 0 {
-        return wrong("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)");
-    }
+    setup.check()?;
     if options.loops == 0 {
         return wrong("a file gone through 0 times gives no frame; use 1 loop or more");
     }
@@ -261,20 +248,18 @@ fn wanted(direction: Direction, flags: Option<Flags>) -> bool {
 /// Turns the distance of stamps into waiting.
 #[derive(Debug)]
 struct Pacer {
-    times: f64,
-    /// The first frame's stamp, and when it was replayed.
-    origin: Option<(u64, Instant)>,
+    schedule: Schedule,
+    /// When the first frame was replayed.
+    began: Option<Instant>,
 }
 
 impl Pacer {
-    /// How long until a frame with this stamp is due. Stamps before the first are due at once.
+    /// How long until a frame with this stamp is due: what is centuries away is waited for in turns
+    /// of `pump`.
     fn wait(&mut self, ts_ns: u64) -> Duration {
         let now = Instant::now();
-        let (first_ns, began) = *self.origin.get_or_insert((ts_ns, now));
-        let seconds = ts_ns.saturating_sub(first_ns) as f64 / 1e9 / self.times;
-        // Stamps may be nonsense: what is centuries away is waited for in turns of `pump`.
-        let due = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        due.saturating_sub(now - began)
+        let began = *self.began.get_or_insert(now);
+        self.schedule.due(ts_ns).saturating_sub(now - began)
     }
 }
 
@@ -308,7 +293,7 @@ impl Source for Replay {
                 if Instant::now() >= deadline {
                     break Ok(Pumped::More);
                 }
-                std::thread::sleep(GATE_NAP);
+                self.gate.nap();
                 continue;
             }
             match self.step() {
@@ -331,17 +316,11 @@ impl Source for Replay {
     }
 
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let ring = &self.rings[0];
         // A frame that waits for its time was not offered yet.
         let early = u64::from(self.pending.is_some());
         Ok(Ledger {
-            offered: self.looped_frames + self.file.frames() - early - self.refused,
-            filtered: self.filtered,
-            captured: ring.writer_word(WriterWord::Ordinal),
-            kept_bytes: ring.writer_word(WriterWord::KeptBytes),
-            wire_bytes: ring.writer_word(WriterWord::WireBytes),
-            super_frames: ring.writer_word(WriterWord::SuperFrames),
-            ..Ledger::default()
+            offered: self.looped_frames + self.file.frames() - early - self.refused - self.unwanted,
+            ..written(&self.rings)
         })
     }
 
@@ -350,6 +329,13 @@ impl Source for Replay {
             self.closed = true;
             self.writer.close();
             self.bells.ring_all();
+            if self.unwanted > 0 {
+                let unwanted = self.unwanted;
+                self.info.notes.push(format!(
+                    "{unwanted} frames of the file were not offered: they go the other way, or the \
+                     file does not say which"
+                ));
+            }
         }
         self.ledger()
     }

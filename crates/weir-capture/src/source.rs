@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use weir_frame::pcapng::Interface;
+use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind};
 
@@ -43,7 +44,7 @@ pub struct Setup {
     pub interfaces: Vec<Interface>,
     /// Most bytes kept of a frame, 1 or more.
     pub snaplen: u32,
-    /// Which frames.
+    /// Which frames are offered: the others are not counted, whatever the engine.
     pub direction: Direction,
     /// Bytes of all the source's rings together.
     pub ring_bytes: u64,
@@ -51,14 +52,31 @@ pub struct Setup {
     pub promiscuous: bool,
 }
 
-/// Fewest MiB of one ring.
+/// Most that an engine of [`Kind::Buffered`] keeps beside its rings.
+pub(crate) const BUFFER_BYTES_MAX: u64 = 32 << 20;
+
+/// What a source is, as far as its memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file or made-up frames.
+    Offline,
+    /// A ring for each CPU.
+    Bpf,
+    /// The kernel's or a library's buffer beside the rings: `af_packet`, `af_xdp`, `pcap`.
+    Buffered,
+    /// An interface, by whichever engine works.
+    Live,
+}
+
+/// Fewest and most MiB of one ring.
 const RING_MIB_MIN: u64 = weir_ring::geometry::DATA_BLOCKS_MIN;
+const RING_MIB_MAX: u64 = weir_ring::geometry::DATA_BLOCKS_MAX;
 
 impl Setup {
     /// Data blocks of each of `rings` rings: the largest power of two that keeps within `ring_bytes`.
     ///
     /// # Errors
-    /// [`CaptureError::RingTooSmall`] with the size that would do.
+    /// [`CaptureError::RingTooSmall`] and [`CaptureError::RingTooLarge`] with the size that would do.
     pub fn data_blocks(&self, rings: u64) -> Result<u64, CaptureError> {
         let mib = self.ring_bytes >> 20;
         let share = mib / rings;
@@ -66,8 +84,28 @@ impl Setup {
             let least_mib = RING_MIB_MIN * rings;
             return Err(CaptureError::RingTooSmall { asked_mib: mib, rings, least_mib });
         }
-        let blocks = 1 << share.ilog2();
-        Ok(blocks.min(weir_ring::geometry::DATA_BLOCKS_MAX))
+        if share > RING_MIB_MAX {
+            let most_mib = RING_MIB_MAX * rings;
+            return Err(CaptureError::RingTooLarge { asked_mib: mib, rings, most_mib });
+        }
+        Ok(1 << share.ilog2())
+    }
+
+    /// Most memory that a source takes whose rings are `ring_bytes` large: an index of 1 MiB for each
+    /// ring, and what the kernel or a library keeps for the engine.
+    #[must_use]
+    pub fn memory(ring_bytes: u64, kind: Kind) -> u64 {
+        let index = u64::from(weir_ring::geometry::BLOCK_BYTES);
+        let least = crate::bpf::least_ring_bytes();
+        let bpf = index * (least / (RING_MIB_MIN << 20));
+        // As much for all three: af_packet.rs, af_xdp.rs, pcap.rs.
+        let buffered = index + BUFFER_BYTES_MAX;
+        ring_bytes.saturating_add(match kind {
+            Kind::Offline => index,
+            Kind::Bpf => bpf,
+            Kind::Buffered => buffered,
+            Kind::Live => bpf.max(buffered),
+        })
     }
 
     /// The spec of one ring of this source.
@@ -83,6 +121,18 @@ impl Setup {
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
         Ok(RingSpec { data_blocks, interfaces: self.interfaces.clone(), cpu, clock, writer })
+    }
+
+    /// What no engine can do.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`].
+    pub(crate) fn check(&self) -> Result<(), CaptureError> {
+        if self.snaplen == 0 {
+            let text = "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)";
+            return Err(CaptureError::Options(text.into()));
+        }
+        Ok(())
     }
 
     /// The source's interface id in every record.
@@ -112,6 +162,18 @@ pub struct Info {
     pub why: String,
     /// Things the user should know: what this engine cannot see here, and the remedy.
     pub notes: Vec<String>,
+}
+
+/// The counts of a ledger that the writers of `rings` keep: what went in.
+pub(crate) fn written(rings: &[Ring<Mapping>]) -> Ledger {
+    let sum = |word| rings.iter().map(|ring| ring.writer_word(word)).sum();
+    Ledger {
+        captured: sum(WriterWord::Ordinal),
+        kept_bytes: sum(WriterWord::KeptBytes),
+        wire_bytes: sum(WriterWord::WireBytes),
+        super_frames: sum(WriterWord::SuperFrames),
+        ..Ledger::default()
+    }
 }
 
 /// What a turn of [`Source::pump`] came to.
@@ -176,6 +238,15 @@ pub struct Bells {
 }
 
 impl Bells {
+    /// The same sleepers, for another thread that writes other rings of the source.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub fn try_clone(&self) -> Result<Bells, weir_ring::RingError> {
+        let clone = |(bell, first): &(Bell, usize)| Ok((bell.try_clone()?, *first));
+        Ok(Bells { bells: self.bells.iter().map(clone).collect::<Result<_, _>>()? })
+    }
+
     /// Adds a sleeper whose lines for this source begin at `first`.
     pub fn add(&mut self, bell: Bell, first: usize) {
         self.bells.push((bell, first));
@@ -228,9 +299,26 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_more_than_the_rings() {
+        let more = |kind| Setup::memory(64 << 20, kind) - (64 << 20);
+        assert_eq!(more(Kind::Offline), 1 << 20);
+        assert_eq!(more(Kind::Buffered), 33 << 20);
+        assert_eq!(more(Kind::Bpf) * 4, crate::bpf::least_ring_bytes());
+        assert_eq!(more(Kind::Live), more(Kind::Bpf).max(more(Kind::Buffered)));
+        assert_eq!(Setup::memory(u64::MAX, Kind::Live), u64::MAX);
+    }
+
+    #[test]
     fn a_share_below_four_blocks_says_what_would_do() {
         let error = setup(64).data_blocks(96).unwrap_err();
         assert!(error.to_string().contains("at least 384MiB"), "{error}");
         assert!(setup(0).data_blocks(1).is_err());
+    }
+
+    #[test]
+    fn a_share_above_the_largest_ring_is_not_cut_in_silence() {
+        assert_eq!(setup(16_384).data_blocks(2).unwrap(), 8192);
+        let error = setup(16_384).data_blocks(1).unwrap_err();
+        assert!(error.to_string().contains("at most 8192MiB"), "{error}");
     }
 }

@@ -6,11 +6,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a block: the unit that the kernel hands over.
-pub(super) const BLOCK_BYTES: usize = 1 << 20;
-/// Blocks of a socket: 32 MiB. A block is handed over at the latest when its time-out has passed, so
-/// on a busy link these are also some 128 ms for this thread to be away.
-pub(super) const BLOCKS: usize = 32;
+/// Bytes of a block, the unit that the kernel hands over: the longest frame and its header fit.
+pub(super) const BLOCK_BYTES: usize = 128 << 10;
+/// Blocks of a socket: 32 MiB. A block is handed over at the latest when its time-out has passed, full or
+/// not, so on any link this thread may be away for this many time-outs, a second, before frames are lost.
+pub(super) const BLOCKS: usize = 256;
+const _: () = assert!(BLOCK_BYTES > weir_frame::record::CAPLEN_MAX as usize + 4096);
+const _: () = assert!((BLOCKS * BLOCK_BYTES) as u64 <= crate::source::BUFFER_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.
 const STATUS_AT: usize = 8;
 

@@ -17,9 +17,12 @@ use super::socket::{Socket, Statistics};
 use crate::error::CaptureError;
 use crate::source::Direction;
 
+/// Counters of `bpf/count.bpf.c`: incoming, outgoing.
+const COUNTERS: u32 = 2;
+
 /// Who counts what is offered.
 pub(super) enum Counter {
-    /// Runs of the eBPF filter that let a frame through, by CPU.
+    /// Runs of the eBPF filter that let a frame through, incoming and outgoing, by CPU.
     Filter(MapHandle),
     /// The socket itself, where BPF is not to be had.
     Socket,
@@ -51,9 +54,14 @@ impl Counter {
     pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
         let Counter::Filter(map) = self else { return Ok(statistics.packets) };
         let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
-        let by_cpu = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
         let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
-        Ok(by_cpu.into_iter().flatten().map(count).sum())
+        let mut offered = 0;
+        for counter in 0..COUNTERS {
+            let by_cpu =
+                map.lookup_percpu(&counter.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+            offered += by_cpu.into_iter().flatten().map(count).sum::<u64>();
+        }
+        Ok(offered)
     }
 }
 
@@ -75,7 +83,8 @@ fn attach_ebpf(
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    let offered = MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, 1, &options)?;
+    let offered =
+        MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, COUNTERS, &options)?;
     let mut object = MaybeUninit::uninit();
     let mut open = CountSkelBuilder::default().open(&mut object)?;
     open.maps.offered.reuse_fd(offered.as_fd())?;

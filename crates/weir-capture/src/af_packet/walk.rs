@@ -12,6 +12,8 @@
 
 use weir_frame::record::Flags;
 
+use crate::vlan::{MACS_BYTES, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
+
 /// Bytes of `tpacket3_hdr`, which is a multiple of its alignment (16), and of `sockaddr_ll`.
 const HEADER_BYTES: usize = 48 + 20;
 const _: () = assert!(size_of::<libc::tpacket3_hdr>() == 48);
@@ -19,11 +21,6 @@ const _: () = assert!(size_of::<libc::sockaddr_ll>() == 20);
 const PKTTYPE_AT: usize = 48 + 10;
 /// `TP_STATUS_GSO_TCP`, linux/if_packet.h since Linux 6.2.
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
-/// `ETH_P_8021Q`, and with it `ETH_P_8021AD` for the outer of two.
-const TPID_VLAN: u16 = 0x8100;
-const TPID_QINQ: u16 = 0x88a8;
-const MACS_BYTES: usize = 12;
-const TAG_BYTES: usize = 4;
 
 /// A frame as the kernel gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +33,6 @@ pub(super) struct KernelFrame<'a> {
     pub(super) tag: Option<Tag>,
     /// The bytes that were copied.
     pub(super) data: &'a [u8],
-}
-
-/// A VLAN tag beside its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tag {
-    pub(super) tpid: u16,
-    pub(super) tci: u16,
 }
 
 /// The block contradicts itself, at this offset.
@@ -143,27 +133,6 @@ fn inline_tag_bytes(frame: &[u8]) -> u32 {
         (true, false) => TAG_BYTES as u32,
         _ => 0,
     }
-}
-
-/// The frame as it was on the wire, its tag behind the MAC addresses again; no more than `caplen_max`
-/// bytes. `scratch` is only memory.
-pub(super) fn put_back<'a>(
-    scratch: &'a mut Vec<u8>,
-    frame: &[u8],
-    tag: Tag,
-    caplen_max: usize,
-) -> &'a [u8] {
-    scratch.clear();
-    let (macs, rest) = frame.split_at(frame.len().min(MACS_BYTES));
-    scratch.extend_from_slice(macs);
-    // A frame that was cut within the addresses was cut before the tag.
-    if macs.len() == MACS_BYTES {
-        scratch.extend_from_slice(&tag.tpid.to_be_bytes());
-        scratch.extend_from_slice(&tag.tci.to_be_bytes());
-        scratch.extend_from_slice(rest);
-    }
-    scratch.truncate(caplen_max);
-    scratch
 }
 
 #[inline]
@@ -270,21 +239,6 @@ mod tests {
             bad[48..52].copy_from_slice(&step.to_ne_bytes());
             let frames: Vec<_> = Frames::of(&bad).unwrap().collect();
             assert!(frames.len() == 2 && frames[0].is_ok() && frames[1].is_err(), "step {step}");
-        }
-    }
-
-    #[test]
-    fn a_tag_is_put_back_behind_the_addresses_unless_the_cut_is_before() {
-        let tag = Tag { tpid: 0x8100, tci: 0x0064 };
-        let frame: Vec<u8> = (0..60).collect();
-        let mut scratch = Vec::new();
-        let mut whole = frame.clone();
-        whole.splice(12..12, [0x81, 0x00, 0x00, 0x64]);
-        for snaplen in [1, 11, 12, 13, 14, 16, 17, 60, 63, 64, 65, 1000] {
-            // The kernel has cut at the same snaplen.
-            let kernel = &frame[..frame.len().min(snaplen)];
-            let kept = put_back(&mut scratch, kernel, tag, snaplen);
-            assert_eq!(kept, &whole[..whole.len().min(snaplen)], "snaplen {snaplen}");
         }
     }
 

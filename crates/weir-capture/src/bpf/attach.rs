@@ -1,76 +1,117 @@
 //! Programs put on an interface and taken off again.
 //!
+//! At TC in two steps: opening takes a place at the hook, starting puts the capturing program there.
+//!
 //! Links (tcx, XDP) belong to a descriptor: whatever ends this process ends them. Only clsact filters,
 //! for kernels before 6.6, can outlive it; see [`super::clsact`].
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::clsact::{self, Filter};
-use super::program::Programs;
+use super::TcAttach;
+use super::clsact::{self, Filter, Side};
+use super::program::AtHook;
 use super::xdp;
-use super::{BpfOptions, Hook, TcAttach};
 use crate::error::CaptureError;
 use crate::iface::Interface;
 use crate::source::Direction;
-use std::os::fd::AsFd;
 
-/// One program on one hook, until dropped.
+/// A place at one hook, given up when dropped.
 pub(super) enum Attachment {
-    Link { _fd: OwnedFd },
-    Filter { _filter: Filter },
+    Link { fd: OwnedFd, side: Option<Side> },
+    Filter(Filter),
 }
 
-/// Puts the programs on the interface.
-pub(super) fn attach(
+/// Takes places at the TC hooks that are wanted, with a program that lets every frame by: a hook that
+/// has none to give says so now, while another engine can still be chosen.
+pub(super) fn take_places(
     interface: &Interface,
-    programs: &Programs,
-    options: &BpfOptions,
+    at: &AtHook,
+    how: TcAttach,
     direction: Direction,
 ) -> Result<Vec<Attachment>, CaptureError> {
-    if let Some(program) = programs.xdp.as_ref().or(programs.tc_in.as_ref()) {
-        clsact::sweep(program.as_fd());
-    }
-    if let (Hook::Xdp, Some(xdp)) = (options.hook, &programs.xdp) {
-        let link = link(xdp.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0);
-        let link = link.map_err(|source| xdp::attach_error(interface, source))?;
-        return Ok(vec![Attachment::Link { _fd: link }]);
-    }
-    let wanted = [
-        (direction.takes_in(), &programs.tc_in, clsact::Side::Ingress),
-        (direction.takes_out(), &programs.tc_out, clsact::Side::Egress),
-    ];
-    let mut attachments = Vec::new();
-    for (wanted, program, side) in wanted {
-        if let (true, Some(program)) = (wanted, program) {
-            attachments.push(attach_tc(interface, program.as_fd(), side, options.tc_attach)?);
+    let wait = match at {
+        AtHook::Tc { wait, .. } => wait.as_fd(),
+        AtHook::Xdp(program) => {
+            clsact::sweep(program.as_fd());
+            return Ok(Vec::new());
         }
-    }
-    Ok(attachments)
+    };
+    clsact::sweep(wait);
+    [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)]
+        .into_iter()
+        .filter(|(wanted, _)| *wanted)
+        .map(|(_, side)| take_place(interface, wait, side, how))
+        .collect()
 }
 
-fn attach_tc(
+fn take_place(
     interface: &Interface,
     program: BorrowedFd<'_>,
-    side: clsact::Side,
+    side: Side,
     how: TcAttach,
 ) -> Result<Attachment, CaptureError> {
     if how == TcAttach::Best {
         // First of all programs, so that frames that a later one drops or redirects are seen too.
         match link(program, interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
-            Ok(fd) => return Ok(Attachment::Link { _fd: fd }),
+            Ok(fd) => return Ok(Attachment::Link { fd, side: Some(side) }),
             // No tcx before Linux 6.6.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(source) => {
-                let doing = format!("attaching to TC {side} of {}", interface.name);
-                return Err(CaptureError::Os { doing, source });
-            }
+            Err(source) => return Err(refused(interface, side, source)),
         }
     }
-    Ok(Attachment::Filter { _filter: Filter::attach(interface, program, side)? })
+    Ok(Attachment::Filter(Filter::attach(interface, program, side)?))
 }
 
-fn link(
+fn refused(interface: &Interface, side: Side, source: io::Error) -> CaptureError {
+    let (iface, hook) = (interface.name.clone(), format!("TC {side}"));
+    CaptureError::Attach { iface, hook, source }
+}
+
+/// Lets frames in: through the places taken at TC, or at XDP.
+pub(super) fn begin(
+    interface: &Interface,
+    at: &AtHook,
+    attachments: &mut Vec<Attachment>,
+) -> Result<(), CaptureError> {
+    let (received, sent) = match at {
+        AtHook::Tc { received, sent, .. } => (received, sent),
+        AtHook::Xdp(program) => {
+            let fd = link(program.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0)
+                .map_err(|source| xdp::attach_error(interface, source))?;
+            attachments.push(Attachment::Link { fd, side: None });
+            return Ok(());
+        }
+    };
+    for attachment in attachments {
+        let side = match attachment {
+            Attachment::Link { side, .. } => side.expect("a TC link has a side"),
+            Attachment::Filter(filter) => filter.side(),
+        };
+        let program = match side {
+            Side::Ingress => received.as_fd(),
+            Side::Egress => sent.as_fd(),
+        };
+        match attachment {
+            Attachment::Link { fd, .. } => {
+                update(fd.as_fd(), program).map_err(|source| refused(interface, side, source))?;
+            }
+            Attachment::Filter(filter) => filter.replace(interface, program)?,
+        }
+    }
+    Ok(())
+}
+
+/// Puts another program in a link's place; every frame meets one of the two.
+fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are borrowed for the call; null options mean defaults.
+    let result = unsafe {
+        libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
+    };
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+}
+
+pub(crate) fn link(
     program: BorrowedFd<'_>,
     ifindex: u32,
     kind: libbpf_sys::bpf_attach_type,

@@ -17,17 +17,21 @@ const ARMED: usize = 1;
 const OFFERED: usize = 17;
 const OFFERED_NESTED: usize = 18;
 const TAGS_UNKNOWN: usize = 19;
+const IN_PARTS: usize = 20;
 
-pub(super) struct Control {
+pub(crate) struct Control {
     map: Mapping,
     cpus: usize,
 }
 
 impl Control {
-    pub(super) fn map(map: &MapHandle, cpus: usize) -> Result<Control, CaptureError> {
+    pub(crate) fn map(map: &MapHandle, cpus: usize) -> Result<Control, CaptureError> {
         let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
         let bytes = ((1 + cpus) * LINE_WORDS * 8).next_multiple_of(4096);
-        let control = Control { map: Mapping::map(fd, bytes as u64, Access::Write)?, cpus };
+        // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached
+        // through `word` only, as `AtomicU64`.
+        let map = unsafe { Mapping::map(fd, bytes as u64, Access::Write) }?;
+        let control = Control { map, cpus };
         for cpu in 0..cpus {
             control.arm(cpu, weir_ring::doorbell::AWAKE);
         }
@@ -35,24 +39,29 @@ impl Control {
     }
 
     /// Has the doorbell rung once this CPU's ring holds `ordinal` frames.
-    pub(super) fn arm(&self, cpu: usize, ordinal: u64) {
+    pub(crate) fn arm(&self, cpu: usize, ordinal: u64) {
         self.word(1 + cpu, ARMED).store(ordinal, Ordering::SeqCst);
     }
 
     /// Frames that came to the hook, on all CPUs.
-    pub(super) fn offered(&self) -> u64 {
+    pub(crate) fn offered(&self) -> u64 {
         let count = |cpu, word| self.word(1 + cpu, word).load(Ordering::Acquire);
         (0..self.cpus).map(|cpu| count(cpu, OFFERED) + count(cpu, OFFERED_NESTED)).sum()
     }
 
+    /// Frames among them that the kernel would not have taken into a socket.
+    pub(crate) fn in_parts(&self) -> u64 {
+        (0..self.cpus).map(|cpu| self.word(1 + cpu, IN_PARTS).load(Ordering::Acquire)).sum()
+    }
+
     /// Whether the driver had no answer when it was asked for a VLAN tag.
-    pub(super) fn tags_unknown(&self) -> bool {
+    pub(crate) fn tags_unknown(&self) -> bool {
         self.word(0, TAGS_UNKNOWN).load(Ordering::Relaxed) != 0
     }
 
     /// Stamps are CLOCK_TAI minus this, so that they follow clock steps; the offset itself changes
     /// with a leap second, or when a time daemon first sets it.
-    pub(super) fn follow_tai(&self) {
+    pub(crate) fn follow_tai(&self) {
         self.word(0, TAI_OFFSET).store(tai_offset_ns(), Ordering::Relaxed);
     }
 

@@ -11,17 +11,18 @@ use weir_ring::geometry::BLOCK_BYTES;
 use weir_ring::memory::{self, Access};
 use weir_ring::{Clock, Mapping, Ring, Words, WriterKind, header};
 
+use super::cpus;
 use crate::error::CaptureError;
 use crate::source::Setup;
 
-/// Makes, formats and freezes an array for each possible CPU.
+/// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids.
 pub(super) fn create(setup: &Setup) -> Result<Vec<MapHandle>, CaptureError> {
-    let cpus = libbpf_rs::num_possible_cpus().map_err(refused("counting CPUs"))? as u64;
-    (0..cpus).map(|cpu| create_one(setup, cpus, cpu as u32)).collect()
+    let cpus = cpus::entries()?;
+    (0..cpus).map(|cpu| create_one(setup, cpus, cpu)).collect()
 }
 
-fn create_one(setup: &Setup, cpus: u64, cpu: u32) -> Result<MapHandle, CaptureError> {
-    let spec = setup.ring_spec(cpus, Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
+fn create_one(setup: &Setup, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
+    let spec = setup.ring_spec(cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
     let entries = spec.data_blocks as u32 + 1;
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -30,10 +31,11 @@ fn create_one(setup: &Setup, cpus: u64, cpu: u32) -> Result<MapHandle, CaptureEr
     };
     let map =
         MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
-            .map_err(refused("a BPF array for a ring"))?;
+            .map_err(|source| no_ring(cpu, entries.into(), source))?;
     let bytes = u64::from(entries) * u64::from(BLOCK_BYTES);
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
-    let mapping = Mapping::map(fd, bytes, Access::Write)?;
+    // SAFETY: a BPF array cannot shrink; ring memory is reached as `Words` only.
+    let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
     header::format(mapping.words(), &spec)?;
     drop(mapping);
     map.freeze().map_err(refused("freezing a ring"))?;
@@ -49,15 +51,45 @@ pub(super) fn attach(arrays: &[MapHandle]) -> Result<Vec<Ring<Mapping>>, Capture
     arrays.iter().map(attach).collect()
 }
 
+fn no_ring(cpu: u32, mib: u64, source: libbpf_rs::Error) -> CaptureError {
+    let what = format!("the ring of CPU {cpu}");
+    if is(&source, libc::ENOMEM) {
+        return CaptureError::NoMemory { what, mib, source };
+    }
+    refused(&what)(source)
+}
+
+/// libbpf-rs keeps the error number to itself, but says it.
+fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
+    format!("{error:#}").contains(&format!("(os error {errno})"))
+}
+
 /// What the kernel's refusal means. EPERM is about rights; EACCES is the verifier's no, though both
 /// are "permission denied" to the standard library.
-pub(super) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
+pub(crate) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
     move |source| {
-        // libbpf-rs keeps the error number to itself, but says it.
-        if format!("{source:#}").contains(&format!("(os error {})", libc::EPERM)) {
+        if is(&source, libc::EPERM) {
             let needs = "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON";
             return CaptureError::NoRights { what: "the bpf engine".to_owned(), needs };
         }
         CaptureError::Bpf { what: what.to_owned(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_ring_that_finds_no_memory_says_how_much_it_wanted() {
+        let errno = |errno| libbpf_rs::Error::from(io::Error::from_raw_os_error(errno));
+        let text = no_ring(3, 513, errno(libc::ENOMEM)).to_string();
+        for word in ["CPU 3", "513 MiB", "--ring-size", "memory.max"] {
+            assert!(text.contains(word), "'{word}' is not in: {text}");
+        }
+        assert!(matches!(no_ring(0, 5, errno(libc::EPERM)), CaptureError::NoRights { .. }));
+        assert!(matches!(no_ring(0, 5, errno(libc::E2BIG)), CaptureError::Bpf { .. }));
     }
 }

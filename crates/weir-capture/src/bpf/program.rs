@@ -20,12 +20,21 @@ use crate::source::Setup;
 
 /// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
 pub(super) struct Programs {
-    pub(super) tc_in: Option<OwnedFd>,
-    pub(super) tc_out: Option<OwnedFd>,
-    pub(super) xdp: Option<OwnedFd>,
+    pub(super) at: AtHook,
     close: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
+}
+
+/// What runs at the hook.
+pub(super) enum AtHook {
+    Tc {
+        /// Lets frames by until the capture starts.
+        wait: OwnedFd,
+        received: OwnedFd,
+        sent: OwnedFd,
+    },
+    Xdp(OwnedFd),
 }
 
 /// What XDP cannot see where the driver does not tell.
@@ -39,7 +48,7 @@ pub(super) fn tags_note(interface: &Interface) -> String {
 
 /// Which programs of the object to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
+pub(super) enum Choice {
     Tc,
     Xdp,
     /// XDP bound to the device, which may ask it for the VLAN tag it took off (Linux 6.8).
@@ -104,6 +113,7 @@ fn set_up(
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
     let progs = &mut open.progs;
+    progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     progs.weir_tc_in.set_autoload(choice == Choice::Tc);
     progs.weir_tc_out.set_autoload(choice == Choice::Tc);
     progs.weir_xdp.set_autoload(choice == Choice::Xdp);
@@ -113,7 +123,7 @@ fn set_up(
     open.maps.rings.set_inner_map_fd(rings[0].as_fd())
 }
 
-fn load(
+pub(super) fn load(
     choice: Choice,
     interface: &Interface,
     setup: &Setup,
@@ -141,44 +151,19 @@ fn load(
         fd.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
     let progs = &skel.progs;
-    let tc = choice == Choice::Tc;
-    let xdp = match choice {
-        Choice::Tc => None,
-        Choice::Xdp => Some(own(progs.weir_xdp.as_fd())?),
-        Choice::XdpWithTags => Some(own(progs.weir_xdp_tags.as_fd())?),
+    let at = match choice {
+        Choice::Tc => AtHook::Tc {
+            wait: own(progs.weir_tc_wait.as_fd())?,
+            received: own(progs.weir_tc_in.as_fd())?,
+            sent: own(progs.weir_tc_out.as_fd())?,
+        },
+        Choice::Xdp => AtHook::Xdp(own(progs.weir_xdp.as_fd())?),
+        Choice::XdpWithTags => AtHook::Xdp(own(progs.weir_xdp_tags.as_fd())?),
     };
     Ok(Programs {
-        tc_in: if tc { Some(own(progs.weir_tc_in.as_fd())?) } else { None },
-        tc_out: if tc { Some(own(progs.weir_tc_out.as_fd())?) } else { None },
-        xdp,
+        at,
         close: own(progs.weir_close.as_fd())?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
     })
-}
-
-/// Loads every program of this crate with this kernel's verifier and attaches none: the name of each and
-/// how it went. Not among them: the XDP program that asks the driver for VLAN tags, which can only be
-/// loaded for a device whose driver answers; a capture tries it and says so if it is refused.
-#[must_use]
-pub fn load_all() -> Vec<(&'static str, Result<(), CaptureError>)> {
-    let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 };
-    let setup = Setup {
-        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        snaplen: 262_144,
-        direction: crate::source::Direction::Both,
-        ring_bytes: super::least_ring_bytes(),
-        promiscuous: false,
-    };
-    let try_load = |choice, record_queue| {
-        let rings = super::memory::create(&setup)?;
-        let options = BpfOptions { record_queue, ..BpfOptions::default() };
-        load(choice, &interface, &setup, &options, &rings).map(drop)
-    };
-    vec![
-        ("weir_tc_in, weir_tc_out, weir_close", try_load(Choice::Tc, false)),
-        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, true)),
-        ("weir_xdp, weir_close", try_load(Choice::Xdp, false)),
-        ("weir_xdp with queue option", try_load(Choice::Xdp, true)),
-    ]
 }

@@ -6,28 +6,32 @@ use weir_frame::pcapng::Interface as PcapInterface;
 use weir_frame::record::{Flags, Meta, Record};
 use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind, memory};
 
+use super::program::AtHook;
 use super::*;
 
 fn setup(snaplen: u32) -> Setup {
     let own = PcapInterface { name: "lo".into(), link_type: 1, snaplen, ..Default::default() };
-    let cpus = libbpf_rs::num_possible_cpus().unwrap() as u64;
     Setup {
         // Not the first interface, so that a wrong id would show.
         interfaces: vec![PcapInterface::default(), own],
         snaplen,
         direction: Direction::Both,
-        ring_bytes: (4 * cpus) << 20,
+        ring_bytes: least_ring_bytes(),
         promiscuous: false,
     }
 }
 
 /// Runs a program once over `frame` on this thread's CPU.
 fn run(program: BorrowedFd<'_>, frame: &[u8]) {
+    run_times(program, frame, 1);
+}
+
+fn run_times(program: BorrowedFd<'_>, frame: &[u8], times: i32) {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         data_in: frame.as_ptr().cast(),
         data_size_in: frame.len() as u32,
-        repeat: 1,
+        repeat: times,
         ..Default::default()
     };
     // SAFETY: `options` and the frame it points to live through the call, with their true sizes.
@@ -82,9 +86,9 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
         writer: WriterKind::Bpf,
     };
     let mut rust = Writer::new(memory::create_memfd("oracle", &spec).unwrap());
-    let program = match hook {
-        Hook::Tc => bpf.programs.tc_in.as_ref().unwrap().as_fd(),
-        Hook::Xdp => bpf.programs.xdp.as_ref().unwrap().as_fd(),
+    let program = match &bpf.programs.at {
+        AtHook::Tc { received, .. } => received.as_fd(),
+        AtHook::Xdp(program) => program.as_fd(),
     };
     let mut reader = Reader::new(&bpf.rings[0], Start::Oldest).unwrap();
     let (mut batch, mut frames) = (Batch::new(), 0);
@@ -173,7 +177,8 @@ fn root_a_frozen_ring_cannot_be_mapped_writable() {
     let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let fd = bpf.rings[0].memory().as_fd().try_clone_to_owned().unwrap();
     let bytes = bpf.rings[0].geometry().total_bytes();
-    assert!(Mapping::map(fd, bytes, weir_ring::memory::Access::Write).is_err());
+    // SAFETY: a BPF array cannot shrink; were it mapped, nothing would touch it.
+    assert!(unsafe { Mapping::map(fd, bytes, weir_ring::memory::Access::Write) }.is_err());
 }
 
 #[test]
@@ -211,10 +216,81 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!(received.len(), bpf.rings.len());
     let identity = received[0].identity().unwrap();
     assert_eq!((identity.interface_id, identity.cpu, identity.snaplen), (1, Some(0), 64));
-    run(bpf.programs.tc_out.as_ref().unwrap().as_fd(), &frame(7, 100));
+    let AtHook::Tc { sent, .. } = &bpf.programs.at else { panic!("TC was asked for") };
+    run(sent.as_fd(), &frame(7, 100));
     let mut reader = Reader::new(&received[0], Start::Oldest).unwrap();
     let mut batch = Batch::new();
     assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
     let record = batch.records().next().unwrap();
     assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
+}
+
+/// A consumer's wake page for one ring, and the writer's end of its bell.
+fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Bell) {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&page, 4096).unwrap();
+    // SAFETY: a memfd of this size that nobody shortens, reached as `AtomicU64` only.
+    let page = unsafe { Mapping::map(page, 4096, weir_ring::memory::Access::Write) }.unwrap();
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+    rustix::fs::fcntl_add_seals(&page, seals).unwrap();
+    let (bell, rope) = std::os::unix::net::UnixStream::pair().unwrap();
+    let theirs = page.as_fd().try_clone_to_owned().unwrap();
+    (page, bell, Bell::attach(theirs, rope.into(), 1).unwrap())
+}
+
+#[test]
+fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
+    let test = "root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner";
+    if !root(test) {
+        return;
+    }
+    use std::io::Read;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    // One ring is enough to ask for, and the bell has one line.
+    bpf.rings.truncate(1);
+    let ring = bpf.rings[0].clone();
+    let (page, mut bell, writers_end) = wake_page();
+    bpf.add_bell(writers_end, 0);
+    let nudge = bpf.nudge.try_clone().unwrap();
+    let AtHook::Tc { sent, .. } = &bpf.programs.at else { panic!("TC was asked for") };
+    let sent = sent.try_clone().unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to_cpu_0();
+            while !over.load(Ordering::Relaxed) {
+                run_times(sent.as_fd(), &frame(7, 60), 10_000);
+            }
+        });
+        // Nudges as soon as the last nudge was taken, which is once a turn; gives how often that was.
+        let hostile = scope.spawn(|| {
+            let mut turns = 0u128;
+            while !over.load(Ordering::Relaxed) {
+                page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
+                let mut nudged = [PollFd::new(&nudge, PollFlags::IN)];
+                let none = rustix::event::Timespec::default();
+                if rustix::event::poll(&mut nudged, Some(&none)).unwrap() == 0 {
+                    wake::signal(nudge.as_fd());
+                    turns += 1;
+                }
+            }
+            turns
+        });
+        let begin = Instant::now();
+        (0..20).for_each(|_| _ = bpf.pump(Duration::from_millis(5)).unwrap());
+        let took = begin.elapsed();
+        over.store(true, Ordering::Relaxed);
+        let gaps = took.as_nanos() / TURN_MIN.as_nanos();
+        // Each call of pump begins a turn at once, and the first nudge waits for none.
+        let turns = hostile.join().unwrap();
+        assert!(turns <= gaps + 21, "{turns} turns in the time of {gaps}");
+        bell.set_nonblocking(true).unwrap();
+        let mut rings = 0;
+        while let Ok(more @ 1..) = bell.read(&mut [0; 4096]) {
+            rings += more as u128;
+        }
+        assert!(rings <= gaps + 1, "{rings} rings in {gaps} gaps");
+    });
 }

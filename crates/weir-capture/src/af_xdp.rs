@@ -1,0 +1,408 @@
+//! The `af_xdp` engine: AF_XDP sockets, one a queue, copied into rings by threads of ours. For monitoring
+//! ports: what a socket takes is gone for the stack.
+//!
+//! The life of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with
+//! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
+//! the XDP hook counts the frame, stamps it and steers it to its queue's socket.
+//!
+//! With `copiers` above 1 each RX ring is cut into segments with a thread each ([`segments`]): one queue is
+//! then copied by many cores without RSS.
+
+mod area;
+mod copier;
+mod program;
+mod rings;
+mod segments;
+mod socket;
+pub mod synthetic;
+mod words;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_frame::record::CAPLEN_MAX;
+use weir_ring::wake::Bell;
+use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+
+pub use socket::Mode;
+
+use crate::bpf::control::Control;
+use crate::bpf::{attach, cpus, xdp};
+use crate::error::CaptureError;
+use crate::grace;
+use crate::iface::{Asker, Interface, Promiscuity, missed};
+use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use copier::{Copier, Partial, Queue};
+use program::Program;
+use segments::Segments;
+use socket::{Shape, Socket};
+
+/// Chunks of one socket, and bytes of all sockets of a source together.
+const CHUNKS_MAX: u32 = 8192;
+const CHUNKS_MIN: u32 = 128;
+const MEMORY_MAX: u32 = 32 << 20;
+/// Most copiers of one queue.
+const COPIERS_MAX: u32 = 64;
+/// How often the interface is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Which RX queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// All that the interface has.
+    #[default]
+    All,
+    /// From the first to the last of these.
+    Range(u32, u32),
+}
+
+/// Who stamps frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// The program at the hook, when the frame comes.
+    #[default]
+    Hook,
+    /// The copier, when it copies.
+    Copier,
+}
+
+/// What only this engine asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfXdpOptions {
+    /// RX queues to take frames from.
+    pub queues: Queues,
+    /// Threads a queue.
+    pub copiers: u32,
+    /// Who copies out of the driver's memory.
+    pub mode: Mode,
+    /// Who stamps.
+    pub stamps: Stamps,
+    /// Write the queue of every frame as an option.
+    pub record_queue: bool,
+}
+
+impl Default for AfXdpOptions {
+    fn default() -> Self {
+        let (queues, mode, stamps) = (Queues::All, Mode::Best, Stamps::Hook);
+        AfXdpOptions { queues, copiers: 1, mode, stamps, record_queue: false }
+    }
+}
+
+/// The source.
+pub struct AfXdp {
+    info: Info,
+    interface: Interface,
+    asker: Asker,
+    promiscuous: bool,
+    queues: Vec<Arc<Queue>>,
+    rings: Vec<Ring<Mapping>>,
+    copiers: Vec<Copier>,
+    threads: Vec<JoinHandle<Result<(), CaptureError>>>,
+    bells: Bells,
+    program: Program,
+    control: Control,
+    link: Option<OwnedFd>,
+    promiscuity: Option<Promiscuity>,
+    missed_at_start: Option<u64>,
+    looked: Instant,
+}
+
+impl AfXdp {
+    /// Makes the sockets for `iface`, their rings and the program; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the interface, rights, contradicting options, queues that are taken.
+    pub fn open(
+        iface: &str,
+        mut setup: Setup,
+        options: AfXdpOptions,
+    ) -> Result<AfXdp, CaptureError> {
+        check(iface, &setup, &options)?;
+        crate::bpf::check_kernel()?;
+        let asker = Asker::new()?;
+        let interface = asker.find(iface)?;
+        setup.set_link_type(interface.link_type);
+        let have = asker.rx_queues(iface);
+        let wanted = wanted_queues(iface, have, options.queues)?;
+        let shape = shape_of(&interface, wanted.len() as u32, options.copiers)?;
+        let cpus = cpus::entries()?;
+        let with_words = options.stamps == Stamps::Hook;
+        let end = wanted.end;
+        let program = Program::load(&interface, end, cpus, with_words)?;
+        let control = Control::map(&program.control, cpus as usize)?;
+        let total = u64::from(options.copiers) * wanted.len() as u64;
+        let (mut queues, mut rings, mut copiers) = (Vec::new(), Vec::new(), Vec::new());
+        for number in wanted {
+            let (socket, shared, umem) = Socket::bind(&interface, number, shape, options.mode)?;
+            program.steer(number, socket.as_fd())?;
+            let queue = Arc::new(Queue {
+                rings: shared,
+                umem,
+                chunk_bytes: shape.chunk_bytes,
+                has_words: with_words,
+                segments: Segments::new(options.copiers as usize, shape.chunks),
+                socket: Some(socket),
+                ending: AtomicBool::new(false),
+                unreadable: AtomicU64::new(0),
+            });
+            for copier in 0..options.copiers as usize {
+                let spec = setup.ring_spec(total, None, Clock::Realtime, WriterKind::User)?;
+                let ring = memory::create_memfd("weir-ring", &spec)?;
+                copiers.push(Copier {
+                    queue: Arc::clone(&queue),
+                    place: queue.segments.place(copier),
+                    writer: Writer::new(ring.clone()),
+                    bells: Bells::default(),
+                    ring: rings.len(),
+                    interface_id: setup.interface_id(),
+                    caplen_max: setup.snaplen.min(CAPLEN_MAX) as usize,
+                    queue_option: options.record_queue.then_some(number),
+                    partial: Partial::default(),
+                });
+                rings.push(ring);
+            }
+            queues.push(queue);
+        }
+        let info = Info {
+            source: iface.to_owned(),
+            engine: "af_xdp",
+            hook: Some("xdp"),
+            why: String::new(),
+            notes: notes(&interface, &queues, &program, &options, have),
+        };
+        Ok(AfXdp {
+            info,
+            interface,
+            asker,
+            promiscuous: setup.promiscuous,
+            queues,
+            rings,
+            copiers,
+            threads: Vec::new(),
+            bells: Bells::default(),
+            program,
+            control,
+            link: None,
+            promiscuity: None,
+            missed_at_start: None,
+            looked: Instant::now(),
+        })
+    }
+
+    /// Says why this engine was chosen.
+    pub fn set_why(&mut self, why: String) {
+        self.info.why = why;
+    }
+
+    fn end_copiers(&mut self) -> Result<(), CaptureError> {
+        for queue in &self.queues {
+            queue.ending.store(true, Ordering::Release);
+        }
+        // Of a source that was never started: their writers close the rings.
+        self.copiers.clear();
+        let join = |thread: JoinHandle<_>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let results: Vec<_> = self.threads.drain(..).map(join).collect();
+        results.into_iter().collect()
+    }
+}
+
+/// Loads the steering program with this kernel's verifier and attaches it nowhere.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn load_check() -> Result<(), CaptureError> {
+    let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 1500 };
+    Program::load(&interface, 1, 1, true).map(drop)
+}
+
+impl Drop for AfXdp {
+    fn drop(&mut self) {
+        self.link = None;
+        let _ = self.end_copiers();
+    }
+}
+
+fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
+    let wrong = |text: String| Err(CaptureError::Options(text));
+    setup.check()?;
+    if setup.direction == Direction::Out {
+        return wrong(format!(
+            "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
+        ));
+    }
+    if !(1..=COPIERS_MAX).contains(&options.copiers) {
+        return wrong(format!("--copiers {}: 1 to {COPIERS_MAX}", options.copiers));
+    }
+    Ok(())
+}
+
+fn wanted_queues(
+    iface: &str,
+    have: Option<u32>,
+    queues: Queues,
+) -> Result<std::ops::Range<u32>, CaptureError> {
+    // A driver that does not say has one.
+    let have = have.unwrap_or(1);
+    let Queues::Range(first, last) = queues else { return Ok(0..have) };
+    if first > last || last >= have {
+        return Err(CaptureError::Options(format!(
+            "--queues {first}-{last}: {iface} has queues 0 to {} (`ethtool -l {iface}`)",
+            have - 1
+        )));
+    }
+    Ok(first..last + 1)
+}
+
+fn shape_of(interface: &Interface, queues: u32, copiers: u32) -> Result<Shape, CaptureError> {
+    let mut shape = Shape::of(interface, CHUNKS_MAX);
+    let share = MEMORY_MAX / shape.chunk_bytes / queues;
+    shape.chunks = (1 << share.max(1).ilog2()).clamp(CHUNKS_MIN, CHUNKS_MAX);
+    if shape.multi && copiers > 1 {
+        return Err(CaptureError::Options(format!(
+            "--copiers {copiers}: frames of MTU {} lie in several chunks, which one copier alone can put \
+             together; leave --copiers out, or lower the MTU of {}",
+            interface.mtu, interface.name
+        )));
+    }
+    let most = segments::copiers_max(shape.chunks);
+    if copiers > most {
+        return Err(CaptureError::Options(format!(
+            "--copiers {copiers}: with {queues} queues each has {} slots, enough for {most} copiers; take \
+             fewer of either",
+            shape.chunks
+        )));
+    }
+    Ok(shape)
+}
+
+fn notes(
+    interface: &Interface,
+    queues: &[Arc<Queue>],
+    program: &Program,
+    options: &AfXdpOptions,
+    have: Option<u32>,
+) -> Vec<String> {
+    let iface = &interface.name;
+    let mut notes = Vec::new();
+    let zero_copy =
+        queues.iter().all(|queue| queue.socket.as_ref().is_some_and(Socket::is_zero_copy));
+    if !zero_copy && options.mode == Mode::Best {
+        notes.push(format!("the driver of {iface} has no zero-copy AF_XDP: the kernel copies"));
+    }
+    if have.is_none() {
+        notes.push(format!(
+            "the driver of {iface} does not say how many queues it has; taking queue 0"
+        ));
+    }
+    if options.stamps == Stamps::Copier {
+        notes.push(
+            "--timestamp copy leaves out what the hook would say: VLAN tags that the driver takes off, and \
+             the order of frames that different copiers take"
+                .to_owned(),
+        );
+    } else if !program.sees_tags {
+        notes.push(tags_note(interface));
+    }
+    notes
+}
+
+fn tags_note(interface: &Interface) -> String {
+    format!(
+        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
+         `ethtool -K {} rxvlan off`, or --engine bpf --hook tc",
+        interface.name
+    )
+}
+
+impl Source for AfXdp {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    fn add_bell(&mut self, bell: Bell, first: usize) {
+        self.bells.add(bell, first);
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.control.follow_tai();
+        self.missed_at_start = missed(self.interface.index);
+        if self.promiscuous {
+            self.promiscuity = Some(Promiscuity::new(&self.interface)?);
+        }
+        for mut copier in std::mem::take(&mut self.copiers) {
+            copier.bells = self.bells.try_clone()?;
+            let thread = std::thread::Builder::new()
+                .name("weir-copier".into())
+                .spawn(move || copier.run())
+                .map_err(CaptureError::os("starting a copier"))?;
+            self.threads.push(thread);
+        }
+        let (program, index) = (self.program.xdp.as_fd(), self.interface.index);
+        let link = attach::link(program, index, libbpf_sys::BPF_XDP, 0);
+        self.link = Some(link.map_err(|source| xdp::attach_error(&self.interface, source))?);
+        if xdp::is_generic(index) {
+            self.info.hook = Some("xdp-generic");
+            let note = "the driver has no native XDP; the kernel's generic hook is slower";
+            self.info.notes.push(note.to_owned());
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        std::thread::sleep(limit);
+        if let Some(at) = self.threads.iter().position(JoinHandle::is_finished) {
+            let ended = self.threads.swap_remove(at).join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            self.control.follow_tai();
+            if !self.asker.exists(self.interface.index) {
+                return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
+            }
+        }
+        Ok(Pumped::More)
+    }
+
+    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+        let mut ledger = Ledger { offered: self.control.offered(), ..written(&self.rings) };
+        let (mut kernel, mut unreadable) = (0, 0);
+        for queue in &self.queues {
+            unreadable += queue.unreadable.load(Ordering::Relaxed);
+            if let Some(socket) = &queue.socket {
+                let statistics = socket.statistics();
+                let statistics =
+                    statistics.map_err(CaptureError::os("reading the sockets' counts"))?;
+                kernel += statistics.rx_dropped + statistics.rx_ring_full;
+            }
+        }
+        ledger.drops.insert("kernel", kernel);
+        ledger.drops.insert("unreadable", unreadable);
+        ledger.drops.insert("in_parts", self.control.in_parts());
+        ledger.missed_before = missed(self.interface.index)
+            .zip(self.missed_at_start)
+            .map(|(now, start)| now.saturating_sub(start));
+        Ok(ledger)
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        self.link = None;
+        grace::wait();
+        let ended = self.end_copiers();
+        self.promiscuity = None;
+        if self.control.tags_unknown() {
+            self.info.notes.push(tags_note(&self.interface));
+        }
+        ended?;
+        self.ledger()
+    }
+}

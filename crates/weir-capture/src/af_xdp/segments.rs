@@ -1,0 +1,207 @@
+//! One RX ring, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n` has
+//! every `n`th of them (the scheme of HPCAP40). Nobody hands work out, so nobody waits for who does.
+//!
+//! ```text
+//! RX index   0        256       512       768       1024
+//!            | k=0     | k=1     | k=0     | k=1     |
+//!  done[0] ─────▲                              (k=0 is here: all its own below are copied)
+//!  done[1] ─────────────────▲
+//!            └──┴ released: the least of both; the kernel has these slots and chunks again
+//! ```
+//!
+//! A copier begins its segment as soon as there is a frame in it, and goes on when it grows, so a quiet
+//! link waits for nobody. Frames come out in order but at the borders of segments, where two copiers are at
+//! work at the same time; each has a ring of its own, and who wants one order merges by time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Slots of a segment at most, and at least: long against the cost of a change, and two of every copier's
+/// fit the ring.
+const SEGMENT: u32 = 256;
+const SEGMENT_MIN: u32 = 16;
+
+/// Most copiers that a ring of this many slots can keep at work.
+pub(super) fn copiers_max(slots: u32) -> u32 {
+    slots / (2 * SEGMENT_MIN)
+}
+
+/// A word on a cache line of its own (two: the next is fetched with it).
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// How far each copier is, and how far the ring was released.
+pub(super) struct Segments {
+    done: Box<[Line]>,
+    released: Mutex<u32>,
+    segment: u32,
+}
+
+/// A copier's place: the next index of its own, and the end of that segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    copier: usize,
+    at: u32,
+    end: u32,
+}
+
+impl Place {
+    /// The next index of its own.
+    pub(super) fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// How many of its own are there now, one after another, when the kernel has filled up to `filled`;
+    /// at most `most`.
+    #[inline]
+    pub(super) fn ready(&self, filled: u32, most: u32) -> u32 {
+        // Indices wrap: what lies before `at` shows as a very long way ahead.
+        let ahead = filled.wrapping_sub(self.at) as i32;
+        if ahead <= 0 {
+            return 0;
+        }
+        (ahead as u32).min(self.end.wrapping_sub(self.at)).min(most)
+    }
+}
+
+impl Segments {
+    /// For so many copiers on a ring of `slots`.
+    pub(super) fn new(copiers: usize, slots: u32) -> Segments {
+        let segment = (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT);
+        let line = |copier| Line(AtomicU32::new(copier as u32 * segment));
+        let done = (0..copiers).map(line).collect();
+        Segments { done, released: Mutex::new(0), segment }
+    }
+
+    /// Where a copier begins.
+    pub(super) fn place(&self, copier: usize) -> Place {
+        let at = copier as u32 * self.segment;
+        Place { copier, at, end: at.wrapping_add(self.segment) }
+    }
+
+    /// The copier is done with the next `count` of its own, none of them past its segment.
+    #[inline]
+    pub(super) fn advance(&self, place: &mut Place, count: u32) {
+        place.at = place.at.wrapping_add(count);
+        if place.at == place.end {
+            let others = (self.done.len() as u32 - 1) * self.segment;
+            place.at = place.at.wrapping_add(others);
+            place.end = place.at.wrapping_add(self.segment);
+        }
+        // Pairs with the load in `release`: what was read below is read, what goes back is stored.
+        self.done[place.copier].0.store(place.at, Ordering::Release);
+    }
+
+    /// Whether everything below `filled` was released. While another copier releases, it was not.
+    pub(super) fn is_released(&self, filled: u32) -> bool {
+        self.released.try_lock().is_ok_and(|released| *released == filled)
+    }
+
+    /// Releases what all are done with, by `give(index)`, never backwards; true if anything was. If another
+    /// copier is at it, it or the next call sees to ours.
+    #[inline]
+    pub(super) fn release(&self, give: impl FnOnce(u32)) -> bool {
+        let Ok(mut released) = self.released.try_lock() else { return false };
+        let ahead = |line: &Line| line.0.load(Ordering::Acquire).wrapping_sub(*released);
+        let least = self.done.iter().map(ahead).min().unwrap_or(0);
+        if least == 0 {
+            return false;
+        }
+        *released = released.wrapping_add(least);
+        give(*released);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn one_copier_has_it_all_and_several_take_turns() {
+        let alone = Segments::new(1, 8192);
+        let mut place = alone.place(0);
+        assert_eq!(place.ready(1000, 5000), SEGMENT);
+        alone.advance(&mut place, SEGMENT);
+        assert_eq!((place.at(), place.ready(1000, 5000)), (SEGMENT, SEGMENT));
+        let three = Segments::new(3, 8192);
+        let mut second = three.place(1);
+        assert_eq!(second.ready(SEGMENT, 64), 0);
+        assert_eq!(second.ready(SEGMENT + 10, 64), 10);
+        three.advance(&mut second, SEGMENT);
+        assert_eq!(second.at(), 4 * SEGMENT);
+        assert_eq!(second.ready(4 * SEGMENT, 64), 0);
+    }
+
+    #[test]
+    fn what_is_released_is_done_by_all() {
+        let two = Segments::new(2, 8192);
+        let (mut first, mut second) = (two.place(0), two.place(1));
+        let mut given = None;
+        two.advance(&mut second, 100);
+        assert!(!two.release(|index| given = Some(index)));
+        two.advance(&mut first, 7);
+        assert!(two.release(|index| given = Some(index)));
+        assert_eq!(given, Some(7));
+        two.advance(&mut first, SEGMENT - 7);
+        assert!(two.release(|index| given = Some(index)));
+        assert_eq!(given, Some(SEGMENT + 100));
+        assert!(!two.release(|_| unreachable!("nothing new")));
+    }
+
+    #[test]
+    fn indices_wrap() {
+        let two = Segments::new(2, 8192);
+        let mut places = [two.place(0), two.place(1)];
+        // Beyond 2^32 in strides that a test can afford: put everybody right before the wrap.
+        let near = 0u32.wrapping_sub(2 * SEGMENT);
+        for (copier, place) in places.iter_mut().enumerate() {
+            place.at = near.wrapping_add(copier as u32 * SEGMENT);
+            place.end = place.at.wrapping_add(SEGMENT);
+            two.done[copier].0.store(place.at, Ordering::Relaxed);
+        }
+        *two.released.lock().unwrap() = near;
+        for place in &mut places {
+            assert_eq!(place.ready(50, 5000), SEGMENT);
+            two.advance(place, SEGMENT);
+        }
+        assert_eq!((places[0].at(), places[0].ready(50, 5000)), (0, 50));
+        assert_eq!((places[1].at(), places[1].ready(50, 5000)), (SEGMENT, 0));
+        let mut given = 0;
+        assert!(two.release(|index| given = index));
+        assert_eq!(given, 0);
+    }
+
+    #[test]
+    fn threads_release_every_index_once_and_in_order() {
+        const INDICES: u32 = 200_000;
+        let segments = Segments::new(3, 8192);
+        let (seen, last) = (AtomicU64::new(0), AtomicU32::new(0));
+        let release = || {
+            segments.release(|index| {
+                assert!(index.wrapping_sub(last.swap(index, Ordering::Relaxed)) as i32 > 0);
+            })
+        };
+        std::thread::scope(|scope| {
+            for copier in 0..3 {
+                let (segments, seen, release) = (&segments, &seen, &release);
+                scope.spawn(move || {
+                    let mut place = segments.place(copier);
+                    loop {
+                        let count = place.ready(INDICES, 64);
+                        if count == 0 {
+                            break;
+                        }
+                        seen.fetch_add(u64::from(count), Ordering::Relaxed);
+                        segments.advance(&mut place, count);
+                        release();
+                    }
+                });
+            }
+        });
+        release();
+        assert_eq!(seen.load(Ordering::Relaxed), u64::from(INDICES));
+        assert_eq!(last.load(Ordering::Relaxed), INDICES);
+    }
+}

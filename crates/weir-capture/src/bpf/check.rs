@@ -1,0 +1,91 @@
+//! Whether this kernel's verifier takes the programs.
+
+use libbpf_rs::btf::{Btf, types};
+
+use super::program::{Choice, load};
+use super::{BpfOptions, memory};
+use crate::error::CaptureError;
+use crate::iface::{Asker, Interface};
+use crate::source::{Direction, Setup};
+
+/// What became of a program.
+#[derive(Debug)]
+pub enum Loaded {
+    /// The kernel takes it.
+    Yes,
+    /// It does not.
+    Refused(CaptureError),
+    /// Captures do without it here, and why.
+    Skipped(String),
+}
+
+/// Loads every program of this crate and attaches none: the name of each and how it went. `device` is an
+/// interface of the calling thread's network namespace whose driver has XDP, for the program that is
+/// bound to one to ask it for VLAN tags; or why there is none.
+#[must_use]
+pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
+    let lo = loopback();
+    let try_load = |choice, interface: &Interface, record_queue| match try_one(
+        choice,
+        interface,
+        record_queue,
+    ) {
+        Ok(()) => Loaded::Yes,
+        Err(error) => Loaded::Refused(error),
+    };
+    let tags = |record_queue| match find(&device) {
+        Ok(device) => try_load(Choice::XdpWithTags, &device, record_queue),
+        Err(why) => Loaded::Skipped(why),
+    };
+    vec![
+        ("weir_tc_wait, weir_tc_in, weir_tc_out, weir_close", try_load(Choice::Tc, &lo, false)),
+        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, true)),
+        ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, false)),
+        ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, true)),
+        ("weir_xdp_tags, weir_close", tags(false)),
+        ("weir_xdp_tags with queue option", tags(true)),
+    ]
+}
+
+/// Loads the TC programs and attaches none.
+///
+/// # Errors
+/// What the kernel refuses, and why.
+pub fn load_tc() -> Result<(), CaptureError> {
+    try_one(Choice::Tc, &loopback(), false)
+}
+
+/// Whether an XDP program on this interface may ask its driver for the VLAN tag that it took off.
+#[must_use]
+pub fn xdp_has_tags(interface: &Interface) -> bool {
+    find(&Ok(&interface.name)).is_ok() && try_one(Choice::XdpWithTags, interface, false).is_ok()
+}
+
+fn loopback() -> Interface {
+    Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
+}
+
+fn try_one(choice: Choice, interface: &Interface, record_queue: bool) -> Result<(), CaptureError> {
+    let setup = Setup {
+        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
+        snaplen: 262_144,
+        direction: Direction::Both,
+        ring_bytes: super::least_ring_bytes(),
+        promiscuous: false,
+    };
+    let options = BpfOptions { record_queue, ..BpfOptions::default() };
+    let rings = memory::create(&setup)?;
+    load(choice, interface, &setup, &options, &rings).map(|_| ())
+}
+
+/// The device to bind to, on kernels where XDP can ask for tags.
+fn find(device: &Result<&str, String>) -> Result<Interface, String> {
+    const ASKS_FOR_TAGS: &str = "bpf_xdp_metadata_rx_vlan_tag";
+    let btf = Btf::from_vmlinux().map_err(|error| format!("this kernel shows no BTF: {error}"))?;
+    if btf.type_by_name::<types::Func<'_>>(ASKS_FOR_TAGS).is_none() {
+        return Err("XDP cannot ask for VLAN tags before Linux 6.8".to_owned());
+    }
+    let name = device.clone().map_err(|why| format!("no device to bind it to: {why}"))?;
+    let found = Asker::new().and_then(|asker| asker.find(name));
+    found.map_err(|error| format!("no device to bind it to: {error}"))
+}

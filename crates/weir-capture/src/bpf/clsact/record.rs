@@ -1,0 +1,209 @@
+//! What is written down about a filter: an empty file under `/run/weir/tc/`, named after the filter's
+//! place. Its maker holds it locked as long as the filter is there; the kernel gives the lock back when
+//! the process ends, whatever ends it, and in whichever PID namespace it ran.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Side;
+
+const RECORDS: &str = "/run/weir/tc";
+/// The first PID namespace. Source: linux/proc_ns.h, PROC_PID_INIT_INO.
+const PID_INIT_INO: u64 = 0xEFFF_FFFC;
+
+/// Where a filter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) netns: u64,
+    pub(super) ifindex: u32,
+    pub(super) side: Side,
+    pub(super) priority: u32,
+    pub(super) handle: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { netns, ifindex, side, priority, handle } = self;
+        write!(f, "{netns}-{ifindex}-{side}-{priority}-{handle}")
+    }
+}
+
+impl Place {
+    fn parse(name: &str) -> Option<Place> {
+        let mut parts = name.split('-');
+        let place = Place {
+            netns: parts.next()?.parse().ok()?,
+            ifindex: parts.next()?.parse().ok()?,
+            side: match parts.next()? {
+                "ingress" => Side::Ingress,
+                "egress" => Side::Egress,
+                _ => return None,
+            },
+            priority: parts.next()?.parse().ok()?,
+            handle: parts.next()?.parse().ok()?,
+        };
+        parts.next().is_none().then_some(place)
+    }
+}
+
+/// A record that this process holds locked; removed when dropped.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Record {
+    /// Writes a place down.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: there is, or was, another filter in that place. Others: this user may not.
+    pub(super) fn make(place: &Place) -> io::Result<Record> {
+        fs::create_dir_all(RECORDS)?;
+        Record::make_in(Path::new(RECORDS), place)
+    }
+
+    fn make_in(folder: &Path, place: &Place) -> io::Result<Record> {
+        let path = folder.join(place.to_string());
+        loop {
+            // Others could hold a lock on a file that they can open.
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            flock(&file, FlockOperation::LockExclusive)?;
+            // A sweep may have come before the lock, and removed a record that nobody held.
+            if file.metadata()?.nlink() > 0 {
+                return Ok(Record { path, _locked: file });
+            }
+        }
+    }
+
+    /// Takes over a record whose maker is gone.
+    fn abandoned(path: PathBuf) -> Option<Record> {
+        let file = OpenOptions::new().write(true).open(&path).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let there = file.metadata().is_ok_and(|meta| meta.nlink() > 0);
+        there.then_some(Record { path, _locked: file })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Calls `take_off` for every place in network namespace `here` whose filter outlived its process, and
+/// forgets those whose namespace is gone.
+pub(super) fn sweep(here: u64, take_off: impl Fn(Place)) {
+    sweep_in(Path::new(RECORDS), here, take_off);
+}
+
+fn sweep_in(folder: &Path, here: u64, take_off: impl Fn(Place)) {
+    let mut in_use = None;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(place) = name.to_str().and_then(Place::parse) else { continue };
+        if place.netns != here {
+            let in_use = in_use.get_or_insert_with(namespaces_in_use).as_ref();
+            if in_use.is_none_or(|in_use| in_use.contains(&place.netns)) {
+                continue;
+            }
+        }
+        let Some(_record) = Record::abandoned(entry.path()) else { continue };
+        if place.netns == here {
+            take_off(place);
+        }
+    }
+}
+
+/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. One that
+/// only an open descriptor keeps is missed, or only a process that root may not look at: what is then
+/// forgotten is a filter that ends with it. A number may be given again, so one that is gone can look as if
+/// in use for a while.
+fn namespaces_in_use() -> Option<HashSet<u64>> {
+    if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
+        return None;
+    }
+    let mut found = HashSet::new();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    found.extend(mounts.lines().filter_map(|line| {
+        // Field 4: the root of the mount within its file system, here nsfs.
+        line.split(' ').nth(3)?.strip_prefix("net:[")?.strip_suffix(']')?.parse::<u64>().ok()
+    }));
+    for process in fs::read_dir("/proc").ok()?.flatten() {
+        let tasks = fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();
+        for task in tasks {
+            // It may have ended meanwhile.
+            if let Ok(meta) = fs::metadata(task.path().join("ns/net")) {
+                found.insert(meta.ino());
+            }
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn place(netns: u64) -> Place {
+        Place { netns, ifindex: 7, side: Side::Egress, priority: 1, handle: 123 }
+    }
+
+    #[test]
+    fn a_record_says_where_a_filter_is() {
+        let place = place(4_026_531_840);
+        assert_eq!(place.to_string(), "4026531840-7-egress-1-123");
+        assert_eq!(Place::parse(&place.to_string()), Some(place));
+        for bad in ["", "1-2-ingress-1", "1-2-sideways-1-3", "1-2-ingress-1-3-4", "x-2-egress-1-3"]
+        {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_what_nobody_holds_is_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(place(5).to_string());
+        let swept = || {
+            let taken = RefCell::new(Vec::new());
+            sweep_in(folder.path(), 5, |place| taken.borrow_mut().push(place));
+            taken.into_inner()
+        };
+        let record = Record::make_in(folder.path(), &place(5)).unwrap();
+        assert_eq!(swept(), []);
+        let taken = Record::make_in(folder.path(), &place(5)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        drop(record);
+        assert!(!path.exists());
+        // As a killed process leaves it.
+        fs::write(&path, b"").unwrap();
+        assert_eq!(swept(), [place(5)]);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn root_a_record_of_a_namespace_that_is_gone_is_forgotten() {
+        let test = "root_a_record_of_a_namespace_that_is_gone_is_forgotten";
+        if !weir_lab::testbed::require_root(test) {
+            return;
+        }
+        if namespaces_in_use().is_none() {
+            return weir_lab::testbed::skip(test, "this is not the first PID namespace");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        let [gone, lives] = [1, own].map(|netns| folder.path().join(place(netns).to_string()));
+        fs::write(&gone, b"").unwrap();
+        fs::write(&lives, b"").unwrap();
+        sweep_in(folder.path(), 2, |place| panic!("{place} is not here"));
+        assert!(!gone.exists() && lives.exists());
+    }
+}

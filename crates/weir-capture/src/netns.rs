@@ -1,0 +1,85 @@
+//! A source in another network namespace, under its full name in all that it says.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use weir_ring::wake::Bell;
+use weir_ring::{Ledger, Mapping, Ring};
+
+use crate::error::CaptureError;
+use crate::iface::enter_netns;
+use crate::source::{Info, Pumped, Source};
+
+struct Inside {
+    source: Box<dyn Source>,
+    netns: String,
+    info: Info,
+}
+
+/// Opens a source in the network namespace that `ip netns` knows as `netns`, into which it moves the
+/// calling thread for good. Two interfaces of one name are told apart: in the source's info and errors.
+///
+/// # Errors
+/// As [`enter_netns`], or what `open` says.
+pub fn open(
+    netns: &str,
+    open: impl FnOnce() -> Result<Box<dyn Source>, CaptureError>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    enter_netns(netns)?;
+    let source = open().map_err(|error| error.in_netns(netns))?;
+    let mut inside = Inside { source, netns: netns.to_owned(), info: Info::default() };
+    inside.look();
+    Ok(Box::new(inside))
+}
+
+impl Inside {
+    /// Takes over what the source says about itself, which may change at its start and stop.
+    fn look(&mut self) {
+        self.info = self.source.info().clone();
+        self.info.source = format!("netns:{}/{}", self.netns, self.info.source);
+    }
+
+    fn named<T>(&self, result: Result<T, CaptureError>) -> Result<T, CaptureError> {
+        result.map_err(|error| error.in_netns(&self.netns))
+    }
+}
+
+impl Source for Inside {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.source.rings()
+    }
+
+    fn nudge(&self) -> Option<BorrowedFd<'_>> {
+        self.source.nudge()
+    }
+
+    fn add_bell(&mut self, bell: Bell, first: usize) {
+        self.source.add_bell(bell, first);
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        let started = self.source.start();
+        self.look();
+        self.named(started)
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let pumped = self.source.pump(limit);
+        self.named(pumped)
+    }
+
+    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+        let ledger = self.source.ledger();
+        self.named(ledger)
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        let stopped = self.source.stop();
+        self.look();
+        self.named(stopped)
+    }
+}
