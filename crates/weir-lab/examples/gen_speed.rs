@@ -12,7 +12,7 @@ use weir_lab::{Result, Testbed};
 
 fn main() -> Result<()> {
     let packet = GenOptions { engine: GenEngine::AfPacket, ..GenOptions::default() };
-    let large = GenOptions { size_on_wire: 1518, ..GenOptions::default() };
+    let large = GenOptions { sizes: 1518.into(), ..GenOptions::default() };
     let plain = GenOptions::default();
     let cases = [
         ("64 B, one flow", plain.clone()),
@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let sink = bed.rx.run(|| Sink::attach(&bed.rx.iface, 0))??;
     for (name, options) in cases {
         let duration = Some(Duration::from_secs(2));
-        let options = GenOptions { cpu: Some(0), duration, ..options };
+        let options = GenOptions { cpus: vec![0], duration, ..options };
         let mut runs = Vec::new();
         for _ in 0..3 {
             let before = sink.counts()?.frames;

@@ -1,6 +1,7 @@
 //! The one error type of this crate. Each text ends with the way out, where there is one.
 
 use std::io;
+use std::path::PathBuf;
 
 /// Why a testbed could not be built or frames could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,14 @@ pub enum Error {
         option: &'static str,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A trace could not be read.
+    #[error("{}: {message}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
     },
     /// The thread could not be bound to a CPU.
     #[error("cannot run on CPU {cpu}; see `taskset -p $$` for those allowed")]

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_lab::generator::sink::{Sink, SinkCounts};
+use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, STAMP_AT, Template, number_of};
 use weir_lab::generator::{self, Flows, GenEngine, GenOptions, GenReport, How, Rate};
 use weir_lab::testbed::{Testbed, require_root};
@@ -55,7 +56,12 @@ fn root_full_speed_is_counted_to_the_frame() {
         let bed = Testbed::new().unwrap();
         let sink = sink(&bed, 0);
         let duration = Some(Duration::from_secs(1));
-        let options = GenOptions { size_on_wire, duration, cpu: Some(0), ..GenOptions::default() };
+        let options = GenOptions {
+            sizes: size_on_wire.into(),
+            duration,
+            cpus: vec![0],
+            ..GenOptions::default()
+        };
         let report = send(&bed, &options).unwrap();
         let counts = arrived(&sink, report.sent);
         println!(
@@ -95,7 +101,7 @@ fn root_a_fixed_number_is_tried_and_numbered_without_gap() {
             frames: frames_max,
             first_number,
             rate,
-            cpu: Some(0),
+            cpus: vec![0],
             ..GenOptions::default()
         };
         let report = send(&bed, &options).unwrap();
@@ -111,6 +117,73 @@ fn root_a_fixed_number_is_tried_and_numbered_without_gap() {
 }
 
 #[test]
+fn root_threads_number_frames_without_gap_or_double_and_no_flow_repeats() {
+    let test = "root_threads_number_frames_without_gap_or_double_and_no_flow_repeats";
+    if !require_root(test) {
+        return;
+    }
+    let _alone = alone();
+    for engine in [GenEngine::LiveFrames, GenEngine::AfPacket] {
+        let bed = Testbed::new().unwrap();
+        let sink = sink(&bed, 400_000);
+        let (frames, flows, threads) = (Some(300_007), Flows::Multi, 3);
+        let rate = Rate::Pps(400_000.0);
+        let options = GenOptions {
+            engine,
+            frames,
+            flows,
+            rate,
+            threads,
+            first_number: 11,
+            ..GenOptions::default()
+        };
+        let report = send(&bed, &options).unwrap();
+        assert_eq!(report.attempted, 300_007, "{report:?}");
+        // Rate shared: all but what the bucket allows to be made up came in their time.
+        assert!(report.duration >= Duration::from_millis(650), "{report:?}");
+        let counts = arrived(&sink, report.sent);
+        // As many frames as numbers, all numbers together, and each tuple new: each number once.
+        assert_eq!((counts.frames, counts.foreign), (report.sent, 0), "{counts:?}");
+        assert_eq!((counts.flows, counts.flows_full), (report.sent, 0), "{counts:?}");
+        assert!(counts.number_lowest >= 11 && counts.number_highest <= 300_017, "{counts:?}");
+        // Two senders and one receiving queue: on a busy machine some may be refused.
+        if report.refused == 0 {
+            assert_eq!(counts.number_sum, sum(11, 300_007));
+        }
+    }
+    let bed = Testbed::new().unwrap();
+    let wrong = |threads, cpus| GenOptions { threads, cpus, ..GenOptions::default() };
+    for options in [wrong(0, vec![]), wrong(49, vec![]), wrong(2, vec![0]), wrong(1, vec![0, 1])] {
+        assert!(matches!(send(&bed, &options), Err(Error::Option { .. })), "{options:?}");
+    }
+}
+
+#[test]
+fn root_bytes_of_a_mix_that_was_refused_in_part_are_counted_by_the_link() {
+    let test = "root_bytes_of_a_mix_that_was_refused_in_part_are_counted_by_the_link";
+    if !require_root(test) {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    thread_of_its_own(&bed);
+    let rx_bytes = || {
+        let table = bed.rx.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap();
+        let line = table.unwrap();
+        let line = line.lines().find_map(|l| l.trim().strip_prefix(&format!("{}:", bed.rx.iface)));
+        line.unwrap().split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    let before = rx_bytes();
+    let sizes = Sizes::mix(&IMIX).unwrap();
+    let frames = Some(1_000_000);
+    let options = GenOptions { sizes, frames, cpus: vec![0], ..GenOptions::default() };
+    let report = send(&bed, &options).unwrap();
+    println!("{report:?}");
+    assert_eq!(report.sent + report.refused, 1_000_000);
+    assert_eq!(report.bytes, rx_bytes() - before + 4 * report.sent);
+}
+
+#[test]
 fn root_overload_is_refused_and_counted_to_the_frame() {
     if !require_root("root_overload_is_refused_and_counted_to_the_frame") {
         return;
@@ -122,7 +195,7 @@ fn root_overload_is_refused_and_counted_to_the_frame() {
     let before = received(&bed);
     let frames = Some(2_000_000);
     let flows = Flows::Multi;
-    let options = GenOptions { frames, flows, cpu: Some(0), ..GenOptions::default() };
+    let options = GenOptions { frames, flows, cpus: vec![0], ..GenOptions::default() };
     let report = send(&bed, &options).unwrap();
     thread::sleep(Duration::from_millis(100));
     println!("stack behind: {:.2} Mpps {report:?}", report.mpps());
@@ -209,7 +282,7 @@ fn root_the_fallback_is_exact_and_makes_the_same_frames() {
     for size_on_wire in [64, 1518] {
         let before = sink.counts().unwrap();
         let options = GenOptions {
-            size_on_wire,
+            sizes: size_on_wire.into(),
             flows: Flows::Multi,
             frames: Some(50_000),
             engine: GenEngine::AfPacket,
@@ -259,7 +332,7 @@ fn root_jumbo_frames_go_by_packet_socket_and_too_long_ones_are_errors() {
     let bed = Testbed::builder().mtu(9000).build().unwrap();
     let sink = sink(&bed, 0);
     let with = |size_on_wire, engine| GenOptions {
-        size_on_wire,
+        sizes: Sizes::from(size_on_wire),
         engine,
         frames: Some(1000),
         rate: Rate::Pps(100_000.0),
@@ -307,7 +380,7 @@ fn root_what_cannot_work_says_what_to_do() {
     assert!(matches!(send(&bed, &none), Err(Error::Option { option: "flows", .. })));
     let still = GenOptions { rate: Rate::Pps(0.0), ..GenOptions::default() };
     assert!(matches!(send(&bed, &still), Err(Error::Option { option: "rate", .. })));
-    let far = GenOptions { cpu: Some(1000), ..GenOptions::default() };
+    let far = GenOptions { cpus: vec![1000], ..GenOptions::default() };
     assert!(matches!(send(&bed, &far), Err(Error::Cpu { cpu: 1000, .. })));
 }
 
@@ -349,7 +422,7 @@ fn root_both_engines_make_the_template_byte_by_byte() {
         {
             let first_number = (1 << 32) - 10;
             let options = GenOptions {
-                size_on_wire,
+                sizes: size_on_wire.into(),
                 stamp,
                 flows,
                 first_number,

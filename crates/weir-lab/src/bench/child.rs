@@ -1,5 +1,6 @@
 //! A child with its output read as it comes, each line with the time it came.
 
+use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -127,6 +128,18 @@ impl Child {
         let words = last.map_or("it said nothing", |line| line.text.trim());
         Error::Measure { what: self.name.clone(), reason: format!("{what}: {words}") }
     }
+}
+
+/// Nanoseconds on a CPU of all threads of a process: the first number of each `schedstat`.
+pub(super) fn cpu_ns(id: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
+    let mut total = 0;
+    for thread in threads.flatten() {
+        // A thread may end while its neighbours are asked.
+        let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
+        total += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(total)
 }
 
 /// Lines end with a newline or, in progress displays, with a carriage return.

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::child::cpu_ns;
 use super::report::{Row, conclude};
 use super::tool::Tool;
 use super::{Context, stopped, wire};
@@ -145,18 +146,6 @@ fn of_day(time: SystemTime) -> Duration {
 /// From one time of day to a later one, over midnight if need be.
 fn since(from: Duration, to: Duration) -> Duration {
     if to >= from { to - from } else { to + DAY - from }
-}
-
-/// Nanoseconds on a CPU of all threads of a process: the first number of each `schedstat`.
-fn cpu_ns(id: u32) -> Option<u64> {
-    let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
-    let mut total = 0;
-    for thread in threads.flatten() {
-        // A thread may end while its neighbours are asked.
-        let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
-        total += text.split_whitespace().next()?.parse::<u64>().ok()?;
-    }
-    Some(total)
 }
 
 /// KiB resident in mappings that are no ring: rings are BPF arrays, memfds and packet sockets.

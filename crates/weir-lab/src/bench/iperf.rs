@@ -12,7 +12,10 @@ use crate::testbed::{RX_IPV4, Testbed};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "iperf3";
+pub(super) const PACED: &str = "iperf3 -b 10G";
 pub(super) const BARE: &str = "bare";
+pub(super) const PASSIVE: &str = "weir, passive tc";
+pub(super) const HEADERS: &str = "weir, tc, snaplen 128";
 const READY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Measures all watchers in turn.
@@ -23,51 +26,74 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        Tool::weir(weir, "weir, passive tc", &["--engine", "bpf"]),
-        Tool::weir(weir, "weir, tc, snaplen 128", &["--engine", "bpf", "--snaplen", "128"]),
+        Tool::weir(weir, PASSIVE, &["--engine", "bpf"]),
+        Tool::weir(weir, HEADERS, &["--engine", "bpf", "--snaplen", "128"]),
         Tool::weir(weir, "weir --hook xdp", &["--engine", "bpf", "--hook", "xdp"]),
         Tool::weir(weir, "weir af_packet", &["--engine", "af_packet"]),
     ];
     let peers = Tool::peers().into_iter().filter(|tool| tool.name == TCPDUMP);
     watchers.extend(tools.into_iter().chain(peers).map(|tool| (tool.name, Some(tool))));
 
-    let mut rows: Vec<Row> =
-        watchers.iter().map(|(name, _)| Row::new(SECTION, *name, "Gbit/s")).collect();
+    let mut top = rows_of(SECTION, &watchers);
+    let mut paced = rows_of(PACED, &watchers);
     if !on_path("iperf3") {
-        for row in &mut rows {
+        for row in top.iter_mut().chain(&mut paced) {
             row.absent = Some("iperf3 is not installed".to_owned());
         }
-        return Ok(rows);
+        top.extend(paced);
+        return Ok(top);
     }
     let bed = Testbed::builder().addresses(true).build()?;
     for round in 0..context.rounds {
-        for ((name, tool), row) in watchers.iter().zip(&mut rows) {
-            if stopped(context.stop) {
-                break;
-            }
-            if row.absent.is_some() {
-                continue;
-            }
-            let neighbours = context.calm();
-            match one(context, &bed, tool.as_ref()) {
-                Ok(watched) => {
-                    context.say(&format!(
-                        "iperf3, round {}: {name} {:.1} Gbit/s",
-                        round + 1,
-                        watched.gbps
-                    ));
-                    row.add(round, watched.gbps, neighbours.done());
-                    if watched.lost > 0 {
-                        row.note = format!("lost {} of what it watched", watched.lost);
-                    }
-                }
-                Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
-                Err(error) => return Err(error),
-            }
+        for (rows, rate) in [(&mut top, None), (&mut paced, Some("10G"))] {
+            run_round(context, &bed, round, rate, &watchers, rows)?;
         }
     }
-    conclude(&mut rows, BARE);
-    Ok(rows)
+    conclude(&mut top, BARE);
+    conclude(&mut paced, BARE);
+    top.extend(paced);
+    Ok(top)
+}
+
+fn rows_of(section: &'static str, watchers: &[(&str, Option<Tool>)]) -> Vec<Row> {
+    watchers.iter().map(|(name, _)| Row::new(section, *name, "Gbit/s")).collect()
+}
+
+/// Every watcher once, at top speed or at `rate`.
+fn run_round(
+    context: &Context,
+    bed: &Testbed,
+    round: u32,
+    rate: Option<&str>,
+    watchers: &[(&str, Option<Tool>)],
+    rows: &mut [Row],
+) -> Result<()> {
+    for ((name, tool), row) in watchers.iter().zip(rows) {
+        if stopped(context.stop) {
+            break;
+        }
+        if row.absent.is_some() {
+            continue;
+        }
+        let neighbours = context.calm();
+        match one(context, bed, rate, tool.as_ref()) {
+            Ok(watched) => {
+                context.say(&format!(
+                    "{}, round {}: {name} {:.1} Gbit/s",
+                    row.section,
+                    round + 1,
+                    watched.gbps
+                ));
+                row.add(round, watched.gbps, neighbours.done());
+                if watched.lost > 0 {
+                    row.note = format!("lost {} of what it watched", watched.lost);
+                }
+            }
+            Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 struct Watched {
@@ -84,10 +110,15 @@ fn start_server(context: &Context, bed: &Testbed) -> Result<Child> {
     Ok(server)
 }
 
-fn one(context: &Context, bed: &Testbed, tool: Option<&Tool>) -> Result<Watched> {
+fn one(
+    context: &Context,
+    bed: &Testbed,
+    rate: Option<&str>,
+    tool: Option<&Tool>,
+) -> Result<Watched> {
     let capturing = tool.map(|tool| tool.start(&bed.rx, context.cpus.tool)).transpose()?;
     let server = start_server(context, bed)?;
-    let gbps = client(context, bed)?;
+    let gbps = client(context, bed, rate)?;
     server.wait(READY_LIMIT)?;
     let Some(capturing) = capturing else { return Ok(Watched { gbps, lost: 0 }) };
     sleep(Duration::from_millis(200));
@@ -95,9 +126,12 @@ fn one(context: &Context, bed: &Testbed, tool: Option<&Tool>) -> Result<Watched>
     Ok(Watched { gbps, lost: counted.drops.values().sum() })
 }
 
-fn client(context: &Context, bed: &Testbed) -> Result<f64> {
+fn client(context: &Context, bed: &Testbed, rate: Option<&str>) -> Result<f64> {
     let seconds = context.seconds.ceil().max(1.0);
-    let args = ["-c", RX_IPV4, "-J", "-t", &format!("{seconds}")].map(str::to_owned);
+    let length = format!("{seconds}");
+    let mut args = vec!["-c", RX_IPV4, "-J", "-t", &length];
+    args.extend(rate.into_iter().flat_map(|rate| ["-b", rate]));
+    let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
     let command: Command = pinned(context.cpus.generator, "iperf3", &args);
     let child = Child::start("iperf3 -c", &bed.tx, command)?;
     let lines = child.wait(Duration::from_secs_f64(seconds) + READY_LIMIT)?;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::Interface;
 use weir_frame::record::{Meta, record_bytes};
+use weir_ring::backoff::DISTANCE_BYTES;
 use weir_ring::geometry::WriterWord;
 use weir_ring::{
     Batch, Clock, Mapping, Poll, Reader, Ring, RingError, RingSpec, Start, Tally, Writer,
@@ -32,7 +33,7 @@ const RING_MIB: u64 = 64;
 const BURST: u64 = 64;
 /// Frames between two looks at the clock and at the reader's progress.
 const LOOK_FRAMES: u64 = 4096;
-/// A reader that has found nothing looks again after this time, as `weir capture` does.
+/// A reader that has found nothing looks again after this time.
 const PAUSE: Duration = Duration::from_micros(50);
 /// The fixed rate at which readers surely keep up.
 const PACED_PPS: f64 = 5e6;
@@ -137,13 +138,15 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
     memory::create_memfd("weir-bench", &spec)
 }
 
-/// A reader as another process has it, with a mapping of its own, that has read all there is.
+/// A reader as another process has it, with a mapping of its own, that has read all there is. It polls, so
+/// it keeps the distance that `weir_ring::backoff` tells polling readers to keep.
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
     let mut reader = Reader::new(&memory::attach(fd)?, Start::Newest)?;
     let mut tally = Tally::default();
     while let Poll::Frames(_) = reader.skim(&mut tally, LOOK_FRAMES as u32)? {}
+    reader.keep_distance(DISTANCE_BYTES);
     Ok(reader)
 }
 

@@ -76,6 +76,9 @@ pub struct Frames {
     pub unaccounted: i64,
     /// From the first frame sent to the last.
     pub seconds: f64,
+    /// CPU time of the tool's own process; what the kernel did for it in softirqs is on the sender's
+    /// account.
+    pub cpu_seconds: Option<f64>,
 }
 
 impl Frames {
@@ -83,7 +86,14 @@ impl Frames {
     #[must_use]
     pub fn new(offered: u64, kept: u64, drops: BTreeMap<String, u64>, seconds: f64) -> Frames {
         let known = kept + drops.values().sum::<u64>();
-        Frames { offered, kept, drops, unaccounted: offered as i64 - known as i64, seconds }
+        let unaccounted = offered as i64 - known as i64;
+        Frames { offered, kept, drops, unaccounted, seconds, cpu_seconds: None }
+    }
+
+    /// CPU seconds of the tool for a million frames kept.
+    #[must_use]
+    pub fn cpu_per_million(&self) -> Option<f64> {
+        (self.kept > 0).then_some(self.cpu_seconds? / (self.kept as f64 / 1e6))
     }
 
     /// Million frames a second that reached the consumer.
@@ -151,6 +161,10 @@ impl Row {
             total.kept += frames.kept;
             total.unaccounted += frames.unaccounted;
             total.seconds += frames.seconds;
+            total.cpu_seconds = match (total.cpu_seconds, frames.cpu_seconds) {
+                (Some(total), Some(more)) => Some(total + more),
+                (total, more) => total.or(more),
+            };
             for (name, count) in &frames.drops {
                 *total.drops.entry(name.clone()).or_default() += count;
             }
@@ -220,7 +234,8 @@ impl Bar {
         Bar { what: what.into(), value, limit, side, met }
     }
 
-    fn cells(&self) -> Vec<String> {
+    /// What, found, asked, verdict.
+    pub(super) fn cells(&self) -> [String; 4] {
         let sign = match self.side {
             Side::AtLeast => ">=",
             Side::Below => "<",
@@ -232,7 +247,7 @@ impl Bar {
             None => "not measured",
         };
         let value = self.value.map_or_else(|| "-".to_owned(), figure);
-        vec![self.what.clone(), value, format!("{sign} {}", figure(self.limit)), verdict.to_owned()]
+        [self.what.clone(), value, format!("{sign} {}", figure(self.limit)), verdict.to_owned()]
     }
 }
 
@@ -264,7 +279,7 @@ impl Report {
             from += count;
         }
         if !self.bars.is_empty() {
-            let bars: Vec<_> = self.bars.iter().map(Bar::cells).collect();
+            let bars: Vec<_> = self.bars.iter().map(|bar| bar.cells().to_vec()).collect();
             text.push('\n');
             text += &render(&["bar (median)", "found", "asked", ""], &bars);
         }
@@ -302,8 +317,10 @@ fn section(rows: &[Row]) -> String {
     let ratio = rows.iter().find_map(|row| row.compared_with.as_deref());
     let ratio = ratio.map_or_else(String::new, |to| format!("x {to}"));
     if rows.iter().any(|row| row.rounds.iter().any(|round| round.frames.is_some())) {
-        let header =
-            [title, "frame", "offered", "kept", "Mpps", "min..max", "Gbit/s", &ratio, "", "lost"];
+        let header = [
+            title, "frame", "offered", "kept", "Mpps", "min..max", "Gbit/s", &ratio, "", "CPU s/M",
+            "lost",
+        ];
         return render(&header, &rows.iter().map(frame_cells).collect::<Vec<_>>());
     }
     let header = [title, "median", "", "min..max", &ratio, "", ""];
@@ -333,12 +350,13 @@ fn frame_cells(row: &Row) -> Vec<String> {
         gbps,
         ratio,
         ratio_range,
+        frames.cpu_per_million().map_or_else(String::new, figure),
         with_note(lost(&frames), row),
     ]
 }
 
 /// Losses by name; those that are zero only in the JSON.
-fn lost(frames: &Frames) -> String {
+pub(super) fn lost(frames: &Frames) -> String {
     let named = frames.drops.iter().filter(|(_, count)| **count > 0);
     let mut parts: Vec<String> =
         named.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();

@@ -84,6 +84,7 @@ pub fn soak(
         rounds: Some(1),
         seconds: Some(options.seconds),
         quick: false,
+        full: false,
         only: None,
     };
     let context = Context::new(&bench, stop, &|_| {});

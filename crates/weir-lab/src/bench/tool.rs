@@ -35,6 +35,8 @@ enum Kind {
     Tcpdump,
     Dumpcap,
     NetsniffNg,
+    Testpmd,
+    Xdpdump,
 }
 
 /// What a tool says it got.
@@ -61,15 +63,20 @@ pub(super) struct WeirReport {
 
 /// What the reason begins with when Weir has not the engine asked for.
 pub(super) const NOT_HERE: &str = "not in this build";
+/// Weir's live engines.
+const ENGINES: [&str; 4] = ["bpf", "af_xdp", "af_packet", "pcap"];
 /// Where a tool's arguments name the interface.
 const IFACE: &str = "IFACE";
+/// Where they name the CPU.
+const CPU: &str = "CPU";
 /// The peer that all are compared with.
 pub(super) const TCPDUMP: &str = "tcpdump";
 
 impl Tool {
     /// `weir capture` with one of its live engines.
     pub(super) fn weir(weir: &Path, name: &'static str, args: &[&str]) -> Tool {
-        let engine = if args.contains(&"af_packet") { "af_packet" } else { "bpf" };
+        let asked = args.windows(2).find_map(|pair| (pair[0] == "--engine").then_some(pair[1]));
+        let engine = ENGINES.into_iter().find(|&engine| asked == Some(engine)).unwrap_or("bpf");
         let mut all = vec!["capture", IFACE, "--json", "--ring-size"];
         let ring = format!("{BUFFER_MIB}MiB");
         all.push(&ring);
@@ -83,7 +90,9 @@ impl Tool {
             Tool::weir(weir, "weir --consume", &["--engine", "bpf", "--consume"]),
             Tool::weir(weir, "weir, passive tc", &["--engine", "bpf"]),
             Tool::weir(weir, "weir --hook xdp", &["--engine", "bpf", "--hook", "xdp"]),
+            Tool::weir(weir, "weir af_xdp", &["--engine", "af_xdp", "--consume"]),
             Tool::weir(weir, "weir af_packet", &["--engine", "af_packet"]),
+            Tool::weir(weir, "weir pcap", &["--engine", "pcap"]),
         ]
     }
 
@@ -101,7 +110,39 @@ impl Tool {
                 &["--in", IFACE, "--out", null, "--silent", "--ring-size", &mib_unit],
                 Kind::NetsniffNg,
             ),
+            Tool::new(
+                "xdpdump",
+                "xdpdump",
+                &["--load-xdp-program", "-i", IFACE, "-w", null],
+                Kind::Xdpdump,
+            ),
+            Tool::testpmd("DPDK af_xdp, rx only", "net_af_xdp0,iface=IFACE"),
+            Tool::testpmd("DPDK af_packet, rx only", "net_af_packet0,iface=IFACE"),
+            Tool::testpmd("DPDK pcap, rx only", "net_pcap0,rx_iface=IFACE"),
         ]
+    }
+
+    /// DPDK's own test program on one of its drivers: it receives and frees, keeps no frame and stamps
+    /// none. It polls all the time; both its threads are on the one CPU that every tool has.
+    fn testpmd(name: &'static str, device: &str) -> Tool {
+        let prefix = format!("--file-prefix=weir{}", std::process::id());
+        let device = format!("--vdev={device}");
+        let args = [
+            "--no-huge",
+            "-m",
+            "256",
+            "--no-pci",
+            "--no-telemetry",
+            &prefix,
+            "--lcores=0@CPU,1@CPU",
+            &device,
+            "--",
+            "--forward-mode=rxonly",
+            "--auto-start",
+            "--stats-period=1",
+            "--total-num-mbufs=16384",
+        ];
+        Tool::new(name, "dpdk-testpmd", &args, Kind::Testpmd)
     }
 
     fn new(name: &'static str, program: &str, args: &[&str], kind: Kind) -> Tool {
@@ -143,7 +184,7 @@ impl Tool {
     /// [`Error::Measure`] with what the tool said.
     pub(super) fn start(&self, end: &End, cpu: usize) -> Result<Capturing> {
         self.installed()?;
-        let own = |arg: &String| if arg == IFACE { end.iface.clone() } else { arg.clone() };
+        let own = |arg: &String| arg.replace(IFACE, &end.iface).replace(CPU, &cpu.to_string());
         let args: Vec<String> = self.args.iter().map(own).collect();
         let mut child = Child::start(self.name, end, pinned(cpu, &self.program, &args))?;
         child.wait_for_line(READY_LIMIT, |line| self.kind.is_ready(line))?;
@@ -163,6 +204,8 @@ impl Kind {
             Kind::Tcpdump => line.contains("listening on"),
             Kind::Dumpcap => line.starts_with("File: "),
             Kind::NetsniffNg => line.starts_with("Running!"),
+            Kind::Testpmd => line.contains("Port statistics"),
+            Kind::Xdpdump => line.contains("listening on"),
         }
     }
 
@@ -175,6 +218,8 @@ impl Kind {
             Kind::Tcpdump => tcpdump(lines),
             Kind::Dumpcap => dumpcap(lines),
             Kind::NetsniffNg => netsniff_ng(lines),
+            Kind::Testpmd => testpmd(lines),
+            Kind::Xdpdump => xdpdump(lines),
         }
     }
 }
@@ -210,11 +255,7 @@ impl Capturing {
 }
 
 fn engine_of(report: &WeirReport) -> &'static str {
-    match report.engine.as_str() {
-        "bpf" => "bpf",
-        "af_packet" => "af_packet",
-        _ => "another",
-    }
+    ENGINES.into_iter().find(|&engine| engine == report.engine).unwrap_or("another")
 }
 
 fn unreadable(kind: Kind, name: &str, lines: &[Line]) -> Error {
@@ -291,6 +332,25 @@ fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept: passed.saturating_sub(unread), drops: drops.into() })
 }
 
+/// After `Forward statistics for port 0`: `RX-packets: N  RX-dropped: M  RX-total: T`.
+fn testpmd(lines: &[Line]) -> Option<Counted> {
+    let at = lines.iter().rposition(|line| line.text.contains("Forward statistics for port"))?;
+    let line = lines[at..].iter().find(|line| line.text.contains("RX-packets:"))?;
+    let number = |name: &str| {
+        let (_, rest) = line.text.split_once(name)?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let drops = [("rx".to_owned(), number("RX-dropped:")?)];
+    Some(Counted { kept: number("RX-packets:")?, drops: drops.into() })
+}
+
+/// `N packets captured`, `N packets dropped by perf ring`.
+fn xdpdump(lines: &[Line]) -> Option<Counted> {
+    let kept = number_before(lines, "packets captured")?;
+    let dropped = number_before(lines, "packets dropped by perf ring").unwrap_or(0);
+    Some(Counted { kept, drops: [("perf_ring".to_owned(), dropped)].into() })
+}
+
 /// The number at the start of the last line that goes on with `text`. Where a tool counts one packet,
 /// it may say `packet`: nobody measures one.
 fn number_before(lines: &[Line], text: &str) -> Option<u64> {
@@ -356,6 +416,28 @@ mod tests {
     }
 
     #[test]
+    fn testpmd_is_read() {
+        // dpdk-testpmd 22.11.
+        let text = "  ######################## NIC statistics for port 0  ########################\n\
+            \x20 RX-packets: 12         RX-missed: 0          RX-bytes:  720\nPort statistics ====\n\
+            \x20 ---------------------- Forward statistics for port 0  ----------------------\n\
+            \x20 RX-packets: 9200006        RX-dropped: 24256         RX-total: 9224262\n\
+            \x20 TX-packets: 0              TX-dropped: 0             TX-total: 0\n";
+        assert!(lines(text).iter().any(|line| Kind::Testpmd.is_ready(&line.text)));
+        let counted = Kind::Testpmd.counted(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 9_200_006, drops: drops(&[("rx", 24_256)]) });
+    }
+
+    #[test]
+    fn xdpdump_is_read() {
+        // xdpdump 1.3.1.
+        let text = "listening on wrx0, ingress XDP program ID 5 func xdp_pass, capture mode entry, \
+            capture size 262144 bytes\n\n17 packets captured\n3 packets dropped by perf ring\n";
+        let counted = Kind::Xdpdump.counted(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 17, drops: drops(&[("perf_ring", 3)]) });
+    }
+
+    #[test]
     fn weir_is_read_and_another_engine_is_not_taken_for_it() {
         let text = r#"{"source":"wrx0","engine":"bpf","hook":"tc","duration_s":1.0,"offered":10,
             "filtered":0,"captured":9,"bytes":600,"drops":{"reentry":1,"store":0},"lapped":2,
@@ -371,7 +453,8 @@ mod tests {
 
     #[test]
     fn output_without_counts_gives_none() {
-        for kind in [Kind::Weir("bpf"), Kind::Tcpdump, Kind::Dumpcap, Kind::NetsniffNg] {
+        let peers = [Kind::Tcpdump, Kind::Dumpcap, Kind::NetsniffNg, Kind::Testpmd, Kind::Xdpdump];
+        for kind in peers.into_iter().chain([Kind::Weir("bpf")]) {
             assert_eq!(kind.counted(&lines("x\n12 of them\n': 3\n")), None, "{kind:?}");
         }
     }

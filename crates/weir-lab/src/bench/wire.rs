@@ -6,6 +6,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::child::cpu_ns;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::tool::{TCPDUMP, Tool};
 use super::{Context, stopped};
@@ -16,6 +17,8 @@ use crate::{Error, Result};
 pub(super) const SECTION: &str = "wire";
 /// Frame sizes on the wire: the smallest, and the largest of a plain Ethernet.
 pub(super) const SIZES: [u32; 2] = [64, 1518];
+/// And in full: those of RFC 2544, less 1280.
+const SIZES_FULL: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 /// A tool may still read what it has buffered before it is asked to end; the same for all. tcpdump gets
 /// the last frames of a partly filled block after one second, its packet buffer timeout.
 const GRACE: Duration = Duration::from_millis(1200);
@@ -27,7 +30,8 @@ const GRACE: Duration = Duration::from_millis(1200);
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     let bed = Testbed::builder().gro(true).build()?;
-    for size in SIZES {
+    let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
+    for &size in sizes {
         let mut tools = Tool::weirs(&context.options.weir);
         tools.extend(Tool::peers());
         let mut rows: Vec<Row> =
@@ -61,11 +65,15 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 
 fn one(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Frames> {
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let id = capturing.child.id();
+    let before = cpu_ns(id);
     let duration = Duration::from_secs_f64(context.seconds);
     let sent = send(context, &bed.tx, size, Rate::Max, duration)?;
     sleep(GRACE);
+    let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
     let counted = capturing.finish()?;
-    Ok(Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64()))
+    let frames = Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64());
+    Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
 /// Sends out of `end` from the generator's CPU.
@@ -77,10 +85,10 @@ pub(super) fn send(
     duration: Duration,
 ) -> Result<GenReport> {
     let options = GenOptions {
-        size_on_wire: size,
+        sizes: size.into(),
         rate,
         duration: Some(duration),
-        cpu: Some(context.cpus.generator),
+        cpus: vec![context.cpus.generator],
         engine: GenEngine::LiveFrames,
         ..GenOptions::default()
     };

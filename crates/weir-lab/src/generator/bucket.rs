@@ -56,11 +56,6 @@ impl Bucket {
         let missing = wanted as f64 - self.tokens;
         Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
     }
-
-    /// Puts back what was granted and not tried.
-    pub(super) fn give_back(&mut self, frames: u64) {
-        self.tokens += frames as f64;
-    }
 }
 
 #[cfg(test)]

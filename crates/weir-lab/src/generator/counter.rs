@@ -27,6 +27,8 @@ enum Kind {
 pub(super) struct Reading {
     pub(super) taken: u64,
     pub(super) refused: u64,
+    /// Bytes of the frames taken, without FCS: the link's own, also for frames sent by XDP.
+    bytes: u64,
 }
 
 /// How long a link's counter may stand still before it is believed.
@@ -35,9 +37,10 @@ const STILL: Duration = Duration::from_millis(60);
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 impl<'a> Counter<'a> {
-    /// Counts frames sent by XDP.
-    pub(super) fn of_xdp(iface: &'a str) -> Result<Counter<'a>> {
-        let veth = ethtool::driver(iface).is_ok_and(|driver| driver == "veth");
+    /// Counts frames sent by XDP. Threads that share a queue of a veth would lose each other's updates of
+    /// its own count: `veth_xdp_xmit` adds to it outside the queue's lock. The link's is of one NAPI context.
+    pub(super) fn of_xdp(iface: &'a str, threads: usize) -> Result<Counter<'a>> {
+        let veth = threads == 1 && ethtool::driver(iface).is_ok_and(|driver| driver == "veth");
         Counter::new(iface, if veth { Kind::VethXdp } else { Kind::Link })
     }
 
@@ -69,7 +72,22 @@ impl<'a> Counter<'a> {
         Ok(Reading {
             taken: now.taken.wrapping_sub(self.before.taken),
             refused: now.refused.wrapping_sub(self.before.refused),
+            bytes: now.bytes.wrapping_sub(self.before.bytes),
         })
+    }
+
+    /// Bytes that the link took since the start, without FCS, once that count stands still.
+    pub(super) fn settled_bytes(&self) -> Result<u64> {
+        let start = Instant::now();
+        let (mut last, mut since) = (self.now()?.bytes, start);
+        while since.elapsed() < STILL && start.elapsed() < SETTLE_MAX {
+            sleep(Duration::from_millis(2));
+            let now = self.now()?.bytes;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(last)
     }
 
     /// Frames since the start, once the counter has caught up with `attempted` or stands still.
@@ -103,7 +121,7 @@ impl Kind {
 fn read_veth(iface: &str) -> Result<Reading> {
     // Names are asked for each time: the number of queues may change under way.
     let (names, values) = (ethtool::stat_names(iface)?, ethtool::stats(iface)?);
-    let mut reading = Reading::default();
+    let mut reading = Reading { bytes: read_link(iface)?.bytes, ..Reading::default() };
     for (name, value) in names.iter().zip(values) {
         match name.strip_prefix("tx_queue_").and_then(|rest| rest.split_once('_')) {
             Some((_, "xdp_xmit")) => reading.taken += value,
@@ -130,10 +148,11 @@ fn read_link(iface: &str) -> Result<Reading> {
 fn parse_link(text: &str, iface: &str) -> Option<Reading> {
     let line =
         text.lines().find_map(|line| line.trim_start().strip_prefix(iface)?.strip_prefix(':'));
-    let mut columns = line?.split_whitespace().skip(9).map(str::parse);
-    let (packets, errors, drops) =
-        (columns.next()?.ok()?, columns.next()?.ok()?, columns.next()?.ok()?);
-    Some(Reading { taken: packets, refused: u64::wrapping_add(errors, drops) })
+    let mut columns = line?.split_whitespace().skip(8).map(str::parse);
+    let mut next = || columns.next()?.ok();
+    let (bytes, packets, errors, drops): (u64, u64, u64, u64) =
+        (next()?, next()?, next()?, next()?);
+    Some(Reading { taken: packets, refused: errors.wrapping_add(drops), bytes })
 }
 
 #[cfg(test)]
@@ -145,7 +164,7 @@ mod tests {
         let text = "Inter-|   Receive |  Transmit\n face |bytes packets\n\
             wtx0.7: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n\
             \x20 wtx0:  1 2 3 4 5 6 7 8 100 42 1 2 0 0 0 0\n";
-        assert_eq!(parse_link(text, "wtx0"), Some(Reading { taken: 42, refused: 3 }));
+        assert_eq!(parse_link(text, "wtx0"), Some(Reading { taken: 42, refused: 3, bytes: 100 }));
         assert_eq!(parse_link(text, "wtx"), None);
     }
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use super::counter::Counter;
-use super::pace::{self, Wire};
-use super::{GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking};
+use super::pace::{self, Turns, Wire};
+use super::{FCS_BYTES, GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking};
 use crate::{Error, Result};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
@@ -39,33 +39,36 @@ const DRIVER_REMEDY: &str = "its driver may not send XDP frames, or only with an
 
 pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
     let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
-    if options.size_on_wire > LIVE_SIZE_MAX {
-        let size = options.size_on_wire;
+    let size = options.sizes.largest();
+    if size > LIVE_SIZE_MAX {
         return Err(refused(format!("{size} bytes are above their limit of {LIVE_SIZE_MAX}")));
     }
     check_rights().map_err(refused)?;
 
+    let counter = Counter::of_xdp(job.iface, options.threads)?;
+    let paced = pace::run(options, stop, |turns| work(job, options, &counter, turns))?;
+    job.report(paced, How::LiveFrames, &counter)
+}
+
+/// One thread: a program of its own, since its number is.
+fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Result<()> {
+    let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
     let mut storage = MaybeUninit::uninit();
     let builder = GenSkelBuilder::default();
     let mut open = builder.open(&mut storage).map_err(|e| refused(e.to_string()))?;
     configure(&mut open, job, options);
     let mut skel = open.load().map_err(|e| refused(format!("the program did not load: {e}")))?;
     let data = skel.maps.bss_data.as_deref_mut().expect("the program has a .bss");
-    data.next_number = options.first_number;
 
     // Where that is not allowed, runs start slowly, which costs speed and nothing else.
     let _parked = parking::park(skel.progs.weir_gen.as_fd()).ok();
-    let counter = Counter::of_xdp(job.iface)?;
-    let mut wire = Live {
+    turns.serve(&mut Live {
         job,
         program: skel.progs.weir_gen.as_fd(),
-        next_number: &raw const data.next_number,
-        counter: &counter,
+        next_number: &raw mut data.next_number,
+        counter,
         proven: false,
-    };
-    let paced = pace::run(&mut wire, options, stop)?;
-    let sent = counter.settled(paced.attempted)?;
-    Ok(job.report(paced, sent, How::LiveFrames, counter.name()))
+    })
 }
 
 /// Loads the generator's and the sink's programs with this kernel's verifier and attaches neither.
@@ -102,10 +105,18 @@ fn configure(open: &mut skel::OpenGenSkel, job: &Job, options: &GenOptions) {
     let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
     config.out_ifindex = job.ifindex;
     config.with_stamp = u32::from(options.stamp);
-    config.flow_count = job.template.flow_count();
-    config.check_base = job.template.check_base();
-    for (word, bytes) in config.header.iter_mut().zip(job.template.blank().chunks_exact(8)) {
+    let largest = job.largest();
+    config.flow_count = largest.flow_count();
+    config.check_base = largest.check_base();
+    for (word, bytes) in config.header.iter_mut().zip(largest.blank().chunks_exact(8)) {
         *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+    }
+    if !job.sizes.is_one() {
+        config.largest_bytes = largest.blank().len() as u32;
+        config.turn_frames = job.sizes.turn().len() as u32;
+        for (bytes, size) in config.turn_bytes.iter_mut().zip(job.sizes.turn()) {
+            *bytes = (size - FCS_BYTES) as u16;
+        }
     }
 }
 
@@ -113,13 +124,14 @@ struct Live<'a> {
     job: &'a Job<'a>,
     program: BorrowedFd<'a>,
     /// In the program's mapped .bss: the kernel counts here.
-    next_number: *const u64,
+    next_number: *mut u64,
     counter: &'a Counter<'a>,
     proven: bool,
 }
 
 impl Wire for Live<'_> {
-    fn send(&mut self, frames: u32) -> Result<u64> {
+    fn send(&mut self, first: u64, frames: u32) -> Result<u64> {
+        self.set_number(first);
         if self.proven {
             return self.call(frames);
         }
@@ -166,17 +178,22 @@ impl Live<'_> {
         }
     }
 
+    fn set_number(&mut self, number: u64) {
+        // SAFETY: as in `number`; the program does not run now, and the mapping is writable.
+        unsafe { self.next_number.write_volatile(number) }
+    }
+
     /// The number of the next frame, as the program keeps it.
     fn number(&self) -> u64 {
-        // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `run` keeps alive
-        // for as long as this value, and is aligned as the C program's u64. Its only writer is the
-        // program, which runs only inside `test_run`, on this thread. Volatile, because the
-        // compiler cannot see that writer.
+        // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `work` keeps alive
+        // for as long as this value, and is aligned as the C program's u64. Its only writers are
+        // `set_number` and the program, which runs only inside `test_run`, on this thread. Volatile,
+        // because the compiler cannot see that writer.
         unsafe { self.next_number.read_volatile() }
     }
 
     fn test_run(&self, repeat: i32) -> io::Result<()> {
-        let frame = self.job.template.blank();
+        let frame = self.job.largest().blank();
         let mut opts = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             data_in: frame.as_ptr().cast(),

@@ -54,15 +54,17 @@ pub fn run(iface: &str, options: &MixOptions, stop: &AtomicBool) -> Result<MixRe
         return Err(super::option("rate", "must be above zero"));
     }
     let counter = Counter::of_link(iface)?;
-    let socket = Socket::open(iface, ifindex(iface)?)?;
+    let ifindex = ifindex(iface)?;
     let paced = GenOptions {
         rate: Rate::Pps(options.rate_pps),
         frames: options.frames,
         duration: options.duration,
         ..GenOptions::default()
     };
-    let mut wire = Mix { iface, socket, counter: &counter, frames: frames(), next: 0 };
-    let paced = pace::run(&mut wire, &paced, stop)?;
+    let paced = pace::run(&paced, stop, |turns| {
+        let socket = Socket::open(iface, ifindex)?;
+        turns.serve(&mut Mix { iface, socket, counter: &counter, frames: frames() })
+    })?;
     let sent = counter.settled(paced.attempted)?;
     Ok(MixReport { sent, attempted: paced.attempted, duration: paced.duration })
 }
@@ -72,19 +74,17 @@ struct Mix<'a> {
     socket: Socket,
     counter: &'a Counter<'a>,
     frames: Vec<MixFrame>,
-    next: usize,
 }
 
 impl Wire for Mix<'_> {
-    fn send(&mut self, frames: u32) -> Result<u64> {
-        for _ in 0..frames {
-            let frame = &self.frames[self.next].bytes;
+    fn send(&mut self, first: u64, frames: u32) -> Result<u64> {
+        for number in first..first + u64::from(frames) {
+            let frame = &self.frames[(number % self.frames.len() as u64) as usize].bytes;
             self.socket.send_all(&[frame]).map_err(|source| Error::Send {
                 iface: self.iface.to_owned(),
                 what: "send on a packet socket",
                 source,
             })?;
-            self.next = (self.next + 1) % self.frames.len();
         }
         Ok(u64::from(frames))
     }

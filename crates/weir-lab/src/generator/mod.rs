@@ -12,7 +12,9 @@ pub mod mix;
 mod pace;
 mod packet;
 mod parking;
+pub mod replay;
 pub mod sink;
+pub mod sizes;
 pub mod template;
 
 pub use live::load_check;
@@ -22,19 +24,22 @@ use std::time::Duration;
 
 use crate::testbed::ifindex;
 use crate::{Error, Result, ethtool};
+use sizes::Sizes;
 use template::Template;
 
 /// Frame check sequence: on the wire, never in memory.
 pub const FCS_BYTES: u32 = 4;
+/// Most threads: as many programs as the kernel's XDP dispatcher holds (`BPF_DISPATCHER_MAX`).
+pub const THREADS_MAX: usize = 48;
 /// The smallest Ethernet frame on the wire.
 pub const SIZE_MIN: u32 = 64;
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenOptions {
-    /// Bytes of each frame on the wire, with its FCS, without preamble and gap: 64 is 60 in memory.
+    /// Bytes of the frames on the wire, with FCS, without preamble and gap: 64 is 60 in memory.
     /// At most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
-    pub size_on_wire: u32,
+    pub sizes: Sizes,
     /// How many 5-tuples.
     pub flows: Flows,
     /// How fast.
@@ -43,8 +48,10 @@ pub struct GenOptions {
     pub duration: Option<Duration>,
     /// Stop after this many frames were tried, whether taken or refused.
     pub frames: Option<u64>,
-    /// CPU for the sending thread, which on a veth also runs the receiver's kernel half.
-    pub cpu: Option<usize>,
+    /// Threads that send, 1 or more. Numbers, rate and limits are those of all together.
+    pub threads: usize,
+    /// A CPU for each thread, which on a veth also runs the receiver's kernel half. Empty: any.
+    pub cpus: Vec<usize>,
     /// Number in the first frame; each further frame has the next one.
     pub first_number: u64,
     /// Put the time in each frame (`template::STAMP_AT`); a clock read costs some 40 ns a frame.
@@ -61,12 +68,13 @@ impl Default for GenOptions {
     /// 64-byte frames of one flow as fast as possible, until stopped.
     fn default() -> Self {
         GenOptions {
-            size_on_wire: SIZE_MIN,
+            sizes: SIZE_MIN.into(),
             flows: Flows::Single,
             rate: Rate::Max,
             duration: None,
             frames: None,
-            cpu: None,
+            threads: 1,
+            cpus: Vec::new(),
             first_number: 0,
             stamp: false,
             engine: GenEngine::Auto,
@@ -94,7 +102,7 @@ pub enum Rate {
     Max,
     /// Frames a second.
     Pps(f64),
-    /// Bits a second of frames with FCS. Preamble and inter-frame gap (20 bytes a frame) do not
+    /// Bits a second of frames with FCS, by the mean of a mix. Preamble and inter-frame gap (20 bytes a frame) do not
     /// count: 10 Gbit/s here is more than fits a 10 Gbit/s cable.
     Bps(f64),
 }
@@ -125,7 +133,8 @@ pub enum How {
 pub struct GenReport {
     /// Frames that the link took, by its own count.
     pub sent: u64,
-    /// Bytes of these on the wire, with FCS, without preamble and gap.
+    /// Bytes of these on the wire, with FCS, without preamble and gap. Where some frames of a mix were
+    /// refused, by the link's own count of bytes.
     pub bytes: u64,
     /// From before the first frame to after the last.
     pub duration: Duration,
@@ -169,7 +178,6 @@ fn per_second(amount: f64, duration: Duration) -> f64 {
 /// says what to do. An interface that goes away while sending is found within a second.
 pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
     let job = Job::new(iface, options)?;
-    let _pinned = options.cpu.map(affinity::Pinned::to).transpose()?;
     match options.engine {
         GenEngine::LiveFrames => live::run(&job, options, stop),
         GenEngine::AfPacket => packet::run(&job, options, stop, None),
@@ -191,20 +199,15 @@ pub const LIVE_SIZE_MAX: u32 = 4096 - 256 - 112 - 320 + FCS_BYTES;
 struct Job<'a> {
     iface: &'a str,
     ifindex: u32,
-    template: Template,
-    size_on_wire: u32,
+    sizes: &'a Sizes,
+    /// One for each of the sizes' shares.
+    templates: Vec<Template>,
+    first_number: u64,
 }
 
 impl<'a> Job<'a> {
-    fn new(iface: &'a str, options: &GenOptions) -> Result<Job<'a>> {
-        let ifindex = ifindex(iface)?;
-        let flags = ethtool::link_flags(iface)?;
-        if flags & libc::IFF_UP == 0 {
-            return Err(Error::Down { iface: iface.to_owned() });
-        }
-        if flags & libc::IFF_RUNNING == 0 {
-            return Err(Error::NoCarrier { iface: iface.to_owned() });
-        }
+    fn new(iface: &'a str, options: &'a GenOptions) -> Result<Job<'a>> {
+        let ifindex = checked_link(iface)?;
         check_size(iface, ethtool::mtu(iface)?, options)?;
         let flow_count = match options.flows {
             Flows::Single => 1,
@@ -212,40 +215,88 @@ impl<'a> Job<'a> {
             Flows::N(0) => return Err(option("flows", "0 flows hold no frame; give 1 or more")),
             Flows::N(count) => u64::from(count),
         };
+        check_threads(options)?;
         if let Rate::Pps(rate) | Rate::Bps(rate) = options.rate
             && !(rate > 0.0 && rate.is_finite())
         {
             return Err(option("rate", "must be above zero; leave it out for full speed"));
         }
-        let frame_bytes = (options.size_on_wire - FCS_BYTES) as usize;
         let (source, destination) = (options.source_mac, options.destination_mac);
-        let template = Template::new(frame_bytes, flow_count, source, destination);
-        Ok(Job { iface, ifindex, template, size_on_wire: options.size_on_wire })
+        let template =
+            |size: u32| Template::new((size - FCS_BYTES) as usize, flow_count, source, destination);
+        let sizes = &options.sizes;
+        let templates = sizes.shares().iter().map(|share| template(share.0)).collect();
+        Ok(Job { iface, ifindex, sizes, templates, first_number: options.first_number })
+    }
+
+    /// The template of frame `number`.
+    fn template(&self, number: u64) -> &Template {
+        &self.templates[self.sizes.index(number)]
+    }
+
+    /// The template of the largest frames.
+    fn largest(&self) -> &Template {
+        let largest = self.templates.iter().max_by_key(|template| template.blank().len());
+        largest.expect("there is no mix without a size")
     }
 
     /// The report of a finished run.
     fn report(
         &self,
         paced: pace::Paced,
-        sent: u64,
         how: How,
-        counted_by: &'static str,
-    ) -> GenReport {
-        GenReport {
+        counter: &counter::Counter,
+    ) -> Result<GenReport> {
+        let sent = counter.settled(paced.attempted)?;
+        let all = self.sizes.bytes(self.first_number, paced.attempted);
+        let bytes = if sent == paced.attempted {
+            all
+        } else if self.sizes.is_one() {
+            sent * u64::from(self.sizes.largest())
+        } else {
+            // Which ones were refused nobody says.
+            (counter.settled_bytes()? + sent * u64::from(FCS_BYTES)).min(all)
+        };
+        Ok(GenReport {
             sent,
-            bytes: sent * u64::from(self.size_on_wire),
+            bytes,
             duration: paced.duration,
             how,
             why: None,
             attempted: paced.attempted,
             refused: paced.attempted - sent,
-            counted_by,
-        }
+            counted_by: counter.name(),
+        })
     }
+}
+
+/// The index of an interface that is there, up, and has something at its other end.
+fn checked_link(iface: &str) -> Result<u32> {
+    let ifindex = ifindex(iface)?;
+    let flags = ethtool::link_flags(iface)?;
+    if flags & libc::IFF_UP == 0 {
+        return Err(Error::Down { iface: iface.to_owned() });
+    }
+    if flags & libc::IFF_RUNNING == 0 {
+        return Err(Error::NoCarrier { iface: iface.to_owned() });
+    }
+    Ok(ifindex)
 }
 
 fn option(option: &'static str, reason: &str) -> Error {
     Error::Option { option, reason: reason.to_owned() }
+}
+
+fn check_threads(options: &GenOptions) -> Result<()> {
+    let (threads, cpus) = (options.threads, options.cpus.len());
+    if !(1..=THREADS_MAX).contains(&threads) {
+        return Err(option("threads", "1 to 48 threads can send"));
+    }
+    if cpus != 0 && cpus != threads {
+        let reason = format!("{cpus} CPUs for {threads} threads; name one for each, or none");
+        return Err(Error::Option { option: "cpu", reason });
+    }
+    Ok(())
 }
 
 fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
@@ -259,9 +310,9 @@ fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
     } else {
         (link_max, format!("which is MTU {mtu} + 18; try: ip link set {iface} mtu ..."))
     };
-    if (SIZE_MIN..=max).contains(&options.size_on_wire) {
-        return Ok(());
+    let sizes = [options.sizes.smallest(), options.sizes.largest()];
+    match sizes.into_iter().find(|size| !(SIZE_MIN..=max).contains(size)) {
+        None => Ok(()),
+        Some(size) => Err(Error::Size { iface: iface.to_owned(), size, min: SIZE_MIN, max, why }),
     }
-    let (iface, size, min) = (iface.to_owned(), options.size_on_wire, SIZE_MIN);
-    Err(Error::Size { iface, size, min, max, why })
 }

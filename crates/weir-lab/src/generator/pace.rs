@@ -1,19 +1,21 @@
-//! The sending loop: asks the bucket, sends, and stops in time.
+//! The sending loop: threads take turns from one bucket and one row of numbers, and stop in time.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use super::affinity::Pinned;
 use super::bucket::{Bucket, GRANT_MAX, Verdict};
 use super::{GenOptions, Rate};
 use crate::Result;
 
-/// An engine that sends the next frames.
+/// An engine that sends frames; each thread has its own.
 pub(super) trait Wire {
-    /// Tries the next `frames` frames (above zero, at most [`GRANT_MAX`]) and says how many it
-    /// tried: fewer only if it was interrupted.
-    fn send(&mut self, frames: u32) -> Result<u64>;
+    /// Tries the frames numbered `first` to `first + frames - 1` (at least one, at most [`GRANT_MAX`])
+    /// in order and says how many it tried: fewer only if it was interrupted.
+    fn send(&mut self, first: u64, frames: u32) -> Result<u64>;
 
     /// Whether the link is still there; asked about once a second.
     fn check(&mut self) -> Result<()>;
@@ -31,45 +33,173 @@ const SPIN_NS: u64 = 80_000;
 /// Longest sleep, so that the stop flag is seen.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
-/// Sends until duration, number of frames or `stop` says to end.
-pub(super) fn run(wire: &mut impl Wire, options: &GenOptions, stop: &AtomicBool) -> Result<Paced> {
-    let start = Instant::now();
-    let now_ns = || start.elapsed().as_nanos() as u64;
-    let frames_max = options.frames.unwrap_or(u64::MAX);
-    let end_ns = options.duration.map_or(u64::MAX, |d| d.as_nanos().min(u64::MAX.into()) as u64);
-    let bits = f64::from(options.size_on_wire) * 8.0;
-    let mut bucket = match options.rate {
-        Rate::Max => None,
-        Rate::Pps(rate) => Some(Bucket::new(rate, 0)),
-        Rate::Bps(rate) => Some(Bucket::new(rate / bits, 0)),
-    };
-    let (mut attempted, mut check_at_ns) = (0, 1_000_000_000);
-    while attempted < frames_max && !stop.load(Relaxed) {
-        let now = now_ns();
-        if now >= end_ns {
-            break;
+/// Runs `worker` in as many threads as asked for, one of them the caller's, until duration, number of
+/// frames or `stop` says to end. A worker makes its wire and hands it to [`Turns::serve`].
+///
+/// # Errors
+/// The first error of a worker; the others end after their turn.
+pub(super) fn run(
+    options: &GenOptions,
+    stop: &AtomicBool,
+    worker: impl Fn(&Turns) -> Result<()> + Sync,
+) -> Result<Paced> {
+    let turns = Turns::new(options, stop);
+    thread::scope(|scope| {
+        for index in 1..turns.threads {
+            let (turns, worker) = (&turns, &worker);
+            scope.spawn(move || turns.work(index, worker));
         }
-        if now >= check_at_ns {
-            wire.check()?;
-            check_at_ns = now + 1_000_000_000;
-        }
-        let left = frames_max - attempted;
-        match bucket.as_mut().map_or(Verdict::Send(left.min(GRANT_MAX)), |b| b.ask(now, left)) {
-            Verdict::Send(frames) => {
-                let tried = wire.send(frames as u32)?;
-                attempted += tried;
-                if let Some(bucket) = &mut bucket {
-                    bucket.give_back(frames - tried);
-                }
-            }
-            Verdict::WaitNs(ns) => wait(ns.min(end_ns - now)),
+        turns.work(0, &worker);
+    });
+    let duration = Duration::from_nanos(turns.end_of_last_ns.load(Ordering::Acquire));
+    let row = turns.row.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match turns.failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(Paced { attempted: row.granted, duration }),
+    }
+}
+
+/// What the threads share.
+pub(super) struct Turns<'a> {
+    stop: &'a AtomicBool,
+    cpus: &'a [usize],
+    threads: usize,
+    first_number: u64,
+    end_ns: u64,
+    row: Mutex<Row>,
+    /// Threads whose wire is ready: the clock starts when all are.
+    ready: AtomicUsize,
+    start: OnceLock<Instant>,
+    /// When the last thread had sent its last frame. Not when it ended: programs are taken away after that.
+    end_of_last_ns: AtomicU64,
+    /// A turn was served: the interface takes frames, or notices them at least.
+    proven: AtomicBool,
+    /// A worker failed, and the rest is to end.
+    aborted: AtomicBool,
+    failed: Mutex<Option<crate::Error>>,
+}
+
+/// The numbers that are still to be given out. Whoever gets some tries them all, so none is left out.
+struct Row {
+    bucket: Option<Bucket>,
+    granted: u64,
+    frames_max: u64,
+}
+
+impl<'a> Turns<'a> {
+    fn new(options: &'a GenOptions, stop: &'a AtomicBool) -> Turns<'a> {
+        let bits = options.sizes.mean() * 8.0;
+        let bucket = match options.rate {
+            Rate::Max => None,
+            Rate::Pps(rate) => Some(Bucket::new(rate, 0)),
+            Rate::Bps(rate) => Some(Bucket::new(rate / bits, 0)),
+        };
+        let frames_max = options.frames.unwrap_or(u64::MAX);
+        let end = |duration: Duration| duration.as_nanos().min(u128::from(u64::MAX)) as u64;
+        Turns {
+            stop,
+            cpus: &options.cpus,
+            threads: options.threads,
+            first_number: options.first_number,
+            end_ns: options.duration.map_or(u64::MAX, end),
+            row: Mutex::new(Row { bucket, granted: 0, frames_max }),
+            ready: AtomicUsize::new(0),
+            start: OnceLock::new(),
+            end_of_last_ns: AtomicU64::new(0),
+            proven: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+            failed: Mutex::new(None),
         }
     }
-    Ok(Paced { attempted, duration: start.elapsed() })
+
+    fn work(&self, index: usize, worker: &impl Fn(&Turns) -> Result<()>) {
+        let pinned = self.cpus.get(index).copied().map(Pinned::to).transpose();
+        if let Err(error) = pinned.and_then(|_pinned| worker(self)) {
+            self.aborted.store(true, Ordering::Release);
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Sends turn after turn. Waits first until every thread has come here.
+    ///
+    /// # Errors
+    /// Those of the wire.
+    pub(super) fn serve(&self, wire: &mut impl Wire) -> Result<()> {
+        let place = self.ready.fetch_add(1, Ordering::AcqRel);
+        self.sleep_until(|| self.ready.load(Ordering::Acquire) == self.threads);
+        self.start.get_or_init(Instant::now);
+        if place > 0 {
+            // An interface that takes no frames shows with the first turn, before any other.
+            self.sleep_until(|| self.proven.load(Ordering::Acquire));
+        }
+        let mut check_at_ns = 1_000_000_000;
+        while !self.is_over() {
+            let now = self.now_ns();
+            if now >= check_at_ns {
+                wire.check()?;
+                check_at_ns = now + 1_000_000_000;
+            }
+            match self.ask(now) {
+                None => break,
+                Some((first, Verdict::Send(frames))) => self.turn(wire, first, frames)?,
+                Some((_, Verdict::WaitNs(ns))) => wait(ns.min(self.end_ns.saturating_sub(now))),
+            }
+        }
+        self.end_of_last_ns.fetch_max(self.now_ns(), Ordering::AcqRel);
+        // Nothing to prove if there was nothing to send.
+        self.proven.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The next numbers, or how long to wait for them; `None` if all are given out.
+    fn ask(&self, now_ns: u64) -> Option<(u64, Verdict)> {
+        let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = row.frames_max - row.granted;
+        if left == 0 {
+            return None;
+        }
+        let all = Verdict::Send(left.min(GRANT_MAX));
+        let verdict = row.bucket.as_mut().map_or(all, |bucket| bucket.ask(now_ns, left));
+        let first = self.first_number.wrapping_add(row.granted);
+        if let Verdict::Send(frames) = verdict {
+            row.granted += frames;
+        }
+        Some((first, verdict))
+    }
+
+    /// Tries all of what was granted: numbers left out here would be a gap.
+    fn turn(&self, wire: &mut impl Wire, first: u64, frames: u64) -> Result<()> {
+        let mut tried = 0;
+        while tried < frames {
+            tried += wire.send(first.wrapping_add(tried), (frames - tried) as u32)?;
+            self.proven.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+            || self.aborted.load(Ordering::Acquire)
+            || self.now_ns() >= self.end_ns
+    }
+
+    fn sleep_until(&self, is_so: impl Fn() -> bool) {
+        while !is_so() && !self.aborted.load(Ordering::Acquire) {
+            sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.elapsed().as_nanos() as u64
+    }
 }
 
 /// Waits, precisely if it is short, else a little less than told: the caller asks again.
-fn wait(ns: u64) {
+pub(super) fn wait(ns: u64) {
     if ns > SPIN_NS {
         return sleep(Duration::from_nanos((ns - SPIN_NS).min(SLEEP_MAX_NS)));
     }
@@ -82,20 +212,16 @@ fn wait(ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
-    #[derive(Default)]
-    struct Fake {
-        sent: u64,
-        calls: u64,
-    }
+    /// Notes every turn; an interrupted call tries fewer.
+    struct Fake<'a>(&'a Mutex<Vec<(u64, u64)>>);
 
-    impl Wire for Fake {
-        fn send(&mut self, frames: u32) -> Result<u64> {
+    impl Wire for Fake<'_> {
+        fn send(&mut self, first: u64, frames: u32) -> Result<u64> {
             assert!((1..=GRANT_MAX).contains(&u64::from(frames)));
-            self.calls += 1;
-            // An interrupted call tries fewer.
             let tried = u64::from(frames).div_ceil(2);
-            self.sent += tried;
+            self.0.lock().unwrap().push((first, tried));
             Ok(tried)
         }
 
@@ -104,26 +230,72 @@ mod tests {
         }
     }
 
+    fn play(options: &GenOptions, stopped: bool) -> (Paced, Vec<(u64, u64)>) {
+        let turns = Mutex::default();
+        let stop = AtomicBool::new(stopped);
+        let paced = run(options, &stop, |all| all.serve(&mut Fake(&turns))).unwrap();
+        (paced, turns.into_inner().unwrap())
+    }
+
     #[test]
-    fn the_number_of_frames_is_exact_though_calls_are_interrupted() {
-        for frames in [0, 1, 63, 1_000_003] {
-            let options = GenOptions { frames: Some(frames), ..GenOptions::default() };
-            let mut wire = Fake::default();
-            let paced = run(&mut wire, &options, &AtomicBool::new(false)).unwrap();
-            assert_eq!((paced.attempted, wire.sent), (frames, frames));
+    fn numbers_have_no_gap_and_no_double_whoever_sends_them() {
+        for threads in [1, 2, 5] {
+            for (frames, first_number) in [(0, 0), (1, 7), (63, 0), (1_000_003, 40)] {
+                let frames_max = Some(frames);
+                let options = GenOptions {
+                    frames: frames_max,
+                    first_number,
+                    threads,
+                    ..GenOptions::default()
+                };
+                let (paced, mut sent) = play(&options, false);
+                sent.sort_unstable();
+                let end = sent.iter().fold(first_number, |next, &(first, tried)| {
+                    assert_eq!(first, next, "{threads} threads");
+                    next + tried
+                });
+                assert_eq!((paced.attempted, end - first_number), (frames, frames));
+            }
         }
     }
 
     #[test]
+    fn threads_share_the_rate() {
+        // 50 frames are due in 1 s, and the first at once; a thread each would be three times that.
+        let rate = Rate::Pps(50.0);
+        let frames = Some(11);
+        let options = GenOptions { rate, frames, threads: 3, ..GenOptions::default() };
+        let (paced, _) = play(&options, false);
+        assert_eq!(paced.attempted, 11);
+        assert!(paced.duration >= Duration::from_millis(200), "{:?}", paced.duration);
+    }
+
+    #[test]
     fn time_and_the_stop_flag_end_it() {
-        let rate = Rate::Pps(1.0);
-        let duration = Some(Duration::from_millis(20));
-        let options = GenOptions { rate, duration, ..GenOptions::default() };
-        let paced = run(&mut Fake::default(), &options, &AtomicBool::new(false)).unwrap();
-        assert_eq!(paced.attempted, 1);
-        assert!(paced.duration >= Duration::from_millis(20));
-        let options = GenOptions { duration: None, ..options };
-        let paced = run(&mut Fake::default(), &options, &AtomicBool::new(true)).unwrap();
-        assert_eq!(paced.attempted, 0);
+        for threads in [1, 3] {
+            let rate = Rate::Pps(1.0);
+            let duration = Some(Duration::from_millis(20));
+            let options = GenOptions { rate, duration, threads, ..GenOptions::default() };
+            let (paced, _) = play(&options, false);
+            assert_eq!(paced.attempted, 1);
+            assert!(paced.duration >= Duration::from_millis(20));
+            let options = GenOptions { duration: None, ..options };
+            assert_eq!(play(&options, true).0.attempted, 0);
+        }
+    }
+
+    #[test]
+    fn one_worker_that_fails_ends_all() {
+        let options = GenOptions { threads: 3, ..GenOptions::default() };
+        let count = AtomicUsize::new(0);
+        let turns = Mutex::default();
+        // Before it is ready, so that the rest waits for it.
+        let error = run(&options, &AtomicBool::new(false), |all| {
+            if count.fetch_add(1, Ordering::Relaxed) == 1 {
+                return Err(Error::Down { iface: "it".into() });
+            }
+            all.serve(&mut Fake(&turns))
+        });
+        assert!(matches!(error, Err(Error::Down { .. })));
     }
 }

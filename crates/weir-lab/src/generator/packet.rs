@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use super::counter::Counter;
 use super::pace::{self, Wire};
-use super::template::{STAMP_AT, Template};
+use super::template::STAMP_AT;
 use super::{GenOptions, GenReport, How, Job};
 use crate::{Error, Result};
 
 /// Frames of one system call: enough to make its cost small beside that of the frames.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 pub(super) fn run(
     job: &Job,
@@ -22,45 +22,39 @@ pub(super) fn run(
     why: Option<String>,
 ) -> Result<GenReport> {
     let counter = Counter::of_link(job.iface)?;
-    let socket = Socket::open(job.iface, job.ifindex)?;
-    let frames = vec![job.template.blank().to_vec(); BATCH];
-    let (next_number, stamp) = (options.first_number, options.stamp);
-    let mut wire = Packets {
-        job,
-        socket,
-        counter: &counter,
-        template: &job.template,
-        frames,
-        next_number,
-        stamp,
-    };
-    let paced = pace::run(&mut wire, options, stop)?;
-    let sent = counter.settled(paced.attempted)?;
-    Ok(GenReport { why, ..job.report(paced, sent, How::AfPacket, counter.name()) })
+    let paced = pace::run(options, stop, |turns| {
+        turns.serve(&mut Packets {
+            job,
+            socket: Socket::open(job.iface, job.ifindex)?,
+            counter: &counter,
+            frames: vec![job.largest().blank().to_vec(); BATCH],
+            stamp: options.stamp,
+        })
+    })?;
+    Ok(GenReport { why, ..job.report(paced, How::AfPacket, &counter)? })
 }
 
 struct Packets<'a> {
     job: &'a Job<'a>,
     socket: Socket,
     counter: &'a Counter<'a>,
-    template: &'a Template,
     frames: Vec<Vec<u8>>,
-    next_number: u64,
     stamp: bool,
 }
 
 impl Wire for Packets<'_> {
-    fn send(&mut self, frames: u32) -> Result<u64> {
-        let mut left = frames as usize;
+    fn send(&mut self, first: u64, frames: u32) -> Result<u64> {
+        let (mut next, mut left) = (first, frames as usize);
         while left > 0 {
             let batch = left.min(BATCH);
-            self.make(batch);
+            self.make(next, batch);
             self.socket.send_all(&self.frames[..batch]).map_err(|source| Error::Send {
                 iface: self.job.iface.to_owned(),
                 what: "send on a packet socket",
                 source,
             })?;
             left -= batch;
+            next = next.wrapping_add(batch as u64);
         }
         Ok(u64::from(frames))
     }
@@ -71,14 +65,16 @@ impl Wire for Packets<'_> {
 }
 
 impl Packets<'_> {
-    /// Turns the first `batch` buffers into the next frames.
-    fn make(&mut self, batch: usize) {
-        for frame in &mut self.frames[..batch] {
-            self.template.number(frame, self.next_number);
+    /// Turns the first `batch` buffers into frames numbered from `first`.
+    fn make(&mut self, first: u64, batch: usize) {
+        for (frame, ahead) in self.frames[..batch].iter_mut().zip(0..) {
+            let number = first.wrapping_add(ahead);
+            let template = self.job.template(number);
+            template.shape(frame);
+            template.number(frame, number);
             if self.stamp {
                 frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&tai_ns().to_be_bytes());
             }
-            self.next_number = self.next_number.wrapping_add(1);
         }
     }
 }

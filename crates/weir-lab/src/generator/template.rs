@@ -117,6 +117,15 @@ impl Template {
         frame[NUMBER_AT..][..8].copy_from_slice(&number.to_be_bytes());
     }
 
+    /// Makes a frame of another size one of this template, but for what [`Template::number`] writes. Payloads
+    /// are zeros, so only the headers and the end differ.
+    pub(super) fn shape(&self, frame: &mut Vec<u8>) {
+        if frame.len() != self.frame.len() {
+            frame.resize(self.frame.len(), 0);
+            frame[..NUMBER_AT].copy_from_slice(&self.frame[..NUMBER_AT]);
+        }
+    }
+
     /// The frame that all others are made from: varying fields zero.
     pub(super) fn blank(&self) -> &[u8] {
         &self.frame
@@ -211,6 +220,18 @@ mod tests {
         ];
         assert_eq!(fold(word_sum(&header)), 0xb861);
         assert_eq!(word_sum(&[1, 2, 3]), 0x0102 + 0x0300);
+    }
+
+    #[test]
+    fn a_frame_of_another_size_becomes_one_of_this() {
+        let of = |bytes| Template::new(bytes, 3, SOURCE_MAC, DESTINATION_MAC);
+        let mut frame = of(1514).frame(9);
+        for bytes in [60, 590, 60, 1514, 1514] {
+            let template = of(bytes);
+            template.shape(&mut frame);
+            template.number(&mut frame, 10);
+            assert_eq!(frame, template.frame(10), "{bytes}");
+        }
     }
 
     #[test]

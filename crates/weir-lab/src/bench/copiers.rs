@@ -1,0 +1,76 @@
+//! Copiers that share one RX ring which is never empty: how the copying half of `af_xdp` scales.
+
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use super::report::{Frames, MPPS, Row, conclude};
+use super::{Context, stopped};
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "copiers";
+pub(super) const ONE: &str = "1 copier";
+pub(super) const TWO: &str = "2 copiers";
+const SIZES: [u32; 3] = [64, 512, 1518];
+
+/// What `weir lab copiers --json` ends with.
+#[derive(Debug, Deserialize)]
+struct Copied {
+    frames: u64,
+    seconds: f64,
+}
+
+/// Measures one copier, and one for every CPU there is, up to eight.
+///
+/// # Errors
+/// None that is not a row: a program that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let mut counts = vec![1, 2, 4, 8];
+    counts.retain(|&count| count == 1 || count <= context.cpus.all);
+    let name = |count: usize| if count == 1 { ONE.to_owned() } else { format!("{count} copiers") };
+    let mut cases = Vec::new();
+    for size in SIZES {
+        for &count in &counts {
+            cases.push((size, count, Row::new(SECTION, name(count), MPPS).sized(size)));
+        }
+    }
+    for round in 0..context.rounds {
+        for (size, count, row) in &mut cases {
+            if stopped(context.stop) {
+                break;
+            }
+            if row.absent.is_some() {
+                continue;
+            }
+            let neighbours = context.calm();
+            match one(context, *size, *count) {
+                Ok(copied) => {
+                    let frames =
+                        Frames::new(copied.frames, copied.frames, [].into(), copied.seconds);
+                    row.add_frames(round, frames, neighbours.done());
+                }
+                Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+                Err(error) => return Err(error),
+            }
+        }
+        context.say(&format!("copiers, round {}", round + 1));
+    }
+    let mut rows: Vec<Row> = cases.into_iter().map(|(.., row)| row).collect();
+    conclude(&mut rows, ONE);
+    Ok(rows)
+}
+
+fn one(context: &Context, size: u32, copiers: usize) -> Result<Copied> {
+    let failed = |reason: String| Error::Measure { what: "weir lab copiers".to_owned(), reason };
+    let output = Command::new(&context.options.weir)
+        .args(["lab", "copiers", "--json", "--size", &size.to_string()])
+        .args(["--copiers", &copiers.to_string()])
+        .args(["--seconds", &context.seconds.min(1.0).to_string()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}

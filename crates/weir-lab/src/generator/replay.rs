@@ -1,0 +1,263 @@
+//! Behind `weir gen IFACE --file TRACE`: the frames of a pcap or pcapng file, out of an interface, in
+//! the order of the file and byte for byte.
+//!
+//! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. What
+//! cannot be sent as it was recorded is not sent at all, and counted by the reason.
+
+mod trace;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use weir_frame::read::Frame;
+use weir_frame::schedule::{Schedule, Speed};
+
+use super::counter::Counter;
+use super::packet::{BATCH, Socket};
+use super::{FCS_BYTES, affinity, checked_link, option, pace, per_second};
+use crate::{Error, Result, ethtool};
+pub use trace::Skipped;
+use trace::{Fate, Trace};
+
+/// What to replay, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayOptions {
+    /// The pcap or pcapng file.
+    pub path: PathBuf,
+    /// How fast.
+    pub speed: Speed,
+    /// How often the file is gone through, 1 or more. Each time begins when the one before has ended.
+    pub loops: u32,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+    /// Stop after this many frames were tried.
+    pub frames: Option<u64>,
+    /// CPU for the sending thread.
+    pub cpu: Option<usize>,
+}
+
+impl ReplayOptions {
+    /// The file once, as fast as possible.
+    pub fn new(path: impl Into<PathBuf>) -> ReplayOptions {
+        let path = path.into();
+        ReplayOptions { path, speed: Speed::Top, loops: 1, duration: None, frames: None, cpu: None }
+    }
+}
+
+/// What was replayed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReplayReport {
+    /// Frames that the link took, by its own count.
+    pub sent: u64,
+    /// Bytes of these with FCS, without preamble, gap and what a NIC pads. If some were refused, by
+    /// the link's own count of bytes.
+    pub bytes: u64,
+    /// From before the first frame to after the last.
+    pub duration: Duration,
+    /// Frames read from the file, all loops together: `attempted` and those skipped.
+    pub read: u64,
+    /// Frames handed over.
+    pub attempted: u64,
+    /// `attempted - sent`: not taken by the link.
+    pub refused: u64,
+    /// Frames that were not tried, by reason.
+    pub skipped: Skipped,
+    /// How often the file was gone through to its end.
+    pub loops: u32,
+    /// The counter that `sent` is read from.
+    pub counted_by: &'static str,
+    /// Where the file is damaged, if it is: the frames before that place were sent, and none after.
+    pub damage: Option<String>,
+}
+
+impl ReplayReport {
+    /// Million frames a second, of those sent.
+    pub fn mpps(&self) -> f64 {
+        per_second(self.sent as f64, self.duration) / 1e6
+    }
+
+    /// Gbit/s, of those sent, FCS included.
+    pub fn gbps(&self) -> f64 {
+        per_second(self.bytes as f64 * 8.0, self.duration) / 1e9
+    }
+}
+
+/// Sends the file's frames out of `iface`, in the calling thread's network namespace, until the file
+/// has been gone through as often as asked, or a limit is reached, or `stop` is set.
+///
+/// A file that is damaged under way is no error: [`ReplayReport::damage`] says where.
+///
+/// # Errors
+/// A missing interface or one that is down, no rights, a file that is no capture file, a speed or a
+/// number of loops that is none. Each text says what to do.
+pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<ReplayReport> {
+    check(options)?;
+    let ifindex = checked_link(iface)?;
+    let frame_bytes_max = ethtool::mtu(iface)? as usize + 14;
+    let _pinned = options.cpu.map(affinity::Pinned::to).transpose()?;
+    let counter = Counter::of_link(iface)?;
+    let mut sender = Sender {
+        iface,
+        options,
+        stop,
+        counter: &counter,
+        socket: Socket::open(iface, ifindex)?,
+        frame_bytes_max,
+        schedule: match options.speed {
+            Speed::Top => None,
+            Speed::Times(times) => Some(Schedule::new(times)),
+        },
+        batch: vec![Vec::new(); BATCH],
+        filled: 0,
+        attempted_bytes: 0,
+        start: Instant::now(),
+        check_at: Duration::from_secs(1),
+        report: ReplayReport { counted_by: counter.name(), ..ReplayReport::default() },
+    };
+    let mut trace = Trace::open(&options.path)?;
+    sender.start = Instant::now();
+    while sender.pass(&mut trace)? {
+        trace = Trace::open(&options.path)?;
+    }
+    sender.finish()
+}
+
+fn check(options: &ReplayOptions) -> Result<()> {
+    if options.loops == 0 {
+        return Err(option("loop", "a file gone through 0 times gives no frame; use 1 or more"));
+    }
+    match options.speed {
+        Speed::Times(times) if !(times > 0.0 && times.is_finite()) => {
+            Err(option("speed", "is a number above 0: 1 is real time, 2 twice as fast"))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Sender<'a> {
+    iface: &'a str,
+    options: &'a ReplayOptions,
+    stop: &'a AtomicBool,
+    counter: &'a Counter<'a>,
+    socket: Socket,
+    frame_bytes_max: usize,
+    schedule: Option<Schedule>,
+    /// Copies of frames that go in one system call; the first `filled` wait for it.
+    batch: Vec<Vec<u8>>,
+    filled: usize,
+    attempted_bytes: u64,
+    start: Instant,
+    check_at: Duration,
+    report: ReplayReport,
+}
+
+impl Sender<'_> {
+    /// Goes through the file; true if it is to be gone through again.
+    fn pass(&mut self, trace: &mut Trace) -> Result<bool> {
+        let (began, tried_before) = (Instant::now(), self.tried());
+        loop {
+            if self.is_over() {
+                self.flush()?;
+                return Ok(false);
+            }
+            let frame = match trace.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(damage) => {
+                    self.report.damage = Some(damage);
+                    self.flush()?;
+                    return Ok(false);
+                }
+            };
+            self.report.read += 1;
+            let fate = Fate::of(&frame, self.frame_bytes_max);
+            if fate != Fate::Sent {
+                self.report.skipped.add(fate);
+                continue;
+            }
+            if !self.await_turn(&frame, began)? {
+                // It was read and its time did not come: as if it had not been.
+                self.report.read -= 1;
+                return Ok(false);
+            }
+            self.push(frame.data)?;
+        }
+        self.flush()?;
+        self.report.loops += 1;
+        if let Some(schedule) = &mut self.schedule {
+            schedule.restart();
+        }
+        // A file without a frame that can be sent would be gone through for nothing.
+        Ok(self.report.loops < self.options.loops && self.tried() > tried_before)
+    }
+
+    /// Waits until the frame is due. False if the run ends before that; all that was due is sent.
+    fn await_turn(&mut self, frame: &Frame<'_>, began: Instant) -> Result<bool> {
+        let Some(schedule) = &mut self.schedule else { return Ok(true) };
+        let due = schedule.due(frame.ts_ns);
+        while let Some(left) = due.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            self.flush()?;
+            if self.is_over() {
+                return Ok(false);
+            }
+            let to_the_end =
+                self.options.duration.map(|end| end.saturating_sub(self.start.elapsed()));
+            let wait = to_the_end.map_or(left, |end| left.min(end));
+            pace::wait(wait.as_nanos().min(u128::from(u64::MAX)) as u64);
+        }
+        Ok(true)
+    }
+
+    fn push(&mut self, data: &[u8]) -> Result<()> {
+        let place = &mut self.batch[self.filled];
+        place.clear();
+        place.extend_from_slice(data);
+        self.filled += 1;
+        if self.filled == BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.filled > 0 {
+            let batch = &self.batch[..self.filled];
+            self.socket.send_all(batch).map_err(|source| Error::Send {
+                iface: self.iface.to_owned(),
+                what: "send on a packet socket",
+                source,
+            })?;
+            self.attempted_bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            self.report.attempted += self.filled as u64;
+            self.filled = 0;
+        }
+        let elapsed = self.start.elapsed();
+        if elapsed >= self.check_at {
+            self.counter.now()?;
+            self.check_at = elapsed + Duration::from_secs(1);
+        }
+        Ok(())
+    }
+
+    fn tried(&self) -> u64 {
+        self.report.attempted + self.filled as u64
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Relaxed)
+            || self.options.frames.is_some_and(|most| self.tried() >= most)
+            || self.options.duration.is_some_and(|end| self.start.elapsed() >= end)
+    }
+
+    fn finish(mut self) -> Result<ReplayReport> {
+        self.report.duration = self.start.elapsed();
+        let report = &mut self.report;
+        report.sent = self.counter.settled(report.attempted)?;
+        report.refused = report.attempted - report.sent;
+        let bytes = if report.refused == 0 {
+            self.attempted_bytes
+        } else {
+            self.counter.settled_bytes()?.min(self.attempted_bytes)
+        };
+        report.bytes = bytes + report.sent * u64::from(FCS_BYTES);
+        Ok(self.report)
+    }
+}

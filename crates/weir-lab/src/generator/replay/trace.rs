@@ -1,0 +1,145 @@
+//! The file's frames, and which of them can be sent as they were.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::read::{Frame, FrameReader};
+
+use crate::{Error, Result};
+
+/// One way through a file.
+pub(super) struct Trace {
+    path: PathBuf,
+    reader: FrameReader<File>,
+}
+
+impl Trace {
+    pub(super) fn open(path: &Path) -> Result<Trace> {
+        let failed = |message: String| Error::Trace { path: path.to_owned(), message };
+        let file =
+            File::open(path).map_err(|error| failed(format!("cannot be opened: {error}")))?;
+        // Opening a folder succeeds and reading it fails, with less to say.
+        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(failed("is a folder; name a file in it".to_owned()));
+        }
+        let reader = FrameReader::open(file).map_err(|error| failed(error.to_string()))?;
+        Ok(Trace { path: path.to_owned(), reader })
+    }
+
+    /// The next frame; after an error, which says where the file is damaged, there is none.
+    pub(super) fn next(&mut self) -> std::result::Result<Option<Frame<'_>>, String> {
+        let path = &self.path;
+        self.reader.next().map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+/// Frames that were not sent, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Longer than the MTU and an Ethernet header (and a VLAN tag) allow.
+    pub too_long: u64,
+    /// Shorter than an Ethernet header.
+    pub too_short: u64,
+    /// Cut when they were recorded: the rest of their bytes is not in the file.
+    pub cut: u64,
+    /// Recorded on a link that is not Ethernet.
+    pub not_ethernet: u64,
+}
+
+impl Skipped {
+    /// Every reason with its count.
+    pub fn by_name(&self) -> [(&'static str, u64); 4] {
+        let Skipped { too_long, too_short, cut, not_ethernet } = *self;
+        [
+            ("too_long", too_long),
+            ("too_short", too_short),
+            ("cut", cut),
+            ("not_ethernet", not_ethernet),
+        ]
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_name().iter().map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn add(&mut self, fate: Fate) {
+        match fate {
+            Fate::Sent => {}
+            Fate::TooLong => self.too_long += 1,
+            Fate::TooShort => self.too_short += 1,
+            Fate::Cut => self.cut += 1,
+            Fate::NotEthernet => self.not_ethernet += 1,
+        }
+    }
+}
+
+/// What becomes of a frame. One reason each: the first that holds, in the order of [`Fate::of`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Sent,
+    TooLong,
+    TooShort,
+    Cut,
+    NotEthernet,
+}
+
+impl Fate {
+    /// `frame_bytes_max` is the link's MTU and an Ethernet header; a VLAN tag (0x8100) comes on top, as
+    /// the kernel has it (`packet_extra_vlan_len_allowed`).
+    pub(super) fn of(frame: &Frame<'_>, frame_bytes_max: usize) -> Fate {
+        let data = frame.data;
+        if frame.link_type != LINKTYPE_ETHERNET {
+            Fate::NotEthernet
+        } else if (frame.wire_len as usize) > data.len() {
+            Fate::Cut
+        } else if data.len() < 14 {
+            Fate::TooShort
+        } else if data.len() > frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 } {
+            Fate::TooLong
+        } else {
+            Fate::Sent
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fate(data: &[u8], wire_len: usize, link_type: u16) -> Fate {
+        let wire_len = wire_len as u32;
+        let (interface, flags, queue) = (0, None, None);
+        Fate::of(&Frame { ts_ns: 0, wire_len, interface, link_type, flags, queue, data }, 1514)
+    }
+
+    #[test]
+    fn only_what_can_go_as_it_was_is_sent() {
+        let mut frame = vec![0; 1518];
+        for (bytes, expected) in
+            [(13, Fate::TooShort), (14, Fate::Sent), (1514, Fate::Sent), (1515, Fate::TooLong)]
+        {
+            assert_eq!(fate(&frame[..bytes], bytes, 1), expected, "{bytes}");
+        }
+        assert_eq!(fate(&frame[..60], 61, 1), Fate::Cut);
+        assert_eq!(fate(&frame[..60], 60, 101), Fate::NotEthernet);
+        frame[12] = 0x81;
+        assert_eq!(fate(&frame, 1518, 1), Fate::Sent);
+        frame.push(0);
+        assert_eq!(fate(&frame, 1519, 1), Fate::TooLong);
+    }
+
+    #[test]
+    fn every_reason_has_its_name_and_count() {
+        let mut skipped = Skipped::default();
+        for (fate, times) in
+            [(Fate::TooLong, 1), (Fate::TooShort, 2), (Fate::Cut, 3), (Fate::NotEthernet, 4)]
+        {
+            (0..times).for_each(|_| skipped.add(fate));
+        }
+        skipped.add(Fate::Sent);
+        assert_eq!(skipped.by_name().map(|(_, count)| count), [1, 2, 3, 4]);
+        assert_eq!(skipped.total(), 10);
+    }
+}
