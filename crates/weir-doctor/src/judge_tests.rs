@@ -1,0 +1,159 @@
+//! Judgement of recorded facts.
+
+use super::*;
+use crate::facts::{Irq, Switch};
+use crate::plan::{Use, plan};
+use crate::settings::Knob;
+
+/// A virtual machine with two CPUs and Linux 6.18, as root.
+fn root() -> Machine {
+    Machine {
+        kernel: "6.18.44".to_owned(),
+        kernel_version: (6, 18),
+        bpf_jit: Some(1),
+        unprivileged_bpf_disabled: Some(2),
+        capabilities: 0x1ff_ffff_ffff,
+        tc_programs: Some(Ok(())),
+        af_xdp: Some(true),
+        memlock_bytes: Some(8 << 20),
+        free_bytes: Some(6 << 30),
+        ring_bytes_least: 8 << 20,
+        cpus: vec![0, 1],
+        clock_source: Some("tsc".to_owned()),
+        libpcap: "libpcap version 1.10.3".to_owned(),
+        ..Machine::default()
+    }
+}
+
+fn switch(active: bool) -> Switch {
+    Switch { available: true, requested: active, active }
+}
+
+/// One end of a veth pair there, with GRO on.
+fn veth() -> Nic {
+    Nic {
+        name: "eth1".to_owned(),
+        index: 2,
+        mtu: 1500,
+        link_type: 1,
+        driver: Some("veth".to_owned()),
+        native_xdp: Some(true),
+        zero_copy: Some(false),
+        xdp_tags: Some(true),
+        features: [
+            ("rx-gro".to_owned(), switch(true)),
+            ("rx-vlan-hw-parse".to_owned(), switch(true)),
+        ]
+        .into(),
+        rx_queues: Some((1, 1)),
+        ..Nic::default()
+    }
+}
+
+fn found<'a>(findings: &'a [Finding], about: &str) -> &'a Finding {
+    findings.iter().find(|finding| finding.about == about).expect(about)
+}
+
+#[test]
+fn all_is_well_for_root_on_a_new_kernel() {
+    let findings = machine(&root());
+    assert!(findings.iter().all(|finding| finding.grade != Grade::No), "{findings:#?}");
+    let plan = plan(&veth(), &root(), Use::Passive);
+    assert_eq!(
+        plan.passive.as_deref(),
+        Some("weir capture eth1 --engine bpf --hook tc --ring-size 256MiB")
+    );
+    // A veth has no zero-copy: sockets gain nothing there.
+    assert!(plan.monitoring_port.unwrap().contains("--engine bpf --consume"));
+    assert_eq!(plan.settings, []);
+}
+
+#[test]
+fn every_no_has_a_remedy() {
+    let worst = Machine {
+        kernel_version: (5, 10),
+        preempt_rt: true,
+        bpf_jit: Some(0),
+        capabilities: 0,
+        tc_programs: Some(Err("no".to_owned())),
+        af_xdp: Some(false),
+        memlock_bytes: Some(64 << 10),
+        free_bytes: Some(1 << 20),
+        clock_source: Some("hpet".to_owned()),
+        ..root()
+    };
+    let taken = Nic { xdp_program: Some(7), ..veth() };
+    let missing = Nic { refused: Some("eth1: no such interface".to_owned()), ..Nic::default() };
+    let mut findings = machine(&worst);
+    findings.extend(nic(&taken, &worst));
+    findings.extend(nic(&missing, &worst));
+    let bad: Vec<_> = findings.iter().filter(|finding| finding.grade == Grade::No).collect();
+    assert_eq!(bad.len(), 14, "{bad:#?}");
+    assert!(bad.iter().all(|finding| finding.remedy.is_some()), "{bad:#?}");
+}
+
+#[test]
+fn without_rights_the_missing_ones_are_named_and_nothing_is_planned() {
+    let nobody = Machine { capabilities: 0, tc_programs: None, ..root() };
+    let findings = machine(&nobody);
+    let bpf = found(&findings, "rights of bpf");
+    assert_eq!(bpf.grade, Grade::No);
+    assert!(bpf.meaning.contains("CAP_PERFMON"), "{}", bpf.meaning);
+    assert!(bpf.remedy.as_ref().unwrap().starts_with("setcap "));
+    assert_eq!(plan(&veth(), &nobody, Use::Passive).passive, None);
+    // CAP_NET_RAW alone is enough for another engine.
+    let raw = Machine { capabilities: 1 << capability::NET_RAW, ..nobody };
+    assert!(plan(&veth(), &raw, Use::Passive).passive.unwrap().contains("af_packet"));
+}
+
+#[test]
+fn joined_frames_are_left_to_a_machine_that_uses_them_and_not_to_a_monitoring_port() {
+    let of = |used| plan(&veth(), &root(), used).settings;
+    assert_eq!(of(Use::Passive), []);
+    let settings = of(Use::MonitoringPort);
+    let commands: Vec<_> = settings.iter().map(|set| set.knob.command(&set.value)).collect();
+    assert_eq!(commands, ["ethtool -K eth1 gro off"]);
+    // A driver that hides the tag from XDP must not take it off.
+    let hides = Nic { xdp_tags: Some(false), ..veth() };
+    let settings = plan(&hides, &root(), Use::MonitoringPort).settings;
+    assert_eq!(settings[1].knob.command(&settings[1].value), "ethtool -K eth1 rxvlan off");
+}
+
+#[test]
+fn queues_that_share_a_cpu_are_spread_and_rings_grow() {
+    let irq = |number| Irq { number, name: format!("ice-rx-{number}"), cpus: "0".to_owned() };
+    let nic = Nic {
+        rx_ring: Some((512, 4096)),
+        rx_queues: Some((2, 8)),
+        irqs: vec![irq(40), irq(41)],
+        zero_copy: Some(true),
+        ..veth()
+    };
+    let plan = plan(&nic, &root(), Use::MonitoringPort);
+    assert!(plan.monitoring_port.unwrap().contains("af_xdp"));
+    let knobs: Vec<_> = plan.settings.iter().map(|set| (&set.knob, set.value.as_str())).collect();
+    let path = "/proc/irq/41/smp_affinity_list".to_owned();
+    assert!(knobs.contains(&(&Knob::File { path }, "1")), "{knobs:?}");
+    assert!(knobs.contains(&(&Knob::RxRing { iface: "eth1".to_owned() }, "4096")), "{knobs:?}");
+}
+
+#[test]
+fn commands_go_into_the_namespace_and_name_the_queues_that_there_are() {
+    let nic = Nic { netns: Some("blue".to_owned()), rx_queues: Some((1, 4)), ..veth() };
+    let findings = super::nic(&nic, &root());
+    let remedy = |about| found(&findings, about).remedy.clone().unwrap();
+    assert_eq!(remedy("gro"), "ip netns exec blue ethtool -K eth1 gro off");
+    assert_eq!(remedy("queues"), "ip netns exec blue ethtool -L eth1 rx 2");
+    let pairs = Nic { netns: None, queues_combined: true, ..nic };
+    let findings = super::nic(&pairs, &root());
+    let queues = found(&findings, "queues");
+    assert_eq!(queues.remedy.as_deref(), Some("ethtool -L eth1 combined 2"));
+}
+
+#[test]
+fn rings_never_ask_for_most_of_the_memory() {
+    for (free_mib, ring_mib) in [(512, 64), (2048, 128), (1 << 20, 1024)] {
+        let facts = Machine { free_bytes: Some(free_mib << 20), ..root() };
+        assert_eq!(plan(&veth(), &facts, Use::Passive).ring_bytes, ring_mib << 20);
+    }
+}

@@ -1,0 +1,124 @@
+//! Facts about an interface, asked in the calling thread's network namespace.
+
+use std::fs;
+use std::path::Path;
+
+use weir_capture::CaptureError;
+use weir_capture::bpf;
+use weir_capture::iface::Asker;
+
+use crate::facts::{Irq, Machine, Nic, Switch};
+use crate::machine::{cpu_list, read};
+
+/// The features that matter, by the names of `ETHTOOL_GSTRINGS`.
+const FEATURES: [&str; 6] =
+    ["rx-vlan-hw-parse", "rx-gro", "rx-lro", "rx-gro-hw", "tx-tcp-segmentation", "rx-gro-list"];
+
+/// Names of the interfaces here, but for the loopback device.
+///
+/// # Errors
+/// What the kernel says.
+pub fn names() -> std::io::Result<Vec<String>> {
+    // Of the thread: `self` is the first one, which may be in another namespace.
+    let text = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let names = text.lines().skip(2).filter_map(|line| line.split(':').next());
+    Ok(names.map(|name| name.trim().to_owned()).filter(|name| name != "lo").collect())
+}
+
+/// Collects what is known about an interface. With rights, loads the program that is bound to the device,
+/// and attaches nothing.
+///
+/// # Errors
+/// No socket to ask through.
+pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic, CaptureError> {
+    let asker = Asker::new()?;
+    let mut nic = Nic { name: name.to_owned(), netns: netns.map(str::to_owned), ..Nic::default() };
+    let found = match asker.find(name) {
+        Ok(found) => found,
+        Err(error) => {
+            nic.refused = Some(error.to_string());
+            return Ok(nic);
+        }
+    };
+    (nic.index, nic.mtu, nic.link_type) = (found.index, found.mtu, found.link_type);
+    if let Ok(driver) = asker.driver(name) {
+        nic.driver = Some(driver.name);
+        nic.bus = Some(driver.bus).filter(|bus| !bus.is_empty());
+    }
+    let hooks = bpf::hooks(found.index);
+    (nic.xdp_program, nic.tcx_programs) = (hooks.xdp_program, hooks.tcx);
+    (nic.native_xdp, nic.zero_copy) = hooks.native.unzip();
+    if machine.can_bpf() && nic.native_xdp == Some(true) {
+        nic.xdp_tags = Some(bpf::xdp_has_tags(&found));
+    }
+    for feature in asker.features(name).unwrap_or_default() {
+        if FEATURES.contains(&feature.name.as_str()) {
+            let (available, requested) = (feature.available, feature.requested);
+            let switch = Switch { available, requested, active: feature.active };
+            nic.features.insert(feature.name, switch);
+        }
+    }
+    nic.rx_ring = asker.rx_ring(name).ok().map(|ring| (ring.now, ring.most));
+    if let Ok(channels) = asker.channels(name) {
+        nic.rx_queues = Some((channels.rx, channels.most));
+        nic.queues_combined = channels.combined;
+    }
+    nic.rss_symmetric = asker.rss_symmetric(name);
+    nic.hardware_stamps = asker.hardware_stamps(name);
+    if let Some(bus) = nic.bus.clone() {
+        placement(&mut nic, &bus);
+    }
+    Ok(nic)
+}
+
+/// NUMA node and interrupts by the device's place on its bus: /sys/class/net shows the network namespace
+/// that it was mounted in, /sys/bus is the same for all.
+fn placement(nic: &mut Nic, bus: &str) {
+    let device = Path::new("/sys/bus/pci/devices").join(bus);
+    let node = fs::read_to_string(device.join("numa_node")).ok();
+    nic.numa_node = node.and_then(|text| text.trim().parse().ok());
+    if let Some(node) = nic.numa_node {
+        let list = read(&format!("/sys/devices/system/node/node{node}/cpulist"));
+        nic.node_cpus = cpu_list(&list.unwrap_or_default());
+    }
+    let names = irq_names(&read("/proc/interrupts").unwrap_or_default());
+    let entries = fs::read_dir(device.join("msi_irqs")).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let irqs = numbers.filter_map(|number| {
+        let name = names.iter().find(|(irq, _)| *irq == number)?.1.clone();
+        // Only queues matter: not events of the link, nor the queues that send.
+        let lower = name.to_lowercase();
+        let queue = ["rx", "input", "comp", "queue"].iter().any(|word| lower.contains(word));
+        let cpus = read(&format!("/proc/irq/{number}/smp_affinity_list"))?;
+        queue.then_some(Irq { number, name, cpus })
+    });
+    nic.irqs = irqs.collect();
+    nic.irqs.sort_by_key(|irq| irq.number);
+}
+
+/// Number and name of every interrupt of /proc/interrupts.
+fn irq_names(text: &str) -> Vec<(u32, String)> {
+    let of = |line: &str| {
+        let (number, rest) = line.split_once(':')?;
+        Some((number.trim().parse().ok()?, rest.split_whitespace().last()?.to_owned()))
+    };
+    text.lines().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_have_names() {
+        let text = "    CPU0 CPU1\n 38:  0  13381 PCI-MSIX-0000:00:03.0 1-edge  virtio2-input.0\n\
+            NMI:  0  0  Non-maskable interrupts\n";
+        assert_eq!(irq_names(text), [(38, "virtio2-input.0".to_owned())]);
+    }
+
+    #[test]
+    fn a_missing_interface_is_a_fact_with_its_way_out() {
+        let nic = collect("no-such0", None, &Machine::default()).unwrap();
+        assert!(nic.refused.is_some_and(|text| text.contains("ip -brief link")));
+    }
+}

@@ -1,0 +1,122 @@
+//! From facts to a command line and settings. Nothing here asks the system.
+
+use serde::Serialize;
+
+use crate::facts::{Machine, Nic, capability};
+use crate::settings::{Knob, Setting};
+
+/// What the interface is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Traffic of this machine, which goes on as if nobody looked.
+    Passive,
+    /// A port that only receives copies of traffic: nothing here needs its frames.
+    MonitoringPort,
+}
+
+/// What to do with an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// Watching: a command line, if any engine can.
+    pub passive: Option<String>,
+    /// Taking all frames of a monitoring port: a command line, if any engine can.
+    pub monitoring_port: Option<String>,
+    /// CPUs near the NIC, to keep its interrupts and readers on.
+    pub cores: Vec<usize>,
+    /// Bytes of rings.
+    pub ring_bytes: u64,
+    /// What `--apply` sets, for the use that was asked about.
+    pub settings: Vec<Setting>,
+}
+
+/// Plans for an interface.
+#[must_use]
+pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
+    let ring_bytes = ring_bytes(machine);
+    let cores = cores(nic, machine);
+    if nic.refused.is_some() {
+        return Plan { passive: None, monitoring_port: None, cores, ring_bytes, settings: vec![] };
+    }
+    let source = match &nic.netns {
+        Some(netns) => format!("netns:{netns}/{}", nic.name),
+        None => nic.name.clone(),
+    };
+    let line =
+        |flags: &str| format!("weir capture {source} {flags} --ring-size {}MiB", ring_bytes >> 20);
+    let passive = if machine.can_bpf() {
+        Some(line("--engine bpf --hook tc"))
+    } else {
+        machine.lacks("af_packet").is_empty().then(|| line("--engine af_packet"))
+    };
+    let xdp = machine.can_bpf() && nic.xdp_program.is_none();
+    let locks = machine.memlock_bytes.is_none_or(|bytes| bytes >= 64 << 20);
+    let sockets = machine.af_xdp == Some(true) && (locks || machine.has(capability::IPC_LOCK));
+    let monitoring_port = match (xdp, nic.native_xdp, nic.zero_copy) {
+        // The NIC writes where the engine reads; only then are sockets worth their threads.
+        (true, Some(true), Some(true)) if sockets => Some(line("--engine af_xdp --consume")),
+        (true, Some(true) | None, _) => Some(line("--engine bpf --consume")),
+        _ => passive.clone(),
+    };
+    let settings = settings(nic, machine, used, &cores);
+    Plan { passive, monitoring_port, cores, ring_bytes, settings }
+}
+
+/// CPUs of the NIC's node that may be used; all that may be where there are none.
+#[must_use]
+pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
+    let near = nic.node_cpus.iter().copied().filter(|cpu| machine.cpus.contains(cpu));
+    let near: Vec<usize> = near.collect();
+    if near.is_empty() { machine.cpus.clone() } else { near }
+}
+
+/// A sixteenth of what is free, in powers of two from 64 MiB to 1 GiB, and never below the least.
+fn ring_bytes(machine: &Machine) -> u64 {
+    let share = machine.free_bytes.unwrap_or(0) / 16;
+    let size = (6..=10).map(|power| 1u64 << (20 + power)).rfind(|&bytes| bytes <= share);
+    size.unwrap_or(64 << 20).max(machine.ring_bytes_least)
+}
+
+fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let mut set = |knob, value: String, why: &str| {
+        settings.push(Setting { knob, value, why: why.to_owned() });
+    };
+    if machine.bpf_jit == Some(0) {
+        let knob = Knob::File { path: "/proc/sys/net/core/bpf_jit_enable".to_owned() };
+        set(knob, "1".to_owned(), "programs are interpreted without it");
+    }
+    let iface = || nic.name.clone();
+    if let Some((_, most)) = nic.rx_ring.filter(|(now, most)| now < most) {
+        set(Knob::RxRing { iface: iface() }, most.to_string(), "bursts wait there");
+    }
+    if used == Use::Passive {
+        return settings;
+    }
+    // No connection of this machine's own gains from joined segments on such a port.
+    let mut features = vec![
+        ("rx-gro", "frames as they were on the wire, whichever engine"),
+        ("rx-lro", "joined frames cannot be told apart again, and native XDP is barred"),
+        ("rx-gro-hw", "frames as they were on the wire; native XDP is barred by most drivers"),
+    ];
+    if nic.xdp_tags == Some(false) {
+        features.push(("rx-vlan-hw-parse", "XDP cannot ask this driver for the tag"));
+    }
+    for (name, why) in features {
+        let switch = nic.features.get(name).copied().unwrap_or_default();
+        if switch.available && switch.requested {
+            set(Knob::Feature { iface: iface(), name: name.to_owned() }, "0".to_owned(), why);
+        }
+    }
+    // One CPU each, only where all queues share one now: any other arrangement is somebody's.
+    let shared = nic.irqs.len() > 1 && nic.irqs.iter().all(|irq| irq.cpus == nic.irqs[0].cpus);
+    if shared && cores.len() > 1 && !nic.irqs[0].cpus.contains(['-', ',']) {
+        for (at, irq) in nic.irqs.iter().enumerate() {
+            let value = cores[at % cores.len()].to_string();
+            if value != irq.cpus {
+                let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
+                set(Knob::File { path }, value, "a CPU for each queue");
+            }
+        }
+    }
+    settings
+}
