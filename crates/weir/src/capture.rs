@@ -1,31 +1,36 @@
 //! `weir capture`: sources in, one consumer out, and the ledger.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use weir_capture::pace::Place;
-use weir_capture::{Outcome, Session};
+use weir_capture::{Kind, Outcome, Session, Setup, room};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
-use weir_store::{FileError, FileWriter};
+use weir_store::{Count, FileWriter};
 
-use crate::cli::CaptureArgs;
-use crate::consume::{Consumer, Delivered, Null, Ordered, Printer, Rest, Step};
+use crate::cli::{CaptureArgs, EngineName};
+use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
+use crate::ending::{conclude, reader_is_done};
+use crate::outlet::{Outlet, Stop};
+use crate::printer::Printer;
 use crate::report::{Report, error_text};
+use crate::rest::Rest;
 use crate::source_name::SourceName;
 use crate::sources::{Opened, open_all, ring_bytes};
-use crate::units::grouped;
-use crate::{EXIT_LOSS, EXIT_RAN, signals};
+use crate::units::{bit_rate, grouped, packet_rate};
+use crate::{applies, mistaken, signals};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
-    conclude(args, execute(args, &stop)?)
+    let ran = execute(args, &stop)?;
+    conclude(args, ran, &stop)
 }
 
 /// A run that has come to its end.
@@ -46,15 +51,25 @@ impl Ran {
         Report { outcomes, delivered: *delivered, duration: *duration, store_drops: *store_drops }
     }
 
+    /// What went wrong, each thing for itself: the output, unless its reader wanted no more, and every
+    /// source that failed.
+    pub fn errors(&self) -> Vec<String> {
+        let output = self.failure.as_ref().filter(|failure| !reader_is_done(failure));
+        let output = output.map(|failure| format!("{failure:#}"));
+        let sources = self.outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
+        output.into_iter().chain(sources.map(|error| error_text(error))).collect()
+    }
+
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
     /// still. Each is counted where it happens, and none is derived from what was captured: the
     /// report compares them with that.
-    fn account(&mut self, kept: u64, unread: u64, limited: bool) {
+    fn account(&mut self, kept: Count, unread: u64, limited: bool) {
         let taken = self.delivered.frames;
-        self.delivered.frames = kept;
-        self.store_drops = taken - kept;
+        self.delivered.frames = kept.frames;
+        self.delivered.wire_bytes = kept.wire_bytes;
+        self.store_drops = taken - kept.frames;
         match &self.failure {
-            Some(failure) if !is_closed_pipe(failure) => self.store_drops += unread,
+            Some(failure) if !reader_is_done(failure) => self.store_drops += unread,
             // What the reader of a pipe did not wait for is nobody's loss.
             Some(_) => self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread,
             None if limited => self.delivered.after_limit = unread,
@@ -65,21 +80,22 @@ impl Ran {
 }
 
 /// Captures until `stop` is set or a limit is reached.
-pub fn execute(args: &CaptureArgs, stop: &AtomicBool) -> Result<Ran> {
+pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     check(args)?;
     let mut session = Session::new();
     let Opened { interfaces, places } = open_all(&mut session, args)?;
     let rings = session.rings();
     let run = Run { args, stop, places, start_ns: now_ns() };
     if let Some(path) = &args.write {
-        let file = open_file(path, &interfaces)?;
-        return run.to_file(session, Ordered::new(&rings, args.merge_slack, file)?);
+        let file = open_file(path, &interfaces, run.output_stop())?;
+        return run.to_sink(session, Ordered::new(&rings, args.merge_slack, file)?);
     }
     if args.print {
-        let mut printer = Ordered::new(&rings, args.merge_slack, Printer::new(interfaces))?;
-        return run.without_file(session, &mut printer);
+        let out = Outlet::stdout(run.output_stop()).context("standard output")?;
+        let printer = Printer::new(out, interfaces);
+        return run.to_sink(session, Ordered::new(&rings, args.merge_slack, printer)?);
     }
-    run.without_file(session, &mut Null::new(&rings)?)
+    run.to_null(session, Null::new(&rings)?)
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
@@ -91,9 +107,6 @@ fn check(args: &CaptureArgs) -> Result<()> {
     if let Some(path) = &args.write {
         check_not_a_source(path, &args.sources)?;
     }
-    if args.snaplen == 0 {
-        bail!("--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)");
-    }
     if let Some(path) = args.write.as_deref()
         && (path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
     {
@@ -102,34 +115,55 @@ fn check(args: &CaptureArgs) -> Result<()> {
             path.display()
         );
     }
+    if args.write.as_deref() == Some(Path::new("-")) && io::stdout().is_terminal() {
+        bail!(
+            "--write -: standard output is a terminal, and a capture file is not for reading; use \
+             --write - | tcpdump -r -, or --print"
+        );
+    }
+    mistaken::check(&args.sources)?;
+    applies::check(args)?;
     check_memory(args)
 }
 
 /// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
 fn check_memory(args: &CaptureArgs) -> Result<()> {
-    let wanted = ring_bytes(args).saturating_mul(args.sources.len() as u64);
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = available.and_then(|text| text.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    if let Some(kib) = kib.filter(|&kib| wanted >> 10 > kib) {
-        bail!(
-            "--ring-size: rings of {} MiB in all are more than the {} MiB of memory that are free \
-             here; ask for less",
-            grouped(wanted >> 20),
-            grouped(kib >> 10)
-        );
+    let ring_bytes = ring_bytes(args);
+    let kind = |source: &SourceName| match (source, args.engine) {
+        (SourceName::File(_) | SourceName::Gen(_), _) => Kind::Offline,
+        (SourceName::Interface { .. }, EngineName::Auto) => Kind::Live,
+        (SourceName::Interface { .. }, EngineName::Bpf) => Kind::Bpf,
+        (SourceName::Interface { .. }, _) => Kind::Buffered,
+    };
+    let needs = args.sources.iter().map(|source| Setup::memory(ring_bytes, kind(source)));
+    let wanted = needs.fold(0, u64::saturating_add);
+    let Some(room) = room::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
+    let (wanted, free) = (grouped(wanted >> 20), grouped(room.bytes >> 20));
+    match room.limit {
+        None => bail!(
+            "--ring-size: rings and their buffers take {wanted} MiB, more than the {free} MiB of memory \
+             that are free here; ask for less"
+        ),
+        Some(limit) => bail!(
+            "--ring-size: rings and their buffers take {wanted} MiB, more than the {free} MiB that {} \
+             leaves free here; ask for less, or raise that limit",
+            limit.display()
+        ),
     }
-    Ok(())
 }
 
-fn open_file(path: &Path, interfaces: &[Interface]) -> Result<FileWriter> {
+fn open_file(path: &Path, interfaces: &[Interface], stop: Stop) -> Result<FileWriter> {
     if path == Path::new("-") {
-        // Not `io::stdout()` itself: it looks for line ends, and frames would come out in two pieces.
-        let stdout = io::stdout().as_fd().try_clone_to_owned().context("standard output")?;
-        Ok(FileWriter::pipe(File::from(stdout), "standard output", interfaces)?)
-    } else {
-        Ok(FileWriter::create(path, interfaces)?)
+        let out = Outlet::stdout(stop).context("standard output")?;
+        return Ok(FileWriter::pipe(out, "standard output", interfaces)?);
     }
+    if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        let name = path.display().to_string();
+        let out =
+            Outlet::named_pipe(path, stop, || eprintln!("weir: {name}: waiting for a reader"));
+        return Ok(FileWriter::pipe(out.with_context(|| name.clone())?, &name, interfaces)?);
+    }
+    Ok(FileWriter::create(path, interfaces)?)
 }
 
 /// Writing into the file that is being read would empty it first.
@@ -151,12 +185,18 @@ fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
 /// What a run needs throughout.
 struct Run<'a> {
     args: &'a CaptureArgs,
-    stop: &'a AtomicBool,
+    stop: &'a Arc<AtomicBool>,
     places: Vec<(usize, Place)>,
     start_ns: u64,
 }
 
 impl Run<'_> {
+    /// When the output is no longer to wait for a reader that takes nothing.
+    fn output_stop(&self) -> Stop {
+        let at = self.args.duration.and_then(|limit| Instant::now().checked_add(limit));
+        Stop { flag: Arc::clone(self.stop), at }
+    }
+
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
         let mut rest = Rest::new(session.start()?);
@@ -192,10 +232,14 @@ impl Run<'_> {
             }
             live.tick(&session, consumer);
         };
-        let duration = begin.elapsed();
+        let mut last = Instant::now();
+        // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
+        session.stop();
+        let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
         let outcomes = session.finish();
-        // The rings outlive their sources: what was captured up to the stop is still to be taken.
-        let failure = failure.or_else(|| self.take_rest(consumer).err());
+        // The rings outlive their sources: what a slow stop brought is still to be taken.
+        let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
+        let duration = last.duration_since(begin);
         let delivered = consumer.delivered();
         Ok(Ran { outcomes, delivered, duration, store_drops: 0, failure })
     }
@@ -212,38 +256,48 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the closed rings to their ends, or to the limit.
-    fn take_rest(&self, consumer: &mut dyn Consumer) -> Result<()> {
+    /// Reads the closed rings to their ends, or to the limit. `last`: when the last frame was taken.
+    fn take_rest(&self, consumer: &mut dyn Consumer, last: &mut Instant) -> Result<()> {
         let patience = self.args.merge_slack + Duration::from_secs(1);
-        let mut moved = Instant::now();
+        let begin = Instant::now();
+        let mut moved = begin;
         while self.left(consumer) > 0 {
-            let step = consumer.step(self.left(consumer))?;
+            let step = consumer.step(self.left(consumer));
             self.show_progress(consumer);
-            match step {
+            match step? {
                 Step::Ended => break,
-                Step::Busy => moved = Instant::now(),
+                Step::Busy => {
+                    moved = Instant::now();
+                    *last = moved;
+                }
                 // A source that failed at its stop may leave a ring open.
                 _ if moved.elapsed() > patience => break,
                 Step::Idle | Step::Waiting => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-        consumer.flush()
+        let flushed = consumer.flush();
+        if moved > begin {
+            *last = Instant::now();
+        }
+        flushed
     }
 
-    fn to_file(&self, session: Session, mut consumer: Ordered<FileWriter>) -> Result<Ran> {
+    fn to_sink<S: Sink>(&self, session: Session, mut consumer: Ordered<S>) -> Result<Ran> {
         let mut ran = self.drive(session, &mut consumer)?;
         if ran.failure.is_none() {
-            let statistics = self.statistics(&ran.outcomes, consumer.sink.frames());
+            let statistics = self.statistics(&ran.outcomes, ran.delivered.frames);
             ran.failure = consumer.sink.finish(&statistics).err().map(Into::into);
         }
         let (kept, unread) = (consumer.sink.kept(), consumer.unread());
-        ran.account(kept, unread, self.args.frames.is_some());
+        ran.account(kept, unread, self.left(&consumer) == 0);
         Ok(ran)
     }
 
-    fn without_file(&self, session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
-        let mut ran = self.drive(session, consumer)?;
-        ran.account(ran.delivered.frames, consumer.unread(), self.args.frames.is_some());
+    fn to_null(&self, session: Session, mut consumer: Null) -> Result<Ran> {
+        let mut ran = self.drive(session, &mut consumer)?;
+        let Delivered { frames, wire_bytes, .. } = ran.delivered;
+        let all = Count { frames, wire_bytes };
+        ran.account(all, consumer.unread(), self.left(&consumer) == 0);
         Ok(ran)
     }
 
@@ -263,48 +317,6 @@ impl Run<'_> {
         };
         outcomes.iter().enumerate().map(one).collect()
     }
-}
-
-/// Prints the ledger and says how it went.
-fn conclude(args: &CaptureArgs, ran: Ran) -> Result<u8> {
-    let report = ran.report();
-    let into_pipe = args.write.as_deref() == Some(Path::new("-"));
-    let text = if args.json { report.json() + "\n" } else { report.text() };
-    if into_pipe || (args.print && !args.json) {
-        eprint!("{text}");
-    } else {
-        // A closed standard output is its reader's choice, not a failure of the capture.
-        let _ = write!(io::stdout(), "{text}");
-    }
-    let (lost, unexplained) = (report.lost(), report.unexplained());
-    match ran.failure {
-        // Whoever reads a pipe may leave when it has seen enough.
-        Some(failure) if is_closed_pipe(&failure) => match failure.downcast_ref::<FileError>() {
-            Some(gone) => eprintln!("weir: {gone}"),
-            None => eprintln!("weir: standard output: its reader has gone"),
-        },
-        Some(failure) => return Err(failure),
-        None => {}
-    }
-    if let Some(error) = ran.outcomes.iter().find_map(|outcome| outcome.error.as_ref()) {
-        bail!("{}", error_text(error));
-    }
-    if unexplained != 0 {
-        bail!(
-            "the ledger does not close: {unexplained} frames are unexplained, which is a fault of Weir's; please report it with the ledger above"
-        );
-    }
-    if args.fail_on_loss && lost > 0 {
-        eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
-        return Ok(EXIT_LOSS);
-    }
-    Ok(EXIT_RAN)
-}
-
-fn is_closed_pipe(failure: &anyhow::Error) -> bool {
-    let io_error = failure.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
-    matches!(failure.downcast_ref(), Some(FileError::PipeClosed { .. }))
-        || io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// One line a second on standard error.
@@ -335,9 +347,9 @@ impl Live {
         let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
         let end = if self.tty { "\x1b[K\n" } else { "\n" };
         eprint!(
-            "weir: {:.3} Mpps {:.3} Gbit/s | captured {} dropped {} lapped {}{end}",
-            frames / seconds / 1e6,
-            bits / seconds / 1e9,
+            "weir: {} {} | captured {} dropped {} lapped {}{end}",
+            packet_rate(frames / seconds),
+            bit_rate(bits / seconds),
             grouped(total.captured),
             grouped(total.dropped()),
             grouped(delivered.lapped),

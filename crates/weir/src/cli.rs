@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use weir_capture::replay::Speed;
+use weir_lab::generator::sizes::Sizes;
+
 use crate::source_name::SourceName;
-use crate::units::{self, FrameRate};
+use crate::tcpdump_flags::TcpdumpFlags;
+use crate::units::{self, Cpus, FrameRate};
 
 /// Capture a link once, read it many times, count every frame.
 #[derive(Parser, Debug)]
@@ -26,8 +30,13 @@ pub enum Command {
     Gen(GenArgs),
     /// Show the main job on live traffic that stays on this machine (without root: on a trace)
     Demo(DemoArgs),
+    /// Say what Weir can do on this machine, what stands in its way, and how to capture
+    Doctor(DoctorArgs),
     /// Check and measure Weir on this machine
     Lab(LabArgs),
+    /// Write man pages and shell completions, for whoever installs or packages Weir
+    #[command(hide = true)]
+    Pages(PagesArgs),
 }
 
 /// Engines by name.
@@ -37,9 +46,14 @@ pub enum EngineName {
     Auto,
     /// BPF programs that copy frames into the ring in the kernel
     Bpf,
+    /// AF_XDP sockets; they take frames away from the stack, so --consume must be given
+    #[value(name = "af_xdp")]
+    AfXdp,
     /// A TPACKET_V3 socket
     #[value(name = "af_packet")]
     AfPacket,
+    /// libpcap, whatever it does here
+    Pcap,
 }
 
 /// Hooks by name.
@@ -49,6 +63,26 @@ pub enum HookName {
     Tc,
     /// XDP: in the driver, received frames only
     Xdp,
+}
+
+/// Modes of AF_XDP sockets by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum XdpModeName {
+    /// Zero-copy where the driver can
+    Best,
+    /// The kernel copies
+    Copy,
+    /// Zero-copy or an error
+    ZeroCopy,
+}
+
+/// Sources of stamps by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimestampName {
+    /// When the frame comes to the hook
+    Hook,
+    /// When it is copied
+    Copy,
 }
 
 /// Ways to attach TC programs by name.
@@ -77,10 +111,10 @@ pub struct CaptureArgs {
     /// Where frames come from: eth0, netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
-    /// Print one line a frame
+    /// Print one line a frame; its time of day is UTC
     #[arg(long)]
     pub print: bool,
-    /// Write a pcapng file (- for a pipe), rings merged in time order
+    /// Write a pcapng file (- for a pipe), rings merged in time order; ends when the disk has it
     #[arg(long, value_name = "PATH")]
     pub write: Option<PathBuf>,
     /// How frames are taken from an interface
@@ -92,19 +126,31 @@ pub struct CaptureArgs {
     /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
     #[arg(long, value_enum, default_value = "best", hide = true)]
     pub tc_attach: TcAttachName,
-    /// Frames end here instead of going on to the stack (bpf engine at XDP, for monitoring ports)
+    /// RX queues to take frames from: all, or 0-3 (af_xdp engine)
+    #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
+    pub queues: weir_capture::af_xdp::Queues,
+    /// Threads that share each queue, a ring each (af_xdp engine)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub copiers: u32,
+    /// Who copies frames out of the driver's memory (af_xdp engine)
+    #[arg(long, value_enum, default_value = "best")]
+    pub xdp_mode: XdpModeName,
+    /// When a frame is stamped (af_xdp engine; the others stamp at the hook)
+    #[arg(long, value_enum, default_value = "hook")]
+    pub timestamp: TimestampName,
+    /// Frames end here instead of going on to the stack (bpf at XDP and af_xdp, for monitoring ports)
     #[arg(long)]
     pub consume: bool,
     /// Most bytes kept of a frame
     #[arg(long, value_name = "BYTES", default_value_t = 262_144)]
     pub snaplen: u32,
-    /// Which frames, seen from this machine
+    /// Which frames are offered at all, seen from this machine; a file's by what it says of them
     #[arg(long, value_enum, default_value = "both")]
     pub direction: DirectionName,
     /// Memory of a source's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
-    /// Leave promiscuous mode alone
+    /// Leave an interface's promiscuous mode alone
     #[arg(long)]
     pub no_promiscuous: bool,
     /// Record the NIC queue of every frame (bpf engine)
@@ -121,16 +167,23 @@ pub struct CaptureArgs {
     pub merge_slack: Duration,
     /// How fast a file is replayed: max, real, or a factor such as 2x
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = units::speed)]
-    pub speed: units::Speed,
+    pub speed: Speed,
     /// Let a file overtake slow readers instead of waiting for them
     #[arg(long)]
     pub no_wait: bool,
-    /// End with one JSON object on standard output
+    /// End with one JSON object on standard output; on standard error if --write - has that
     #[arg(long)]
     pub json: bool,
     /// Exit with status 1 if any frame was lost
     #[arg(long)]
     pub fail_on_loss: bool,
+    #[command(flatten)]
+    pub tcpdump: TcpdumpFlags,
+}
+
+impl CaptureArgs {
+    /// How long frames are merged over unless told otherwise.
+    pub const MERGE_SLACK: Duration = Duration::from_millis(8);
 }
 
 /// `weir gen`.
@@ -139,13 +192,14 @@ pub struct GenArgs {
     /// The interface that sends: eth0 or netns:NAME/eth0
     #[arg(value_name = "IFACE")]
     pub iface: SourceName,
-    /// Bytes of a frame on the wire, with its FCS: 64 is 60 bytes in memory
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    pub size: u32,
+    /// Bytes of a frame on the wire, with its FCS (64 is 60 bytes in memory); or a mix: 64:7,594:4,1518:1,
+    /// which is also called imix
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = units::sizes)]
+    pub size: Sizes,
     /// 5-tuples: single, multi (every frame its own), or a number
     #[arg(long, default_value = "single", value_parser = units::flows)]
     pub flows: weir_lab::generator::Flows,
-    /// max, or 1Mpps, or 1Gbps
+    /// max, or 1Mpps, or 1Gbps of frames with FCS, without preamble and gap; of all threads together
     #[arg(long, default_value = "max", value_parser = units::frame_rate)]
     pub rate: FrameRate,
     /// Stop after this time
@@ -154,15 +208,44 @@ pub struct GenArgs {
     /// Stop after this many frames
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// The CPU that sends
-    #[arg(long)]
-    pub cpu: Option<usize>,
+    /// Threads that send, sharing rate and numbers [default: one for each CPU of --cpu, else 1]
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    pub threads: Option<usize>,
+    /// The CPUs that send, one for each thread: 0, or 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = units::cpus)]
+    pub cpu: Option<Cpus>,
     /// Put the time of sending in every frame
     #[arg(long)]
     pub stamp: bool,
     /// Send through AF_PACKET even where the kernel generator works
     #[arg(long)]
     pub af_packet: bool,
+    /// Send the frames of a pcap or pcapng file instead, in order and byte for byte, through
+    /// AF_PACKET: some 0.5 million frames a second on one busy core
+    #[arg(
+        long,
+        value_name = "TRACE",
+        conflicts_with_all = ["size", "flows", "rate", "stamp", "af_packet"]
+    )]
+    pub file: Option<PathBuf>,
+    /// How fast the file is sent: max, real, or a factor such as 2x
+    #[arg(
+        long,
+        value_name = "SPEED",
+        default_value = "max",
+        value_parser = units::speed,
+        requires = "file"
+    )]
+    pub speed: Speed,
+    /// How often the file is sent
+    #[arg(
+        long = "loop",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "file"
+    )]
+    pub loops: u32,
     /// End with one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -182,6 +265,26 @@ pub struct DemoArgs {
     pub replay: bool,
 }
 
+/// `weir doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Interfaces to look at: eth0, netns:NAME/eth0 [default: all that are here]
+    #[arg(value_name = "IFACE")]
+    pub ifaces: Vec<SourceName>,
+    /// End with one JSON object on standard output, and nothing else
+    #[arg(long)]
+    pub json: bool,
+    /// The interfaces only receive copies of traffic: settings may change what this machine's own would use
+    #[arg(long)]
+    pub monitoring_port: bool,
+    /// Carry out the settings of the plan; former values are kept under /run/weir/doctor
+    #[arg(long, conflicts_with = "undo")]
+    pub apply: bool,
+    /// Give back what --apply changed
+    #[arg(long)]
+    pub undo: bool,
+}
+
 /// `weir lab`.
 #[derive(Args, Debug)]
 pub struct LabArgs {
@@ -197,6 +300,8 @@ pub enum LabCommand {
     LoadBpf,
     /// Measure every live engine beside other tools, TCP while it is watched, the ring, and idling
     Bench(BenchArgs),
+    /// Copy frames off a synthetic RX ring that is never empty, with threads that share it
+    Copiers(CopiersArgs),
     /// Hold every live engine's ledger against its generator, at full rate
     Soak(SoakArgs),
 }
@@ -207,18 +312,41 @@ pub struct BenchArgs {
     /// Two rounds of one second: to see that it works, not for figures
     #[arg(long)]
     pub quick: bool,
+    /// All frame sizes from 64 to 1518 bytes
+    #[arg(long)]
+    pub full: bool,
     /// Rounds of every measurement [default: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Length of every measurement [default: 4]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub seconds: Option<Duration>,
-    /// One part only: wire, iperf3, memory or idle
+    /// One part only: wire, iperf3, memory, copiers or idle
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `weir lab copiers`.
+#[derive(Args, Debug)]
+pub struct CopiersArgs {
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub copiers: u32,
+    /// Bytes of a frame on the wire, with its FCS
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=1796))]
+    pub size: u32,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = units::duration)]
+    pub seconds: Duration,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `weir lab soak`.
@@ -227,4 +355,12 @@ pub struct SoakArgs {
     /// How long each engine runs at each frame size
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = units::duration)]
     pub seconds: Duration,
+}
+
+/// `weir pages`.
+#[derive(Args, Debug)]
+pub struct PagesArgs {
+    /// The directory that takes them; it must be there
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }

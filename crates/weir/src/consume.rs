@@ -1,33 +1,22 @@
-//! The consumers in the box: the null monitor, the printer and the file.
+//! The consumers in the box: the null monitor, and what takes merged frames.
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::time::Duration;
 
 use anyhow::Result;
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
-use weir_frame::record::{Flags, Record};
-use weir_frame::summary::one_line;
-use weir_ring::wake::Sleeper;
+use weir_frame::pcapng::Statistics;
+use weir_frame::record::Record;
 use weir_ring::{Mapping, Poll, Reader, Ring, RingError, Start, Tally};
-use weir_store::{FileError, FileWriter, Merge, Turn};
+use weir_store::{Count, FileError, FileWriter, Merge, Turn};
 
 /// Frames counted before the clock and the signals are looked at again.
 const TURN_FRAMES: u64 = 1 << 16;
-/// A sleeping consumer is woken by this many frames of one ring, or after `SLEEP_LIMIT`.
-const WAKE_FRAMES: u64 = 2048;
 /// The longest that a frame waits for a sleeping consumer, of the 20 ms that we promise. Each waking
 /// costs an idle machine some 40 us, in two threads.
 const SLEEP_LIMIT: Duration = Duration::from_millis(10);
 /// The same for one that merges: the default merge slack of 8 ms, with its notes and waits of 2 ms each,
 /// comes on top.
 const MERGING_SLEEP_LIMIT: Duration = Duration::from_millis(5);
-/// How long a consumer waits for frames that may have to stand before those it has.
-const WAIT: Duration = Duration::from_millis(2);
-/// A consumer that has just had frames looks again after this pause before it goes to sleep: polling
-/// the line that is being written would halve the writer.
-const PAUSE: Duration = Duration::from_micros(50);
-/// Pauses without a frame before sleeping for good.
-const PAUSES_MAX: u32 = 4;
 
 /// What reached the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,10 +72,17 @@ pub trait Consumer {
 
     /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
     fn unread(&self) -> u64;
+
+    /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
+    fn fill(&self) -> f64;
 }
 
 fn behind(reader: &Reader<Mapping>) -> u64 {
     reader.ring().frames_written().saturating_sub(reader.ordinal())
+}
+
+fn fullest<'a>(readers: impl Iterator<Item = &'a Reader<Mapping>>) -> f64 {
+    readers.map(Reader::fill).fold(0.0, f64::max)
 }
 
 /// Counts frames where they lie.
@@ -155,12 +151,24 @@ impl Consumer for Null {
     fn unread(&self) -> u64 {
         self.readers.iter().map(behind).sum()
     }
+
+    fn fill(&self) -> f64 {
+        fullest(self.readers.iter())
+    }
 }
 
 /// Where merged frames go.
 pub trait Sink {
     fn take(&mut self, record: &Record<'_>) -> Result<(), MergeError>;
+
+    /// Lets out what was collected.
     fn flush(&mut self) -> Result<(), MergeError>;
+
+    /// Lets out the rest; `statistics` are those of the run.
+    fn finish(&mut self, statistics: &[Statistics]) -> Result<(), MergeError>;
+
+    /// Frames that are safely out.
+    fn kept(&self) -> Count;
 }
 
 /// What can go wrong between the rings and a sink.
@@ -168,7 +176,7 @@ pub trait Sink {
 pub enum MergeError {
     Ring(RingError),
     File(FileError),
-    Print(io::Error),
+    Print { kept: u64, source: io::Error },
 }
 
 impl From<RingError> for MergeError {
@@ -182,7 +190,9 @@ impl From<MergeError> for anyhow::Error {
         match error {
             MergeError::Ring(error) => error.into(),
             MergeError::File(error) => error.into(),
-            MergeError::Print(error) => anyhow::Error::new(error).context("printing"),
+            MergeError::Print { kept, source } => anyhow::Error::new(source).context(format!(
+                "standard output: cannot be printed to after {kept} frames; free space, or print elsewhere"
+            )),
         }
     }
 }
@@ -245,6 +255,10 @@ impl<S: Sink> Consumer for Ordered<S> {
     fn unread(&self) -> u64 {
         self.merge.readers().map(behind).sum::<u64>() + self.merge.held()
     }
+
+    fn fill(&self) -> f64 {
+        fullest(self.merge.readers())
+    }
 }
 
 impl Sink for FileWriter {
@@ -255,85 +269,12 @@ impl Sink for FileWriter {
     fn flush(&mut self) -> Result<(), MergeError> {
         FileWriter::flush(self).map_err(MergeError::File)
     }
-}
 
-/// One line a frame: time of day (UTC), interface, direction, summary.
-pub struct Printer {
-    out: BufWriter<io::Stdout>,
-    interfaces: Vec<Interface>,
-}
-
-impl Printer {
-    pub fn new(interfaces: Vec<Interface>) -> Printer {
-        Printer { out: BufWriter::with_capacity(1 << 16, io::stdout()), interfaces }
-    }
-}
-
-impl Sink for Printer {
-    fn take(&mut self, record: &Record<'_>) -> Result<(), MergeError> {
-        let meta = &record.meta;
-        let second = meta.ts_ns / 1_000_000_000;
-        let (h, m, s) = (second / 3600 % 24, second / 60 % 60, second % 60);
-        let way = match meta.flags {
-            Some(flags) if flags.has(Flags::OUTBOUND) => "out",
-            Some(flags) if flags.has(Flags::INBOUND) => "in",
-            _ => "-",
-        };
-        let interface = self.interfaces.get(meta.interface_id as usize);
-        let name = interface.map_or("?", |interface| &interface.name);
-        let ns = meta.ts_ns % 1_000_000_000;
-        let out = &mut self.out;
-        write!(out, "{h:02}:{m:02}:{s:02}.{ns:09} {name} {way} ")
-            .and_then(|()| match interface.map(|interface| interface.link_type) {
-                Some(LINKTYPE_ETHERNET) => {
-                    writeln!(out, "{}", one_line(record.frame, meta.wire_len))
-                }
-                // Only Ethernet is taken apart: anything else would be shown as what it is not.
-                other => {
-                    let link_type = other.unwrap_or_default();
-                    writeln!(out, "link type {link_type}, {} bytes", meta.wire_len)
-                }
-            })
-            .map_err(MergeError::Print)
+    fn finish(&mut self, statistics: &[Statistics]) -> Result<(), MergeError> {
+        FileWriter::finish(self, statistics).map_err(MergeError::File)
     }
 
-    fn flush(&mut self) -> Result<(), MergeError> {
-        self.out.flush().map_err(MergeError::Print)
-    }
-}
-
-/// How a consumer waits: a few short pauses while frames flow, then asleep until it is woken.
-pub struct Rest {
-    sleeper: Sleeper,
-    pauses: u32,
-}
-
-impl Rest {
-    pub fn new(sleeper: Sleeper) -> Rest {
-        Rest { sleeper, pauses: 0 }
-    }
-
-    /// Frames came: the next wait begins with short pauses again.
-    pub fn busy(&mut self) {
-        self.pauses = 0;
-    }
-
-    /// Waits for other rings.
-    pub fn wait(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
-        consumer.flush()?;
-        std::thread::sleep(WAIT);
-        Ok(())
-    }
-
-    /// Waits a little, or until woken.
-    pub fn idle(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
-        if self.pauses < PAUSES_MAX {
-            self.pauses += 1;
-            std::thread::sleep(PAUSE);
-            return Ok(());
-        }
-        consumer.flush()?;
-        self.sleeper.sleep(&consumer.readers(), WAKE_FRAMES, consumer.sleep_limit())?;
-        Ok(())
+    fn kept(&self) -> Count {
+        FileWriter::kept(self)
     }
 }

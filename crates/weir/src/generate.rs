@@ -1,7 +1,10 @@
-//! `weir gen`: numbered frames out of an interface.
+//! `weir gen`: numbered frames, or those of a file, out of an interface.
+
+mod trace;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use weir_lab::generator::sizes::Sizes;
 use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate};
 
 use crate::cli::GenArgs;
@@ -20,6 +23,9 @@ struct Json<'a> {
     refused: u64,
     how: &'a str,
     counted_by: &'a str,
+    threads: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mix: Option<&'a [(u32, u32)]>,
 }
 
 /// Runs the command.
@@ -30,8 +36,12 @@ pub fn run(args: &GenArgs) -> Result<u8> {
     if let Some(netns) = netns {
         weir_capture::iface::enter_netns(netns)?;
     }
+    if let Some(path) = &args.file {
+        return trace::run(iface, path, args);
+    }
+    let cpus = args.cpu.clone().unwrap_or_default().0;
     let options = GenOptions {
-        size_on_wire: args.size,
+        sizes: args.size.clone(),
         flows: args.flows,
         rate: match args.rate {
             FrameRate::Max => Rate::Max,
@@ -40,18 +50,19 @@ pub fn run(args: &GenArgs) -> Result<u8> {
         },
         duration: args.duration,
         frames: args.frames,
-        cpu: args.cpu,
+        threads: args.threads.unwrap_or(cpus.len().max(1)),
+        cpus,
         stamp: args.stamp,
         engine: if args.af_packet { GenEngine::AfPacket } else { GenEngine::Auto },
         ..GenOptions::default()
     };
     let stop = signals::stop_flag()?;
     let report = generator::run(iface, &options, &stop)?;
-    show(args, &report);
+    show(args, &options, &report);
     Ok(EXIT_RAN)
 }
 
-fn show(args: &GenArgs, report: &GenReport) {
+fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
     let how = match report.how {
         How::LiveFrames => "live frames",
         How::AfPacket => "af_packet",
@@ -70,14 +81,16 @@ fn show(args: &GenArgs, report: &GenReport) {
             refused: report.refused,
             how,
             counted_by: report.counted_by,
+            threads: options.threads,
+            mix: (!args.size.is_one()).then(|| args.size.shares()),
         };
         println!("{}", serde_json::to_string(&json).expect("numbers and strings serialize"));
         return;
     }
     println!(
-        "sent {} frames of {} B in {:.3} s: {:.3} Mpps, {:.3} Gbit/s ({how}, counted by {})",
+        "sent {} frames of {} in {:.3} s: {:.3} Mpps, {:.3} Gbit/s ({how}, counted by {})",
         grouped(report.sent),
-        args.size,
+        sizes_text(&args.size),
         report.duration.as_secs_f64(),
         report.mpps(),
         report.gbps(),
@@ -86,4 +99,13 @@ fn show(args: &GenArgs, report: &GenReport) {
     if report.refused > 0 {
         println!("the link refused {} more", grouped(report.refused));
     }
+}
+
+/// `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.
+fn sizes_text(sizes: &Sizes) -> String {
+    if sizes.is_one() {
+        return format!("{} B", sizes.largest());
+    }
+    let shares: Vec<_> = sizes.shares().iter().map(|(size, n)| format!("{size}:{n}")).collect();
+    format!("{} B (mean {:.1})", shares.join(","), sizes.mean())
 }

@@ -2,19 +2,31 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+use weir_capture::af_xdp::synthetic::{self, SyntheticCopier, SyntheticSpec};
+use weir_capture::bpf::{self, Loaded};
+use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, SoakOptions, Verdict};
 
-use crate::cli::{BenchArgs, LabArgs, LabCommand, SoakArgs};
+use crate::cli::{BenchArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
 use crate::report::error_text;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
+
+/// What a frame on the wire has behind its bytes in memory.
+const FCS_BYTES: u32 = 4;
+/// Slots of the synthetic RX ring, as a NIC may have, and the ring of each copier.
+const RX_SLOTS: u32 = 4096;
+const COPIER_RING_MIB: u64 = 32;
 
 /// Runs the command.
 pub fn run(args: &LabArgs) -> Result<u8> {
     match &args.command {
         LabCommand::LoadBpf => Ok(load_bpf()),
         LabCommand::Bench(args) => measure(args),
+        LabCommand::Copiers(args) => copiers(args),
         LabCommand::Soak(args) => soak(args),
     }
 }
@@ -23,6 +35,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
     let options = Options {
         weir: std::env::current_exe().context("finding this program's own file")?,
         quick: args.quick,
+        full: args.full,
         rounds: args.rounds,
         seconds: args.seconds.map(|length| length.as_secs_f64()),
         only: args.only,
@@ -38,6 +51,40 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         }
         None => print!("{}", report.text()),
     }
+    if let Some(path) = &args.html {
+        fs::write(path, bench::page(&report))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(EXIT_RAN)
+}
+
+/// Gives each copier a thread, and counts what they copied together.
+fn copiers(args: &CopiersArgs) -> Result<u8> {
+    let spec = SyntheticSpec {
+        frame_bytes: args.size - FCS_BYTES,
+        slots: RX_SLOTS,
+        copiers: args.copiers,
+        ring_mib: COPIER_RING_MIB,
+    };
+    let mut copiers = synthetic::copiers(spec)?;
+    let begin = Instant::now();
+    let frames: u64 = thread::scope(|scope| {
+        let copy = |(copier, _): &mut (SyntheticCopier, _)| copier.copy_for(args.seconds);
+        let threads: Vec<_> =
+            copiers.iter_mut().map(|copier| scope.spawn(move || copy(copier))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a copier does not panic")).sum()
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let mpps = frames as f64 / seconds / 1e6;
+    if args.json {
+        let json = serde_json::json!({
+            "copiers": args.copiers, "size": args.size, "frames": frames, "seconds": seconds,
+            "mpps": mpps,
+        });
+        println!("{json}");
+    } else {
+        println!("{} copiers, {} B: {frames} frames, {mpps:.2} Mpps", args.copiers, args.size);
+    }
     Ok(EXIT_RAN)
 }
 
@@ -51,21 +98,31 @@ fn soak(args: &SoakArgs) -> Result<u8> {
 }
 
 fn load_bpf() -> u8 {
-    let mut results: Vec<(&str, Option<String>)> = Vec::new();
-    for (name, result) in weir_capture::bpf::load_all() {
-        results.push((name, result.err().map(|error| error_text(&error))));
-    }
+    // One of the programs is bound to a device; a veth of our own has a driver that takes it.
+    let bed = Testbed::new();
+    let results = match &bed {
+        Ok(bed) => bed.rx.run(|| bpf::load_all(Ok(&bed.rx.iface))),
+        Err(error) => Ok(bpf::load_all(Err(error_text(error)))),
+    };
+    let results = results.unwrap_or_else(|error| bpf::load_all(Err(error_text(&error))));
+    let steering = weir_capture::af_xdp::load_check();
     let generator = weir_lab::generator::load_check();
-    results.push(("weir_gen, weir_sink", generator.err().map(|error| error_text(&error))));
     let mut code = EXIT_RAN;
-    for (name, refusal) in results {
-        match refusal {
-            None => println!("loaded {name}"),
-            Some(error) => {
-                println!("refused {name}: {error}");
-                code = EXIT_FAILED;
-            }
+    let mut show = |name: &str, refusal: Option<String>| match refusal {
+        None => println!("loaded {name}"),
+        Some(error) => {
+            println!("refused {name}: {error}");
+            code = EXIT_FAILED;
+        }
+    };
+    for (name, loaded) in results {
+        match loaded {
+            Loaded::Yes => show(name, None),
+            Loaded::Refused(error) => show(name, Some(error_text(&error))),
+            Loaded::Skipped(why) => println!("skipped {name}: {why}"),
         }
     }
+    show("weir_xsk", steering.err().map(|error| error_text(&error)));
+    show("weir_gen, weir_sink", generator.err().map(|error| error_text(&error)));
     code
 }

@@ -4,16 +4,25 @@
 #[macro_use]
 mod out;
 
+mod applies;
 mod capture;
 mod cli;
 mod consume;
 mod demo;
+mod doctor;
+mod ending;
 mod generate;
 mod lab;
+mod mistaken;
+mod outlet;
+mod pages;
+mod printer;
 mod report;
+mod rest;
 mod signals;
 mod source_name;
 mod sources;
+mod tcpdump_flags;
 mod units;
 
 use std::process::ExitCode;
@@ -28,21 +37,35 @@ const EXIT_LOSS: u8 = 1;
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = cli::Cli::parse().command;
+    let result = match cli::Cli::try_parse() {
+        Ok(cli) => run(cli.command),
+        // Help and the version, too: they go to standard output.
+        Err(error) => {
+            out::printed(error.print());
+            Ok(error.exit_code() as u8)
+        }
+    };
+    // Both, if both: why it ended, and that the report of it is not there.
+    let mut code = EXIT_RAN;
+    for result in [result, out::finish().map(|()| EXIT_RAN)] {
+        code = code.max(result.unwrap_or_else(|error| {
+            eprintln!("weir: {error:#}");
+            EXIT_FAILED
+        }));
+    }
+    ExitCode::from(code)
+}
+
+fn run(command: cli::Command) -> anyhow::Result<u8> {
     if !matches!(command, cli::Command::Lab(_)) {
         weir_capture::bpf::quiet_libbpf();
     }
-    let result = match command {
+    match command {
         cli::Command::Capture(args) => capture::run(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Lab(args) => lab::run(&args),
-    };
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("weir: {error:#}");
-            ExitCode::from(EXIT_FAILED)
-        }
+        cli::Command::Pages(args) => pages::run(&args),
     }
 }

@@ -1,30 +1,77 @@
 //! `println!` and its kin, without the panic of the standard ones: whoever reads our output may leave,
 //! and a terminal may go away. That is no reason to end a capture with its file half written.
+//!
+//! A reader that leaves is nobody's fault. Any other failure of standard output is kept until the end:
+//! a report that a full disk refused must not look like one that was made.
 
-/// As the standard one, but output that nobody takes is let go.
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::outlet::{PIECE_BYTES, has_room};
+
+/// The first failure of standard output.
+static REFUSED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Notes what became of something printed on standard output.
+pub fn printed(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        REFUSED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Lets out what was printed.
+///
+/// # Errors
+/// The first failure since the start, unless a reader left.
+pub fn finish() -> Result<()> {
+    printed(io::stdout().flush());
+    let refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    refused.map_or(Ok(()), Err).context(
+        "standard output: what should stand there could not be written; free space, or send it elsewhere",
+    )
+}
+
+/// Says something on standard error, in one piece: it has no buffer of its own. What a full pipe does not
+/// take within a second is let go, and from then on what it does not take at once.
+pub fn talk(text: &str) {
+    static STALLED: AtomicBool = AtomicBool::new(false);
+    for piece in text.as_bytes().chunks(PIECE_BYTES) {
+        let stalled = STALLED.load(Ordering::Relaxed);
+        let limit = if stalled { Duration::ZERO } else { Duration::from_secs(1) };
+        if !has_room(&io::stderr(), limit).unwrap_or(true) {
+            STALLED.store(true, Ordering::Relaxed);
+            return;
+        }
+        let _ = io::stderr().write_all(piece);
+    }
+}
+
+/// As the standard one, but failures are kept for [`finish`].
 macro_rules! print {
     ($($text:tt)*) => {{
         use ::std::io::Write as _;
-        let _ = ::std::write!(::std::io::stdout(), $($text)*);
+        $crate::out::printed(::std::write!(::std::io::stdout(), $($text)*));
     }};
 }
 
-/// As the standard one, but output that nobody takes is let go.
+/// As the standard one, but failures are kept for [`finish`].
 macro_rules! println {
     () => { print!("\n") };
     ($($text:tt)*) => {{
         use ::std::io::Write as _;
-        let _ = ::std::writeln!(::std::io::stdout(), $($text)*);
+        $crate::out::printed(::std::writeln!(::std::io::stdout(), $($text)*));
     }};
 }
 
-/// As the standard one, but output that nobody takes is let go. In one piece: standard error has no
-/// buffer of its own.
+/// As the standard one, but output that nobody takes is let go.
 macro_rules! eprint {
-    ($($text:tt)*) => {{
-        use ::std::io::Write as _;
-        let _ = ::std::io::stderr().write_all(::std::format!($($text)*).as_bytes());
-    }};
+    ($($text:tt)*) => { $crate::out::talk(&::std::format!($($text)*)) };
 }
 
 /// As the standard one, but output that nobody takes is let go.

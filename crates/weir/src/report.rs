@@ -9,7 +9,7 @@ use weir_capture::{Info, Outcome};
 use weir_ring::Ledger;
 
 use crate::consume::Delivered;
-use crate::units::grouped;
+use crate::units::{bit_rate, grouped, packet_rate};
 
 /// What a run came to.
 pub struct Report<'a> {
@@ -17,7 +17,9 @@ pub struct Report<'a> {
     pub outcomes: &'a [Outcome],
     /// What reached the consumer.
     pub delivered: Delivered,
-    /// From the start of the sources to their stop.
+    /// From the start of the sources to their stop, or until the last frame that reached the consumer if
+    /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
+    /// not in it.
     pub duration: Duration,
     /// Frames that the output lost.
     pub store_drops: u64,
@@ -167,12 +169,16 @@ impl Report<'_> {
             }
         }
         line(format!(
-            "{:.3} s, {:.3} Mpps, {:.3} Gbit/s reached the consumer",
+            "{:.3} s, {}, {} reached the consumer",
             self.duration.as_secs_f64(),
-            self.mpps(),
-            self.gbps()
+            packet_rate(self.mpps() * 1e6),
+            bit_rate(self.gbps() * 1e9)
         ));
         line(String::new());
+        if self.outcomes.len() > 1 {
+            self.rows().into_iter().for_each(&mut line);
+            line(String::new());
+        }
         line(format!("  offered    {:>15}", grouped(total.offered)));
         line(format!("  filtered   {:>15}", grouped(total.filtered)));
         line(format!("  captured   {:>15}", grouped(total.captured)));
@@ -201,6 +207,25 @@ impl Report<'_> {
             }
         }
         out
+    }
+}
+
+impl Report<'_> {
+    /// A row a source, under what its columns are.
+    fn rows(&self) -> Vec<String> {
+        let names = self.outcomes.iter().map(|outcome| outcome.info.source.chars().count());
+        let width = names.max().unwrap_or_default();
+        let row = |cells: [&str; 5]| {
+            let [name, offered, captured, dropped, missed] = cells;
+            format!("  {name:<width$} {offered:>15} {captured:>15} {dropped:>13} {missed:>13}")
+        };
+        let mut rows = vec![row(["", "offered", "captured", "drops", "missed before"])];
+        rows.extend(self.outcomes.iter().map(|Outcome { info, ledger, .. }| {
+            let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
+            let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
+            row([&info.source, &numbers[0], &numbers[1], &numbers[2], &missed])
+        }));
+        rows
     }
 }
 

@@ -1,21 +1,39 @@
-//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, the second for any end.
+//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, a later one for any end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
-/// A flag that the first signal sets; the second ends the process as if it were unhandled.
+/// A signal this soon after the first is the same wish: `timeout` sends one to its child and one to the
+/// child's group, and a terminal one to everybody in it.
+const SAME_WISH: Duration = Duration::from_millis(500);
+
+/// A flag that the first signal sets; a later one ends the process as if it were unhandled.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-    for signal in TERM_SIGNALS.iter().copied().chain(hang_up) {
-        // The order matters: the second signal finds the flag set, and only then the first sets it.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .context("handling signals")?;
-    }
+    let mut signals =
+        Signals::new(TERM_SIGNALS.iter().copied().chain(hang_up)).context("handling signals")?;
+    let flag = Arc::clone(&stop);
+    thread::Builder::new()
+        .name("weir-signals".into())
+        .spawn(move || {
+            let mut first: Option<Instant> = None;
+            for signal in signals.forever() {
+                flag.store(true, Ordering::Release);
+                if first.get_or_insert_with(Instant::now).elapsed() >= SAME_WISH {
+                    // Ends the process, so there is no error to look at.
+                    let _ = emulate_default_handler(signal);
+                }
+            }
+        })
+        .context("starting a thread for signals")?;
     Ok(stop)
 }
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::mistaken;
+
 /// A source as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {
@@ -47,6 +49,14 @@ impl FromStr for SourceName {
         // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes and white space.
         let valid = (1..16).contains(&iface.len())
             && !iface.contains(|c: char| c == '/' || c.is_whitespace());
+        if !valid && netns.is_none() {
+            if let Some(hint) = mistaken::file_hint(text) {
+                return Err(hint);
+            }
+            if text.trim().contains(char::is_whitespace) {
+                return Err(mistaken::filter_hint(text.trim()));
+            }
+        }
         if !valid {
             return Err(format!(
                 "'{iface}' cannot be an interface name (1 to 15 characters, no '/'); \

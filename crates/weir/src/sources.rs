@@ -1,17 +1,20 @@
 //! Sources opened with their engines.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use weir_capture::af_xdp::{AfXdpOptions, Mode, Stamps};
 use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
 use weir_capture::memgen::{GenSpec, MemGen};
 use weir_capture::pace::{Pace, Place};
-use weir_capture::replay::{Replay, ReplayOptions, Speed};
+use weir_capture::replay::{Replay, ReplayOptions};
 use weir_capture::{Direction, Session, Setup, Source, auto};
 use weir_frame::pcapng::Interface;
 use weir_ring::Ring;
 
-use crate::cli::{CaptureArgs, DirectionName, EngineName, HookName, TcAttachName};
+use crate::applies;
+use crate::cli::{
+    CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
+};
 use crate::source_name::SourceName;
-use crate::units;
 
 /// Bytes of a source's rings: what was asked for, or a default that every CPU has its least share of.
 pub fn ring_bytes(args: &CaptureArgs) -> u64 {
@@ -64,6 +67,29 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
     Ok(Opened { interfaces, places })
 }
 
+fn wish(args: &CaptureArgs) -> auto::Wish {
+    match args.engine {
+        EngineName::Auto => auto::Wish::Auto,
+        EngineName::Bpf => auto::Wish::Bpf,
+        EngineName::AfPacket => auto::Wish::AfPacket,
+        EngineName::Pcap => auto::Wish::Pcap,
+        EngineName::AfXdp => auto::Wish::AfXdp(AfXdpOptions {
+            queues: args.queues,
+            copiers: args.copiers,
+            mode: match args.xdp_mode {
+                XdpModeName::Best => Mode::Best,
+                XdpModeName::Copy => Mode::Copy,
+                XdpModeName::ZeroCopy => Mode::ZeroCopy,
+            },
+            stamps: match args.timestamp {
+                TimestampName::Hook => Stamps::Hook,
+                TimestampName::Copy => Stamps::Copier,
+            },
+            record_queue: args.record_queue,
+        }),
+    }
+}
+
 fn open_one(
     session: &mut Session,
     source: &SourceName,
@@ -84,30 +110,21 @@ fn open_one(
                     TcAttachName::Clsact => TcAttach::Clsact,
                 },
             };
-            let wish = match args.engine {
-                EngineName::Auto => auto::Wish::Auto,
-                EngineName::Bpf => auto::Wish::Bpf,
-                EngineName::AfPacket => auto::Wish::AfPacket,
-            };
-            if wish == auto::Wish::AfPacket && (args.hook.is_some() || args.consume) {
-                bail!("--hook and --consume are for the bpf engine; leave out --engine af_packet");
-            }
-            let asked = args.hook.is_some() || args.consume;
+            let wish = wish(args);
+            let asked = applies::only_bpf_will_do(args);
             let (iface, netns) = (iface.clone(), netns.clone());
             session.open(Box::new(move || {
-                if let Some(netns) = &netns {
-                    weir_capture::iface::enter_netns(netns)?;
+                let open = || auto::open(&iface, &setup, wish, options, asked);
+                match &netns {
+                    Some(netns) => weir_capture::netns::open(netns, open),
+                    None => open(),
                 }
-                auto::open(&iface, &setup, wish, options, asked)
             }))?;
         }
         SourceName::File(path) => {
             let pace = (!args.no_wait).then(Pace::new);
             let place = pace.as_ref().map(|pace| pace.join(0));
-            let speed = match args.speed {
-                units::Speed::Max => Speed::Top,
-                units::Speed::Times(times) => Speed::Times(times),
-            };
+            let speed = args.speed;
             let options = ReplayOptions { speed, wait_for: pace, ..ReplayOptions::default() };
             let path = path.clone();
             session.open(Box::new(move || {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use weir_capture::af_xdp::Queues;
+use weir_capture::replay::Speed;
 use weir_lab::generator::Flows;
+use weir_lab::generator::sizes::{IMIX, Sizes};
 
 /// `64MiB`, `1GiB`, `512KiB`, or plain bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
@@ -94,20 +97,11 @@ pub fn flows(text: &str) -> Result<Flows, String> {
     }
 }
 
-/// How fast a file is replayed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Speed {
-    /// As fast as possible.
-    Max,
-    /// This many times as fast as it was recorded.
-    Times(f64),
-}
-
 /// `max`, `real`, `2x`, `0.5x`.
 pub fn speed(text: &str) -> Result<Speed, String> {
     let bad = || format!("'{text}' is no speed; write max, real, or a factor such as 2x");
     match text {
-        "max" => Ok(Speed::Max),
+        "max" => Ok(Speed::Top),
         "real" => Ok(Speed::Times(1.0)),
         factor => {
             let number = factor.strip_suffix('x').ok_or_else(bad)?;
@@ -134,6 +128,75 @@ pub fn grouped(number: u64) -> String {
     }
     out
 }
+
+/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`: what is small is still to be seen.
+pub fn packet_rate(pps: f64) -> String {
+    match pps {
+        1e5.. => format!("{:.3} Mpps", pps / 1e6),
+        1e3.. => format!("{:.1} kpps", pps / 1e3),
+        _ => format!("{pps:.1} pps"),
+    }
+}
+
+/// `1.234 Gbit/s`, `12.3 Mbit/s`, `5.0 kbit/s`.
+pub fn bit_rate(bps: f64) -> String {
+    match bps {
+        1e8.. => format!("{:.3} Gbit/s", bps / 1e9),
+        1e6.. => format!("{:.1} Mbit/s", bps / 1e6),
+        _ => format!("{:.1} kbit/s", bps / 1e3),
+    }
+}
+
+/// `all`, or one queue, or the first and the last of some.
+pub fn queues(text: &str) -> Result<Queues, String> {
+    if text == "all" {
+        return Ok(Queues::All);
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.trim().parse::<u32>().ok();
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(Queues::Range(first, last)),
+        _ => Err("all, or a queue such as 2, or queues such as 0-3".to_owned()),
+    }
+}
+
+/// Sizes on the wire: `64`, a mix as `64:7,594:4,1518:1`, or `imix`, which is that one.
+pub fn sizes(text: &str) -> Result<Sizes, String> {
+    let bad =
+        || format!("'{text}' is no size; write bytes, or a mix as 64:7,594:4,1518:1, or imix");
+    if text == "imix" {
+        return Sizes::mix(&IMIX);
+    }
+    if let Ok(size) = text.parse::<u32>() {
+        return Ok(size.into());
+    }
+    let share = |part: &str| {
+        let (size, share) = part.split_once(':')?;
+        Some((size.parse().ok()?, share.parse().ok()?))
+    };
+    let shares: Option<Vec<(u32, u32)>> = text.split(',').map(share).collect();
+    Sizes::mix(&shares.ok_or_else(bad)?)
+}
+
+/// CPUs: `0`, `0,2-3`. Each once.
+pub fn cpus(text: &str) -> Result<Cpus, String> {
+    let bad = || format!("'{text}' is no list of CPUs; write it like 0 or 0,2-3, each once");
+    let number = |text: &str| text.parse::<u16>().map_err(|_| bad());
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last || cpus.iter().any(|cpu| (first.into()..=last.into()).contains(cpu)) {
+            return Err(bad());
+        }
+        cpus.extend(usize::from(first)..=usize::from(last));
+    }
+    Ok(Cpus(cpus))
+}
+
+/// A list of CPUs, in the order given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpus(pub Vec<usize>);
 
 #[cfg(test)]
 mod tests {
@@ -162,5 +225,45 @@ mod tests {
     fn digits_come_in_threes() {
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(grouped(12), "12");
+    }
+
+    #[test]
+    fn small_rates_are_seen() {
+        let rates = [2_500_000.0, 100_000.0, 99_999.0, 1_000.0, 12.34, 0.0].map(packet_rate);
+        let shown = ["2.500 Mpps", "0.100 Mpps", "100.0 kpps", "1.0 kpps", "12.3 pps", "0.0 pps"];
+        assert_eq!(rates, shown);
+        assert_eq!(bit_rate(1.5e9), "1.500 Gbit/s");
+        assert_eq!(bit_rate(2e6), "2.0 Mbit/s");
+        assert_eq!(bit_rate(480.0), "0.5 kbit/s");
+    }
+
+    #[test]
+    fn sizes_are_one_or_a_mix() {
+        assert_eq!(sizes("1518"), Ok(Sizes::from(1518)));
+        assert_eq!(sizes("imix"), sizes("64:7,594:4,1518:1"));
+        assert_eq!(sizes("64:7,594:4,1518:1").unwrap().shares(), IMIX);
+        for bad in ["", "x", "64:", ":1", "64:1,", "64,128", "-64", "64:1:1", "64:1.5", "IMIX"] {
+            assert!(sizes(bad).unwrap_err().contains("64:7,594:4,1518:1"), "{bad}");
+        }
+        assert!(sizes("64:1,64:2").unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn cpus_are_a_list_without_doubles() {
+        assert_eq!(cpus("3"), Ok(Cpus(vec![3])));
+        assert_eq!(cpus("4,0,2-3"), Ok(Cpus(vec![4, 0, 2, 3])));
+        for bad in ["", ",", "1,", "0-", "3-2", "0,0-1", "1-3,2", "a", "-1", "70000", "0 1"] {
+            assert!(cpus(bad).unwrap_err().contains("0,2-3"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn queues_are_all_or_one_or_some() {
+        assert_eq!(queues("all"), Ok(Queues::All));
+        assert_eq!(queues("2"), Ok(Queues::Range(2, 2)));
+        assert_eq!(queues("0-3"), Ok(Queues::Range(0, 3)));
+        for bad in ["", "x", "3-1", "-1", "1-", "0-3-5", "99999999999"] {
+            assert!(queues(bad).unwrap_err().contains("such as"), "{bad}");
+        }
     }
 }

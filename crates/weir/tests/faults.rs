@@ -4,16 +4,17 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::bpf::{CountingFilter, XdpPass};
+use common::bpf::{CountingFilter, FullHook, XdpPass};
 use common::frames::{Sender, ipv4};
 use common::tools::{all_read, read};
 use common::{
     HOOKS, Run, bed, closes, folder, generate, number, path, program, ready, settle, sh, weir,
 };
 use weir_lab::Testbed;
+use weir_lab::testbed::skip;
 
 const TOOLS: [&str; 3] = ["capinfos", "tshark", "tcpdump"];
 
@@ -41,6 +42,14 @@ fn root_a_missing_or_sleeping_interface_is_named() {
         capture(&bed, &format!("wrx0 {hook} --write {name}"))
             .refused(&["wrx0 is down", "ip link set wrx0 up"]);
     }
+    let netns = &bed.rx.netns;
+    for (source, words) in [
+        ("nowhere0", format!("`ip -n {netns} -brief link`")),
+        ("wrx0", format!("`ip -n {netns} link set wrx0 up`")),
+    ] {
+        capture(&bed, &format!("netns:{netns}/{source}"))
+            .refused(&[&format!("netns:{netns}/{source}"), &words]);
+    }
     assert_eq!(fs::read(&file).unwrap(), b"precious", "a refused capture replaced a file");
 }
 
@@ -64,6 +73,35 @@ fn root_an_interface_that_vanishes_leaves_its_frames_and_the_ledger() {
         let (_, frames) = read(&file);
         assert_eq!(frames.len(), 1000, "{hook}");
         all_read(&file, &frames);
+    }
+}
+
+#[test]
+fn root_every_source_that_fails_is_named() {
+    let Some(_alone) = ready("root_every_source_that_fails_is_named", &[]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let names = ["one.pcap", "two.pcap"].map(|file| {
+        let (file, name) = path(&dir, file);
+        // A header of a classic file, and the beginning of a frame's.
+        let header = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1, 0].map(u32::to_le_bytes);
+        fs::write(file, header.concat()).unwrap();
+        name
+    });
+    let [one, two] = &names;
+    let ended = capture(&bed, &format!("file:{one} file:{two} --json")).expect(2);
+    for name in &names {
+        let said = ended
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("weir: "))
+            .any(|line| line.contains(name) && line.contains("cut off"));
+        assert!(said, "{name}: {}", ended.stderr);
+    }
+    // And beside them the output, if that fails, too.
+    let ended = capture(&bed, &format!("file:{one} gen: --no-wait --write /dev/full")).expect(2);
+    for words in [&one[..], "No space left"] {
+        assert!(ended.stderr.contains(words), "no '{words}': {}", ended.stderr);
     }
 }
 
@@ -137,6 +175,51 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
 }
 
 #[test]
+fn root_a_driver_that_refuses_xdp_is_worked_around() {
+    let test = "root_a_driver_that_refuses_xdp_is_worked_around";
+    let Some(_alone) = ready(test, &["ethtool"]) else { return };
+    let bed = bed();
+    // veth wants a receive queue for every queue that its peer sends on.
+    sh(&bed.rx, "ip link add odd0 numrxqueues 1 type veth peer name odd1 numtxqueues 2");
+    sh(&bed.rx, "ip link set odd0 up; ip link set odd1 up; ethtool -L odd1 tx 2");
+    for hook in ["--hook xdp", "--consume"] {
+        capture(&bed, &format!("odd0 {hook}")).refused(&[
+            "the driver of odd0 refused native XDP",
+            "ethtool -L odd0",
+            "--hook tc",
+        ]);
+    }
+    // The way out that it names works.
+    Run::start(&bed.rx, weir("capture odd0 --hook tc --duration 100ms")).end().expect(0);
+}
+
+#[test]
+fn root_a_full_hook_leaves_the_capture_to_the_other_engine() {
+    let test = "root_a_full_hook_leaves_the_capture_to_the_other_engine";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for side in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
+        let bed = bed();
+        let full = FullHook::fill(&bed.rx, side);
+        let run = Run::capture(&bed.rx, "--json");
+        let said = run.stderr();
+        for words in ["wrx0: af_packet at socket: bpf cannot be used", "takes no program"] {
+            assert!(said.contains(words), "'{words}' is not in: {said}");
+        }
+        generate(&bed.tx, "--frames 1000 --rate 100kpps");
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), 1000, "{json}");
+        // Whoever asked for it is told instead, and how to go on.
+        for asked in ["--engine bpf", "--hook tc"] {
+            capture(&bed, &format!("wrx0 {asked}"))
+                .refused(&["of wrx0 takes no program", "--engine af_packet"]);
+        }
+        drop(full);
+    }
+}
+
+#[test]
 fn root_other_tc_filters_go_on_and_what_they_drop_is_seen() {
     let test = "root_other_tc_filters_go_on_and_what_they_drop_is_seen";
     let Some(_alone) = ready(test, &[]) else { return };
@@ -182,6 +265,51 @@ fn root_impossible_options_say_what_is_possible() {
     for size in ["1000000GiB", "16000000000GiB"] {
         capture(&bed, &format!("wrx0 --ring-size {size}")).refused(&["--ring-size", "free here"]);
     }
+}
+
+/// A memory cgroup with a limit, below the test's own; taken away when dropped.
+struct SmallGroup(PathBuf);
+
+impl SmallGroup {
+    /// `None` where the first version's memory controller is not at its usual place.
+    fn make(bytes: u64) -> Option<SmallGroup> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let below = own.lines().find_map(|line| line.split_once(":memory:/"))?.1;
+        let name = format!("weir-test-{}", std::process::id());
+        let group = Path::new("/sys/fs/cgroup/memory").join(below).join(name);
+        fs::create_dir(&group).ok()?;
+        let group = SmallGroup(group);
+        fs::write(group.0.join("memory.limit_in_bytes"), bytes.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for SmallGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn root_the_limit_of_a_cgroup_is_heeded() {
+    let test = "root_the_limit_of_a_cgroup_is_heeded";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let Some(group) = SmallGroup::make(100 << 20) else {
+        return weir_lab::testbed::skip(test, "no memory controller of cgroups version 1");
+    };
+    let capture_in = |args: &str| {
+        let (group, weir) = (group.0.display(), env!("CARGO_BIN_EXE_weir"));
+        let line = format!("echo $$ > {group}/cgroup.procs && exec {weir} capture wrx0 {args}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]);
+        Run::start(&bed.rx, shell).end()
+    };
+    capture_in("--ring-size 128MiB").refused(&["--ring-size", "memory.limit_in_bytes"]);
+    // Rings alone would fit; what a packet socket takes does not.
+    capture_in("--ring-size 80MiB --engine af_packet --duration 100ms")
+        .refused(&["113 MiB", "memory.limit_in_bytes"]);
+    capture_in("--ring-size 32MiB --engine bpf --duration 100ms").expect(0);
 }
 
 #[test]
@@ -239,8 +367,54 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     assert!(frames.len() > 1000, "{} frames in 3 MiB", frames.len());
     assert_eq!(frames.len() as u64, number(&json, "delivered"), "{json}");
     assert!(number(&json["drops"], "store") > 0, "{json}");
+    // The rates are of what the file holds, too.
+    let value = |name: &str| json[name].as_f64().expect(name);
+    let bits = frames.iter().map(|frame| f64::from(frame.wire_len) * 8.0).sum::<f64>();
+    assert!((value("gbps") * value("duration_s") * 1e9 / bits - 1.0).abs() < 1e-6, "{json}");
     let says = format!("the {} frames before", frames.len());
     assert!(ended.stderr.contains(&says), "not '{says}': {}", ended.stderr);
+}
+
+/// A file system that believes in more room than the disk below it has, as thin volumes do.
+struct ThinDisk {
+    mounted: tempfile::TempDir,
+    _below: SmallDisk,
+}
+
+impl ThinDisk {
+    /// `None`: this machine has no loop devices, or no ext4.
+    fn mount() -> Option<ThinDisk> {
+        let below = SmallDisk::mount("6m");
+        let (file, image) = path(&below.0, "image");
+        fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+        let mounted = folder();
+        let make = "mkfs.ext4 -q -O ^has_journal -E lazy_itable_init=1,nodiscard";
+        let line = format!("{make} {image} && mount -o loop {image} {}", mounted.path().display());
+        let done = Command::new("sh").args(["-c", &line]).output().unwrap();
+        done.status.success().then_some(ThinDisk { mounted, _below: below })
+    }
+}
+
+impl Drop for ThinDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.mounted.path()).output();
+    }
+}
+
+#[test]
+fn root_a_disk_that_cannot_keep_what_it_took_is_an_error() {
+    let test = "root_a_disk_that_cannot_keep_what_it_took_is_an_error";
+    let Some(_alone) = ready(test, &["mkfs.ext4"]) else { return };
+    let Some(disk) = ThinDisk::mount() else {
+        return skip(test, "no ext4 on a loop device here");
+    };
+    let (_, name) = path(&disk.mounted, "thin.pcapng");
+    // It ends by itself well before the kernel writes back of its own accord.
+    let source = "gen:size=1518 --frames 10k --json";
+    let ended = Run::start(&bed().rx, weir(&format!("capture {source} --write {name}"))).end();
+    let json =
+        ended.refused(&["thin.pcapng", "could not keep", "10000 frames", "free space"]).json();
+    closes(&json);
 }
 
 #[test]
@@ -259,5 +433,33 @@ fn root_outputs_that_cannot_be_written_say_why() {
         let json = run.end().refused(&["/dev/full", "No space left"]).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), 0, "{json}");
+    }
+}
+
+#[test]
+fn root_lines_that_nobody_could_keep_are_not_delivered() {
+    let test = "root_lines_that_nobody_could_keep_are_not_delivered";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let disk = SmallDisk::mount("64k");
+    let (file, name) = path(&disk.0, "lines");
+    for out in ["/dev/full", &name] {
+        let line = format!("exec {} capture wrx0 --print >{out}", env!("CARGO_BIN_EXE_weir"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]);
+        let run = Run::capture_by(&bed.rx, shell);
+        generate(&bed.tx, "--frames 10k --rate 100kpps");
+        let ended = run.end().refused(&["standard output", "No space left", "print elsewhere"]);
+        let lines = if out == name { fs::read_to_string(&file).unwrap() } else { String::new() };
+        let whole = lines.matches('\n').count();
+        assert!((out == name) == (whole > 100), "{whole} lines in {out}");
+        let count = |name: &str| {
+            let mut says = ended.stderr.lines().filter_map(|line| line.trim().strip_prefix(name));
+            says.next_back().expect(name).replace(' ', "").parse::<usize>().expect(name)
+        };
+        assert_eq!(count("delivered "), whole, "{}", ended.stderr);
+        let lost = count("drop store ") + count("lapped ");
+        assert_eq!(count("captured ") - lost, whole, "{}", ended.stderr);
+        assert!(!ended.stderr.contains("unexplained"), "{}", ended.stderr);
     }
 }

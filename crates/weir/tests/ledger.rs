@@ -9,7 +9,8 @@ use common::{
     HOOKS, Run, bed, closes, dropped, folder, generate, number, path, ready, seconds, settle,
     tools, weir,
 };
-use weir_lab::generator::template::number_of;
+use weir_lab::generator::sizes::{IMIX, Sizes};
+use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, number_of};
 
 #[test]
 fn root_every_frame_sent_at_full_rate_is_captured_or_named() {
@@ -40,6 +41,28 @@ fn root_every_frame_sent_at_full_rate_is_captured_or_named() {
             );
             closes(&json);
         }
+    }
+}
+
+#[test]
+fn root_a_modest_count_is_captured_whole_by_every_way_in() {
+    let test = "root_a_modest_count_is_captured_whole_by_every_way_in";
+    let Some(_alone) = ready(test, &[]) else { return };
+    // Few and slow enough for the emulated guest with the oldest kernel, where this runs as well.
+    for args in HOOKS.into_iter().chain(["--engine bpf --hook tc --tc-attach clsact"]) {
+        let bed = bed();
+        let capture = Run::capture(&bed.rx, &format!("{args} --json"));
+        let gen_json = generate(&bed.tx, "--frames 20k --rate 20kpps");
+        settle();
+        let json = capture.stop().expect(0).json();
+        println!("{args}: {gen_json}\n{json}");
+        // A receiver that is emulated may be too slow for the link, which then refuses some.
+        let sent = number(&gen_json, "sent");
+        assert_eq!(sent + number(&gen_json, "refused"), 20_000, "{args}: {gen_json}");
+        assert!(sent > 1000, "{args}: {gen_json}");
+        assert_eq!(number(&json, "offered"), sent, "{args}: {json}");
+        assert_eq!(number(&json, "captured") + dropped(&json), sent, "{args}: {json}");
+        closes(&json);
     }
 }
 
@@ -88,36 +111,46 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
     let test = "root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed";
     let Some(_alone) = ready(test, &[]) else { return };
     for hook in HOOKS {
-        let bed = bed();
-        let mut stopped = Run::capture(&bed.rx, &format!("{hook} --json --ring-size 16MiB"));
-        let before = generate(&bed.tx, "--duration 300ms");
-        stopped.signal(libc::SIGSTOP);
-        let during = generate(&bed.tx, "--duration 3s");
-        stopped.signal(libc::SIGCONT);
-        let after = generate(&bed.tx, "--duration 300ms");
-        settle();
-        let json = stopped.stop().expect(0).json();
-        let rate = |sent: &serde_json::Value| sent["mpps"].as_f64().expect("a rate");
-        println!(
-            "{hook}: {:.2} Mpps before, {:.2} while stopped, {:.2} after; lapped {}",
-            rate(&before),
-            rate(&during),
-            rate(&after),
-            json["lapped"]
-        );
-        assert!(rate(&during) > 0.5 * rate(&before), "{hook}: the generator was held up");
-        let sent: u64 = [&before, &during, &after].map(|sent| number(sent, "sent")).iter().sum();
-        assert_eq!(number(&json, "offered"), sent, "{hook}: {json}");
-        closes(&json);
-        if hook.contains("bpf") {
-            // The kernel went on writing: what the reader missed is lapped, not dropped.
-            assert!(number(&json, "lapped") > 0, "{hook}: {json}");
-            assert_eq!(dropped(&json), 0, "{hook}: {json}");
-        } else {
-            assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
-        }
-        assert!(number(&json, "delivered") > 0, "{hook}: {json}");
+        // What others do on this machine can spoil a try, but makes none better.
+        let free = (0..3).any(|_| a_stopped_reader_holds_nobody_up(hook));
+        assert!(free, "{hook}: the generator was held up, three times");
     }
+}
+
+/// Stops a reader for 5 s at full rate. The ledger must be exact; returns whether the generator, in whose
+/// softirq the frames are written, went on as before.
+fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
+    let bed = bed();
+    let mut stopped = Run::capture(&bed.rx, &format!("{hook} --json --ring-size 16MiB"));
+    let before = generate(&bed.tx, "--duration 1s");
+    stopped.signal(libc::SIGSTOP);
+    let during = generate(&bed.tx, "--duration 5s");
+    stopped.signal(libc::SIGCONT);
+    let after = generate(&bed.tx, "--duration 1s");
+    settle();
+    let json = stopped.stop().expect(0).json();
+    let rate = |sent: &serde_json::Value| sent["mpps"].as_f64().expect("a rate");
+    println!(
+        "{hook}: {:.2} Mpps before, {:.2} while stopped, {:.2} after; lapped {}",
+        rate(&before),
+        rate(&during),
+        rate(&after),
+        json["lapped"]
+    );
+    let sent: u64 = [&before, &during, &after].map(|sent| number(sent, "sent")).iter().sum();
+    assert_eq!(number(&json, "offered"), sent, "{hook}: {json}");
+    // So the lapped count is exact: the frames that the writer counted, without those that were read.
+    closes(&json);
+    if hook.contains("bpf") {
+        // The kernel went on writing: what the reader missed is lapped, not dropped.
+        assert!(number(&json, "lapped") > 0, "{hook}: {json}");
+        assert_eq!(dropped(&json), 0, "{hook}: {json}");
+    } else {
+        assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
+    }
+    assert!(number(&json, "delivered") > 0, "{hook}: {json}");
+    // A fifth is left for a rate that differs from second to second, the more so on shared processors.
+    rate(&during) > 0.8 * rate(&before).min(rate(&after))
 }
 
 #[test]
@@ -129,7 +162,8 @@ fn root_two_captures_of_one_link_do_not_know_of_each_other() {
     let mut bad = Run::capture(&bed.rx, "--engine bpf --hook tc --json --ring-size 8MiB");
     let xdp = Run::capture(&bed.rx, "--engine bpf --hook xdp --json");
     bad.signal(libc::SIGSTOP);
-    let sent = number(&generate(&bed.tx, "--frames 200k --rate 100kpps"), "sent");
+    // Five seconds.
+    let sent = number(&generate(&bed.tx, "--frames 500k --rate 100kpps"), "sent");
     settle();
     bad.signal(libc::SIGCONT);
     for (name, run) in [("good", good), ("bad", bad), ("xdp", xdp)] {
@@ -157,4 +191,76 @@ fn root_frames_that_the_consumer_does_not_want_are_nobodys_loss() {
     drop(generator);
     closes(&json);
     assert_eq!(number(&json, "delivered"), 10_000, "{json}");
+}
+
+#[test]
+fn root_frames_of_many_threads_are_captured_to_the_frame() {
+    let test = "root_frames_of_many_threads_are_captured_to_the_frame";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let (file, name) = path(&dir, "threads.pcapng");
+    let capture = Run::capture(&bed.rx, &format!("--direction in --json --write {name}"));
+    let sent = generate(&bed.tx, "--threads 2 --cpu 0-1 --flows multi --frames 30k --rate 100kpps");
+    settle();
+    let json = capture.stop().expect(0).json();
+    closes(&json);
+    assert_eq!((number(&sent, "attempted"), number(&sent, "threads")), (30_000, 2), "{sent}");
+    assert_eq!(number(&json, "offered"), number(&sent, "sent"), "{json} {sent}");
+    assert_eq!(number(&sent, "sent") + number(&sent, "refused"), 30_000, "{sent}");
+    let (_, frames) = tools::read(&file);
+    let numbers: Vec<_> = frames.iter().map(|frame| number_of(&frame.data).unwrap()).collect();
+    let mut each = numbers.clone();
+    each.sort_unstable();
+    each.dedup();
+    assert_eq!(each.len(), numbers.len(), "a number came twice");
+    assert!(each.iter().all(|&number| number < 30_000));
+    let tuples: std::collections::BTreeSet<_> = frames.iter().map(|f| &f.data[26..36]).collect();
+    assert_eq!(tuples.len(), frames.len(), "a flow came twice");
+    for args in
+        ["--threads 2 --cpu 0", "--threads 0", "--file /x --cpu 0,1", "--threads 2 --file /x"]
+    {
+        let line = format!("gen {} {args}", bed.tx.iface);
+        Run::start(&bed.tx, weir(&line)).end().expect(2);
+    }
+}
+
+#[test]
+fn root_a_mix_has_its_sizes_by_number_and_its_bytes_are_exact() {
+    let test = "root_a_mix_has_its_sizes_by_number_and_its_bytes_are_exact";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let imix = Sizes::mix(&IMIX).unwrap();
+    for args in ["", "--af-packet", "--threads 2"] {
+        let (bed, dir) = (bed(), folder());
+        let (file, name) = path(&dir, "mix.pcapng");
+        let capture = Run::capture(&bed.rx, &format!("--direction in --json --write {name}"));
+        let line = format!("--size imix --frames 12005 --rate 100Mbps --flows 3 {args}");
+        let sent = generate(&bed.tx, &line);
+        settle();
+        let json = capture.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&sent, "attempted"), 12_005, "{sent}");
+        // On a busy machine some may be refused; then the link counts the bytes.
+        let count = number(&sent, "sent");
+        assert_eq!(number(&json, "offered"), count, "{sent} {json}");
+        assert_eq!(number(&sent, "bytes"), number(&json, "bytes") + 4 * count, "{sent} {json}");
+        if count == 12_005 {
+            assert_eq!(number(&sent, "bytes"), imix.bytes(0, 12_005), "{sent}");
+        }
+        assert_eq!(sent["mix"].to_string(), "[[64,7],[594,4],[1518,1]]");
+        // 34.8 Mbit at 100 Mbit/s, less what the bucket lets be made up; more is the machine's.
+        assert!(sent["duration_s"].as_f64().unwrap() >= 0.29, "{sent}");
+        let (_, frames) = tools::read(&file);
+        assert_eq!(frames.len() as u64, count, "{args}");
+        for frame in frames {
+            let number = number_of(&frame.data).unwrap();
+            let bytes = imix.of(number) as usize - 4;
+            let expected = Template::new(bytes, 3, SOURCE_MAC, DESTINATION_MAC).frame(number);
+            assert!(frame.data == expected, "{args}: frame {number}, {} B", frame.data.len());
+        }
+    }
+    let bed = bed();
+    for (args, word) in [("--size 64:1,1519:1", "1519"), ("--size 63:1,128:1", "63")] {
+        let line = format!("gen {} {args}", bed.tx.iface);
+        Run::start(&bed.tx, weir(&line)).end().refused(&["size", word]);
+    }
 }

@@ -17,6 +17,42 @@ use common::{
 use weir_lab::Testbed;
 use weir_lab::testbed::{Running, skip};
 
+/// Tries that a figure has: what others do on this machine can spoil one, but makes none better.
+const TRIES: usize = 3;
+
+/// Wakings a second of an idle capture. Other work adds none: 200 of a consumer that merges, as many of
+/// its source, which it tells each time, and 50 of the source's own; less what timers run late.
+const WAKINGS_MAX: f64 = 480.0;
+
+/// What an idle capture may cost here. The promise is 1 % of a core alone on a quiet machine, which `weir lab
+/// bench` measures; six captures at once cost each other caches, and merging ones wake 440 times a second:
+/// 0.8 to 1.5 % were seen. So this catches what polls, and what wakes more often than it should.
+fn idle_percent_max(merges: bool, machine_idle: f64) -> f64 {
+    match (merges, machine_idle > 0.8) {
+        (false, true) => 1.5,
+        _ => 2.0,
+    }
+}
+
+/// Time of all processors, and what of it was idle, in ticks. Source: proc_stat(5).
+fn ticks() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").expect("/proc/stat");
+    let first = stat.lines().next().expect("a line of all processors");
+    let ticks: Vec<u64> = first.split_whitespace().flat_map(str::parse).collect();
+    (ticks.iter().sum(), ticks[3] + ticks[4])
+}
+
+/// How often the threads of a process have gone to sleep.
+fn sleeps(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running process");
+    let sleeps = tasks.flatten().filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    });
+    sleeps.sum()
+}
+
 #[test]
 fn root_an_idle_capture_costs_next_to_nothing() {
     let Some(_alone) = ready("root_an_idle_capture_costs_next_to_nothing", &[]) else { return };
@@ -30,15 +66,27 @@ fn root_an_idle_capture_costs_next_to_nothing() {
         .map(|args| (Run::capture(&bed.rx, &args), args))
         .collect();
     sleep(Duration::from_millis(500));
-    let before: Vec<_> = runs.iter().map(|(run, _)| cpu_time(run.pid())).collect();
-    let start = Instant::now();
-    sleep(Duration::from_secs(5));
-    let wall = start.elapsed();
-    for ((run, args), before) in runs.iter().zip(before) {
-        let used = cpu_time(run.pid()) - before;
-        let share = used.as_secs_f64() / wall.as_secs_f64() * 100.0;
-        println!("idle, {args}: {share:.2} % of a core");
-        assert!(share < 2.0, "{args}: {share:.2} % of a core");
+    let costs = || runs.iter().map(|(run, _)| (cpu_time(run.pid()), sleeps(run.pid())));
+    let mut held = vec![false; runs.len()];
+    for _ in 0..TRIES {
+        let (start, ticks_before, before) = (Instant::now(), ticks(), costs().collect::<Vec<_>>());
+        sleep(Duration::from_secs(3));
+        let (ticks, seconds) = (ticks(), start.elapsed().as_secs_f64());
+        let machine_idle = (ticks.1 - ticks_before.1) as f64 / (ticks.0 - ticks_before.0) as f64;
+        for (((now, before), (_, args)), held) in costs().zip(before).zip(&runs).zip(&mut held) {
+            let share = (now.0 - before.0).as_secs_f64() / seconds * 100.0;
+            let wakings = (now.1 - before.1) as f64 / seconds;
+            println!(
+                "idle, {args}: {share:.2} % of a core, {wakings:.0} wakings a second; \
+                 the machine {:.0} % idle",
+                machine_idle * 100.0
+            );
+            let merges = ["--print", "--write"].iter().any(|output| args.contains(output));
+            *held |= share < idle_percent_max(merges, machine_idle) && wakings < WAKINGS_MAX;
+        }
+    }
+    for ((_, args), held) in runs.iter().zip(held) {
+        assert!(held, "{args}: too much, {TRIES} times; see the figures above");
     }
 }
 
@@ -66,6 +114,23 @@ fn live(bed: &Testbed, args: &str) -> (Running, Receiver<(Instant, usize)>) {
     (child, told)
 }
 
+/// Sends single frames and says how long each took to come out; sorted.
+fn single_frames(bed: &Testbed, out: &Receiver<(Instant, usize)>) -> Vec<Duration> {
+    let sender = Sender::new(&bed.tx);
+    let wait = |round: u64| {
+        // At no fixed place in whatever rhythm it has.
+        sleep(Duration::from_millis(30 + 7 * round % 11));
+        let sent = Instant::now();
+        sender.send(&ipv4(60));
+        let (came, bytes) = out.recv_timeout(Duration::from_secs(5)).expect("the frame");
+        assert!(bytes > 60, "{bytes} bytes");
+        came - sent
+    };
+    let mut waits: Vec<Duration> = (0..15).map(wait).collect();
+    waits.sort();
+    waits
+}
+
 #[test]
 fn root_a_single_frame_is_out_within_20_ms() {
     let Some(_alone) = ready("root_a_single_frame_is_out_within_20_ms", &[]) else { return };
@@ -74,25 +139,19 @@ fn root_a_single_frame_is_out_within_20_ms() {
         {
             let bed = bed();
             let (_child, out) = live(&bed, &format!("{hook} {output}"));
-            let sender = Sender::new(&bed.tx);
             // The header of the file, if there is one.
             while out.recv_timeout(Duration::from_millis(200)).is_ok() {}
-            let mut waits: Vec<Duration> = (0..15)
-                .map(|round| {
-                    // At no fixed place in whatever rhythm it has.
-                    sleep(Duration::from_millis(30 + 7 * round % 11));
-                    let sent = Instant::now();
-                    sender.send(&ipv4(60));
-                    let (came, bytes) =
-                        out.recv_timeout(Duration::from_secs(5)).expect("the frame");
-                    assert!(bytes > 60, "{bytes} bytes");
-                    came - sent
-                })
-                .collect();
-            waits.sort();
-            let (median, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
-            println!("one frame, {hook} {output}: typically {median:?}, at most {most:?}");
-            assert!(median < Duration::from_millis(100), "{hook} {output}: {waits:?}");
+            let tries = (0..TRIES).map(|_| {
+                let waits = single_frames(&bed, &out);
+                let (median, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+                println!("one frame, {hook} {output}: typically {median:?}, at most {most:?}");
+                waits
+            });
+            // Twelve of fifteen: a scheduler with other work holds one up now and then, by tens of
+            // milliseconds, on its way to us as well.
+            let mut tries = tries.map(|waits| waits[11]);
+            let best = tries.find(|wait| *wait < Duration::from_millis(20));
+            assert!(best.is_some(), "{hook} {output}: more than 20 ms, {TRIES} times");
         }
     }
 }

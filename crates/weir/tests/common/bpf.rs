@@ -47,6 +47,14 @@ fn load(kind: libbpf_sys::bpf_prog_type, name: &std::ffi::CStr, code: &[u64]) ->
 }
 
 fn link(program: BorrowedFd<'_>, ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> OwnedFd {
+    try_link(program, ifindex, kind).unwrap_or_else(|error| panic!("attaching: {error}"))
+}
+
+fn try_link(
+    program: BorrowedFd<'_>,
+    ifindex: u32,
+    kind: libbpf_sys::bpf_attach_type,
+) -> io::Result<OwnedFd> {
     let options = libbpf_sys::bpf_link_create_opts {
         sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
         flags: if kind == libbpf_sys::BPF_XDP { 0 } else { libbpf_sys::BPF_F_BEFORE },
@@ -56,9 +64,11 @@ fn link(program: BorrowedFd<'_>, ifindex: u32, kind: libbpf_sys::bpf_attach_type
     let fd = unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &raw const options)
     };
-    assert!(fd >= 0, "attaching: {}", io::Error::from_raw_os_error(-fd));
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
     // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Gives every frame that leaves the end a VLAN tag beside its bytes, as a vlan interface does on a
@@ -95,14 +105,19 @@ impl XdpPass {
     }
 }
 
-/// Somebody's clsact filter at ingress, at a priority that `tc` gives: counts, then drops or passes.
+/// Somebody's clsact filter at ingress: counts, then drops or passes.
 pub struct CountingFilter {
     map: OwnedFd,
     _program: OwnedFd,
 }
 
 impl CountingFilter {
+    /// At the priority that the kernel gives, as `tc` does without one: behind Weir's.
     pub fn attach(end: &End, drop_all: bool) -> CountingFilter {
+        CountingFilter::attach_at(end, drop_all, 0)
+    }
+
+    pub fn attach_at(end: &End, drop_all: bool, priority: u32) -> CountingFilter {
         // TC_ACT_SHOT 2, TC_ACT_OK 0.
         let verdict = if drop_all { 2 } else { 0 };
         // SAFETY: the name lives through the call; null options mean defaults.
@@ -135,7 +150,7 @@ impl CountingFilter {
         within(end, || {
             let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, c"test_filter", &code);
             let mut hook = TcHook::new(program.as_fd());
-            hook.ifindex(end.ifindex as i32).attach_point(TC_INGRESS);
+            hook.ifindex(end.ifindex as i32).attach_point(TC_INGRESS).priority(priority);
             hook.create().expect("a clsact qdisc");
             hook.attach().expect("a filter");
             CountingFilter { map, _program: program }
@@ -188,5 +203,30 @@ fn query(ifindex: u32, kind: libbpf_sys::bpf_attach_type) -> u32 {
         // No tcx before Linux 6.6.
         libc::EINVAL => 0,
         error => panic!("asking for tcx programs: {}", io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// All the places that a TC hook of the end has, taken until dropped.
+pub struct FullHook(#[allow(dead_code, reason = "held, not read")] Vec<OwnedFd>);
+
+impl FullHook {
+    pub fn fill(end: &End, kind: libbpf_sys::bpf_attach_type) -> FullHook {
+        let code = [insn(MOV_IMM, 0, 0, 0, -1), insn(EXIT, 0, 0, 0, 0)]; // TCX_NEXT
+        within(end, || {
+            // A hook takes a program only once, so each is loaded anew.
+            let place = || {
+                let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, c"test_place", &code);
+                try_link(program.as_fd(), end.ifindex, kind)
+            };
+            let mut places = Vec::new();
+            let refusal = loop {
+                match place() {
+                    Ok(fd) => places.push(fd),
+                    Err(refusal) => break refusal,
+                }
+            };
+            assert_eq!(refusal.raw_os_error(), Some(libc::ERANGE), "after {}", places.len());
+            FullHook(places)
+        })
     }
 }

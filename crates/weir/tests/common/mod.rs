@@ -25,11 +25,14 @@ use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool};
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Every live way in: flags of `weir capture`.
-pub const HOOKS: [&str; 4] = [
+pub const HOOKS: [&str; 7] = [
     "--engine bpf --hook tc",
     "--engine bpf --hook xdp",
     "--engine bpf --consume",
     "--engine af_packet",
+    "--engine af_xdp --consume",
+    "--engine af_xdp --consume --copiers 2",
+    "--engine pcap",
 ];
 
 /// Whether the test can run here; if so, the right to be the only one that does: these tests send at
@@ -56,7 +59,7 @@ impl Drop for Alone {
     }
 }
 
-/// Seconds of traffic where more of it shows more: `short`, or 30 s in `make soak` (`WEIR_SOAK=1`).
+/// Seconds of traffic where more of it shows more: `short`, or 30 s with `WEIR_SOAK=1`.
 pub fn seconds(short: u64) -> u64 {
     if std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1") { 30 } else { short }
 }
@@ -260,9 +263,11 @@ pub fn generate(end: &End, args: &str) -> Value {
     run.end().expect(0).json()
 }
 
-/// Gives the receiving half of the kernel the time to handle what was sent.
+/// Gives the receiving half of the kernel the time to handle what was sent; `WEIR_TEST_SLOWNESS` times
+/// as long where the machine is emulated.
 pub fn settle() {
-    sleep(Duration::from_millis(150));
+    let slowness = std::env::var("WEIR_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
+    sleep(Duration::from_millis(150) * slowness.unwrap_or(1));
 }
 
 /// Runs `ip`, `tc` and their like in the end's namespace, and returns what they print.

@@ -1,0 +1,199 @@
+//! `weir doctor`: what Weir can do here, and settings carried out and taken back.
+
+use std::path::Path;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use weir_capture::iface::{Asker, enter_netns};
+use weir_doctor::apply::{self, ApplyError, Outcome, Step};
+use weir_doctor::facts::{Machine, Nic, capability};
+use weir_doctor::judge::{self, Finding, Grade};
+use weir_doctor::plan::{Plan, Use, plan};
+use weir_doctor::record::{Book, FOLDER};
+use weir_doctor::settings::System;
+use weir_doctor::{machine, nic};
+
+use crate::cli::DoctorArgs;
+use crate::source_name::SourceName;
+use crate::{EXIT_FAILED, EXIT_RAN};
+
+/// An interface and what came of it.
+struct Examined {
+    nic: Nic,
+    findings: Vec<Finding>,
+    plan: Plan,
+    steps: Option<Vec<Step>>,
+}
+
+/// Runs the command.
+pub fn run(args: &DoctorArgs) -> Result<u8> {
+    let places = places(args)?;
+    if (args.apply || args.undo) && places.is_empty() {
+        bail!("--apply and --undo change settings of interfaces that are named; name one");
+    }
+    let machine = machine::collect();
+    if args.apply || args.undo {
+        check_rights(&machine)?;
+    }
+    let mut examined = Vec::new();
+    for (netns, iface) in &places {
+        // Its own thread: it may enter another network namespace.
+        let work = || examine(netns.as_deref(), iface, &machine, args);
+        let one = thread::scope(|scope| scope.spawn(work).join());
+        examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+    }
+    let findings = judge::machine(&machine);
+    if args.json {
+        println!("{}", object(&machine, &findings, &examined, args));
+    } else {
+        show_all("this machine", &findings);
+        examined.iter().for_each(|one| show(one, args));
+    }
+    // What the default engine can do: bpf, or af_packet in its stead.
+    let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();
+    let healthy = examined.iter().all(|one| one.plan.passive.is_some() && done(one));
+    Ok(if able && healthy { EXIT_RAN } else { EXIT_FAILED })
+}
+
+fn done(one: &Examined) -> bool {
+    let steps = one.steps.iter().flatten();
+    steps.into_iter().all(|(_, outcome)| !matches!(outcome, Outcome::Failed(_)))
+}
+
+/// The interfaces that are meant, with their network namespaces.
+fn places(args: &DoctorArgs) -> Result<Vec<(Option<String>, String)>> {
+    if args.ifaces.is_empty() && !args.apply && !args.undo {
+        let names = nic::names().context("listing interfaces")?;
+        return Ok(names.into_iter().map(|name| (None, name)).collect());
+    }
+    let place = |source: &SourceName| match source {
+        SourceName::Interface { netns, iface } => Ok((netns.clone(), iface.clone())),
+        other => bail!("{other} is no interface; `weir doctor` looks at interfaces"),
+    };
+    args.ifaces.iter().map(place).collect()
+}
+
+fn check_rights(machine: &Machine) -> Result<()> {
+    if !machine.has(capability::NET_ADMIN) {
+        bail!(ApplyError::NoRights { needs: "CAP_NET_ADMIN" });
+    }
+    Ok(())
+}
+
+fn examine(
+    netns: Option<&str>,
+    iface: &str,
+    machine: &Machine,
+    args: &DoctorArgs,
+) -> Result<Examined> {
+    if let Some(netns) = netns {
+        enter_netns(netns)?;
+    }
+    let used = if args.monitoring_port { Use::MonitoringPort } else { Use::Passive };
+    let look = || -> Result<_> {
+        let nic = nic::collect(iface, netns, machine)?;
+        let plan = plan(&nic, machine, used);
+        Ok((nic, plan))
+    };
+    let (mut nic, mut plan) = look()?;
+    let mut steps = None;
+    if args.apply || args.undo {
+        let mut system = System { asker: Asker::new()? };
+        let address = system.asker.address(iface);
+        let address = address.with_context(|| match &nic.refused {
+            Some(why) => why.clone(),
+            None => format!("{iface}: asking for its address"),
+        })?;
+        let book = Book::open(Path::new(FOLDER)).map_err(ApplyError::Record)?;
+        steps = Some(if args.apply {
+            apply::apply(&mut system, &book, iface, address, &plan.settings)?
+        } else {
+            apply::undo(&mut system, &book, iface, address)?
+        });
+        // What is shown is what is so now.
+        (nic, plan) = look()?;
+    }
+    let findings = judge::nic(&nic, machine);
+    Ok(Examined { nic, findings, plan, steps })
+}
+
+fn show_all(title: &str, findings: &[Finding]) {
+    println!("{title}");
+    for finding in findings {
+        let grade = match finding.grade {
+            Grade::Ok => "ok",
+            Grade::Note => "note",
+            Grade::No => "NO",
+        };
+        println!("  {grade:<4} {:<20} {}", finding.about, finding.meaning);
+        if let Some(remedy) = &finding.remedy {
+            println!("{:28}$ {remedy}", "");
+        }
+    }
+}
+
+fn show(one: &Examined, args: &DoctorArgs) {
+    println!();
+    show_all(&one.nic.name, &one.findings);
+    let Plan { passive, monitoring_port, cores, settings, .. } = &one.plan;
+    if let Some(line) = passive {
+        println!("\n  to watch it         $ {line}");
+    }
+    if let Some(line) = monitoring_port {
+        println!("  a monitoring port   $ {line}");
+    }
+    if passive.is_some() {
+        let cores: Vec<_> = cores.iter().map(ToString::to_string).collect();
+        println!("  CPUs near it        {}", cores.join(","));
+    }
+    if let Some(steps) = &one.steps {
+        println!();
+        if steps.is_empty() {
+            println!("  nothing to {}", if args.apply { "change" } else { "take back" });
+        }
+        for (knob, outcome) in steps {
+            println!("  {knob}: {}", said(outcome));
+        }
+    }
+    if !settings.is_empty() {
+        println!("\n  --apply does this, and --undo takes it back:");
+    }
+    for setting in settings {
+        let command = one.nic.command(&setting.knob.command(&setting.value));
+        println!("    {command:<40} # {}", setting.why);
+    }
+}
+
+fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Changed(before, after) => format!("{before} -> {after}"),
+        Outcome::Already(now) => format!("{now} already"),
+        Outcome::Foreign(now) => format!("{now}: changed by somebody else since, left alone"),
+        Outcome::Failed(error) => format!("FAILED: {error}"),
+    }
+}
+
+fn object(
+    machine: &Machine,
+    findings: &[Finding],
+    examined: &[Examined],
+    args: &DoctorArgs,
+) -> serde_json::Value {
+    let step = |(knob, outcome): &Step| {
+        let failed = matches!(outcome, Outcome::Failed(_));
+        json!({ "knob": knob, "said": said(outcome), "failed": failed })
+    };
+    let interface = |one: &Examined| {
+        let steps = one.steps.as_ref().map(|steps| steps.iter().map(step).collect::<Vec<_>>());
+        let Examined { nic, findings, plan, .. } = one;
+        json!({ "name": nic.name, "facts": nic, "findings": findings, "plan": plan, "changes": steps })
+    };
+    let interfaces: Vec<_> = examined.iter().map(interface).collect();
+    json!({
+        "machine": machine,
+        "findings": findings,
+        "monitoring_port": args.monitoring_port,
+        "interfaces": interfaces,
+    })
+}

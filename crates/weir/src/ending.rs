@@ -1,0 +1,81 @@
+//! How a capture ends: the ledger where it belongs, every error, the exit status.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use weir_store::{FileError, Stalled};
+
+use crate::capture::Ran;
+use crate::cli::CaptureArgs;
+use crate::outlet::{Outlet, Stop};
+use crate::units::grouped;
+use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
+
+/// Prints the ledger and says how it went.
+pub fn conclude(args: &CaptureArgs, ran: Ran, stop: &Arc<AtomicBool>) -> Result<u8> {
+    let report = ran.report();
+    let into_pipe = args.write.as_deref() == Some(Path::new("-"));
+    let text = if args.json { report.json() + "\n" } else { report.text() };
+    if into_pipe || (args.print && !args.json) || ran.failure.as_ref().is_some_and(is_stalled) {
+        eprint!("{text}");
+    } else {
+        show(&text, Stop { flag: Arc::clone(stop), at: None });
+    }
+    let (lost, unexplained) = (report.lost(), report.unexplained());
+    // Whoever reads a pipe may leave when it has seen enough.
+    if let Some(failure) = ran.failure.as_ref().filter(|failure| reader_is_done(failure)) {
+        match failure.downcast_ref::<FileError>() {
+            Some(gone) => eprintln!("weir: {gone}"),
+            None if is_stalled(failure) => {
+                eprintln!("weir: standard output: its reader takes nothing any more");
+            }
+            None => eprintln!("weir: standard output: its reader has gone"),
+        }
+    }
+    let mut errors = ran.errors();
+    if unexplained != 0 {
+        errors.push(format!(
+            "the ledger does not close: {unexplained} frames are unexplained, which is a fault of \
+             Weir's; please report it with the ledger above"
+        ));
+    }
+    if !errors.is_empty() {
+        errors.iter().for_each(|error| eprintln!("weir: {error}"));
+        return Ok(EXIT_FAILED);
+    }
+    if args.fail_on_loss && lost > 0 {
+        eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
+        return Ok(EXIT_LOSS);
+    }
+    Ok(EXIT_RAN)
+}
+
+/// Prints a report on standard output; or else, if nobody takes it there, where talk goes.
+fn show(text: &str, stop: Stop) {
+    let written = Outlet::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));
+    match written {
+        Err(error) if Stalled::is_why(&error) => eprint!("{text}"),
+        other => out::printed(other),
+    }
+}
+
+/// Whether the output ended because its reader wants no more: it left, or it was stopped while it took
+/// nothing.
+pub fn reader_is_done(failure: &anyhow::Error) -> bool {
+    let gone = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    matches!(failure.downcast_ref(), Some(FileError::PipeClosed { .. }))
+        || io_error(failure).is_some_and(gone)
+        || is_stalled(failure)
+}
+
+fn is_stalled(failure: &anyhow::Error) -> bool {
+    matches!(failure.downcast_ref(), Some(FileError::Stalled { .. }))
+        || io_error(failure).is_some_and(Stalled::is_why)
+}
+
+fn io_error(failure: &anyhow::Error) -> Option<&io::Error> {
+    failure.chain().find_map(|cause| cause.downcast_ref())
+}

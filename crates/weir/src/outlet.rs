@@ -1,0 +1,222 @@
+//! Output that waits for its reader, but not for ever: once a stop is asked for, a reader that takes
+//! nothing for a second is left.
+//!
+//! A plain write(2) into a full pipe would sit out any signal whose handler only sets a flag.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weir_store::Stalled;
+
+use crate::signals;
+
+/// What poll(2) says there is room for, a blocking write takes without blocking: one page of a pipe.
+/// Source: pipe(7), `PIPE_BUF`.
+pub const PIECE_BYTES: usize = 4096;
+/// How long a reader may take nothing once a stop was asked for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often the stop is looked at. A signal ends the wait for room by itself.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// When a run is to end: at a signal, or at its time.
+#[derive(Clone)]
+pub struct Stop {
+    pub flag: Arc<AtomicBool>,
+    pub at: Option<Instant>,
+}
+
+impl Stop {
+    fn is_asked_for(&self) -> bool {
+        signals::is_set(&self.flag) || self.at.is_some_and(|at| Instant::now() >= at)
+    }
+}
+
+/// How a file is written to.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A disk: it waits for nobody that could be left.
+    Plain,
+    /// A pipe or terminal opened by us: writes take what there is room for.
+    NonBlocking,
+    /// Shared with others, who would not like it to be non-blocking.
+    InPieces,
+}
+
+/// An output, and the stop that limits its waits.
+pub struct Outlet {
+    file: File,
+    way: Way,
+    stop: Stop,
+}
+
+impl Outlet {
+    /// Standard output. Not `io::stdout()` itself: it keeps what was refused, looks for line ends, and
+    /// frames would come out in two pieces.
+    pub fn stdout(stop: Stop) -> io::Result<Outlet> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let kind = file.metadata()?.file_type();
+        if kind.is_socket() {
+            return Ok(Outlet { file, way: Way::InPieces, stop });
+        }
+        if !kind.is_fifo() && !file.is_terminal() {
+            return Ok(Outlet { file, way: Way::Plain, stop });
+        }
+        // Opened anew, non-blocking is ours alone; set on what we were given, it would be everybody's
+        // who has it. Somebody else's pipe may not be opened, nor one that has lost its reader.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(match open_nonblocking(Path::new(&path)) {
+            Ok(file) => Outlet { file, way: Way::NonBlocking, stop },
+            Err(_) => Outlet { file, way: Way::InPieces, stop },
+        })
+    }
+
+    /// A pipe with a name, once it has a reader; `waits` is called if it has none yet.
+    pub fn named_pipe(path: &Path, stop: Stop, waits: impl FnOnce()) -> io::Result<Outlet> {
+        let mut waits = Some(waits);
+        loop {
+            match open_nonblocking(path) {
+                Ok(file) => return Ok(Outlet { file, way: Way::NonBlocking, stop }),
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {}
+                Err(error) => return Err(error),
+            }
+            if stop.is_asked_for() {
+                return Err(io::Error::other("it was stopped before a reader came"));
+            }
+            if let Some(waits) = waits.take() {
+                waits();
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until there is room, or nobody who could make some.
+    fn wait_for_room(&self) -> io::Result<()> {
+        let mut since = None;
+        while !has_room(&self.file, LOOK)? {
+            if self.stop.is_asked_for() {
+                let since: Instant = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= PATIENCE {
+                    return Err(Stalled.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let most = match self.way {
+            Way::Plain => return self.file.write(bytes),
+            Way::NonBlocking => bytes.len(),
+            Way::InPieces => bytes.len().min(PIECE_BYTES),
+        };
+        loop {
+            self.wait_for_room()?;
+            match self.file.write(&bytes[..most]) {
+                // Somebody else who writes here was faster.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Nothing is held here; so this only looks whether the reader has gone, which otherwise shows at
+    /// the next write: on an idle link that may be never.
+    fn flush(&mut self) -> io::Result<()> {
+        if matches!(self.way, Way::Plain) {
+            return Ok(());
+        }
+        let gone = PollFlags::ERR | PollFlags::HUP;
+        if look(&self.file, PollFlags::empty(), Duration::ZERO)?.intersects(gone) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a write of [`PIECE_BYTES`] would return at once: with success or without.
+pub fn has_room(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
+    Ok(!look(file, PollFlags::OUT, limit)?.is_empty())
+}
+
+fn look(file: &impl AsFd, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
+    let limit =
+        Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+    let mut fds = [PollFd::new(file, wanted)];
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) => Ok(fds[0].revents()),
+        // A signal: time to look at the stop.
+        Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn open_nonblocking(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    fn stop(asked: bool) -> Stop {
+        Stop { flag: Arc::new(AtomicBool::new(asked)), at: None }
+    }
+
+    fn shared(writer: impl Into<OwnedFd>, asked: bool) -> Outlet {
+        Outlet { file: File::from(writer.into()), way: Way::InPieces, stop: stop(asked) }
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_is_left_after_the_stop() {
+        let (_reader, pipe) = io::pipe().unwrap();
+        let (_peer, socket) = UnixStream::pair().unwrap();
+        for mut outlet in [shared(pipe, true), shared(socket, true)] {
+            let begin = Instant::now();
+            let error = outlet.write_all(&[0; 1 << 24]).unwrap_err();
+            assert!(Stalled::is_why(&error), "{error}");
+            assert!(begin.elapsed() >= PATIENCE);
+        }
+    }
+
+    #[test]
+    fn a_slow_reader_is_waited_for_even_then() {
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let slow = thread::spawn(move || {
+            let mut taken = 0;
+            let mut piece = [0; 50_000];
+            while let Ok(bytes @ 1..) = reader.read(&mut piece) {
+                taken += bytes;
+                thread::sleep(PATIENCE / 4);
+            }
+            taken
+        });
+        let mut outlet = shared(pipe, true);
+        outlet.write_all(&[0; 300_000]).unwrap();
+        drop(outlet);
+        assert_eq!(slow.join().unwrap(), 300_000);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_noticed_without_a_write() {
+        let (reader, pipe) = io::pipe().unwrap();
+        let mut outlet = shared(pipe, false);
+        outlet.flush().unwrap();
+        drop(reader);
+        assert_eq!(outlet.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(outlet.write(&[0]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,284 @@
+//! What becomes of output that nobody takes. None of it needs rights: the frames are made in memory.
+
+use std::io::{self, BufRead, BufReader, PipeReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use weir_frame::read::FrameReader;
+
+/// A line of shell in which `weir` is the program, and `in_folder` goes to one that lasts as long.
+fn shell(line: &str) -> Output {
+    let weir = format!(
+        "weir() {{ {} \"$@\"; }}
+         in_folder() {{ d=$(mktemp -d) && trap 'rm -r $d' EXIT && cd $d; }}
+         {line}",
+        env!("CARGO_BIN_EXE_weir")
+    );
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &weir]).env("LC_ALL", "C").output().expect("bash")
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    for args in [
+        "capture gen: --frames 100",
+        "capture gen: --frames 100 --json",
+        "capture gen: --frames 100 --write /dev/null --json",
+        "capture --help",
+        "--version",
+    ] {
+        let ended = shell(&format!("weir {args} >/dev/full"));
+        let says = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{args}: {says}");
+        for word in ["weir: standard output", "No space left", "free space"] {
+            assert!(says.contains(word), "{args}: not '{word}': {says}");
+        }
+    }
+}
+
+#[test]
+fn a_report_whose_reader_has_left_is_not() {
+    for args in ["", "--json"] {
+        let line = format!(
+            "weir capture gen: --frames 100 {args} | {{ exec <&-; sleep 1; }}; exit ${{PIPESTATUS[0]}}"
+        );
+        let ended = shell(&line);
+        let says = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{says}");
+        assert!(!says.contains("standard output"), "{says}");
+    }
+}
+
+/// `weir`, with standard output a pipe that is read here, or not.
+fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args.split(' ')).env("LC_ALL", "C").stdin(Stdio::null());
+    let stderr = if stderr_too { Stdio::from(writer.try_clone().unwrap()) } else { Stdio::piped() };
+    (command.stdout(writer).stderr(stderr).spawn().expect("weir"), reader)
+}
+
+fn interrupt(child: &Child) {
+    // SAFETY: kill takes two numbers; the child is not waited for yet, so the id is still its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+}
+
+/// Its exit status, and how long that took; killed after the limit.
+fn end(child: &mut Child, limit: Duration) -> (Option<i32>, Duration) {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return (status.code(), begin.elapsed());
+        }
+        if begin.elapsed() > limit {
+            child.kill().expect("a child");
+            panic!("still running after {limit:?}");
+        }
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn stderr(child: &mut Child) -> String {
+    let mut text = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    text
+}
+
+/// Passes if the ledger is there, closes, and names frames that the reader did not wait for; returns
+/// how many were delivered.
+#[track_caller]
+fn is_accounted(says: &str) -> u64 {
+    assert!(!says.contains("unexplained,"), "{says}");
+    if let Some(json) = says.lines().find(|line| line.starts_with('{')) {
+        let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+        assert_eq!(json["unexplained"], 0, "{json}");
+        assert!(json["after_limit"].as_u64() > Some(0), "{json}");
+        assert_eq!(json["drops"]["store"], 0, "{json}");
+        return json["delivered"].as_u64().expect("a number");
+    }
+    for word in ["offered = filtered + captured + drops", "after limit "] {
+        assert!(says.contains(word), "no '{word}': {says}");
+    }
+    let delivered = says.lines().find_map(|line| line.trim().strip_prefix("delivered "));
+    delivered.expect("a ledger").replace(' ', "").parse().expect("a number")
+}
+
+/// Whole frames of a file that may break off.
+fn frames(mut file: &[u8]) -> u64 {
+    let mut reader = FrameReader::open(&mut file).expect("a capture file");
+    let mut frames = 0;
+    while let Ok(Some(_)) = reader.next() {
+        frames += 1;
+    }
+    frames
+}
+
+#[test]
+fn the_first_signal_ends_a_capture_whose_reader_takes_nothing() {
+    for output in ["--write -", "--write - --json", "--print", "--print --json"] {
+        let (mut child, mut reader) = piped(&format!("capture gen:size=1518 {output}"), false);
+        sleep(Duration::from_millis(500));
+        interrupt(&child);
+        let (code, took) = end(&mut child, Duration::from_secs(10));
+        let says = stderr(&mut child);
+        assert_eq!(code, Some(0), "{output}: {says}");
+        // A second of patience; the rest is for a busy machine.
+        assert!(took < Duration::from_secs(3), "{output}: {took:?}");
+        assert!(says.contains("standard output"), "{output}: {says}");
+        assert!(says.contains("takes nothing any more"), "{output}: {says}");
+        let delivered = is_accounted(&says);
+        // What the pipe took before it was full, and no frame more.
+        let mut taken = Vec::new();
+        reader.read_to_end(&mut taken).unwrap();
+        let in_it = if output.contains("print") {
+            taken.iter().filter(|&&byte| byte == b'\n').count() as u64
+        } else {
+            frames(&taken)
+        };
+        assert!(delivered == in_it && in_it > 10, "{output}: {delivered}, not {in_it}");
+    }
+}
+
+#[test]
+fn a_time_limit_ends_it_as_well() {
+    let (mut child, _reader) = piped("capture gen: --write - --duration 300ms", false);
+    let (code, took) = end(&mut child, Duration::from_secs(10));
+    let says = stderr(&mut child);
+    assert_eq!(code, Some(0), "{took:?}: {says}");
+    is_accounted(&says);
+}
+
+#[test]
+fn a_pipe_for_talk_that_nobody_reads_holds_nothing_up() {
+    // Frames and talk share a pipe, which the frames fill.
+    let (mut child, _reader) = piped("capture gen: --write -", true);
+    sleep(Duration::from_millis(1500));
+    interrupt(&child);
+    let (code, took) = end(&mut child, Duration::from_secs(10));
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn what_a_slow_reader_takes_after_the_signal_is_delivered() {
+    let (mut child, mut reader) = piped("capture gen:rate=400kpps --write - --json", false);
+    let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut says = String::new();
+    talk.read_line(&mut says).expect("what it captures with");
+    // Some 20 MB, of which the pipe takes next to nothing.
+    sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let begin = Instant::now();
+    sleep(Duration::from_millis(100));
+    let (mut file, mut piece) = (Vec::new(), vec![0; 1 << 18]);
+    while let Ok(bytes @ 1..) = reader.read(&mut piece) {
+        file.extend_from_slice(&piece[..bytes]);
+        sleep(Duration::from_millis(5));
+    }
+    let took = begin.elapsed().as_secs_f64();
+    let (code, _) = end(&mut child, Duration::from_secs(10));
+    talk.read_to_string(&mut says).expect("text");
+    assert_eq!(code, Some(0), "{says}");
+    let json = says.lines().find(|line| line.starts_with('{')).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!((&json["after_limit"], &json["unexplained"]), (&0.into(), &0.into()), "{json}");
+    let frames = frames(&file);
+    assert!(json["delivered"] == frames && frames > 10_000, "{frames}: {json}");
+    // The half second before the signal makes up for whatever is not in it at both ends.
+    let duration = json["duration_s"].as_f64().expect("a duration");
+    assert!(duration > took, "{duration} s, though it took {took} s from the signal on: {json}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_noticed_though_no_frame_comes() {
+    for output in ["--write -", "--print"] {
+        // The next frame is 1000 s away.
+        let (mut child, reader) = piped(&format!("capture gen:rate=0.001pps {output}"), false);
+        sleep(Duration::from_millis(500));
+        drop(reader);
+        let (code, took) = end(&mut child, Duration::from_secs(10));
+        let says = stderr(&mut child);
+        assert_eq!(code, Some(0), "{output}: {says}");
+        assert!(took < Duration::from_secs(2), "{output}: {took:?}");
+        assert!(says.contains("reader") && says.contains("gone"), "{output}: {says}");
+    }
+}
+
+#[test]
+fn a_named_pipe_is_waited_for_and_the_wait_can_be_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = dir.path().join("pipe").to_str().unwrap().to_owned();
+    assert!(Command::new("mkfifo").arg(&name).status().unwrap().success());
+    let start = || piped(&format!("capture gen: --frames 100 --write {name} --json"), false);
+    let (mut child, mut report) = start();
+    sleep(Duration::from_millis(300));
+    interrupt(&child);
+    assert_eq!(end(&mut child, Duration::from_secs(5)).0, Some(2));
+    let says = stderr(&mut child);
+    assert!(says.contains("waiting for a reader") && says.contains("stopped before"), "{says}");
+    drop(report);
+
+    (child, report) = start();
+    let file = std::fs::read(&name).unwrap();
+    assert_eq!(end(&mut child, Duration::from_secs(5)).0, Some(0), "{}", stderr(&mut child));
+    let mut text = String::new();
+    report.read_to_string(&mut text).unwrap();
+    assert!(text.contains("\"delivered\":100") && file.len() > 100 * 60, "{text}");
+}
+
+#[test]
+fn frames_do_not_go_to_a_terminal() {
+    // `script` gives its command a terminal; Debian has it on every system.
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let ended = shell(&format!(
+        "script -qec '{weir} capture gen: --frames 1 --write -' /dev/null </dev/null"
+    ));
+    let says = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.code(), Some(2), "{says}");
+    assert!(says.contains("| tcpdump -r -"), "{says}");
+}
+
+#[test]
+fn sources_that_were_meant_otherwise_are_told_so() {
+    for (line, words) in [
+        ("weir capture lo 'udp port 53'", "--write - | tcpdump -r - 'udp port 53'"),
+        ("weir capture lo udp port 53", "--write - | tcpdump -r - 'udp port 53'"),
+        ("weir capture any", "list several sources"),
+        ("in_folder; touch td.pcap; weir capture td.pcap", "say file:td.pcap"),
+        ("in_folder; touch a_long_name.pcap; weir capture a_long_name.pcap", "say file:a_long"),
+    ] {
+        let ended = shell(line);
+        let says = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{line}: {says}");
+        assert!(says.contains(words), "{line}: {says}");
+    }
+}
+
+#[test]
+fn the_way_to_read_a_compressed_file_works() {
+    let ended = shell(
+        "in_folder; weir capture gen: --frames 10 --write x.pcapng 2>/dev/null >&2; gzip x.pcapng
+         weir capture file:x.pcapng.gz; gzip -dc x.pcapng.gz | weir capture file:/dev/stdin --json",
+    );
+    let says = String::from_utf8_lossy(&ended.stderr);
+    assert!(says.contains("gzip -dc FILE | weir capture file:/dev/stdin"), "{says}");
+    let json = String::from_utf8_lossy(&ended.stdout);
+    assert!(json.contains("\"delivered\":10,"), "{json} {says}");
+}
+
+#[test]
+fn several_sources_have_a_row_each() {
+    let ended = shell(
+        "in_folder; for n in 3 1200; do weir capture gen: --frames $n --write $n 2>/dev/null >&2; done
+         weir capture file:3 file:1200; weir capture file:3",
+    );
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines: Vec<_> = lines.collect();
+    let at = lines.iter().position(|line| line == "offered captured drops missed before");
+    let at = at.unwrap_or_else(|| panic!("no rows: {text}"));
+    assert_eq!(lines[at + 1..at + 3], ["file:3 3 3 0 -", "file:1200 1 200 1 200 0 -"], "{text}");
+    assert!(lines[at..].iter().any(|line| line == "offered 1 203"), "{text}");
+    assert_eq!(text.matches("missed before").count(), 1, "one source needs no rows: {text}");
+}

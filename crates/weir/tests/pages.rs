@@ -1,0 +1,104 @@
+//! Man pages and completions say what the binary says. They need no rights.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn weir(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().expect("weir")
+}
+
+fn help(verb: &[&str]) -> String {
+    let shown = weir(&[verb, &["--help"]].concat());
+    assert!(shown.status.success(), "{verb:?}");
+    String::from_utf8(shown.stdout).expect("text")
+}
+
+/// The first words of the lines under `Commands:`, less clap's own `help`.
+fn verbs(help: &str) -> Vec<&str> {
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").collect()
+}
+
+/// Every `--flag` in a text.
+fn flags(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+    words.filter(|word| word.starts_with("--") && word.len() > 2).collect()
+}
+
+fn pages() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    let written = weir(&["pages", dir.path().to_str().expect("text")]);
+    assert!(written.status.success(), "{written:?}");
+    dir
+}
+
+fn read(dir: &Path, name: &str) -> String {
+    fs::read_to_string(dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn every_verb_has_a_page_with_every_flag_of_its_help() {
+    let dir = pages();
+    let top = help(&[]);
+    let mut commands = vec![vec![]];
+    for verb in verbs(&top) {
+        commands.push(vec![verb.to_owned()]);
+        let own = help(&[verb]);
+        commands.extend(verbs(&own).iter().map(|sub| vec![verb.to_owned(), sub.to_string()]));
+    }
+    let soak = vec!["lab".to_owned(), "soak".to_owned()];
+    assert!(commands.contains(&soak), "{commands:?}");
+    for command in &commands {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let name = [&["weir"], &words[..]].concat().join("-") + ".1";
+        // In roff a hyphen that is typed stands behind a backslash, and \fB makes bold.
+        let page = read(dir.path(), &name).replace("\\-", "-").replace("\\fB", "");
+        let help = help(&words);
+        let missing: Vec<_> = flags(&help).difference(&flags(&page)).copied().collect();
+        assert!(missing.is_empty(), "{name} lacks {missing:?}");
+    }
+    let count = fs::read_dir(dir.path()).expect("a directory").count();
+    assert_eq!(count, commands.len() + 3, "a page for each of {commands:?}, and three completions");
+}
+
+#[test]
+fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_verb() {
+    let dir = pages();
+    for name in ["weir.bash", "_weir", "weir.fish"] {
+        let script = read(dir.path(), name);
+        let words: BTreeSet<_> =
+            script.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c))).collect();
+        for verb in verbs(&help(&[])) {
+            assert!(words.contains(verb), "{name}: {verb}");
+        }
+        for flag in flags(&help(&["capture"])) {
+            // Fish names a long flag without its dashes.
+            assert!(words.contains(flag) || words.contains(&flag[2..]), "{name}: {flag}");
+        }
+        assert!(!words.contains("pages"), "{name} offers the hidden verb");
+    }
+}
+
+#[test]
+fn bash_completes_with_the_script() {
+    let dir = pages();
+    let line = ". ./weir.bash; COMP_WORDS=(weir capture --merge-s); COMP_CWORD=2; _weir weir --merge-s capture; \
+        echo \"${COMPREPLY[@]}\"";
+    let ended =
+        Command::new("bash").args(["-c", line]).current_dir(dir.path()).output().expect("bash");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(said.trim(), "--merge-slack", "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error_that_names_it() {
+    let ended = weir(&["pages", "/nowhere/at-all"]);
+    let says = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{says}");
+    assert!(says.contains("/nowhere/at-all") && says.contains("is it a directory?"), "{says}");
+}

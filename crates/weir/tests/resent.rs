@@ -1,0 +1,178 @@
+//! `weir gen --file`: what a file holds arrives at the other end, byte for byte, or is named.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::frames::{CTAG, assortment, ipv4, tagged};
+use common::tools::{bytes_of, read};
+use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
+use weir_frame::pcapng::{self, Interface, LINKTYPE_ETHERNET, SectionInfo};
+use weir_frame::record::Meta;
+use weir_lab::Testbed;
+
+const STEP_NS: u64 = 5_000_000;
+const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
+
+/// A pcapng file with these frames, one every 5 ms; the lengths on the wire are theirs and `more`.
+fn write_ng(file: &Path, link_type: u16, frames: &[(Vec<u8>, u32)]) {
+    let mut out = Vec::new();
+    pcapng::write::section_header(&mut out, &SectionInfo::default());
+    pcapng::write::interface(&mut out, &Interface { link_type, ..Interface::default() });
+    for (index, (bytes, more)) in frames.iter().enumerate() {
+        let ts_ns = BEGIN_NS + index as u64 * STEP_NS;
+        let meta = Meta { ts_ns, wire_len: bytes.len() as u32 + more, ..Meta::default() };
+        pcapng::write::frame(&mut out, &meta, bytes);
+    }
+    fs::write(file, out).unwrap();
+}
+
+/// The same frames as a classic pcap file with microseconds.
+fn write_classic(file: &Path, frames: &[Vec<u8>]) {
+    let mut out = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        out.extend(word.to_le_bytes());
+    }
+    for (index, frame) in frames.iter().enumerate() {
+        let length = frame.len() as u32;
+        for word in [1_767_225_600, index as u32 * 5000, length, length] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(frame);
+    }
+    fs::write(file, out).unwrap();
+}
+
+fn whole(frames: &[Vec<u8>]) -> Vec<(Vec<u8>, u32)> {
+    frames.iter().map(|frame| (frame.clone(), 0)).collect()
+}
+
+fn times(frames: &[Vec<u8>], loops: usize) -> Vec<Vec<u8>> {
+    frames.iter().cycle().take(frames.len() * loops).cloned().collect()
+}
+
+/// Sends a file and gives what the generator says, and what arrived.
+fn through(bed: &Testbed, args: &str) -> (serde_json::Value, Vec<Vec<u8>>) {
+    let dir = folder();
+    let (file, name) = path(&dir, "got.pcapng");
+    let capture = Run::capture(&bed.rx, &format!("--direction in --json --write {name}"));
+    let sent = generate(&bed.tx, args);
+    settle();
+    let json = capture.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "offered"), number(&sent, "sent"), "{json} {sent}");
+    (sent, bytes_of(&read(&file).1))
+}
+
+#[test]
+fn root_a_file_arrives_byte_for_byte_in_order_and_as_often_as_asked() {
+    let test = "root_a_file_arrives_byte_for_byte_in_order_and_as_often_as_asked";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (dir, frames) = (folder(), assortment());
+    let (ng, ng_name) = path(&dir, "trace.pcapng");
+    let (classic, classic_name) = path(&dir, "trace.pcap");
+    write_ng(&ng, LINKTYPE_ETHERNET, &whole(&frames));
+    write_classic(&classic, &frames);
+    let bytes: u64 = frames.iter().map(|frame| frame.len() as u64 + 4).sum();
+    for (name, loops) in [(&ng_name, 1), (&classic_name, 1), (&ng_name, 40)] {
+        let bed = bed();
+        let (sent, got) = through(&bed, &format!("--file {name} --loop {loops}"));
+        let expected = times(&frames, loops as usize);
+        assert_eq!(number(&sent, "sent"), expected.len() as u64, "{sent}");
+        assert_eq!(number(&sent, "bytes"), bytes * loops, "{sent}");
+        assert_eq!(number(&sent, "read"), expected.len() as u64, "{sent}");
+        assert_eq!(number(&sent, "loops"), loops, "{sent}");
+        assert!(got == expected, "{} frames of {}", got.len(), expected.len());
+    }
+    // A limit ends it inside the file.
+    let (sent, got) = through(&bed(), &format!("--file {ng_name} --loop 3 --frames 40"));
+    assert_eq!((number(&sent, "sent"), number(&sent, "attempted")), (40, 40), "{sent}");
+    assert!(got[..] == times(&frames, 3)[..40]);
+}
+
+#[test]
+fn root_frames_that_cannot_go_as_they_were_are_named() {
+    let test = "root_frames_that_cannot_go_as_they_were_are_named";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let dir = folder();
+    let (file, name) = path(&dir, "odd.pcapng");
+    let odd = [
+        (ipv4(60), 0),
+        (ipv4(1515), 0),                   // one more than MTU 1500 allows
+        (tagged(&ipv4(1514), CTAG, 1), 0), // a tag is allowed on top
+        (tagged(&ipv4(1515), CTAG, 1), 0),
+        (ipv4(9014), 0),
+        (vec![7; 13], 0),
+        (vec![], 0),
+        (ipv4(128), 900), // cut by a snaplen
+        (ipv4(61), 0),
+    ];
+    write_ng(&file, LINKTYPE_ETHERNET, &odd);
+    let (sent, got) = through(&bed(), &format!("--file {name}"));
+    let skipped = |reason| number(&sent["skipped"], reason);
+    assert_eq!((number(&sent, "read"), number(&sent, "sent")), (9, 3), "{sent}");
+    assert_eq!((skipped("too_long"), skipped("too_short")), (3, 2), "{sent}");
+    assert_eq!((skipped("cut"), skipped("not_ethernet")), (1, 0), "{sent}");
+    assert_eq!(got, [odd[0].0.clone(), odd[2].0.clone(), odd[8].0.clone()]);
+
+    // Another link type: nothing goes, and many loops of nothing end at once.
+    write_ng(&file, 101, &odd);
+    let sent = generate(&bed().tx, &format!("--file {name} --loop 4000000000"));
+    assert_eq!((number(&sent, "sent"), number(&sent, "attempted")), (0, 0), "{sent}");
+    assert_eq!(number(&sent["skipped"], "not_ethernet"), 9, "{sent}");
+}
+
+#[test]
+fn root_a_damaged_file_is_sent_to_the_damage_and_says_so() {
+    let test = "root_a_damaged_file_is_sent_to_the_damage_and_says_so";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let dir = folder();
+    let (file, name) = path(&dir, "cut.pcapng");
+    let frames = assortment();
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() - 7]).unwrap();
+    let bed = bed();
+    let line = format!("gen {} --json --loop 2 --file {name}", bed.tx.iface);
+    let ended = Run::start(&bed.tx, weir(&line)).end();
+    let sent = ended.json();
+    assert_eq!(number(&sent, "sent"), frames.len() as u64 - 1, "{sent}");
+    assert_eq!(number(&sent, "loops"), 0, "{sent}");
+    ended.refused(&[&name, "before that place were sent"]);
+
+    for (args, words) in
+        [("--file /nowhere", ["/nowhere", "cannot be opened"]), ("--file /tmp", ["/tmp", "folder"])]
+    {
+        let line = format!("gen {} {args}", bed.tx.iface);
+        Run::start(&bed.tx, weir(&line)).end().refused(&words);
+    }
+    for args in ["--file a --size 64", "--file a --rate 1Mpps", "--speed real", "--loop 2"] {
+        let ended = Run::start(&bed.tx, weir(&format!("gen {} {args}", bed.tx.iface))).end();
+        assert!(ended.expect(2).stderr.contains("--file"), "{args}");
+    }
+}
+
+#[test]
+fn root_real_time_takes_the_time_of_the_trace() {
+    let test = "root_real_time_takes_the_time_of_the_trace";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (dir, frames) = (folder(), assortment());
+    let (file, name) = path(&dir, "trace.pcapng");
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
+    let real = Duration::from_nanos((frames.len() as u64 - 1) * STEP_NS);
+    // Lower bounds only: how late a busy machine is, no test can know.
+    for (speed, factor, loops) in [("real", 1.0, 1u32), ("2x", 2.0, 2), ("0.5x", 0.5, 1)] {
+        let least = real.mul_f64(f64::from(loops) / factor);
+        let start = Instant::now();
+        let (sent, got) = through(&bed(), &format!("--file {name} --speed {speed} --loop {loops}"));
+        let said = Duration::from_secs_f64(sent["duration_s"].as_f64().unwrap());
+        assert!(said >= least && start.elapsed() >= said, "{speed}: {said:?} {least:?}");
+        assert!(got == times(&frames, loops as usize), "{speed}");
+    }
+    // The second frame is due in 500 s: the run ends first.
+    let late = format!("--file {name} --speed 0.00001x --duration 200ms");
+    let sent = generate(&bed().tx, &late);
+    assert_eq!((number(&sent, "sent"), number(&sent, "read")), (1, 1), "{sent}");
+}
