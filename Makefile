@@ -6,8 +6,9 @@ WEIR := $(TARGET_DIR)/release/weir
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS
+SOAK_SECONDS ?= 30
 
-.PHONY: help setup build demo test lint fuzz bench soak install
+.PHONY: help setup build demo test lint fuzz bench bench-full soak dist install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -23,7 +24,7 @@ build: ## build target/release/weir
 demo: build ## build, then show a capture and its ledger (more of it as root)
 	$(WEIR) demo
 
-test: setup ## every check: lints, tests, models, static link, Debian 6.1 guest, fuzzing
+test: setup ## every check: lints, tests, models, static link, package, Debian 6.1 guest, fuzzing
 	@tests/all.sh
 
 lint: setup ## formatting and clippy, warnings being errors
@@ -36,16 +37,24 @@ bench: build ## measure every engine on this machine; needs root
 	@$(call need_root,lab bench)
 	$(WEIR) lab bench
 
-soak: build ## run for hours and hold every ledger against its generator; needs root
-	@$(call need_root,lab soak)
-	$(WEIR) lab soak
+bench-full: build ## the same at six frame sizes, with an HTML page in bench.html; takes an hour; needs root
+	@$(call need_root,lab bench --full)
+	$(WEIR) lab bench --full --json bench.json --html bench.html
+
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30); needs root
+	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
+	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
+
+dist: build ## a Debian package, its debug symbols and a tarball, in dist/
+	@tests/setup.sh dist
+	packaging/dist.sh
 
 # Under sudo there is often no cargo, and a build by root would leave root's files in target/:
 # build as yourself, then `sudo make install`.
 install: ## install to $(DESTDIR)$(PREFIX), default /usr/local
 	@if [ -z "$$SUDO_USER" ]; then $(MAKE) --no-print-directory build; \
 	elif [ ! -x $(WEIR) ]; then echo 'error: $(WEIR) is not built; run `make build` without sudo first' >&2; exit 1; fi
-	install -D -m 755 $(WEIR) $(DESTDIR)$(PREFIX)/bin/weir
+	packaging/stage.sh $(WEIR) $(DESTDIR)$(PREFIX)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir LICENSE-APACHE LICENSE-MIT
 
 need_root = if [ "$$(id -u)" -ne 0 ]; then \

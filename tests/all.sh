@@ -17,7 +17,7 @@ root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 r
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring --test loom)
 
-stages=(lint tests root-tests loom static guest fuzz)
+stages=(lint tests root-tests loom static dist guest fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -62,6 +62,7 @@ for name in "${stages[@]}"; do
     root-tests) stage root-tests "${root_tests[@]}" ;;
     loom) stage loom "${loom_tests[@]}" ;;
     static) stage static tests/static.sh ;;
+    dist) stage dist tests/dist.sh ;;
     guest) stage guest tests/guest/test.sh ;;
     fuzz) stage fuzz tests/fuzz.sh ;;
     *) die "no such stage: $name" ;;

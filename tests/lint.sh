@@ -11,5 +11,5 @@ if [[ -f fuzz/Cargo.toml ]]; then
 fi
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if command -v shellcheck >/dev/null; then
-    shellcheck -x .ci/run tests/*.sh tests/guest/*.sh
+    shellcheck -x .ci/run tests/*.sh tests/guest/*.sh packaging/*.sh
 fi

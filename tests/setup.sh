@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building (`setup.sh build`) or testing (`setup.sh test`) needs,
-# and only those that are missing. Says what it installs and what for.
+# Installs the Debian packages that building (`setup.sh build`), packing (`setup.sh dist`) or testing
+# (`setup.sh test`) needs, and only those that are missing. Says what it installs and what for.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -9,11 +9,16 @@ source "$(dirname "$0")/common.sh"
 build_packages=(
     'clang           compiles the BPF programs'
     'libelf-dev      libbpf reads BPF objects with libelf'
+    'libpcap-dev     the pcap engine reads through libpcap'
     'zlib1g-dev      libbpf and libelf read compressed sections'
     'pkg-config      finds the two libraries above'
     'make            builds libbpf'
     'gcc             builds libbpf and links Rust programs'
     'iproute2        makes the interfaces and namespaces of the demo and the tests'
+)
+dist_packages=(
+    'dpkg-dev        finds what the package depends on'
+    'jq              reads the list of crates whose licences go with the package, and ledgers in tests'
 )
 test_packages=(
     'g++             builds libFuzzer'
@@ -25,13 +30,16 @@ test_packages=(
     'qemu-system-x86 boots the Debian 6.1 guest'
     'busybox-static  user space of that guest'
     'cpio            packs that guest'"'"'s initramfs'
-    'jq              reads JSON ledgers in shell tests'
+    'debootstrap     makes the clean system that the package is installed on'
+    'wget            looks whether its mirror can be reached'
+    'man-db          says whether the man pages are well formed'
 )
 
 case ${1:-} in
 build) wanted=("${build_packages[@]}") ;;
-test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
-*) die 'usage: tests/setup.sh build|test' ;;
+dist) wanted=("${build_packages[@]}" "${dist_packages[@]}") ;;
+test) wanted=("${build_packages[@]}" "${dist_packages[@]}" "${test_packages[@]}") ;;
+*) die 'usage: tests/setup.sh build|dist|test' ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs in the guest: the oldest supported kernel must take every BPF program, and a
-# capture there must see what was sent and account for it.
+# Runs in the guest: the oldest supported kernel must take every BPF program, a capture there must see
+# what was sent and account for it, and the tests that TESTS names must pass.
 set -eu
 
 fail() {
@@ -25,34 +25,90 @@ weir lab load-bpf >/tmp/loaded 2>/tmp/verifier || {
 cat /tmp/loaded
 grep -q '^loaded ' /tmp/loaded || fail "'weir lab load-bpf' loaded nothing"
 
-# 2. A live capture. The far end of the pair is in a namespace: the kernel would otherwise deliver
-#    pings to its own addresses over lo.
-if ! weir capture --help >/dev/null 2>&1; then
-    echo "SKIPPED guest-capture: this weir has no 'capture' yet"
-    exit 0
-fi
+# 2. A live capture into a file: pings plain, in a VLAN, and in a VLAN in another (QinQ). The far end is
+#    in a namespace: the kernel would otherwise deliver pings to its own addresses over lo.
 ip netns add far
 ip link add near0 type veth peer name far0 netns far
-ip addr add 192.0.2.1/24 dev near0
-ip link set near0 up
-ip -n far addr add 192.0.2.2/24 dev far0
-ip -n far link set far0 up
+set_up() { # HOST IFACE IP...: the last is how `ip` is called at this end
+    host=$1 below=$2
+    shift 2
+    "$@" link set "$below" up
+    "$@" link add link "$below" name c100 type vlan proto 802.1Q id 100
+    "$@" link add link "$below" name s200 type vlan proto 802.1ad id 200
+    "$@" link set s200 up
+    "$@" link add link s200 name c300 type vlan proto 802.1Q id 300
+    net=1
+    for iface in "$below" c100 c300; do
+        "$@" link set "$iface" up
+        "$@" addr add "198.18.$net.$host/24" dev "$iface"
+        net=$((net + 1))
+    done
+}
+set_up 1 near0 ip
+set_up 2 far0 ip -n far
 
-wanted=10
-# Pings until the capture has its frames: emulated, it may take seconds to start. Each is two
-# frames at near0, request and reply.
-ip netns exec far ping -i 0.2 -c 300 192.0.2.1 >/dev/null 2>&1 &
-ping_pid=$!
+: >/tmp/talk
+timeout 90 weir capture near0 --engine bpf --json --write /out/pings.pcapng >/out/pings.json 2>/tmp/talk &
+capture_pid=$! # busybox: weir itself, not `timeout`
+waited=0
+until grep -q '^weir: near0: bpf' /tmp/talk; do
+    if [ "$waited" -ge 300 ] || ! kill -0 "$capture_pid" 2>/dev/null; then
+        cat /tmp/talk
+        fail 'weir capture did not begin, or not within 30 s'
+    fi
+    sleep 0.1
+    waited=$((waited + 1))
+done
+for net in 1 2 3; do
+    timeout 30 ping -i 0.2 -c 4 -W 10 "198.18.$net.2" >/tmp/ping || {
+        cat /tmp/ping
+        fail "no answer from 198.18.$net.2: the VLAN interfaces, or weir is in the way"
+    }
+done
+kill -TERM "$capture_pid"
 status=0
-timeout 60 weir capture near0 --engine bpf --frames "$wanted" --json >/tmp/ledger || status=$?
-kill "$ping_pid" 2>/dev/null || true
-cat /tmp/ledger
-[ "$status" -eq 0 ] || fail "weir capture ended with $status (143 or 124: it did not see $wanted frames in 60 s)"
-
-jq -es --argjson wanted "$wanted" '
+wait "$capture_pid" || status=$?
+cat /tmp/talk /out/pings.json
+[ "$status" -eq 0 ] || fail "weir capture ended with $status"
+jq -es '
     last
     | ([.drops[]?] | add // 0) as $drops
-    | .engine == "bpf" and .captured >= $wanted and .offered == .filtered + .captured + $drops
-' /tmp/ledger >/dev/null ||
-    fail "the ledger above does not close: offered = filtered + captured + drops, captured >= $wanted"
+    | .engine == "bpf" and .captured >= 24 and .delivered == .captured
+        and .offered == .filtered + .captured + $drops
+' /out/pings.json >/dev/null ||
+    fail 'the ledger above does not close: offered = filtered + captured + drops, delivered = captured >= 24'
 echo "captured in the guest, and the ledger closes"
+
+weir capture file:/out/pings.pcapng --json >/tmp/read ||
+    fail 'weir cannot read the file that it wrote'
+[ "$(jq .delivered /tmp/read)" -eq "$(jq .delivered /out/pings.json)" ] || {
+    cat /tmp/read
+    fail 'weir reads another number of frames from its file than it wrote'
+}
+
+# 3. Tests as they run on the host. Each is shown with its time; one that fails, with its last words.
+export WEIR_TEST_SLOWNESS=3
+failed=
+while read -r package binary name; do
+    case $package in '#'*) continue ;; esac
+    begin=$(date +%s)
+    status=0
+    timeout 120 "$package-$binary" --exact "$name" --nocapture >/tmp/test 2>&1 || status=$?
+    took=$(($(date +%s) - begin))
+    reason=
+    if [ "$status" -ne 0 ]; then
+        reason="exit $status" # 124, 143: the time limit
+    elif grep '^SKIPPED ' /tmp/test; then
+        reason='skipped, where it must run'
+    elif ! grep -q '^test result: ok. 1 passed' /tmp/test; then
+        reason='there is no such test'
+    fi
+    if [ -z "$reason" ]; then
+        echo "ok      $name, $took s"
+        continue
+    fi
+    echo "FAILED  $name, $took s: $reason"
+    tail -n 60 /tmp/test
+    failed="$failed $name"
+done </bin/TESTS
+[ -z "$failed" ] || fail "failed on $(uname -r):$failed"

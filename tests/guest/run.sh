@@ -2,10 +2,11 @@
 # Boots a stock Debian 6.1 kernel in QEMU with the weir binary, runs a command there as root, prints
 # the guest's console, and exits with the command's status. Nothing is installed, no root needed.
 #
-#     tests/guest/run.sh [--add FILE]... [--] COMMAND [ARGUMENT]...
+#     tests/guest/run.sh [--add FILE]... [--out DIR] [--] COMMAND [ARGUMENT]...
 #
-# --add FILE puts FILE on the guest's PATH, with its shared libraries. busybox, ip, jq and weir are
-# there anyway. Environment:
+# --add FILE puts FILE on the guest's PATH, with its shared libraries. busybox, ip, tc, jq and weir are
+# there anyway. --out DIR: what the command leaves in the guest's /out, at most 64 MiB, comes into DIR.
+# Environment:
 #     WEIR_BIN            the weir binary (target/debug/weir, else target/release/weir)
 #     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. Not by
 #                         default: a /dev/kvm that opens and then boots nothing is common in VMs
@@ -18,12 +19,17 @@ set -euo pipefail
 source "$(dirname "$0")/../common.sh"
 
 timeout_s=${WEIR_GUEST_TIMEOUT:-180}
-modules="veth sch_ingress cls_bpf act_mirred dummy 8021q tun ${WEIR_GUEST_MODULES:-}"
+modules="veth sch_ingress cls_bpf act_mirred dummy 8021q tun virtio_pci virtio_blk ${WEIR_GUEST_MODULES:-}"
 add=()
+out=
 while [[ $# -gt 0 ]]; do
     case $1 in
     --add)
         add+=("${2:?--add needs a FILE}")
+        shift 2
+        ;;
+    --out)
+        out=${2:?--out needs a DIR}
         shift 2
         ;;
     --)
@@ -34,13 +40,13 @@ while [[ $# -gt 0 ]]; do
     *) break ;;
     esac
 done
-[[ $# -gt 0 ]] || die "no command; usage: $0 [--add FILE]... [--] COMMAND..."
+[[ $# -gt 0 ]] || die "no command; usage: $0 [--add FILE]... [--out DIR] [--] COMMAND..."
 
 refuse() {
     say "guest: $*"
     exit 125
 }
-for tool in qemu-system-x86_64 busybox cpio ip jq; do
+for tool in qemu-system-x86_64 busybox cpio ip tc jq; do
     command -v $tool >/dev/null || refuse "$tool is missing; run: make setup"
 done
 
@@ -82,6 +88,8 @@ ln -s bin "$tree/sbin"
 add_program() { # FILE [NAME]
     local file=$1 name=${2:-$(basename "$1")} library
     install -m 755 "$(realpath "$file")" "$tree/bin/$name"
+    # Debug information is nine tenths of ours, and the guest unpacks it all into memory. Scripts have none.
+    strip --strip-debug "$tree/bin/$name" 2>/dev/null || true
     # ldd fails on scripts and static programs: they need no libraries.
     while IFS= read -r library; do
         install -D -m 755 "$(realpath "$library")" "$tree$library"
@@ -105,6 +113,7 @@ while IFS= read -r applet; do
 done < <(busybox --list | grep -vx -e busybox -e ip -e sh)
 add_program /bin/sh sh
 add_program "$(command -v ip)"
+add_program "$(command -v tc)"
 add_program "$(command -v jq)"
 for file in "${add[@]}"; do
     [[ -f $file ]] || refuse "--add: no such file: $file"
@@ -112,8 +121,13 @@ for file in "${add[@]}"; do
 done
 if [[ -n $weir ]]; then
     add_program "$weir" weir
-    # Debug information is nine tenths of the binary, and the guest unpacks it all into memory.
-    strip --strip-debug "$tree/bin/weir"
+    # Tests that were built here know it by its path here.
+    mkdir -p "$tree$(dirname "$(realpath "$weir")")"
+    ln -s /bin/weir "$tree$(realpath "$weir")"
+fi
+if [[ -n $out ]]; then
+    [[ -d $out ]] || refuse "--out: no such folder: $out"
+    mkdir "$tree/out"
 fi
 for module in $modules; do add_module "$module"; done
 cp "$kernel/lib/modules/$version"/modules.{alias,builtin,dep} "$tree/lib/modules/$version/"
@@ -133,13 +147,18 @@ mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/shm /run/netns
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /tmp
 mount -t bpf bpf /sys/fs/bpf
 exec </dev/null >/dev/console 2>&1
 ip link set lo up
 cd /root
 sh /etc/command
 status=$?
+if [ -d /out ]; then
+    { modprobe virtio_pci && modprobe virtio_blk && tar -cf /dev/vda -C /out .; } || {
+        echo 'error: /out did not go out of the guest'
+        status=125
+    }
+fi
 # The second serial port carries nothing else, so kernel messages cannot cut into the line.
 echo "WEIR-GUEST-EXIT:$status" >/dev/ttyS1
 sync
@@ -155,12 +174,18 @@ for name in "${names[@]}"; do accel+=(-accel "$name"); done
 kernel_args='console=ttyS0 panic=-1'
 if [[ ${WEIR_GUEST_VERBOSE:-0} != 1 ]]; then kernel_args+=' quiet'; fi
 
+disk=()
+if [[ -n $out ]]; then
+    truncate -s 64M "$scratch/out.tar"
+    disk=(-drive "file=$scratch/out.tar,format=raw,if=virtio")
+fi
+
 mkfifo "$scratch/console"
 sed -u 's/\r$//' <"$scratch/console" &
 console_pid=$!
 # Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
 timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-    -display none -machine pc "${accel[@]}" -cpu max -smp 2 -m 1G \
+    -display none -machine pc "${accel[@]}" -cpu max -smp 2 -m 1G "${disk[@]}" \
     -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
     -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
 qemu_pid=$!
@@ -175,5 +200,8 @@ if [[ $rc -eq 124 || $rc -eq 137 ]]; then
 fi
 status=$(tr -d '\r' <"$scratch/status" 2>/dev/null | sed -n 's/^WEIR-GUEST-EXIT:\([0-9]*\)$/\1/p' | tail -n 1)
 [[ -n $status ]] || refuse "no exit status came back (QEMU: $rc); WEIR_GUEST_VERBOSE=1 shows the kernel's messages"
+if [[ -n $out ]]; then
+    tar -xf "$scratch/out.tar" --no-same-owner -C "$out" || refuse "what the guest left in /out does not unpack"
+fi
 say "guest: $version, exit $status"
 exit "$status"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The guest stage of `make test`: builds weir and runs check.sh on the Debian 6.1 kernel.
+# The guest stage of `make test`: builds weir and the tests that TESTS names, and runs check.sh on the
+# Debian 6.1 kernel; then file.sh looks at the file that came out of it.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"
@@ -17,14 +18,32 @@ if [[ $rc -eq 3 ]]; then
 fi
 [[ $rc -eq 0 ]] || exit "$rc"
 
-cargo build --locked -p weir --bin weir
-console=$(mktemp)
-trap 'rm -f "$console"' EXIT
-rc=0
-WEIR_BIN=$target_dir/debug/weir tests/guest/run.sh --add tests/guest/check.sh -- check.sh |
-    tee "$console" || rc=$?
-# What the guest skipped counts as skipped here.
-if [[ -n ${WEIR_SKIP_LOG:-} ]]; then
-    grep '^SKIPPED ' "$console" >>"$WEIR_SKIP_LOG" || true
-fi
-exit "$rc"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# With the features of the whole workspace, as the stage `tests` builds them: nothing is built twice. The
+# tests of the package weir bring its binary.
+list=tests/guest/TESTS
+names=$(sed '/^#/d' "$list" | cut -d' ' -f1,2 | sort -u)
+wanted=()
+while read -r _ name; do
+    if [[ $name == lib ]]; then wanted+=(--lib); else wanted+=(--test "$name"); fi
+done <<<"$names"
+cargo test --locked --workspace --no-run "${wanted[@]}" --message-format=json-render-diagnostics >"$scratch/built"
+
+# Each test binary as PACKAGE-NAME, without cargo's hash.
+add=(--add tests/guest/check.sh --add "$list")
+while read -r package name; do
+    binary=$(jq -r --arg manifest "/crates/$package/Cargo.toml" --arg name "$name" '
+        select(.executable and .profile.test and (.manifest_path | endswith($manifest))
+            and ($name == if .target.kind == ["lib"] then "lib" else .target.name end))
+        | .executable' "$scratch/built")
+    [[ -x $binary ]] || die "$list: cargo built no test binary '$name' of $package"
+    ln -s "$binary" "$scratch/$package-$name"
+    add+=(--add "$scratch/$package-$name")
+done <<<"$names"
+
+mkdir "$scratch/out"
+WEIR_GUEST_TIMEOUT=${WEIR_GUEST_TIMEOUT:-600} WEIR_BIN=$target_dir/debug/weir \
+    tests/guest/run.sh "${add[@]}" --out "$scratch/out" -- check.sh
+tests/guest/file.sh "$scratch/out/pings.pcapng" "$scratch/out/pings.json"

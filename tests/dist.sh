@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Packs Weir twice, which must give the same bytes; installs the package with apt on a clean Debian 12,
+# runs it there, purges it, and looks for what stayed. The clean system is a folder made by debootstrap
+# that is entered with chroot in namespaces of its own: nothing of it outlives the script.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/common.sh"
+cd "$root"
+
+mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+# shellcheck source=/dev/null
+codename=$(source /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+if [[ $codename != bookworm ]]; then
+    skip dist "packages for Debian 12 are built on Debian 12, and this is '$codename'"
+    exit 0
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+cargo build --locked --release -p weir --bin weir
+WEIR_DIST=$scratch/dist packaging/dist.sh
+WEIR_DIST=$scratch/again packaging/dist.sh >/dev/null
+cmp "$scratch/dist/SHA256SUMS" "$scratch/again/SHA256SUMS" || die 'the same binary, packed twice, gives other bytes'
+(cd "$scratch/dist" && sha256sum --quiet --check SHA256SUMS)
+
+deb=("$scratch"/dist/weir_*.deb)
+[[ ${#deb[@]} -eq 1 ]] || die "not one package: ${deb[*]}"
+dpkg-deb -R "${deb[0]}" "$scratch/weir"
+
+# Faults in a page show only when it is set.
+for page in "$scratch"/weir/usr/share/man/man1/*.gz; do
+    said=$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -l "$page" 2>&1 >/dev/null)
+    [[ -z $said ]] || die "$(basename "$page"): $said"
+done
+# What systemd would say of the example, where there is a systemd.
+if command -v systemd-analyze >/dev/null; then
+    unit=$scratch/weir-capture@eth0.service
+    sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir-capture@.service" >"$unit"
+    said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir-capture@.service: $said"
+fi
+# The debug symbols are those of this binary.
+id=$(LC_ALL=C readelf -n "$scratch/weir/usr/bin/weir" | sed -n 's/.*Build ID: //p')
+contents=$(dpkg-deb -c "$scratch"/dist/weir-dbgsym_*.deb)
+[[ $contents == *"/.build-id/${id:0:2}/${id:2}.debug"* ]] || die "weir-dbgsym has no symbols for $id: $contents"
+
+if [[ $EUID -ne 0 ]]; then
+    skip root_dist 'installing a package on a clean system needs root'
+    exit 0
+fi
+if ! wget -q --spider --timeout=20 --tries=1 "$mirror/dists/bookworm/InRelease" >/dev/null; then
+    skip dist "no Debian mirror at $mirror (WEIR_DEBIAN_MIRROR=URL names another)"
+    exit 0
+fi
+
+system=$scratch/system
+begin=$SECONDS
+unshare --mount -- debootstrap --variant=minbase bookworm "$system" "$mirror" >"$scratch/debootstrap" 2>&1 ||
+    die "debootstrap failed: $(tail -5 "$scratch/debootstrap")"
+say "a clean Debian 12 in $((SECONDS - begin)) s"
+[[ ! -e $system/usr/lib/x86_64-linux-gnu/libpcap.so.0.8 ]] || die 'the clean system has libpcap already'
+mkdir "$system/check"
+cp "${deb[0]}" "$system/check/weir.deb"
+cp crates/weir/demo/trace.pcapng tests/dist-inside.sh "$system/check/"
+cp /etc/resolv.conf "$system/etc/resolv.conf"
+# /proc and /dev of its own; with the last process of the namespaces they are gone.
+# shellcheck disable=SC2016  # for the inner shell to expand
+env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork --kill-child --uts --ipc -- bash -euc '
+    mount -t proc proc "$1/proc"
+    mount -t tmpfs -o mode=755 tmpfs "$1/dev"
+    mkdir "$1/dev/pts"
+    mount -t devpts -o newinstance,ptmxmode=666 devpts "$1/dev/pts"
+    ln -s pts/ptmx "$1/dev/ptmx"
+    for device in null zero full random urandom; do
+        touch "$1/dev/$device"
+        mount --bind "/dev/$device" "$1/dev/$device"
+    done
+    exec chroot "$1" bash /check/dist-inside.sh' inner "$system" >"$scratch/run" || die 'see above'
+
+# Its ledgers, read out here: the clean system has no jq.
+ledger() { sed -n "/^ledger $1 /s///p" "$scratch/run"; }
+# NAME N: it ran, N frames reached the consumer, and every other one is accounted for.
+whole() {
+    local said
+    said=$(ledger "$1")
+    # shellcheck disable=SC2016  # jq's own
+    jq -e --argjson n "$2" '.delivered == $n and .lapped == 0 and .unexplained == 0
+        and .offered == .captured and .captured == .delivered + .after_limit' >/dev/null <<<"$said" ||
+        die "$1: the ledger should say that $2 frames were delivered, and close: '$said'"
+}
+whole gen 1000
+frames=$(LC_ALL=C capinfos -TrcM crates/weir/demo/trace.pcapng | cut -f2)
+[[ $frames -gt 0 ]] || die "capinfos says that the trace has '$frames' frames"
+whole trace "$frames"
+say "installed, ran 1000 made and $frames replayed frames, and left nothing"
