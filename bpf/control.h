@@ -7,7 +7,8 @@ struct weir_control {
 	/* written by the owner */
 	__u64 tai_offset_ns;	/* [0]: CLOCK_TAI - CLOCK_REALTIME */
 	__u64 armed;		/* [1 + cpu]: wake the owner at this many frames; all ones: do not */
-	__u64 unused[14];
+	__u64 closed;		/* [0]: take no more frames (af_xdp) */
+	__u64 unused[13];
 	/* written by the programs on this CPU */
 	__u64 rung;		/* the last `armed` that was answered */
 	__u64 offered;		/* frames that came to the hook */

@@ -60,8 +60,11 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 	struct weir_control *mine;
 	struct weir_words *before;
 
-	/* A queue that nobody asked for is none of ours. */
-	if (!bpf_map_lookup_elem(&sockets, &queue))
+	/*
+	 * A queue that nobody asked for is none of ours. Nor is what comes when the owner is about to detach:
+	 * veth clears its RX queues while the program still runs, and the redirect then fails uncounted.
+	 */
+	if (*(volatile __u64 *)&all->closed || !bpf_map_lookup_elem(&sockets, &queue))
 		return XDP_PASS;
 	mine = bpf_map_lookup_elem(&control, &line);
 	if (!mine)

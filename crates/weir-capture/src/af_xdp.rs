@@ -395,8 +395,10 @@ impl Source for AfXdp {
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
-        self.link = None;
+        // No frame may be on its way into a socket when the driver lets go of the program.
+        self.control.close();
         grace::wait();
+        self.link = None;
         let ended = self.end_copiers();
         self.promiscuity = None;
         if self.control.tags_unknown() {

@@ -14,6 +14,7 @@ use crate::error::CaptureError;
 const LINE_WORDS: usize = 32;
 const TAI_OFFSET: usize = 0;
 const ARMED: usize = 1;
+const CLOSED: usize = 2;
 const OFFERED: usize = 17;
 const OFFERED_NESTED: usize = 18;
 const TAGS_UNKNOWN: usize = 19;
@@ -41,6 +42,11 @@ impl Control {
     /// Has the doorbell rung once this CPU's ring holds `ordinal` frames.
     pub(crate) fn arm(&self, cpu: usize, ordinal: u64) {
         self.word(1 + cpu, ARMED).store(ordinal, Ordering::SeqCst);
+    }
+
+    /// Has the programs of `af_xdp` take no more frames; true of those that run after a grace period.
+    pub(crate) fn close(&self) {
+        self.word(0, CLOSED).store(1, Ordering::SeqCst);
     }
 
     /// Frames that came to the hook, on all CPUs.
