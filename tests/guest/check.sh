@@ -93,7 +93,7 @@ while read -r package binary name; do
     case $package in '#'*) continue ;; esac
     begin=$(date +%s)
     status=0
-    timeout 120 "$package-$binary" --exact "$name" --nocapture >/tmp/test 2>&1 || status=$?
+    timeout 300 "$package-$binary" --exact "$name" --nocapture >/tmp/test 2>&1 || status=$?
     took=$(($(date +%s) - begin))
     reason=
     if [ "$status" -ne 0 ]; then
