@@ -8,6 +8,10 @@
 //! How long a frame has been in its ring is known without looking at clocks or stamps: several times in
 //! each slack the merge notes how far every ring is written, and a note that is a slack old releases
 //! the frames before it.
+//!
+//! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
+//! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
+//! that was overwritten is gone (decision 0004).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -42,6 +46,10 @@ struct Lane<M: Words> {
     released: u64,
     closed: bool,
 }
+
+/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for what
+/// the writer brings until the reader has caught up.
+const PRESSED: f64 = 0.5;
 
 /// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
 const NOTES: u32 = 4;
@@ -216,12 +224,19 @@ impl<M: Words> Merge<M> {
         }
         let Some((index, _)) = oldest else { return Ok(None) };
         let lane = &self.lanes[index];
-        let until_ordinal = if somebody_may_come { lane.released } else { u64::MAX };
-        Ok((lane.ordinal < until_ordinal).then_some(Choice {
-            lane: index,
-            until_ns,
-            until_ordinal,
-        }))
+        let until_ordinal = match somebody_may_come {
+            true if lane.ordinal < lane.released => lane.released,
+            true if !self.is_pressed() => return Ok(None),
+            // Pressed: for as long as its batch lasts, and then this is asked again.
+            _ => u64::MAX,
+        };
+        Ok(Some(Choice { lane: index, until_ns, until_ordinal }))
+    }
+
+    /// Whether some ring may be lapped soon. Any of them: the oldest frame, of whichever ring, holds up all
+    /// others. Looked at only when a frame would wait, for it takes a line from each writer.
+    fn is_pressed(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.reader.fill() >= PRESSED)
     }
 }
 
@@ -339,6 +354,76 @@ mod tests {
         push(&mut b, 7);
         drain(&mut merge, &mut out);
         assert_eq!((out, merge.late()), (vec![10, 7], 1));
+    }
+
+    /// Some 700 frames of a block.
+    fn push_large(writer: &mut Writer<Mapping>, ts_ns: u64) {
+        writer.push(&Meta { ts_ns, wire_len: 1514, ..Meta::default() }, &[0; 1514]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        /// Rings of 4 MiB and a slack without end. The writer is never more than a quarter of the ring ahead
+        /// of the merge's turns, and writes it several times over.
+        #[test]
+        fn a_fast_writer_does_not_lap_the_merge_while_other_rings_are_empty(
+            bursts in proptest::collection::vec(100u64..600, 40..60),
+            old_frame_first in any::<bool>(),
+        ) {
+            let (mut fast, mut slow, mut empty) = (ring(), ring(), ring());
+            let rings = [&empty, &fast, &slow].map(|writer| writer.ring().clone());
+            let mut merge = Merge::new(&rings, Duration::from_secs(3600)).unwrap();
+            let mut expected: Vec<u64> = Vec::new();
+            // The oldest frame of all is in a ring that is not filling: it must not hold up the one that is.
+            if old_frame_first {
+                push(&mut slow, 0);
+                expected.push(0);
+            }
+            let mut out = Vec::new();
+            let mut ts_ns = 1;
+            for burst in bursts {
+                for _ in 0..burst {
+                    push_large(&mut fast, ts_ns);
+                    expected.push(ts_ns);
+                    ts_ns += 1;
+                }
+                fast.publish();
+                prop_assert_ne!(drain(&mut merge, &mut out), Turn::Ended);
+            }
+            prop_assert!(fast.frames() > 2800, "the ring was full more than once");
+            prop_assert_eq!(merge.lapped(), 0);
+            fast.close();
+            slow.close();
+            empty.close();
+            prop_assert_eq!(drain(&mut merge, &mut out), Turn::Ended);
+            prop_assert_eq!(out, expected);
+            prop_assert_eq!((merge.late(), merge.lapped(), merge.held()), (0, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_an_empty_ring_brings_after_others_had_to_pass_is_late_and_there() {
+        let (mut fast, mut other) = (ring(), ring());
+        let rings = [fast.ring().clone(), other.ring().clone()];
+        let mut merge = Merge::new(&rings, Duration::from_secs(3600)).unwrap();
+        let mut out = Vec::new();
+        // Nothing passes before half of the ring is full.
+        let mut frames = 0;
+        while out.is_empty() {
+            assert!(frames < 4 * 700, "the ring is full, and everything waits");
+            push_large(&mut fast, 10 + frames);
+            fast.publish();
+            frames += 1;
+            drain(&mut merge, &mut out);
+        }
+        assert!(frames > 2 * 600, "{frames} frames were no reason not to wait");
+        push(&mut other, 1);
+        fast.close();
+        other.close();
+        assert_eq!(drain(&mut merge, &mut out), Turn::Ended);
+        assert_eq!((merge.late(), merge.lapped()), (1, 0));
+        assert_eq!(out.len() as u64, frames + 1);
+        assert!(out.contains(&1));
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub struct CaptureArgs {
     /// Stop after this many frames
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// How long a frame waits for older ones of another ring (--write, --print)
+    /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = units::duration)]
     pub merge_slack: Duration,
     /// How fast a file is replayed: max, real, or a factor such as 2x

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{
-    HOOKS, Run, bed, closes, dropped, folder, generate, number, path, ready, seconds, settle,
+    HOOKS, Run, bed, closes, dropped, folder, generate, number, path, ready, seconds, settle, sh,
     tools, weir,
 };
 use weir_lab::generator::sizes::{IMIX, Sizes};
@@ -104,6 +104,29 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
             "{hook}: {json}"
         );
     }
+}
+
+#[test]
+fn root_a_small_ring_is_not_held_until_it_is_lapped() {
+    let test = "root_a_small_ring_is_not_held_until_it_is_lapped";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (file, name) = path(&dir, "pressed.pcapng");
+    // Two rings of 4 MiB. Nothing comes from `lo`, so every frame of the other would wait for the slack: a
+    // third of a second fills its ring.
+    sh(&bed.rx, "ip link set lo up");
+    let args = "lo --engine af_packet --ring-size 4MiB --merge-slack 10s";
+    let capture = Run::capture(&bed.rx, &format!("{args} --write {name} --json"));
+    let sent = generate(&bed.tx, "--frames 12k --rate 8kpps --size 1518");
+    settle();
+    let json = capture.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "offered"), number(&sent, "sent"), "{json}");
+    assert_eq!((number(&json, "lapped"), number(&json, "late")), (0, 0), "{json}");
+    let (_, frames) = tools::read(&file);
+    assert_eq!(frames.len() as u64, number(&sent, "sent") - dropped(&json), "{json}");
+    assert!(frames.len() > 10_000, "more than the ring holds: {json}");
 }
 
 #[test]
