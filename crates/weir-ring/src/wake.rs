@@ -12,6 +12,10 @@
 //! bell rings at most once in [`RING_GAP`], and a sleeper that was rung less than a gap ago looks at its
 //! rings once more when the gap is over: what the writer kept quiet about is there to be seen by then,
 //! and whatever comes later is rung for. No clock is read while nobody is due.
+//!
+//! A sleep that its limit ends leaves its wishes standing. The next one, if nothing came, finds that it wants
+//! what is wished for already, and tells nobody anew: on an idle link only the sleeper itself wakes. Frames
+//! that come in between may ring for a wish that nobody waits on; the next sleep then returns at once.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -148,16 +152,26 @@ impl Sleeper {
         limit: Duration,
     ) -> Result<bool, RingError> {
         assert!(readers.len() <= self.rings, "{} readers, {} rings", readers.len(), self.rings);
-        for (ring, reader) in readers.iter().enumerate().filter(|(_, reader)| !reader.has_ended()) {
-            doorbell::wish(line(&self.page, ring), reader.ordinal().saturating_add(frames));
+        let mut is_new = false;
+        for (ring, reader) in readers.iter().enumerate() {
+            let word = line(&self.page, ring);
+            let wish = match reader.has_ended() {
+                true => AWAKE,
+                false => reader.ordinal().saturating_add(frames),
+            };
+            is_new |= word.load(Ordering::Relaxed) != wish;
+            doorbell::wish(word, wish);
         }
         let woken = if readers.iter().any(|reader| is_ready(reader, frames)) {
             Ok(true)
         } else {
-            self.wait(readers, frames, limit)
+            self.wait(readers, frames, limit, is_new)
         };
-        for ring in 0..readers.len() {
-            doorbell::withdraw(line(&self.page, ring));
+        // What stands was told to everybody: only a wait that told of its wishes leaves them.
+        if !matches!(woken, Ok(false)) {
+            for ring in 0..readers.len() {
+                doorbell::withdraw(line(&self.page, ring));
+            }
         }
         // A ring for a wish of this call may still come: then the next call returns at once, once.
         self.empty_bell();
@@ -169,8 +183,9 @@ impl Sleeper {
         readers: &[Reader<M>],
         frames: u64,
         limit: Duration,
+        is_new: bool,
     ) -> Result<bool, RingError> {
-        for nudge in &self.nudges {
+        for nudge in self.nudges.iter().filter(|_| is_new) {
             signal(nudge.as_fd());
         }
         let (begin, limit) = (Instant::now(), limit.min(LIMIT_MAX));
@@ -532,6 +547,37 @@ mod tests {
         assert!(rustix::io::read(&nudge, &mut [0u8; 8]).is_err());
         assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
         assert_eq!(rustix::io::read(&nudge, &mut [0u8; 8]).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_wish_that_stands_is_not_told_again_and_is_rung_for() {
+        use rustix::event::EventfdFlags;
+        let nudge =
+            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let (ring, mut writer) = ring();
+        let sleeper = Sleeper::new(1, vec![nudge.try_clone().unwrap()]).unwrap();
+        let mut bell = sleeper.bell().unwrap();
+        let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+        let told = || rustix::io::read(&nudge, &mut [0u8; 8]).is_ok();
+        for is_told in [true, false, false] {
+            assert!(!sleeper.sleep(&readers, 2, SOON).unwrap());
+            assert_eq!((told(), bell.wish(0)), (is_told, 2));
+        }
+        assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
+        assert!(told(), "another wish");
+        // One comes between two sleeps.
+        bell.ring_if_due(0, push(&mut writer, 1));
+        assert!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap());
+        assert_eq!((told(), bell.wish(0)), (false, AWAKE));
+        let mut batch = Batch::new();
+        assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Frames(1));
+        assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
+        assert_eq!((told(), bell.wish(0)), (true, 2), "the next wish is new");
+        // An end that was seen takes the wish back.
+        writer.close();
+        assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Closed);
+        assert!(!sleeper.sleep(&readers, 1, SOON).unwrap());
+        assert_eq!(bell.wish(0), AWAKE);
     }
 
     #[test]

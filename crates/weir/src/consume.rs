@@ -12,7 +12,7 @@ use weir_store::{Count, FileError, FileWriter, Merge, Turn};
 /// Frames counted before the clock and the signals are looked at again.
 const TURN_FRAMES: u64 = 1 << 16;
 /// The longest that a frame waits for a sleeping consumer, of the 20 ms that we promise. Each waking
-/// costs an idle machine some 40 us, in two threads.
+/// costs an idle machine some 30 us.
 const SLEEP_LIMIT: Duration = Duration::from_millis(10);
 /// The same for one that merges: the default merge slack of 8 ms, with its notes and waits of 2 ms each,
 /// comes on top.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use weir_ring::wake::Sleeper;
+use weir_ring::{Mapping, Reader};
 
 use crate::consume::Consumer;
 
@@ -22,30 +23,43 @@ const FILLING: f64 = 1.0 / 8.0;
 const PAUSES_MAX: u32 = 4;
 /// A sleeper is woken by this many frames of one ring, or after the consumer's limit.
 const WAKE_FRAMES: u64 = 2048;
-/// How long a consumer waits for frames that may have to stand before those it has.
-const WAIT: Duration = Duration::from_millis(2);
+/// Fewer of a small ring: not before full-length frames have filled a quarter of it.
+const WAKE_FRAMES_PER_BLOCK: u64 = (1 << 20) / 2048 / 4;
+/// Once a sleep has brought nothing the link is idle. Then the first frame wakes, and the limit is only for
+/// a wish that the programs missed (`weir_ring::doorbell`): each sleep costs an idle machine some 30 us. With
+/// `--merge-slack` and the pauses behind it, still within the 20 ms that we promise for a single frame.
+const IDLE_LIMIT: Duration = Duration::from_millis(8);
+/// The longest pause of a consumer that waits for frames that may have to stand before those it has.
+const WAIT_MOST: Duration = Duration::from_millis(2);
 
 /// What a consumer does when there is nothing to do.
 pub struct Rest {
     sleeper: Sleeper,
     pause: Duration,
     pauses: u32,
+    /// The next pause for other rings.
+    wait: Duration,
+    /// The last sleep brought nothing.
+    is_idle: bool,
 }
 
 impl Rest {
     pub fn new(sleeper: Sleeper) -> Rest {
-        Rest { sleeper, pause: LEAST, pauses: 0 }
+        Rest { sleeper, pause: LEAST, pauses: 0, wait: WAIT_MOST, is_idle: false }
     }
 
     /// Frames came: sleep is four pauses away again.
     pub fn busy(&mut self) {
         self.pauses = 0;
+        self.is_idle = false;
     }
 
-    /// Waits for other rings.
+    /// Waits for other rings, briefly where one fills meanwhile: from half a ring on nothing waits any more
+    /// (`weir_store::Merge`), and that must be noticed before the ring is full.
     pub fn wait(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
         consumer.flush()?;
-        thread::sleep(WAIT);
+        self.wait = next_pause(self.wait, consumer.fill(), WAIT_MOST);
+        thread::sleep(self.wait);
         Ok(())
     }
 
@@ -54,22 +68,33 @@ impl Rest {
         if self.pauses < PAUSES_MAX {
             self.pauses += 1;
             thread::sleep(self.pause);
-            self.pause = next_pause(self.pause, consumer.fill());
+            self.pause = next_pause(self.pause, consumer.fill(), MOST);
             return Ok(());
         }
         consumer.flush()?;
-        self.sleeper.sleep(&consumer.readers(), WAKE_FRAMES, consumer.sleep_limit())?;
+        let readers = consumer.readers();
+        let (frames, limit) = match self.is_idle {
+            true => (1, consumer.sleep_limit().max(IDLE_LIMIT)),
+            false => (wake_frames(&readers), consumer.sleep_limit()),
+        };
+        self.is_idle = !self.sleeper.sleep(&readers, frames, limit)?;
         self.pause = LEAST;
         Ok(())
     }
 }
 
+/// How many frames of one ring end a sleep while frames flow.
+fn wake_frames(readers: &[Reader<Mapping>]) -> u64 {
+    let blocks = readers.iter().map(|reader| reader.ring().geometry().data_blocks).min();
+    blocks.map_or(WAKE_FRAMES, |blocks| WAKE_FRAMES.min(blocks * WAKE_FRAMES_PER_BLOCK))
+}
+
 /// What to do after a pause that let the fullest ring fill this far.
-fn next_pause(pause: Duration, fill: f64) -> Duration {
+fn next_pause(pause: Duration, fill: f64, most: Duration) -> Duration {
     if fill >= FILLING {
         LEAST
     } else if fill < NEARLY_EMPTY {
-        (pause * 2).min(MOST)
+        (pause * 2).min(most)
     } else {
         pause
     }
@@ -83,10 +108,10 @@ mod tests {
     fn pauses_grow_on_an_empty_ring_and_shrink_on_a_filling_one() {
         let mut pause = LEAST;
         for _ in 0..8 {
-            pause = next_pause(pause, 0.01);
+            pause = next_pause(pause, 0.01, MOST);
         }
         assert_eq!(pause, MOST);
-        assert_eq!(next_pause(pause, 0.1), pause);
-        assert_eq!(next_pause(pause, 0.2), LEAST);
+        assert_eq!(next_pause(pause, 0.1, MOST), pause);
+        assert_eq!(next_pause(pause, 0.2, MOST), LEAST);
     }
 }
