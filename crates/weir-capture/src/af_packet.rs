@@ -17,7 +17,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
-use crate::iface::{Asker, Interface, Promiscuity, missed};
+use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Bells, Info, Pumped, Setup, Source, written};
 use crate::vlan;
 use blocks::Blocks;
@@ -46,7 +46,7 @@ pub struct AfPacket {
     socket: Socket,
     counter: Counter,
     promiscuity: Option<Promiscuity>,
-    missed_at_start: Option<u64>,
+    missed: Missed,
     looked: Instant,
     closed: bool,
 }
@@ -60,6 +60,7 @@ impl AfPacket {
         setup.check()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
+        let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type);
         let socket = Socket::new(&interface, setup.direction)?;
         let caplen_max = setup.snaplen.min(CAPLEN_MAX);
@@ -95,7 +96,7 @@ impl AfPacket {
             socket,
             counter,
             promiscuity: None,
-            missed_at_start: None,
+            missed,
             looked: Instant::now(),
             closed: false,
         })
@@ -148,11 +149,6 @@ impl AfPacket {
             self.socket.wait(left.min(Duration::from_millis(1)))?;
         }
     }
-
-    fn missed(&self) -> Option<u64> {
-        let now = missed(self.interface.index)?;
-        Some(now.saturating_sub(self.missed_at_start?))
-    }
 }
 
 impl Source for AfPacket {
@@ -172,7 +168,7 @@ impl Source for AfPacket {
         if self.setup.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
-        self.missed_at_start = missed(self.interface.index);
+        self.missed.begin();
         self.socket.bind(self.interface.index)
     }
 
@@ -196,7 +192,7 @@ impl Source for AfPacket {
         let statistics = self.socket.statistics()?;
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
-            missed_before: self.missed(),
+            missed_before: self.missed.frames(),
             ..written(&self.rings)
         };
         ledger.drops.insert("kernel", statistics.drops);
@@ -215,6 +211,7 @@ impl Source for AfPacket {
             self.promiscuity = None;
             drained?;
         }
+        self.missed.ask();
         self.ledger()
     }
 }

@@ -33,14 +33,15 @@ use crate::bpf::control::Control;
 use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
 use crate::grace;
-use crate::iface::{Asker, Interface, Promiscuity, missed};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use crate::iface::{Asker, Interface, Missed, Promiscuity, enter_netns};
+use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
 use copier::{Copier, Partial, Queue};
 use program::Program;
 use segments::Segments;
 use socket::{Shape, Socket};
 
-/// Chunks of one socket, and bytes of all sockets of a source together.
+/// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
+/// more queues.
 const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
@@ -106,7 +107,7 @@ pub struct AfXdp {
     control: Control,
     link: Option<OwnedFd>,
     promiscuity: Option<Promiscuity>,
-    missed_at_start: Option<u64>,
+    missed: Missed,
     looked: Instant,
 }
 
@@ -124,6 +125,7 @@ impl AfXdp {
         crate::bpf::check_kernel()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
+        let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type);
         let have = asker.rx_queues(iface);
         let wanted = wanted_queues(iface, have, options.queues)?;
@@ -187,7 +189,7 @@ impl AfXdp {
             control,
             link: None,
             promiscuity: None,
-            missed_at_start: None,
+            missed,
             looked: Instant::now(),
         })
     }
@@ -239,6 +241,28 @@ fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), Captu
         return wrong(format!("--copiers {}: 1 to {COPIERS_MAX}", options.copiers));
     }
     Ok(())
+}
+
+/// What a source with these options is to take of memory, as far as its interface says how many queues it has.
+#[must_use]
+pub fn kind(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Kind {
+    // Whatever is wrong with the names or the rights, `open` says.
+    let ask = || Asker::new().ok()?.rx_queues(iface);
+    let have = match netns {
+        None => ask(),
+        // A thread that enters a namespace stays there.
+        Some(netns) => std::thread::scope(|scope| {
+            scope.spawn(|| enter_netns(netns).ok().and_then(|()| ask())).join().unwrap_or_default()
+        }),
+    };
+    let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
+    Kind::AfXdp { queues, copiers: options.copiers }
+}
+
+/// Most bytes of chunks that the sockets of so many queues have.
+pub(crate) fn buffer_bytes_max(queues: u32) -> u64 {
+    let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
+    u64::from(MEMORY_MAX).max(least)
 }
 
 fn wanted_queues(
@@ -334,7 +358,7 @@ impl Source for AfXdp {
 
     fn start(&mut self) -> Result<(), CaptureError> {
         self.control.follow_tai();
-        self.missed_at_start = missed(self.interface.index);
+        self.missed.begin();
         if self.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
@@ -388,9 +412,7 @@ impl Source for AfXdp {
         ledger.drops.insert("kernel", kernel);
         ledger.drops.insert("unreadable", unreadable);
         ledger.drops.insert("in_parts", self.control.in_parts());
-        ledger.missed_before = missed(self.interface.index)
-            .zip(self.missed_at_start)
-            .map(|(now, start)| now.saturating_sub(start));
+        ledger.missed_before = self.missed.frames();
         Ok(ledger)
     }
 
@@ -405,6 +427,7 @@ impl Source for AfXdp {
             self.info.notes.push(tags_note(&self.interface));
         }
         ended?;
+        self.missed.ask();
         self.ledger()
     }
 }

@@ -30,7 +30,7 @@ pub use look::{Hooks, hooks};
 
 use crate::error::CaptureError;
 use crate::grace;
-use crate::iface::{Asker, Interface, Promiscuity, missed};
+use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
 use attach::Attachment;
 use control::Control;
@@ -112,7 +112,7 @@ pub struct Bpf {
     promiscuity: Option<Promiscuity>,
     looked: Instant,
     closed: bool,
-    missed_at_start: Option<u64>,
+    missed: Missed,
 }
 
 impl Bpf {
@@ -126,6 +126,7 @@ impl Bpf {
         check_kernel()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
+        let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type);
         let arrays = memory::create(&setup)?;
         let (programs, mut notes) = Programs::load(&interface, &setup, &options, &arrays)?;
@@ -168,7 +169,7 @@ impl Bpf {
             promiscuity: None,
             looked: Instant::now(),
             closed: false,
-            missed_at_start: None,
+            missed,
         })
     }
 
@@ -259,7 +260,7 @@ impl Source for Bpf {
 
     fn start(&mut self) -> Result<(), CaptureError> {
         self.control.follow_tai();
-        self.missed_at_start = missed(self.interface.index);
+        self.missed.begin();
         if self.setup.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
@@ -314,9 +315,7 @@ impl Source for Bpf {
         }
         ledger.drops.insert("reentry", reentry);
         ledger.drops.insert("unreadable", unreadable);
-        ledger.missed_before = missed(self.interface.index)
-            .zip(self.missed_at_start)
-            .map(|(now, start)| now.saturating_sub(start));
+        ledger.missed_before = self.missed.frames();
         Ok(ledger)
     }
 
@@ -337,6 +336,7 @@ impl Source for Bpf {
         if self.control.tags_unknown() {
             self.info.notes.push(program::tags_note(&self.interface));
         }
+        self.missed.ask();
         self.ledger()
     }
 }

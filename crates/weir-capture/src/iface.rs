@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub use ethtool::{Channels, Driver, Feature, RxRing};
-pub use missed::missed;
+pub use missed::Missed;
 
 use crate::error::CaptureError;
 use crate::source::Direction;

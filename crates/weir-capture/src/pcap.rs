@@ -17,7 +17,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
 use crate::grace;
-use crate::iface::{Asker, Interface, missed};
+use crate::iface::{Asker, Interface, Missed};
 use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
 
 /// What libpcap is given to buffer in, and how long it may keep a frame back.
@@ -43,7 +43,7 @@ pub struct Pcap {
     counts: Counts,
     /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
     keeps_some: bool,
-    missed_at_start: Option<u64>,
+    missed: Missed,
     looked: Instant,
     closed: bool,
 }
@@ -91,6 +91,7 @@ impl Pcap {
         setup.check()?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
+        let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type);
         let caplen_max = setup.snaplen.min(CAPLEN_MAX);
         let failed = |error: pcap::Error| refused(iface, &error);
@@ -139,7 +140,7 @@ impl Pcap {
             copier,
             counts: Counts::default(),
             keeps_some,
-            missed_at_start: None,
+            missed,
             looked: Instant::now(),
             closed: false,
         })
@@ -275,7 +276,7 @@ impl Source for Pcap {
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
-        self.missed_at_start = missed(self.interface.index);
+        self.missed.begin();
         Ok(())
     }
 
@@ -304,9 +305,7 @@ impl Source for Pcap {
         self.follow_counts()?;
         let mut ledger = Ledger {
             offered: self.counts.received,
-            missed_before: missed(self.interface.index)
-                .zip(self.missed_at_start)
-                .map(|(now, start)| now.saturating_sub(start)),
+            missed_before: self.missed.frames(),
             ..written(&self.rings)
         };
         ledger.drops.insert("kernel", self.counts.dropped);
@@ -324,6 +323,7 @@ impl Source for Pcap {
             self.copier.bells.ring_all();
             drained?;
         }
+        self.missed.ask();
         self.ledger()
     }
 }

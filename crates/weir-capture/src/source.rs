@@ -62,8 +62,17 @@ pub enum Kind {
     Offline,
     /// A ring for each CPU.
     Bpf,
-    /// The kernel's or a library's buffer beside the rings: `af_packet`, `af_xdp`, `pcap`.
+    /// One ring, and the kernel's or a library's buffer beside it: `af_packet`, `pcap`.
     Buffered,
+    /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
+    ///
+    /// [`af_xdp::kind`]: crate::af_xdp::kind
+    AfXdp {
+        /// RX queues.
+        queues: u32,
+        /// Copiers of each.
+        copiers: u32,
+    },
     /// An interface, by whichever engine works.
     Live,
 }
@@ -98,12 +107,16 @@ impl Setup {
         let index = u64::from(weir_ring::geometry::BLOCK_BYTES);
         let least = crate::bpf::least_ring_bytes();
         let bpf = index * (least / (RING_MIB_MIN << 20));
-        // As much for all three: af_packet.rs, af_xdp.rs, pcap.rs.
+        // As much for both: af_packet.rs, pcap.rs.
         let buffered = index + BUFFER_BYTES_MAX;
         ring_bytes.saturating_add(match kind {
             Kind::Offline => index,
             Kind::Bpf => bpf,
             Kind::Buffered => buffered,
+            Kind::AfXdp { queues, copiers } => {
+                let rings = u64::from(queues) * u64::from(copiers);
+                rings.saturating_mul(index).saturating_add(crate::af_xdp::buffer_bytes_max(queues))
+            }
             Kind::Live => bpf.max(buffered),
         })
     }
@@ -305,7 +318,13 @@ mod tests {
         assert_eq!(more(Kind::Buffered), 33 << 20);
         assert_eq!(more(Kind::Bpf) * 4, crate::bpf::least_ring_bytes());
         assert_eq!(more(Kind::Live), more(Kind::Bpf).max(more(Kind::Buffered)));
+        assert_eq!(more(Kind::AfXdp { queues: 1, copiers: 1 }), more(Kind::Buffered));
+        assert_eq!(more(Kind::AfXdp { queues: 4, copiers: 3 }), (12 + 32) << 20);
+        // Each queue has 128 chunks, however many queues there are.
+        assert_eq!(more(Kind::AfXdp { queues: 128, copiers: 1 }), (128 + 64) << 20);
         assert_eq!(Setup::memory(u64::MAX, Kind::Live), u64::MAX);
+        let absurd = Kind::AfXdp { queues: u32::MAX, copiers: u32::MAX };
+        assert_eq!(Setup::memory(64 << 20, absurd), u64::MAX);
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use weir_capture::pace::Place;
-use weir_capture::{Kind, Outcome, Session, Setup, room};
+use weir_capture::{Outcome, Session, Setup, room};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
 use weir_store::{Count, FileWriter};
 
-use crate::cli::{CaptureArgs, EngineName};
+use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
 use crate::ending::{conclude, reader_is_done};
 use crate::outlet::{Outlet, Stop};
@@ -22,7 +22,7 @@ use crate::printer::Printer;
 use crate::report::{Report, error_text};
 use crate::rest::Rest;
 use crate::source_name::SourceName;
-use crate::sources::{Opened, open_all, ring_bytes};
+use crate::sources::{Opened, kind, open_all, ring_bytes};
 use crate::units::{bit_rate, grouped, packet_rate};
 use crate::{applies, mistaken, signals};
 
@@ -129,13 +129,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
 /// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
 fn check_memory(args: &CaptureArgs) -> Result<()> {
     let ring_bytes = ring_bytes(args);
-    let kind = |source: &SourceName| match (source, args.engine) {
-        (SourceName::File(_) | SourceName::Gen(_), _) => Kind::Offline,
-        (SourceName::Interface { .. }, EngineName::Auto) => Kind::Live,
-        (SourceName::Interface { .. }, EngineName::Bpf) => Kind::Bpf,
-        (SourceName::Interface { .. }, _) => Kind::Buffered,
-    };
-    let needs = args.sources.iter().map(|source| Setup::memory(ring_bytes, kind(source)));
+    let needs = args.sources.iter().map(|source| Setup::memory(ring_bytes, kind(args, source)));
     let wanted = needs.fold(0, u64::saturating_add);
     let Some(room) = room::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
     let (wanted, free) = (grouped(wanted >> 20), grouped(room.bytes >> 20));

@@ -6,7 +6,7 @@ use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
 use weir_capture::memgen::{GenSpec, MemGen};
 use weir_capture::pace::{Pace, Place};
 use weir_capture::replay::{Replay, ReplayOptions};
-use weir_capture::{Direction, Session, Setup, Source, auto};
+use weir_capture::{Direction, Kind, Session, Setup, Source, auto};
 use weir_frame::pcapng::Interface;
 use weir_ring::Ring;
 
@@ -65,6 +65,19 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
         interfaces = table;
     }
     Ok(Opened { interfaces, places })
+}
+
+/// What a source is, as far as its memory goes.
+pub fn kind(args: &CaptureArgs, source: &SourceName) -> Kind {
+    match (source, wish(args)) {
+        (SourceName::File(_) | SourceName::Gen(_), _) => Kind::Offline,
+        (SourceName::Interface { .. }, auto::Wish::Auto) => Kind::Live,
+        (SourceName::Interface { .. }, auto::Wish::Bpf) => Kind::Bpf,
+        (SourceName::Interface { netns, iface }, auto::Wish::AfXdp(options)) => {
+            weir_capture::af_xdp::kind(netns.as_deref(), iface, &options)
+        }
+        (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap) => Kind::Buffered,
+    }
 }
 
 fn wish(args: &CaptureArgs) -> auto::Wish {

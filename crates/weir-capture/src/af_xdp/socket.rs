@@ -16,7 +16,7 @@ use crate::iface::Interface;
 const HEADROOM_BYTES: u32 = 256;
 /// Chunks are 2 KiB, or a page where a frame of the interface needs it.
 const CHUNK_SMALL: u32 = 2048;
-const CHUNK_LARGE: u32 = 4096;
+pub(super) const CHUNK_LARGE: u32 = 4096;
 /// Ethernet header and two tags.
 const LINK_BYTES: u32 = 14 + 8;
 /// The kernel frees the queue of a closed socket a little later, in a workqueue.
