@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session, Setup, room};
 use weir_frame::pcapng::{Interface, Statistics};
-use weir_ring::Ledger;
+use weir_ring::{Ledger, RingError};
 use weir_store::{Count, FileWriter};
 
 use crate::cli::CaptureArgs;
@@ -40,6 +40,8 @@ pub struct Ran {
     pub duration: Duration,
     /// Frames that were taken from the rings and that the output lost.
     pub store_drops: u64,
+    /// Frames that stayed in the rings because these could not be read any more.
+    pub ring_drops: u64,
     /// Why the consumer could not go on.
     pub failure: Option<anyhow::Error>,
 }
@@ -47,8 +49,14 @@ pub struct Ran {
 impl Ran {
     /// The ledger and what was delivered, to print.
     pub fn report(&self) -> Report<'_> {
-        let Ran { outcomes, delivered, duration, store_drops, .. } = self;
-        Report { outcomes, delivered: *delivered, duration: *duration, store_drops: *store_drops }
+        let Ran { outcomes, delivered, duration, store_drops, ring_drops, .. } = self;
+        Report {
+            outcomes,
+            delivered: *delivered,
+            duration: *duration,
+            store_drops: *store_drops,
+            ring_drops: *ring_drops,
+        }
     }
 
     /// What went wrong, each thing for itself: the output, unless its reader wanted no more, and every
@@ -69,6 +77,8 @@ impl Ran {
         self.delivered.wire_bytes = kept.wire_bytes;
         self.store_drops = taken - kept.frames;
         match &self.failure {
+            // A ring that contradicts itself, or cannot be waited for: the output has lost nothing.
+            Some(failure) if failure.is::<RingError>() => self.ring_drops = unread,
             Some(failure) if !reader_is_done(failure) => self.store_drops += unread,
             // What the reader of a pipe did not wait for is nobody's loss.
             Some(_) => self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread,
@@ -201,6 +211,9 @@ impl Run<'_> {
                 eprintln!("weir: {}: {note}", info.source);
             }
         }
+        if let Some(note) = self.args.write.as_deref().and_then(mistaken::format_note) {
+            eprintln!("weir: {note}");
+        }
         let begin = Instant::now();
         let mut live = Live::new(begin);
         let failure = loop {
@@ -235,7 +248,7 @@ impl Run<'_> {
         let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
         let duration = last.duration_since(begin);
         let delivered = consumer.delivered();
-        Ok(Ran { outcomes, delivered, duration, store_drops: 0, failure })
+        Ok(Ran { outcomes, delivered, duration, store_drops: 0, ring_drops: 0, failure })
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -353,4 +366,58 @@ impl Live {
 
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+    use weir_frame::record::Meta;
+    use weir_ring::geometry::BLOCK_BYTES;
+    use weir_ring::{Clock, RingSpec, Words, Writer, WriterKind, memory};
+
+    #[test]
+    fn what_a_corrupt_ring_keeps_to_itself_has_a_name_and_is_an_error() {
+        let spec = RingSpec {
+            data_blocks: 4,
+            interfaces: vec![Interface::default()],
+            cpu: None,
+            clock: Clock::Foreign,
+            writer: WriterKind::User,
+        };
+        let ring = memory::create_memfd("capture-test", &spec).unwrap();
+        let mut writer = Writer::new(ring.clone());
+        let mut push = |frames| {
+            for _ in 0..frames {
+                writer.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
+            }
+            writer.publish();
+        };
+        let mut consumer = Null::new(std::slice::from_ref(&ring)).unwrap();
+        push(7);
+        assert_eq!(consumer.step(u64::MAX).unwrap(), Step::Busy);
+        push(5);
+        // The first data block, past what was read of it.
+        for word in &ring.memory().words()[(BLOCK_BYTES as usize + 7 * 92) / 8..][..64] {
+            word.store(u64::MAX, Ordering::Relaxed);
+        }
+        let failure = consumer.step(u64::MAX).unwrap_err();
+
+        let ledger = Ledger { offered: 12, captured: 12, ..Ledger::default() };
+        let outcome = Outcome { info: weir_capture::Info::default(), ledger, error: None };
+        let mut ran = Ran {
+            outcomes: vec![outcome],
+            delivered: consumer.delivered(),
+            duration: Duration::from_secs(1),
+            store_drops: 0,
+            ring_drops: 0,
+            failure: Some(failure),
+        };
+        ran.account(Count { frames: 7, wire_bytes: 420 }, consumer.unread(), false);
+        assert_eq!((ran.ring_drops, ran.store_drops), (5, 0));
+        assert_eq!((ran.report().unexplained(), ran.report().lost()), (0, 5));
+        assert!(ran.report().json().contains(r#""drops":{"ring":5,"store":0}"#));
+        assert!(ran.report().text().contains("drop ring"));
+        assert!(ran.errors()[0].contains("corrupt"), "{:?}", ran.errors());
+    }
 }

@@ -114,7 +114,8 @@ pub struct CaptureArgs {
     /// Print one line a frame; its time of day is UTC
     #[arg(long)]
     pub print: bool,
-    /// Write a pcapng file (- for a pipe), rings merged in time order; ends when the disk has it
+    /// Write a pcapng file, whatever its name (- for a pipe), rings merged in time order; ends when the disk
+    /// has it
     #[arg(long, value_name = "PATH")]
     pub write: Option<PathBuf>,
     /// How frames are taken from an interface
@@ -159,7 +160,7 @@ pub struct CaptureArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
-    /// Stop after this many frames
+    /// Stop after this many frames; what comes until the sources stop is "after limit" in the ledger, not lost
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)

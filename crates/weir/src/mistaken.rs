@@ -1,5 +1,7 @@
-//! Sources that were meant otherwise: filters, files without `file:`, tcpdump's `any`.
+//! Words that were meant otherwise: sources that are filters, files without `file:`, tcpdump's `any`; files
+//! to write whose names say another format.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -9,12 +11,13 @@ use weir_capture::iface::Asker;
 use crate::source_name::SourceName;
 
 /// Words that filters begin with. Source: pcap-filter(7).
-const FILTER_WORDS: [&str; 27] = [
+const FILTER_WORDS: [&str; 29] = [
     "and",
     "arp",
     "broadcast",
     "dst",
     "ether",
+    "gateway",
     "greater",
     "host",
     "icmp",
@@ -37,14 +40,40 @@ const FILTER_WORDS: [&str; 27] = [
     "src",
     "tcp",
     "udp",
+    "vlan",
 ];
 
-/// What to say of text with blanks, which no interface's name has.
+/// What to say of a filter. Text with blanks is one: no interface's name has any.
 pub fn filter_hint(filter: &str) -> String {
+    filter_hint_for("IFACE", filter)
+}
+
+fn filter_hint_for(sources: &str, filter: &str) -> String {
     format!(
         "filters are not in this release; let tcpdump filter: \
-         weir capture IFACE --write - | tcpdump -r - '{filter}'"
+         weir capture {sources} --write - | tcpdump -r - '{filter}'"
     )
+}
+
+/// What to say of an address or a network, which only filters have.
+pub fn address_hint(text: &str) -> Option<String> {
+    let (address, length) = text.split_once('/').map_or((text, None), |(a, n)| (a, Some(n)));
+    address.parse::<IpAddr>().ok()?;
+    let word = if length.is_some() { "net" } else { "host" };
+    Some(format!("an address is no source; {}", filter_hint(&format!("{word} {text}"))))
+}
+
+/// What to say of a file to write whose name promises the older format.
+pub fn format_note(path: &Path) -> Option<String> {
+    let extension = path.extension()?.to_str()?.to_ascii_lowercase();
+    let classic = matches!(extension.as_str(), "pcap" | "cap" | "dmp");
+    let name = path.display();
+    classic.then(|| {
+        format!(
+            "{name}: is written as pcapng, which tcpdump and Wireshark read whatever its name; classic pcap is \
+             made by: tcpdump -r {name} -w OTHER"
+        )
+    })
 }
 
 /// What to say of a file that is named like an interface.
@@ -65,9 +94,11 @@ pub fn check(sources: &[SourceName]) -> Result<()> {
         if let Some(hint) = file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
         }
-        if at > 0 && is_filter_word(iface) {
-            let rest = sources[at..].iter().map(SourceName::to_string).collect::<Vec<_>>();
-            bail!("{iface}: no such interface here; {}", filter_hint(&rest.join(" ")));
+        if is_filter_word(iface) {
+            let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
+            let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
+            let before = if at == 0 { "IFACE" } else { &before };
+            bail!("{iface}: no such interface here; {}", filter_hint_for(before, &filter));
         }
     }
     Ok(())
@@ -75,4 +106,33 @@ pub fn check(sources: &[SourceName]) -> Result<()> {
 
 fn is_filter_word(name: &str) -> bool {
     FILTER_WORDS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_filters_and_other_names_are_not() {
+        for (text, filter) in [
+            ("10.0.0.0/8", "'net 10.0.0.0/8'"),
+            ("192.0.2.1", "'host 192.0.2.1'"),
+            ("2001:db8::/32", "'net 2001:db8::/32'"),
+        ] {
+            let hint = address_hint(text).expect(text);
+            assert!(hint.contains(filter) && hint.contains("weir capture IFACE"), "{hint}");
+        }
+        assert_eq!(address_hint("eth0/8"), None);
+        assert_eq!(address_hint("trace/a.pcap"), None);
+    }
+
+    #[test]
+    fn a_name_of_the_older_format_is_noted() {
+        for name in ["a.pcap", "dir/A.PCAP", "a.cap"] {
+            assert!(format_note(Path::new(name)).expect(name).contains(name));
+        }
+        for name in ["a.pcapng", "pcap", "-", "a"] {
+            assert_eq!(format_note(Path::new(name)), None, "{name}");
+        }
+    }
 }

@@ -23,6 +23,8 @@ pub struct Report<'a> {
     pub duration: Duration,
     /// Frames that the output lost.
     pub store_drops: u64,
+    /// Frames that could not be read from the rings any more.
+    pub ring_drops: u64,
 }
 
 #[derive(Serialize)]
@@ -77,7 +79,7 @@ impl Report<'_> {
 
     /// Frames that were offered and did not reach the consumer.
     pub fn lost(&self) -> u64 {
-        self.total().dropped() + self.delivered.lapped + self.store_drops
+        self.total().dropped() + self.delivered.lapped + self.store_drops + self.ring_drops
     }
 
     /// Frames that the ledger or the consumer's half of it does not account for; 0 unless we have a
@@ -85,7 +87,8 @@ impl Report<'_> {
     pub fn unexplained(&self) -> i128 {
         let total = self.total();
         let Delivered { frames, lapped, after_limit, .. } = self.delivered;
-        let accounted = [frames, lapped, after_limit, self.store_drops].map(i128::from);
+        let accounted =
+            [frames, lapped, after_limit, self.store_drops, self.ring_drops].map(i128::from);
         let consumer = i128::from(total.captured) - accounted.iter().sum::<i128>();
         if total.closes() { consumer } else { total.unexplained() }
     }
@@ -114,6 +117,7 @@ impl Report<'_> {
         };
         let mut drops: BTreeMap<&str, u64> = total.drops.iter().map(|(k, v)| (*k, *v)).collect();
         drops.insert("store", self.store_drops);
+        drops.insert("ring", self.ring_drops);
         let sources = self.outcomes.iter().map(|outcome| JsonSource {
             source: &outcome.info.source,
             engine: outcome.info.engine,
@@ -200,6 +204,7 @@ impl Report<'_> {
             ("after limit", self.delivered.after_limit),
             ("late, kept", self.delivered.late),
             ("drop store", self.store_drops),
+            ("drop ring", self.ring_drops),
             ("super-frames", total.super_frames),
         ] {
             if count > 0 {
@@ -242,4 +247,51 @@ pub fn error_text(error: &dyn std::error::Error) -> String {
 
 fn per_second(amount: f64, duration: Duration) -> f64 {
     if duration.is_zero() { 0.0 } else { amount / duration.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    /// Every name in an object, and in those within it.
+    fn names(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                found.push(name.clone());
+                names(value, found);
+            }),
+            Value::Array(values) => values.iter().for_each(|value| names(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_and_every_word_of_the_report_is_explained() {
+        let explained = include_str!("../../../docs/ledger.md");
+        let drops = ["kernel", "reentry", "unreadable", "in_parts"].map(|name| (name, 1)).into();
+        let ledger =
+            Ledger { offered: 9, captured: 5, super_frames: 1, drops, ..Ledger::default() };
+        let outcome = Outcome { info: Info::default(), ledger, error: None };
+        let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
+        let (store_drops, ring_drops, duration) = (1, 1, Duration::from_secs(1));
+        let outcomes = [outcome];
+        let report = Report { outcomes: &outcomes, delivered, duration, store_drops, ring_drops };
+        assert_eq!(report.unexplained(), 0);
+        let mut fields = Vec::new();
+        names(&serde_json::from_str(&report.json()).unwrap(), &mut fields);
+        assert!(fields.len() > 30, "{fields:?}");
+        for field in fields {
+            let forms = ["`_`", "`drops._`", "`_[]`"].map(|form| form.replace('_', &field));
+            assert!(forms.iter().any(|text| explained.contains(text)), "{field}");
+        }
+        // The rows of the text: two blanks, a name, two blanks or more, a number.
+        let text = report.text();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
+        let rows: Vec<&str> = rows.map(|(name, _)| name.trim()).collect();
+        assert!(rows.contains(&"after limit") && rows.contains(&"drop ring"), "{rows:?}");
+        for row in rows {
+            assert!(explained.contains(row), "{row}");
+        }
+    }
 }

@@ -53,6 +53,9 @@ impl FromStr for SourceName {
             if let Some(hint) = mistaken::file_hint(text) {
                 return Err(hint);
             }
+            if let Some(hint) = mistaken::address_hint(text) {
+                return Err(hint);
+            }
             if text.trim().contains(char::is_whitespace) {
                 return Err(mistaken::filter_hint(text.trim()));
             }
