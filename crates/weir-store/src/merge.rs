@@ -362,7 +362,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(8))]
         /// Rings of 4 MiB and a slack without end. The writer is never more than a quarter of the ring ahead
         /// of the merge's turns, and writes it several times over.
         #[test]
