@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs the release binary: weir_VERSION_ARCH.deb, its debug symbols as weir-dbgsym_..., the same tree as
 # a tarball, and SHA256SUMS, all in dist/. `make dist` builds first. The same binary gives the same files:
-# every time in them is the commit's, or SOURCE_DATE_EPOCH. DEBFULLNAME and DEBEMAIL name the packager.
+# every time in them is the commit's, or SOURCE_DATE_EPOCH. DEBFULLNAME and DEBEMAIL name the packager, as they
+# do for dch; without them it is whoever packs, on this machine, which is right for a package that stays here.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -30,7 +31,7 @@ version=$number-1
 if [[ -n $commit && $(git describe --tags --exact-match 2>/dev/null) != "v$number" ]]; then
     version=$number~$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).g$commit-1
 fi
-maintainer="${DEBFULLNAME:-Weir developers} <${DEBEMAIL:-weir-probe@users.noreply.github.com}>"
+maintainer="${DEBFULLNAME:-Weir maintainers} <${DEBEMAIL:-$(id -un)@$(hostname -f 2>/dev/null || hostname)}>"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -265,9 +265,11 @@ fn root_a_rate_is_kept() {
         assert_eq!((report.refused, arrived(&sink, expected).frames), (0, expected));
         let pps = report.sent as f64 / report.duration.as_secs_f64();
         let asked = if rate == Rate::Pps(100.0) { 100.0 } else { 100_000.0 };
-        println!("{rate:?}: {pps:.1} pps");
-        // 2 % is what it keeps on a quiet machine; the margin is for a busy one, downwards only.
-        assert!((asked * 0.8..asked * 1.02).contains(&pps), "{rate:?}: {pps}");
+        println!("{rate:?}: {pps:.1} pps {report:?}");
+        // To the frame, however busy the machine is: what could not be made up for is said.
+        let all = report.attempted as f64 + report.given_up.as_secs_f64() * asked;
+        assert!((all - asked).abs() <= 1.0, "{rate:?}: {report:?}");
+        assert!(pps < asked * 1.02, "{rate:?}: {pps}");
     }
 }
 

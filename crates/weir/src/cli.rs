@@ -200,7 +200,8 @@ pub struct GenArgs {
     /// 5-tuples: single, multi (every frame its own), or a number
     #[arg(long, default_value = "single", value_parser = units::flows)]
     pub flows: weir_lab::generator::Flows,
-    /// max, or 1Mpps, or 1Gbps of frames with FCS, without preamble and gap; of all threads together
+    /// max, or 1Mpps, or 1Gbps of frames with FCS, without preamble and gap; of all threads together, and of a
+    /// file whatever its stamps say
     #[arg(long, default_value = "max", value_parser = units::frame_rate)]
     pub rate: FrameRate,
     /// Stop after this time
@@ -226,16 +227,17 @@ pub struct GenArgs {
     #[arg(
         long,
         value_name = "TRACE",
-        conflicts_with_all = ["size", "flows", "rate", "stamp", "af_packet"]
+        conflicts_with_all = ["size", "flows", "stamp", "af_packet"]
     )]
     pub file: Option<PathBuf>,
-    /// How fast the file is sent: max, real, or a factor such as 2x
+    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; or give a --rate
     #[arg(
         long,
         value_name = "SPEED",
         default_value = "max",
         value_parser = units::speed,
-        requires = "file"
+        requires = "file",
+        conflicts_with = "rate"
     )]
     pub speed: Speed,
     /// How often the file is sent

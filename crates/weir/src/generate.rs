@@ -2,6 +2,8 @@
 
 mod trace;
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 use weir_lab::generator::sizes::Sizes;
@@ -9,7 +11,7 @@ use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate};
 
 use crate::cli::GenArgs;
 use crate::source_name::SourceName;
-use crate::units::{FrameRate, grouped};
+use crate::units::{FrameRate, bit_rate, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
 #[derive(Serialize)]
@@ -21,6 +23,7 @@ struct Json<'a> {
     gbps: f64,
     attempted: u64,
     refused: u64,
+    given_up_s: f64,
     how: &'a str,
     counted_by: &'a str,
     threads: usize,
@@ -43,11 +46,7 @@ pub fn run(args: &GenArgs) -> Result<u8> {
     let options = GenOptions {
         sizes: args.size.clone(),
         flows: args.flows,
-        rate: match args.rate {
-            FrameRate::Max => Rate::Max,
-            FrameRate::Pps(rate) => Rate::Pps(rate),
-            FrameRate::Bps(rate) => Rate::Bps(rate),
-        },
+        rate: rate(args),
         duration: args.duration,
         frames: args.frames,
         threads: args.threads.unwrap_or(cpus.len().max(1)),
@@ -60,6 +59,22 @@ pub fn run(args: &GenArgs) -> Result<u8> {
     let report = generator::run(iface, &options, &stop)?;
     show(args, &options, &report);
     Ok(EXIT_RAN)
+}
+
+fn rate(args: &GenArgs) -> Rate {
+    match args.rate {
+        FrameRate::Max => Rate::Max,
+        FrameRate::Pps(rate) => Rate::Pps(rate),
+        FrameRate::Bps(rate) => Rate::Bps(rate),
+    }
+}
+
+/// A line on what the rate asked for and nobody sent, if there is any.
+fn show_given_up(given_up: Duration) {
+    if !given_up.is_zero() {
+        let held_up = given_up.as_secs_f64();
+        println!("the frames of {held_up:.3} s are missing: the sender could not keep the rate");
+    }
 }
 
 fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
@@ -79,6 +94,7 @@ fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
             gbps: report.gbps(),
             attempted: report.attempted,
             refused: report.refused,
+            given_up_s: report.given_up.as_secs_f64(),
             how,
             counted_by: report.counted_by,
             threads: options.threads,
@@ -88,17 +104,18 @@ fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
         return;
     }
     println!(
-        "sent {} frames of {} in {:.3} s: {:.3} Mpps, {:.3} Gbit/s ({how}, counted by {})",
+        "sent {} frames of {} in {:.3} s: {}, {} ({how}, counted by {})",
         grouped(report.sent),
         sizes_text(&args.size),
         report.duration.as_secs_f64(),
-        report.mpps(),
-        report.gbps(),
+        packet_rate(report.mpps() * 1e6),
+        bit_rate(report.gbps() * 1e9),
         report.counted_by
     );
     if report.refused > 0 {
         println!("the link refused {} more", grouped(report.refused));
     }
+    show_given_up(report.given_up);
 }
 
 /// `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.

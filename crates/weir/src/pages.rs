@@ -27,12 +27,24 @@ fn write_all(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The command line without the verbs that its help leaves out; clap_complete would offer them.
+/// The command line without the verbs and flags that its help leaves out; clap_complete would offer them.
 fn shown() -> Command {
     let whole = Cli::command();
-    let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    let verbs =
+        whole.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);
     Command::new("weir")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .subcommands(verbs)
+}
+
+/// clap can hide an argument from its help and not from completions, nor can it take one out: so the command
+/// is made again of what is shown.
+fn without_hidden_flags(verb: &Command) -> Command {
+    let shown = verb.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
+    let verbs = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);
+    let about = verb.get_about().cloned().unwrap_or_default();
+    // clap takes names for ever, and this process ends when the pages are written.
+    let name: &'static str = verb.get_name().to_owned().leak();
+    Command::new(name).about(about).args(shown).subcommands(verbs)
 }

@@ -67,7 +67,7 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
 }
 
 #[test]
-fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_verb() {
+fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_ones() {
     let dir = pages();
     for name in ["weir.bash", "_weir", "weir.fish"] {
         let script = read(dir.path(), name);
@@ -81,6 +81,9 @@ fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_verb() {
             assert!(words.contains(flag) || words.contains(&flag[2..]), "{name}: {flag}");
         }
         assert!(!words.contains("pages"), "{name} offers the hidden verb");
+        assert!(!script.contains("tc-attach"), "{name} offers a hidden flag");
+        // What tcpdump's flags become is told to whoever types one, and offered to nobody.
+        assert!(!words.contains("-i") && !script.contains("-s i"), "{name} offers a hidden flag");
     }
 }
 

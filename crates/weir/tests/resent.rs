@@ -148,10 +148,39 @@ fn root_a_damaged_file_is_sent_to_the_damage_and_says_so() {
         let line = format!("gen {} {args}", bed.tx.iface);
         Run::start(&bed.tx, weir(&line)).end().refused(&words);
     }
-    for args in ["--file a --size 64", "--file a --rate 1Mpps", "--speed real", "--loop 2"] {
+    for args in ["--file a --size 64", "--speed real", "--loop 2"] {
         let ended = Run::start(&bed.tx, weir(&format!("gen {} {args}", bed.tx.iface))).end();
         assert!(ended.expect(2).stderr.contains("--file"), "{args}");
     }
+    let both = format!("gen {} --file a --rate 1Mpps --speed real", bed.tx.iface);
+    let refusal = Run::start(&bed.tx, weir(&both)).end().expect(2).stderr;
+    assert!(refusal.contains("--rate") && refusal.contains("--speed"), "{refusal}");
+}
+
+#[test]
+fn root_a_file_keeps_a_rate_of_frames_or_bits_whatever_its_stamps_say() {
+    let test = "root_a_file_keeps_a_rate_of_frames_or_bits_whatever_its_stamps_say";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (dir, frames) = (folder(), assortment());
+    let (file, name) = path(&dir, "trace.pcapng");
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
+    let bits = 8.0 * frames.iter().map(|frame| frame.len() as f64 + 4.0).sum::<f64>();
+    let mean = bits / frames.len() as f64;
+    for (rate, pps) in [("2kpps", 2_000.0), ("20kpps", 20_000.0), ("8Mbps", 8e6 / mean)] {
+        let args = format!("--file {name} --rate {rate} --loop 100000 --duration 500ms");
+        let sent = generate(&bed().tx, &args);
+        let seconds = |field: &str| sent[field].as_f64().unwrap();
+        // To the frame, however busy the machine is: what could not be made up for is said. Bits come to it
+        // when the file comes round, and the run may end inside it.
+        let all = number(&sent, "attempted") as f64 + seconds("given_up_s") * pps;
+        let slack =
+            if rate.ends_with("pps") && !rate.ends_with("bps") { 1.0 } else { frames.len() as f64 };
+        assert!((all - pps * 0.5).abs() <= slack, "{rate}: {all} {sent}");
+    }
+    // The first frame goes at once, the third after 0.2 s.
+    let (sent, got) = through(&bed(), &format!("--file {name} --rate 10pps --frames 3"));
+    assert!(sent["duration_s"].as_f64().unwrap() >= 0.2, "{sent}");
+    assert!(got == frames[..3]);
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 /// Time made up for at most. A sender that did not get the CPU for longer gives up the rest, so that
 /// it does not flood the receiver: 50 ms at 1 Mpps are 50,000 frames, some 6 MiB of ring at 60 B.
-const DEPTH_NS: f64 = 50e6;
+pub(super) const DEPTH_NS: f64 = 50e6;
 /// Aim of one grant: short enough to look steady, long enough to pay for a system call.
-const GRANT_NS: f64 = 200e3;
+pub(super) const GRANT_NS: f64 = 200e3;
 /// Largest grant, so that the stop flag and the deadline are looked at often: 2.4 ms at 6.9 Mpps.
 pub(super) const GRANT_MAX: u64 = 16_384;
 
@@ -20,6 +20,8 @@ pub(super) struct Bucket {
     /// Frames wanted together before it is worth sending.
     grant: u64,
     last_ns: u64,
+    /// Frames that were due and are not made up for.
+    given_up: f64,
 }
 
 /// What the bucket says.
@@ -38,14 +40,12 @@ impl Bucket {
         let frames_per_ns = frames_per_s / 1e9;
         let grant = ((frames_per_ns * GRANT_NS) as u64).clamp(1, GRANT_MAX);
         let depth = (frames_per_ns * DEPTH_NS).max(grant as f64);
-        Bucket { frames_per_ns, tokens: 1.0, depth, grant, last_ns: now_ns }
+        Bucket { frames_per_ns, tokens: 1.0, depth, grant, last_ns: now_ns, given_up: 0.0 }
     }
 
     /// Asks for frames, at most `most` (above zero).
     pub(super) fn ask(&mut self, now_ns: u64, most: u64) -> Verdict {
-        let elapsed = now_ns.saturating_sub(self.last_ns);
-        self.last_ns = self.last_ns.max(now_ns);
-        self.tokens = (self.tokens + elapsed as f64 * self.frames_per_ns).min(self.depth);
+        self.fill(now_ns);
         let wanted = self.grant.min(most);
         if self.tokens >= wanted as f64 {
             let frames = (self.tokens as u64).min(most).min(GRANT_MAX);
@@ -55,6 +55,33 @@ impl Bucket {
         // Rounded up: asking after exactly this long gets the grant.
         let missing = wanted as f64 - self.tokens;
         Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
+    }
+
+    /// The last grant, of a run that ends at `end_ns`: all that was due before then, at most `most` and
+    /// [`GRANT_MAX`]; it may be none. What is left is given up.
+    ///
+    /// Without it the frames of the time since the last ask would be missing: a whole pause of the sender, if
+    /// the run ended in one.
+    pub(super) fn last(&mut self, end_ns: u64, most: u64) -> u64 {
+        // A frame that is due at the very end is the first of the time after it.
+        self.fill(end_ns.saturating_sub(1));
+        let frames = (self.tokens as u64).min(most).min(GRANT_MAX);
+        self.given_up += (self.tokens - frames as f64).floor();
+        self.tokens = 0.0;
+        frames
+    }
+
+    /// Time given up: the rate asked for frames then that nobody made up for.
+    pub(super) fn given_up_ns(&self) -> u64 {
+        (self.given_up / self.frames_per_ns) as u64
+    }
+
+    fn fill(&mut self, now_ns: u64) {
+        let elapsed = now_ns.saturating_sub(self.last_ns);
+        self.last_ns = self.last_ns.max(now_ns);
+        self.tokens += elapsed as f64 * self.frames_per_ns;
+        self.given_up += (self.tokens - self.depth).max(0.0);
+        self.tokens = self.tokens.min(self.depth);
     }
 }
 
@@ -106,6 +133,41 @@ mod tests {
             burst += frames;
         }
         assert_eq!(burst, 5_000); // 50 ms of 100 kpps
+        assert_eq!(bucket.given_up_ns() / 1_000_000, 59_950);
+    }
+
+    #[test]
+    fn what_is_sent_and_what_is_given_up_make_the_rate_to_the_frame() {
+        // A sender that is held up now and then, once for longer than is made up for, and at the end.
+        for rate in [1.0, 999.0, 100_000.0, 14_880_952.0] {
+            for pause in [1_000, 3_000_000, 49_000_000, 220_000_000] {
+                let (mut bucket, mut now, mut sent, mut turn) = (Bucket::new(rate, 0), 0, 0, 0u64);
+                while now < 1_000_000_000 {
+                    turn += 1;
+                    match bucket.ask(now, u64::MAX) {
+                        Verdict::Send(frames) => sent += frames,
+                        Verdict::WaitNs(ns) => now += ns.min(1_000_000_000 - now),
+                    }
+                    now += if turn.is_multiple_of(50) { pause } else { 0 };
+                }
+                sent += bucket.last(1_000_000_000, u64::MAX);
+                let given_up = bucket.given_up_ns() as f64 * rate / 1e9;
+                assert!(
+                    (sent as f64 + given_up - rate).abs() <= 2.0,
+                    "{rate} {pause}: {sent} {given_up}"
+                );
+                assert!(pause > 1_000_000 || given_up == 0.0, "{rate} {pause}: {given_up}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_grant_is_what_was_due_before_the_end() {
+        let mut bucket = Bucket::new(1_000.0, 0);
+        assert_eq!(bucket.ask(0, 9), Verdict::Send(1));
+        assert_eq!(bucket.last(10_000_000, 3), 3); // 9 are due, a limit takes 3
+        assert_eq!(bucket.given_up_ns(), 6_000_000);
+        assert_eq!(bucket.last(10_000_000, 9), 0);
     }
 
     #[test]

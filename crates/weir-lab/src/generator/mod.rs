@@ -146,6 +146,9 @@ pub struct GenReport {
     pub attempted: u64,
     /// `attempted - sent`: not taken by the link, so their numbers are missing at the receiver.
     pub refused: u64,
+    /// How long the sender was held up beyond the 50 ms that are made up for. With [`Rate`] and a duration, as many
+    /// frames were attempted as the rate has in the duration less this time. Zero at [`Rate::Max`].
+    pub given_up: Duration,
     /// The counter that `sent` is read from, and its weakness if it has one.
     pub counted_by: &'static str,
 }
@@ -216,11 +219,7 @@ impl<'a> Job<'a> {
             Flows::N(count) => u64::from(count),
         };
         check_threads(options)?;
-        if let Rate::Pps(rate) | Rate::Bps(rate) = options.rate
-            && !(rate > 0.0 && rate.is_finite())
-        {
-            return Err(option("rate", "must be above zero; leave it out for full speed"));
-        }
+        check_rate(options.rate)?;
         let (source, destination) = (options.source_mac, options.destination_mac);
         let template =
             |size: u32| Template::new((size - FCS_BYTES) as usize, flow_count, source, destination);
@@ -265,6 +264,7 @@ impl<'a> Job<'a> {
             why: None,
             attempted: paced.attempted,
             refused: paced.attempted - sent,
+            given_up: paced.given_up,
             counted_by: counter.name(),
         })
     }
@@ -285,6 +285,15 @@ fn checked_link(iface: &str) -> Result<u32> {
 
 fn option(option: &'static str, reason: &str) -> Error {
     Error::Option { option, reason: reason.to_owned() }
+}
+
+fn check_rate(rate: Rate) -> Result<()> {
+    match rate {
+        Rate::Pps(rate) | Rate::Bps(rate) if !(rate > 0.0 && rate.is_finite()) => {
+            Err(option("rate", "must be above zero; leave it out for full speed"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_threads(options: &GenOptions) -> Result<()> {

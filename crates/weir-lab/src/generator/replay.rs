@@ -4,19 +4,20 @@
 //! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. What
 //! cannot be sent as it was recorded is not sent at all, and counted by the reason.
 
+mod even;
 mod trace;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use weir_frame::read::Frame;
 use weir_frame::schedule::{Schedule, Speed};
 
 use super::counter::Counter;
 use super::packet::{BATCH, Socket};
-use super::{FCS_BYTES, affinity, checked_link, option, pace, per_second};
+use super::{FCS_BYTES, Rate, affinity, check_rate, checked_link, option, pace, per_second};
 use crate::{Error, Result, ethtool};
+use even::Even;
 pub use trace::Skipped;
 use trace::{Fate, Trace};
 
@@ -25,8 +26,10 @@ use trace::{Fate, Trace};
 pub struct ReplayOptions {
     /// The pcap or pcapng file.
     pub path: PathBuf,
-    /// How fast.
+    /// How fast, by the stamps.
     pub speed: Speed,
+    /// How fast, whatever the stamps say; not together with a speed.
+    pub rate: Rate,
     /// How often the file is gone through, 1 or more. Each time begins when the one before has ended.
     pub loops: u32,
     /// Stop after this time.
@@ -41,7 +44,15 @@ impl ReplayOptions {
     /// The file once, as fast as possible.
     pub fn new(path: impl Into<PathBuf>) -> ReplayOptions {
         let path = path.into();
-        ReplayOptions { path, speed: Speed::Top, loops: 1, duration: None, frames: None, cpu: None }
+        ReplayOptions {
+            path,
+            speed: Speed::Top,
+            rate: Rate::Max,
+            loops: 1,
+            duration: None,
+            frames: None,
+            cpu: None,
+        }
     }
 }
 
@@ -61,6 +72,8 @@ pub struct ReplayReport {
     pub attempted: u64,
     /// `attempted - sent`: not taken by the link.
     pub refused: u64,
+    /// How long the sender was held up beyond the 50 ms that a rate makes up for; zero without a rate.
+    pub given_up: Duration,
     /// Frames that were not tried, by reason.
     pub skipped: Skipped,
     /// How often the file was gone through to its end.
@@ -89,7 +102,7 @@ impl ReplayReport {
 /// A file that is damaged under way is no error: [`ReplayReport::damage`] says where.
 ///
 /// # Errors
-/// A missing interface or one that is down, no rights, a file that is no capture file, a speed or a
+/// A missing interface or one that is down, no rights, a file that is no capture file, a speed, a rate or a
 /// number of loops that is none. Each text says what to do.
 pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<ReplayReport> {
     check(options)?;
@@ -104,9 +117,10 @@ pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<Re
         counter: &counter,
         socket: Socket::open(iface, ifindex)?,
         frame_bytes_max,
-        schedule: match options.speed {
-            Speed::Top => None,
-            Speed::Times(times) => Some(Schedule::new(times)),
+        clock: match (options.speed, options.rate) {
+            (Speed::Times(times), _) => Clock::Stamps(Schedule::new(times)),
+            (Speed::Top, Rate::Max) => Clock::None,
+            (Speed::Top, rate) => Clock::Rate(Even::new(rate)),
         },
         batch: vec![Vec::new(); BATCH],
         filled: 0,
@@ -127,12 +141,24 @@ fn check(options: &ReplayOptions) -> Result<()> {
     if options.loops == 0 {
         return Err(option("loop", "a file gone through 0 times gives no frame; use 1 or more"));
     }
+    check_rate(options.rate)?;
     match options.speed {
+        Speed::Times(_) if options.rate != Rate::Max => {
+            Err(option("rate", "takes the place of the stamps; give a rate or a speed"))
+        }
         Speed::Times(times) if !(times > 0.0 && times.is_finite()) => {
             Err(option("speed", "is a number above 0: 1 is real time, 2 twice as fast"))
         }
         _ => Ok(()),
     }
+}
+
+/// What says when a frame is due.
+enum Clock {
+    /// Nothing: at once.
+    None,
+    Stamps(Schedule),
+    Rate(Even),
 }
 
 struct Sender<'a> {
@@ -142,7 +168,7 @@ struct Sender<'a> {
     counter: &'a Counter<'a>,
     socket: Socket,
     frame_bytes_max: usize,
-    schedule: Option<Schedule>,
+    clock: Clock,
     /// Copies of frames that go in one system call; the first `filled` wait for it.
     batch: Vec<Vec<u8>>,
     filled: usize,
@@ -155,7 +181,7 @@ struct Sender<'a> {
 impl Sender<'_> {
     /// Goes through the file; true if it is to be gone through again.
     fn pass(&mut self, trace: &mut Trace) -> Result<bool> {
-        let (began, tried_before) = (Instant::now(), self.tried());
+        let (began, tried_before) = (self.start.elapsed(), self.tried());
         loop {
             if self.is_over() {
                 self.flush()?;
@@ -176,7 +202,8 @@ impl Sender<'_> {
                 self.report.skipped.add(fate);
                 continue;
             }
-            if !self.await_turn(&frame, began)? {
+            let bytes = frame.data.len() + FCS_BYTES as usize;
+            if !self.await_turn(frame.ts_ns, bytes, began)? {
                 // It was read and its time did not come: as if it had not been.
                 self.report.read -= 1;
                 return Ok(false);
@@ -185,28 +212,45 @@ impl Sender<'_> {
         }
         self.flush()?;
         self.report.loops += 1;
-        if let Some(schedule) = &mut self.schedule {
+        if let Clock::Stamps(schedule) = &mut self.clock {
             schedule.restart();
         }
         // A file without a frame that can be sent would be gone through for nothing.
         Ok(self.report.loops < self.options.loops && self.tried() > tried_before)
     }
 
-    /// Waits until the frame is due. False if the run ends before that; all that was due is sent.
-    fn await_turn(&mut self, frame: &Frame<'_>, began: Instant) -> Result<bool> {
-        let Some(schedule) = &mut self.schedule else { return Ok(true) };
-        let due = schedule.due(frame.ts_ns);
-        while let Some(left) = due.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+    /// Waits until a frame of that stamp and size is due; stamps count from `began`, when this way through the file
+    /// did. False if the run ends before that; all that was due is sent.
+    fn await_turn(&mut self, ts_ns: u64, wire_bytes: usize, began: Duration) -> Result<bool> {
+        let (due, wake) = match &mut self.clock {
+            Clock::None => return Ok(true),
+            Clock::Stamps(schedule) => {
+                let due = began.saturating_add(schedule.due(ts_ns));
+                (due, due)
+            }
+            Clock::Rate(even) => {
+                let due = even.next(wire_bytes, self.start.elapsed());
+                // Frames close together go in one call, a little late, rather than in one each.
+                (due, due.saturating_add(even.gather(wire_bytes)))
+            }
+        };
+        let end = self.options.duration.unwrap_or(Duration::MAX);
+        if due <= self.start.elapsed() && due < end {
+            return Ok(true);
+        }
+        while let Some(left) =
+            wake.min(end).checked_sub(self.start.elapsed()).filter(|left| !left.is_zero())
+        {
             self.flush()?;
-            if self.is_over() {
+            if self.is_stopped() {
                 return Ok(false);
             }
-            let to_the_end =
-                self.options.duration.map(|end| end.saturating_sub(self.start.elapsed()));
-            let wait = to_the_end.map_or(left, |end| left.min(end));
-            pace::wait(wait.as_nanos().min(u128::from(u64::MAX)) as u64);
+            pace::wait(left.as_nanos().min(u128::from(u64::MAX)) as u64);
         }
-        Ok(true)
+        if due >= end {
+            self.flush()?;
+        }
+        Ok(due < end)
     }
 
     fn push(&mut self, data: &[u8]) -> Result<()> {
@@ -242,13 +286,22 @@ impl Sender<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.stop.load(Relaxed)
+        // At a rate the end comes with the first frame that is due after it: those before it are sent, however late.
+        let timed = !matches!(self.clock, Clock::Rate(_));
+        self.is_stopped()
             || self.options.frames.is_some_and(|most| self.tried() >= most)
-            || self.options.duration.is_some_and(|end| self.start.elapsed() >= end)
+            || timed && self.options.duration.is_some_and(|end| self.start.elapsed() >= end)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
     }
 
     fn finish(mut self) -> Result<ReplayReport> {
         self.report.duration = self.start.elapsed();
+        if let Clock::Rate(even) = &self.clock {
+            self.report.given_up = even.given_up();
+        }
         let report = &mut self.report;
         report.sent = self.counter.settled(report.attempted)?;
         report.refused = report.attempted - report.sent;

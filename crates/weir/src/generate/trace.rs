@@ -8,7 +8,7 @@ use serde::Serialize;
 use weir_lab::generator::replay::{self, ReplayOptions, ReplayReport};
 
 use crate::cli::GenArgs;
-use crate::units::grouped;
+use crate::units::{bit_rate, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
 #[derive(Serialize)]
@@ -20,6 +20,7 @@ struct Json<'a> {
     gbps: f64,
     attempted: u64,
     refused: u64,
+    given_up_s: f64,
     how: &'a str,
     counted_by: &'a str,
     read: u64,
@@ -34,6 +35,7 @@ pub(super) fn run(iface: &str, path: &Path, args: &GenArgs) -> Result<u8> {
     }
     let options = ReplayOptions {
         speed: args.speed,
+        rate: super::rate(args),
         loops: args.loops,
         duration: args.duration,
         frames: args.frames,
@@ -59,6 +61,7 @@ fn show(args: &GenArgs, report: &ReplayReport) {
             gbps: report.gbps(),
             attempted: report.attempted,
             refused: report.refused,
+            given_up_s: report.given_up.as_secs_f64(),
             how: "af_packet",
             counted_by: report.counted_by,
             read: report.read,
@@ -69,17 +72,18 @@ fn show(args: &GenArgs, report: &ReplayReport) {
         return;
     }
     println!(
-        "sent {} frames, {} B in {:.3} s: {:.3} Mpps, {:.3} Gbit/s (af_packet, counted by {})",
+        "sent {} frames, {} B in {:.3} s: {}, {} (af_packet, counted by {})",
         grouped(report.sent),
         grouped(report.bytes),
         report.duration.as_secs_f64(),
-        report.mpps(),
-        report.gbps(),
+        packet_rate(report.mpps() * 1e6),
+        bit_rate(report.gbps() * 1e9),
         report.counted_by
     );
     if report.refused > 0 {
         println!("the link refused {} more", grouped(report.refused));
     }
+    super::show_given_up(report.given_up);
     for (name, count) in report.skipped.by_name() {
         if count > 0 {
             println!("not sent, {}: {}", name.replace('_', " "), grouped(count));

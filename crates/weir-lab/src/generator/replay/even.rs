@@ -1,0 +1,90 @@
+//! A rate for frames of any sizes: each is due when those before it have had their time. Arithmetic only: the clock
+//! is the caller's.
+
+use std::time::Duration;
+
+use super::super::Rate;
+use super::super::bucket::{DEPTH_NS, GRANT_NS};
+
+/// When frames are due at a rate.
+pub(super) struct Even {
+    rate: Rate,
+    /// When the next frame is due, since the start.
+    due_ns: f64,
+    given_up_ns: f64,
+}
+
+impl Even {
+    /// The first frame is due at once. The rate is a number above zero, or [`Rate::Max`], at which all are due at once.
+    pub(super) fn new(rate: Rate) -> Even {
+        Even { rate, due_ns: 0.0, given_up_ns: 0.0 }
+    }
+
+    /// When the next frame, of so many bytes with FCS, is due. `now` is where the sender is: more than 50 ms behind,
+    /// it gives up the rest, as the bucket does.
+    pub(super) fn next(&mut self, wire_bytes: usize, now: Duration) -> Duration {
+        let behind = now.as_nanos() as f64 - self.due_ns - DEPTH_NS;
+        if behind > 0.0 {
+            self.given_up_ns += behind;
+            self.due_ns += behind;
+        }
+        let due_ns = self.due_ns;
+        self.due_ns += self.takes_ns(wire_bytes);
+        // Rates that leave centuries between two frames are rates, too.
+        Duration::try_from_secs_f64(due_ns / 1e9).unwrap_or(Duration::MAX)
+    }
+
+    /// How long a frame of so many bytes may wait for those after it: none where the next comes later than that.
+    pub(super) fn gather(&self, wire_bytes: usize) -> Duration {
+        let close = self.takes_ns(wire_bytes) < GRANT_NS;
+        Duration::from_nanos(if close { GRANT_NS as u64 } else { 0 })
+    }
+
+    /// Time given up.
+    pub(super) fn given_up(&self) -> Duration {
+        Duration::from_nanos(self.given_up_ns as u64)
+    }
+
+    fn takes_ns(&self, wire_bytes: usize) -> f64 {
+        match self.rate {
+            Rate::Max => 0.0,
+            Rate::Pps(rate) => 1e9 / rate,
+            Rate::Bps(rate) => wire_bytes as f64 * 8e9 / rate,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    #[test]
+    fn frames_are_due_at_the_rate_and_bits_by_their_size() {
+        let mut even = Even::new(Rate::Pps(1_000.0));
+        let due = [64, 1518, 64].map(|bytes| even.next(bytes, AT_ONCE).as_micros());
+        assert_eq!(due, [0, 1_000, 2_000]);
+        let mut even = Even::new(Rate::Bps(8_000_000.0));
+        let due = [64, 1500, 64].map(|bytes| even.next(bytes, AT_ONCE).as_micros());
+        assert_eq!(due, [0, 64, 1_564]);
+        // Small frames are close together at that rate, large ones are not.
+        assert_eq!((even.gather(64).as_micros(), even.gather(1500).as_micros()), (200, 0));
+    }
+
+    #[test]
+    fn more_than_50_ms_behind_is_given_up() {
+        let mut even = Even::new(Rate::Pps(1_000.0));
+        assert_eq!(even.next(64, Duration::from_millis(40)), AT_ONCE);
+        assert_eq!(even.given_up(), AT_ONCE);
+        assert_eq!(even.next(64, Duration::from_millis(151)).as_millis(), 101);
+        assert_eq!(even.given_up().as_millis(), 100);
+    }
+
+    #[test]
+    fn the_slowest_rate_is_far_away_and_no_panic() {
+        let mut even = Even::new(Rate::Pps(f64::MIN_POSITIVE));
+        assert_eq!(even.next(64, AT_ONCE), AT_ONCE);
+        assert_eq!(even.next(64, AT_ONCE), Duration::MAX);
+    }
+}
