@@ -26,7 +26,7 @@ use weir_ring::wake::{self, Bell};
 use weir_ring::{Ledger, Mapping, Ring};
 
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
-pub use look::{Hooks, hooks};
+pub use look::{Attached, Hooks, Place, hooks};
 
 use crate::error::CaptureError;
 use crate::grace;

@@ -3,13 +3,15 @@
 //! Asked by ioctl, not through /sys: that shows the namespace it was mounted in.
 
 mod ethtool;
+mod filters;
 mod missed;
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-pub use ethtool::{Channels, Driver, Feature, RxRing};
+pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
+pub use filters::{Filter, filters};
 pub use missed::Missed;
 
 use crate::error::CaptureError;

@@ -68,6 +68,23 @@ pub struct Irq {
     pub cpus: String,
 }
 
+/// Somebody on a hook of the interface: another program's, or another Weir's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Hooked {
+    /// `xdp`, `tcx ingress`, `tcx egress`, `clsact ingress` or `clsact egress`.
+    pub hook: &'static str,
+    /// `bpf`, or the kind of a TC filter: `u32`, `flower`, ...
+    pub kind: String,
+    /// Id of the BPF program.
+    pub program: Option<u32>,
+    /// Its name, or the filter's; empty if it has none, or it takes rights to see.
+    pub name: String,
+    /// The link that holds it there.
+    pub link: Option<u32>,
+    /// A TC filter's priority; lower ones come first.
+    pub priority: Option<u16>,
+}
+
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Nic {
@@ -95,6 +112,8 @@ pub struct Nic {
     pub xdp_program: Option<u32>,
     /// tcx programs at ingress and egress.
     pub tcx_programs: Option<(u32, u32)>,
+    /// Everybody on its hooks.
+    pub hooked: Option<Vec<Hooked>>,
     /// Native XDP.
     pub native_xdp: Option<bool>,
     /// AF_XDP without a copy.
@@ -111,6 +130,8 @@ pub struct Nic {
     pub queues_combined: bool,
     /// Whether both directions of a connection come to one queue.
     pub rss_symmetric: Option<bool>,
+    /// Bytes of the key of its Toeplitz hash, if it has one that can be seen.
+    pub rss_key_bytes: Option<usize>,
     /// Whether the NIC stamps received frames.
     pub hardware_stamps: Option<bool>,
     /// Its interrupts for queues.

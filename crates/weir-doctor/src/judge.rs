@@ -1,8 +1,14 @@
 //! What facts mean for capture. Nothing here asks the system.
 
+mod hooked;
+
 use serde::Serialize;
 
+use weir_capture::iface::Rss;
+
 use crate::facts::{Machine, Nic, capability};
+use crate::settings::{Knob, hex};
+use hooked::hooked;
 
 /// How good it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -207,7 +213,7 @@ pub fn nic(nic: &Nic, machine: &Machine) -> Vec<Finding> {
     }
     let driver = nic.driver.as_deref().unwrap_or("no driver that says its name");
     findings.ok("interface", format!("up, MTU {}, {driver}", nic.mtu));
-    hooks(&mut findings, nic);
+    hooks(&mut findings, nic, machine);
     offloads(&mut findings, nic, machine);
     queues(&mut findings, nic, machine);
     for remedy in findings.0.iter_mut().filter_map(|finding| finding.remedy.as_mut()) {
@@ -216,17 +222,8 @@ pub fn nic(nic: &Nic, machine: &Machine) -> Vec<Finding> {
     findings.0
 }
 
-fn hooks(findings: &mut Findings, nic: &Nic) {
-    let name = &nic.name;
-    if let Some(id) = nic.xdp_program {
-        let text = format!("taken by program {id}: engine af_xdp and --consume cannot run, TC can");
-        findings.no("xdp hook", text, format!("ip link set {name} xdp off"));
-    }
-    if let Some((ingress, egress)) = nic.tcx_programs.filter(|&counts| counts != (0, 0)) {
-        let text =
-            format!("{ingress} programs in, {egress} out; Weir goes before them and they stay");
-        findings.note("tcx hook", text, Some(format!("bpftool net show dev {name}")));
-    }
+fn hooks(findings: &mut Findings, nic: &Nic, machine: &Machine) {
+    hooked(findings, nic, machine);
     match (nic.native_xdp, nic.zero_copy) {
         (Some(true), Some(true)) => findings.ok("native xdp", "there, and AF_XDP without a copy"),
         (Some(true), _) => {
@@ -295,9 +292,19 @@ fn queues(findings: &mut Findings, nic: &Nic, machine: &Machine) {
             findings.ok("queues", format!("{now} of {most}"));
         }
         if now > 1 && nic.rss_symmetric == Some(false) {
-            let text =
-                "both ways of a connection may come to different CPUs; merged files are in order";
-            findings.note("rss", text, Some(format!("ethtool -X {name} xfrm symmetric-xor")));
+            let mut text =
+                "both ways of a connection may come to different CPUs; merged files are in order"
+                    .to_owned();
+            let sorted = format!("ethtool -X {name} xfrm symmetric-xor");
+            let new = machine.kernel_version >= (6, 8);
+            let key = nic.rss_key_bytes.map(|bytes| {
+                let key = hex(&Rss::symmetric_key(bytes));
+                Knob::RssKey { iface: name.clone() }.command(&key)
+            });
+            if key.is_some() && new {
+                text += &format!("; some drivers take `{sorted}` instead");
+            }
+            findings.note("rss", text, key.or_else(|| new.then_some(sorted)));
         }
     }
     if let [first, _, ..] = &nic.irqs[..]

@@ -1,7 +1,7 @@
 //! Judgement of recorded facts.
 
 use super::*;
-use crate::facts::{Irq, Switch};
+use crate::facts::{Hooked, Irq, Switch};
 use crate::plan::{Use, plan};
 use crate::settings::Knob;
 
@@ -135,6 +135,101 @@ fn queues_that_share_a_cpu_are_spread_and_rings_grow() {
     let path = "/proc/irq/41/smp_affinity_list".to_owned();
     assert!(knobs.contains(&(&Knob::File { path }, "1")), "{knobs:?}");
     assert!(knobs.contains(&(&Knob::RxRing { iface: "eth1".to_owned() }, "4096")), "{knobs:?}");
+}
+
+#[test]
+fn whoever_else_is_on_a_hook_is_named_with_what_it_means() {
+    let one = |hook, name: &str, link, priority| Hooked {
+        hook,
+        kind: "bpf".to_owned(),
+        program: Some(42),
+        name: name.to_owned(),
+        link,
+        priority,
+    };
+    let meaning = |hooked, xdp_program, kernel_version, about| {
+        let nic = Nic { hooked: Some(hooked), xdp_program, ..veth() };
+        let findings = super::nic(&nic, &Machine { kernel_version, ..root() });
+        found(&findings, about).clone()
+    };
+    // A link is not taken off by `ip`; a program without one is.
+    let held = meaning(vec![one("xdp", "theirs", Some(9), None)], Some(42), (6, 18), "xdp hook");
+    assert!(held.meaning.contains("program 42 (theirs)"), "{held:?}");
+    assert_eq!((held.grade, held.remedy.as_deref()), (Grade::No, Some("bpftool link detach id 9")));
+    let loose = meaning(vec![one("xdp", "", None, None)], Some(42), (6, 18), "xdp hook");
+    assert_eq!(loose.remedy.as_deref(), Some("ip link set eth1 xdp off"));
+
+    let tcx = meaning(vec![one("tcx egress", "theirs", Some(9), None)], None, (6, 18), "tcx hook");
+    assert!(tcx.meaning.contains("egress: program 42 (theirs): Weir goes before"), "{tcx:?}");
+    let ours =
+        meaning(vec![one("tcx ingress", "weir_tc_in", None, None)], None, (6, 18), "tcx hook");
+    assert_eq!(ours.grade, Grade::Ok);
+
+    let filter = |priority, kernel| {
+        let list = vec![
+            Hooked {
+                kind: "flower".to_owned(),
+                program: None,
+                ..one("clsact ingress", "", None, Some(1))
+            },
+            one("clsact ingress", "theirs", None, Some(priority)),
+        ];
+        let nic = Nic { hooked: Some(list), ..veth() };
+        let findings = super::nic(&nic, &Machine { kernel_version: kernel, ..root() });
+        let about = |finding: &&Finding| finding.about == "clsact filter";
+        let [flower, theirs] = findings.iter().filter(about).collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        assert_eq!(theirs.remedy.as_deref(), Some("tc filter show dev eth1 ingress"));
+        (flower.meaning.clone(), theirs.meaning.clone())
+    };
+    let (flower, theirs) = filter(2, (6, 18));
+    assert!(
+        flower.contains("flower filter of priority 1") && flower.contains("after tcx"),
+        "{flower}"
+    );
+    assert!(
+        theirs.contains("priority 2, program 42 (theirs)") && theirs.contains("after tcx"),
+        "{theirs}"
+    );
+    // Without tcx Weir takes priority 2 here, since another kind has 1.
+    let (flower, theirs) = filter(3, (6, 1));
+    assert!(flower.contains("comes before Weir"), "{flower}");
+    assert!(theirs.contains("Weir goes before it"), "{theirs}");
+    assert!(filter(2, (6, 1)).1.contains("comes before Weir"));
+}
+
+#[test]
+fn a_hash_that_parts_connections_gets_a_symmetric_key() {
+    let nic = Nic {
+        rx_queues: Some((4, 8)),
+        rss_symmetric: Some(false),
+        rss_key_bytes: Some(5),
+        ..veth()
+    };
+    let command = "ethtool -X eth1 hkey 6d:5a:6d:5a:6d";
+    let findings = super::nic(&nic, &root());
+    let rss = found(&findings, "rss");
+    assert_eq!(rss.remedy.as_deref(), Some(command));
+    assert!(rss.meaning.contains("xfrm symmetric-xor"), "{}", rss.meaning);
+    let key = |nic: &Nic, used| {
+        let settings = plan(nic, &root(), used).settings;
+        let key = settings.iter().find(|set| matches!(set.knob, Knob::RssKey { .. }));
+        key.map(|set| set.knob.command(&set.value))
+    };
+    assert_eq!(key(&nic, Use::MonitoringPort).as_deref(), Some(command));
+    assert_eq!(key(&nic, Use::Passive), None, "a hash is this machine's own affair there");
+    let one_queue = Nic { rx_queues: Some((1, 8)), ..nic.clone() };
+    let symmetric = Nic { rss_symmetric: Some(true), ..nic.clone() };
+    let no_key = Nic { rss_key_bytes: None, ..nic };
+    for other in [&one_queue, &symmetric, &no_key] {
+        assert_eq!(key(other, Use::MonitoringPort), None);
+    }
+    let findings = super::nic(&no_key, &root());
+    let rss = found(&findings, "rss");
+    assert_eq!(rss.remedy.as_deref(), Some("ethtool -X eth1 xfrm symmetric-xor"));
+    let findings = super::nic(&no_key, &Machine { kernel_version: (6, 1), ..root() });
+    assert_eq!(found(&findings, "rss").remedy, None);
 }
 
 #[test]

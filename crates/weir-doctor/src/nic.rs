@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use weir_capture::CaptureError;
-use weir_capture::bpf;
-use weir_capture::iface::Asker;
+use weir_capture::bpf::{self, Attached, Place};
+use weir_capture::iface::{Asker, Filter, filters};
 
-use crate::facts::{Irq, Machine, Nic, Switch};
+use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
 use crate::machine::{cpu_list, read};
 
 /// The features that matter, by the names of `ETHTOOL_GSTRINGS`.
@@ -48,6 +48,10 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
     let hooks = bpf::hooks(found.index);
     (nic.xdp_program, nic.tcx_programs) = (hooks.xdp_program, hooks.tcx);
     (nic.native_xdp, nic.zero_copy) = hooks.native.unzip();
+    let programs = hooks.programs.into_iter().map(program);
+    nic.hooked = filters(found.index)
+        .ok()
+        .map(|list| programs.chain(list.into_iter().map(filter)).collect());
     if machine.can_bpf() && nic.native_xdp == Some(true) {
         nic.xdp_tags = Some(bpf::xdp_has_tags(&found));
     }
@@ -63,12 +67,31 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
         nic.rx_queues = Some((channels.rx, channels.most));
         nic.queues_combined = channels.combined;
     }
-    nic.rss_symmetric = asker.rss_symmetric(name);
+    if let Ok(rss) = asker.rss(name) {
+        nic.rss_symmetric = Some(rss.is_symmetric());
+        nic.rss_key_bytes = Some(rss.key.len()).filter(|&bytes| rss.toeplitz && bytes > 0);
+    }
     nic.hardware_stamps = asker.hardware_stamps(name);
     if let Some(bus) = nic.bus.clone() {
         placement(&mut nic, &bus);
     }
     Ok(nic)
+}
+
+fn program(attached: Attached) -> Hooked {
+    let hook = match attached.place {
+        Place::Xdp => "xdp",
+        Place::TcxIngress => "tcx ingress",
+        Place::TcxEgress => "tcx egress",
+    };
+    let Attached { program, name, link, .. } = attached;
+    Hooked { hook, kind: "bpf".to_owned(), program: Some(program), name, link, priority: None }
+}
+
+fn filter(filter: Filter) -> Hooked {
+    let hook = if filter.egress { "clsact egress" } else { "clsact ingress" };
+    let Filter { kind, priority, program, name, .. } = filter;
+    Hooked { hook, kind, program, name, link: None, priority: Some(priority) }
 }
 
 /// NUMA node and interrupts by the device's place on its bus: /sys/class/net shows the network namespace

@@ -1,9 +1,10 @@
 //! From facts to a command line and settings. Nothing here asks the system.
 
 use serde::Serialize;
+use weir_capture::iface::Rss;
 
 use crate::facts::{Machine, Nic, capability};
-use crate::settings::{Knob, Setting};
+use crate::settings::{Knob, Setting, hex};
 
 /// What the interface is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,14 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
         if switch.available && switch.requested {
             set(Knob::Feature { iface: iface(), name: name.to_owned() }, "0".to_owned(), why);
         }
+    }
+    // Copies of both directions come in here, and consumers of a queue want whole connections.
+    if nic.rx_queues.is_some_and(|(now, _)| now > 1)
+        && nic.rss_symmetric == Some(false)
+        && let Some(bytes) = nic.rss_key_bytes
+    {
+        let key = hex(&Rss::symmetric_key(bytes));
+        set(Knob::RssKey { iface: iface() }, key, "both ways of a connection to one queue");
     }
     // One CPU each, only where all queues share one now: any other arrangement is somebody's.
     let shared = nic.irqs.len() > 1 && nic.irqs.iter().all(|irq| irq.cpus == nic.irqs[0].cpus);

@@ -23,6 +23,11 @@ pub enum Knob {
         /// The interface.
         iface: String,
     },
+    /// Key of the hash that spreads an interface's frames over its queues, `6d:5a:...`.
+    RssKey {
+        /// The interface.
+        iface: String,
+    },
     /// A file below /proc: a sysctl, or the CPUs of an interrupt.
     File {
         /// The file.
@@ -72,6 +77,7 @@ impl Panel for System {
                 u32::from(found.ok_or(io::ErrorKind::NotFound)?.requested).to_string()
             }
             Knob::RxRing { iface } => self.asker.rx_ring(iface)?.now.to_string(),
+            Knob::RssKey { iface } => hex(&self.asker.rss(iface)?.key),
             Knob::File { path } => fs::read_to_string(path)?.trim().to_owned(),
         })
     }
@@ -82,9 +88,24 @@ impl Panel for System {
         match knob {
             Knob::Feature { iface, name } => self.asker.set_feature(iface, name, number()? != 0),
             Knob::RxRing { iface } => self.asker.set_rx_ring(iface, number()?),
+            Knob::RssKey { iface } => {
+                let key = unhex(value).ok_or(io::ErrorKind::InvalidData)?;
+                self.asker.set_rss_key(iface, &key)
+            }
             Knob::File { path } => fs::write(path, value),
         }
     }
+}
+
+/// Bytes as `ethtool -x` shows a key: `6d:5a`.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    pairs.join(":")
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    text.split(':').map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
 /// The names that `ethtool -K` has for some of the kernel's names; it takes the kernel's, too.
@@ -110,6 +131,7 @@ impl Knob {
                 )
             }
             Knob::RxRing { iface } => format!("ethtool -G {iface} rx {value}"),
+            Knob::RssKey { iface } => format!("ethtool -X {iface} hkey {value}"),
             Knob::File { path } => format!("echo {value} > {path}"),
         }
     }
@@ -120,7 +142,24 @@ impl fmt::Display for Knob {
         match self {
             Knob::Feature { iface, name } => write!(f, "{iface} {}", short(name)),
             Knob::RxRing { iface } => write!(f, "{iface} rx ring"),
+            Knob::RssKey { iface } => write!(f, "{iface} rss key"),
             Knob::File { path } => f.write_str(path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_written_as_it_is_read() {
+        for key in [&[0x6d, 0x5a, 0x00][..], &[0xff]] {
+            assert_eq!(unhex(&hex(key)).as_deref(), Some(key));
+        }
+        assert_eq!(hex(&[0x6d, 0x0a]), "6d:0a");
+        for bad in ["", "6d:", "xx", "6d5a", "100"] {
+            assert_eq!(unhex(bad), None, "{bad}");
         }
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::bpf::{XdpPass, attached};
+use common::bpf::{CountingFilter, XdpPass, attached};
 use common::{Ended, Run, bed, ready, sh, weir};
 use serde_json::Value;
 use weir_lab::Testbed;
@@ -102,6 +102,36 @@ fn root_a_taken_xdp_hook_is_no_way_for_a_monitoring_port() {
     let plan = &json["interfaces"][0]["plan"];
     assert_eq!(plan["passive"], plan["monitoring_port"], "{plan}");
     assert!(plan["passive"].as_str().expect("a line").contains("--hook tc"), "{plan}");
+}
+
+#[test]
+fn root_others_on_the_hooks_are_named_and_so_is_another_capture() {
+    let test = "root_others_on_the_hooks_are_named_and_so_is_another_capture";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let looks = || doctor(&bed.rx, "wrx0 --json").expect(0).json();
+    let hooked =
+        |json: &Value| json["interfaces"][0]["facts"]["hooked"].as_array().expect("a list").clone();
+    assert_eq!(hooked(&looks()), Vec::<Value>::new());
+    let xdp = XdpPass::attach(&bed.rx);
+    let filter = CountingFilter::attach(&bed.rx, false);
+    let json = looks();
+    assert_eq!(hooked(&json).len(), 2, "{json}");
+    for (about, name, remedy) in [
+        ("xdp hook", "(test_xdp_pass)", "bpftool link detach id "),
+        ("clsact filter", "test_filter", "tc filter show dev wrx0 ingress"),
+    ] {
+        let finding = finding(&json, about);
+        assert!(finding["meaning"].as_str().expect("text").contains(name), "{finding}");
+        assert!(finding["remedy"].as_str().expect("text").starts_with(remedy), "{finding}");
+    }
+    drop((xdp, filter));
+    let capture = Run::capture(&bed.rx, "--engine bpf --json");
+    let json = looks();
+    let ours = |one: &&Value| one["name"].as_str().is_some_and(|name| name.starts_with("weir_"));
+    // One for each direction, at tcx or, on older kernels, as filters.
+    assert_eq!(hooked(&json).iter().filter(ours).count(), 2, "{json}");
+    capture.stop().expect(0);
 }
 
 #[test]

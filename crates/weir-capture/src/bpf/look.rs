@@ -1,9 +1,11 @@
 //! What is on an interface's hooks and what its driver has, without touching either.
 
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+
 use super::xdp;
 
 /// The hooks of an interface.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
     /// Id of the XDP program that is there.
     pub xdp_program: Option<u32>,
@@ -11,6 +13,32 @@ pub struct Hooks {
     pub native: Option<(bool, bool)>,
     /// tcx programs at ingress and egress; `None` before Linux 6.6 and without CAP_NET_ADMIN.
     pub tcx: Option<(u32, u32)>,
+    /// The programs themselves, the XDP program first, then tcx in the order that frames meet them.
+    pub programs: Vec<Attached>,
+}
+
+/// Where a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// XDP.
+    Xdp,
+    /// tcx, frames that come in.
+    TcxIngress,
+    /// tcx, frames that go out.
+    TcxEgress,
+}
+
+/// A program on a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Where.
+    pub place: Place,
+    /// Its id.
+    pub program: u32,
+    /// Its name; empty if that takes rights that this process lacks.
+    pub name: String,
+    /// The link that holds it there, and goes with whoever holds the link.
+    pub link: Option<u32>,
 }
 
 /// Looks at the interface of this index.
@@ -18,26 +46,62 @@ pub struct Hooks {
 pub fn hooks(ifindex: u32) -> Hooks {
     let xdp = xdp::query(ifindex);
     let ids = xdp.map(|xdp| [xdp.prog_id, xdp.drv_prog_id, xdp.skb_prog_id, xdp.hw_prog_id]);
+    let xdp_program = ids.and_then(|ids| ids.into_iter().find(|&id| id != 0));
+    let ingress = tcx(ifindex, Place::TcxIngress, libbpf_sys::BPF_TCX_INGRESS);
+    let egress = tcx(ifindex, Place::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
+    let counts = ingress.as_ref().zip(egress.as_ref());
+    let tcx = counts.map(|(ingress, egress)| (ingress.len() as u32, egress.len() as u32));
     // NETDEV_XDP_ACT_BASIC and _XSK_ZEROCOPY, linux/netdev.h. A kernel that does not say leaves 0, and so
     // does a driver without XDP: from 6.6 on, which has tcx, 0 is an answer.
-    let tcx =
-        count(ifindex, libbpf_sys::BPF_TCX_INGRESS).zip(count(ifindex, libbpf_sys::BPF_TCX_EGRESS));
     let flags = xdp.map(|xdp| xdp.feature_flags).filter(|&flags| flags != 0 || tcx.is_some());
-    Hooks {
-        xdp_program: ids.and_then(|ids| ids.into_iter().find(|&id| id != 0)),
-        native: flags.map(|flags| (flags & 1 != 0, flags & 8 != 0)),
-        tcx,
+    let at_xdp = xdp_program.map(|program| Attached {
+        place: Place::Xdp,
+        program,
+        name: String::new(),
+        link: LinkInfoIter::default().find(|link| link.prog_id == program).map(|link| link.id),
+    });
+    let ours = at_xdp.into_iter().chain(ingress.into_iter().flatten());
+    let mut programs: Vec<Attached> = ours.chain(egress.into_iter().flatten()).collect();
+    name(&mut programs);
+    let native = flags.map(|flags| (flags & 1 != 0, flags & 8 != 0));
+    Hooks { xdp_program, native, tcx, programs }
+}
+
+/// Looks the names up: one way through the machine's programs, whose number has nothing to do with the interface's.
+fn name(attached: &mut [Attached]) {
+    if attached.is_empty() {
+        return;
+    }
+    for program in ProgInfoIter::default() {
+        for one in attached.iter_mut().filter(|one| one.program == program.id) {
+            one.name = program.name.to_string_lossy().into_owned();
+        }
     }
 }
 
-fn count(ifindex: u32, hook: libbpf_sys::bpf_attach_type) -> Option<u32> {
+/// Programs that one hook may have: `BPF_MPROG_MAX` of the kernel.
+const TCX_MAX: usize = 64;
+
+fn tcx(ifindex: u32, place: Place, at: libbpf_sys::bpf_attach_type) -> Option<Vec<Attached>> {
+    let (mut programs, mut links) = ([0u32; TCX_MAX], [0u32; TCX_MAX]);
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        prog_ids: programs.as_mut_ptr(),
+        link_ids: links.as_mut_ptr(),
         ..Default::default()
     };
-    // SAFETY: `options` is whole, says its size, and lives through the call; it asks for no list.
-    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, hook, &raw mut options) };
+    options.__bindgen_anon_1.count = TCX_MAX as u32;
+    // SAFETY: `options` is whole and says its size; both lists have the `count` words that it states, and all lives
+    // through the call.
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, at, &raw mut options) };
     // SAFETY: every bit pattern of the union's members is a value of this one.
-    let programs = unsafe { options.__bindgen_anon_1.count };
-    (result == 0).then_some(programs)
+    let count = unsafe { options.__bindgen_anon_1.count } as usize;
+    let attached = |(&program, &link): (&u32, &u32)| Attached {
+        place,
+        program,
+        name: String::new(),
+        link: Some(link).filter(|&link| link != 0),
+    };
+    let list = programs.iter().zip(&links).take(count);
+    (result == 0).then(|| list.map(attached).collect())
 }

@@ -17,6 +17,12 @@ const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GRSSH: u32 = 0x46;
+const ETHTOOL_SRSSH: u32 = 0x47;
+const ETH_RXFH_INDIR_NO_CHANGE: u32 = 0xffff_ffff;
+/// The Toeplitz function.
+const ETH_RSS_HASH_TOP: u8 = 1;
+/// NICs have keys of 40 to some hundred bytes.
+const RSS_KEY_MAX: usize = 1024;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING_BYTES: usize = 32;
 /// Kernels have some sixty features; far fewer than this.
@@ -49,6 +55,37 @@ pub struct Channels {
     pub most: u32,
     /// Whether queues receive and send in pairs, and are set as such.
     pub combined: bool,
+}
+
+/// How received frames are spread over queues: by a hash of addresses and ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rss {
+    /// The hash is Toeplitz's, by the key.
+    pub toeplitz: bool,
+    /// Source and destination are made alike before they are hashed (Linux 6.8, some drivers).
+    pub sorted: bool,
+    /// The key; empty if the driver does not show it.
+    pub key: Vec<u8>,
+}
+
+impl Rss {
+    /// Whether the two directions of a connection come to one queue.
+    ///
+    /// A Toeplitz key that repeats after 16 bits gives the same hash when source and destination, of 32 or 128 bits
+    /// and ports of 16, change places: every bit of the one then meets the same piece of the key as the other's.
+    /// Source: Woo and Park, "Scalable TCP Session Monitoring with Symmetric Receive-side Scaling", KAIST 2012.
+    #[must_use]
+    pub fn is_symmetric(&self) -> bool {
+        let repeats =
+            self.key.len() > 2 && self.key.iter().zip(&self.key[2..]).all(|(a, b)| a == b);
+        self.sorted || self.toeplitz && repeats
+    }
+
+    /// The symmetric key of that source, of so many bytes: `6d:5a` again and again.
+    #[must_use]
+    pub fn symmetric_key(bytes: usize) -> Vec<u8> {
+        [0x6d, 0x5a].into_iter().cycle().take(bytes).collect()
+    }
 }
 
 /// A switch of the driver or of the stack above it, by the name that `ethtool -k` also knows.
@@ -117,15 +154,63 @@ impl Asker {
         Ok(Channels { rx: words[5] + words[8], most: words[1] + words[4], combined: words[4] > 0 })
     }
 
-    /// Whether the two directions of a connection come to one queue; `None` if the driver does not say.
-    #[must_use]
-    pub fn rss_symmetric(&self, iface: &str) -> Option<bool> {
-        // cmd, context, sizes of table and key (0: neither is wanted), then hfunc and input_xfrm in bytes.
-        let mut words = [0u32; 7];
-        words[0] = ETHTOOL_GRSSH;
-        self.ethtool(iface, &mut words).ok()?;
-        // RXH_XFRM_SYM_XOR, RXH_XFRM_SYM_OR_XOR.
-        Some(words[4].to_ne_bytes()[1] & 3 != 0)
+    /// How received frames are spread over the queues.
+    ///
+    /// # Errors
+    /// What the kernel says: EOPNOTSUPP of drivers that do not spread by a hash, or do not say how.
+    pub fn rss(&self, iface: &str) -> io::Result<Rss> {
+        let words = self.rss_words(iface)?;
+        let [function, transformed, ..] = words[4].to_ne_bytes();
+        let key = words[6..].iter().flat_map(|word| word.to_ne_bytes()).take(words[3] as usize);
+        Ok(Rss {
+            toeplitz: function & ETH_RSS_HASH_TOP != 0,
+            // RXH_XFRM_SYM_XOR, RXH_XFRM_SYM_OR_XOR.
+            sorted: transformed & 3 != 0,
+            key: key.collect(),
+        })
+    }
+
+    /// Gives the hash another key, of the length that it has.
+    ///
+    /// # Errors
+    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a key of another length.
+    pub fn set_rss_key(&self, iface: &str, key: &[u8]) -> io::Result<()> {
+        let mut words = self.rss_words(iface)?;
+        if key.is_empty() || key.len() != words[3] as usize {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        words[..3].copy_from_slice(&[ETHTOOL_SRSSH, 0, ETH_RXFH_INDIR_NO_CHANGE]);
+        // The function stays (0); what is done to its input is as it was read.
+        let [_, transformed, ..] = words[4].to_ne_bytes();
+        words[4] = u32::from_ne_bytes([0, transformed, 0, 0]);
+        words[5] = 0;
+        for (word, bytes) in words[6..].iter_mut().zip(key.chunks(4)) {
+            let mut whole = [0; 4];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u32::from_ne_bytes(whole);
+        }
+        self.ethtool(iface, &mut words)
+    }
+
+    /// cmd, context, sizes of table and key, hfunc and input_xfrm in bytes, reserved; then the key. The table is
+    /// not asked for.
+    fn rss_words(&self, iface: &str) -> io::Result<Vec<u32>> {
+        let mut sizes = [0u32; 6];
+        sizes[0] = ETHTOOL_GRSSH;
+        self.ethtool(iface, &mut sizes)?;
+        let key_bytes = sizes[3] as usize;
+        if key_bytes > RSS_KEY_MAX {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let mut words = vec![0u32; 6 + key_bytes.div_ceil(4)];
+        (words[0], words[3]) = (ETHTOOL_GRSSH, sizes[3]);
+        // Sizes of 0 both would ask for sizes again.
+        if key_bytes > 0 {
+            self.ethtool(iface, &mut words)?;
+        } else {
+            words.copy_from_slice(&sizes);
+        }
+        Ok(words)
     }
 
     /// Whether the NIC can stamp received frames; `None` if the driver does not say.
@@ -237,8 +322,31 @@ mod tests {
             .iter()
             .find(|feature| feature.name == "netns-local" || feature.name == "loopback");
         assert!(fixed.is_some_and(|feature| !feature.available && feature.active), "{fixed:?}");
-        assert!(asker.rx_ring("lo").is_err());
+        assert!(asker.rx_ring("lo").is_err() && asker.rss("lo").is_err());
+        assert!(asker.set_rss_key("lo", &[1; 40]).is_err());
         assert_eq!(asker.address("lo").unwrap(), [0; 6]);
+    }
+
+    /// The function itself, as NICs compute it, to hold the claim about keys against.
+    fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+        let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 != 0;
+        let window = |at| (at..at + 32).fold(0u32, |word, at| word << 1 | u32::from(bit(key, at)));
+        (0..input.len() * 8).filter(|&at| bit(input, at)).fold(0, |hash, at| hash ^ window(at))
+    }
+
+    #[test]
+    fn a_key_is_called_symmetric_if_both_ways_of_a_connection_hash_alike() {
+        let there = [198, 51, 100, 10, 203, 0, 113, 99, 0x9c, 0x42, 0x01, 0xbb];
+        let back = [203, 0, 113, 99, 198, 51, 100, 10, 0x01, 0xbb, 0x9c, 0x42];
+        let rss = |key| Rss { toeplitz: true, sorted: false, key };
+        let usual: Vec<u8> = (0..40u8).map(|at| at.wrapping_mul(37) ^ 0x6d).collect();
+        for (key, symmetric) in [(Rss::symmetric_key(40), true), (usual, false)] {
+            assert_eq!(toeplitz(&key, &there) == toeplitz(&key, &back), symmetric);
+            assert_eq!(rss(key).is_symmetric(), symmetric);
+        }
+        assert!(!rss(Vec::new()).is_symmetric());
+        assert!(Rss { sorted: true, ..rss(Vec::new()) }.is_symmetric());
+        assert!(!Rss { toeplitz: false, ..rss(Rss::symmetric_key(40)) }.is_symmetric());
     }
 
     #[test]

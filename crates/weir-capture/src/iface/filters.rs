@@ -1,0 +1,225 @@
+//! Who filters at an interface's TC hooks: the filters of its clsact (or ingress) qdisc, asked over rtnetlink.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A TC filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Whether it sees frames that are sent, not those received.
+    pub egress: bool,
+    /// `bpf`, `u32`, `flower`, `matchall`, ...
+    pub kind: String,
+    /// Lower ones come first.
+    pub priority: u16,
+    /// Id of its BPF program.
+    pub program: Option<u32>,
+    /// What a BPF filter is called by whoever attached it.
+    pub name: String,
+}
+
+/// Bytes of `struct nlmsghdr` and `struct tcmsg`. Source: linux/netlink.h, linux/rtnetlink.h.
+const NLMSG_BYTES: usize = 16;
+const TCMSG_BYTES: usize = 20;
+/// Parents of filters: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and `_EGRESS`. Source: linux/pkt_sched.h.
+const PARENTS: [(bool, u32); 2] = [(false, 0xffff_fff2), (true, 0xffff_fff3)];
+/// Source: linux/rtnetlink.h, linux/pkt_cls.h.
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_ID: u16 = 11;
+/// More than any interface has, so that no answer is read for ever.
+const MESSAGES_MAX: usize = 4096;
+
+/// The filters of the interface of this index, in the calling thread's network namespace, in the order of their
+/// priorities at ingress and then at egress. Needs no rights.
+///
+/// # Errors
+/// What the kernel says.
+pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
+    let socket = socket()?;
+    let mut filters = Vec::new();
+    for (egress, parent) in PARENTS {
+        send(&socket, ifindex, parent)?;
+        let mut side = Vec::new();
+        while !receive(&socket, egress, &mut side)? {
+            if side.len() > MESSAGES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        // A filter of many rules answers once for each.
+        side.sort_by_key(|filter| filter.priority);
+        side.dedup();
+        filters.extend(side);
+    }
+    Ok(filters)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+    let fd = unsafe {
+        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn send(socket: &OwnedFd, ifindex: u32, parent: u32) -> io::Result<()> {
+    let mut request = [0u8; NLMSG_BYTES + TCMSG_BYTES];
+    request[0..4].copy_from_slice(&((NLMSG_BYTES + TCMSG_BYTES) as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&libc::RTM_GETTFILTER.to_ne_bytes());
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    request[6..8].copy_from_slice(&flags.to_ne_bytes());
+    request[NLMSG_BYTES + 4..NLMSG_BYTES + 8].copy_from_slice(&ifindex.to_ne_bytes());
+    request[NLMSG_BYTES + 12..NLMSG_BYTES + 16].copy_from_slice(&parent.to_ne_bytes());
+    // SAFETY: the buffer is borrowed for the call and its true length is passed; an unconnected
+    // netlink socket sends to the kernel.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads one datagram; true if it was the last.
+fn receive(socket: &OwnedFd, egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
+    let mut answer = vec![0u8; 32 * 1024];
+    // SAFETY: the buffer is borrowed for the call, and the kernel writes at most its length.
+    let got =
+        unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
+    if got <= 0 {
+        return Err(io::Error::last_os_error());
+    }
+    messages(&answer[..got as usize], egress, filters)
+}
+
+/// Goes through the messages of a datagram; true if the last is among them. What cannot be read ends it.
+fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
+    while let (Some(length), Some(kind)) = (word(datagram, 0), half(datagram, 4)) {
+        let Some(message) = datagram.get(..length as usize).filter(|m| m.len() >= NLMSG_BYTES)
+        else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        match kind {
+            _ if i32::from(kind) == libc::NLMSG_DONE => return Ok(true),
+            _ if i32::from(kind) == libc::NLMSG_ERROR => {
+                let error = word(message, NLMSG_BYTES).unwrap_or(0).cast_signed();
+                return Err(io::Error::from_raw_os_error(error.wrapping_neg()));
+            }
+            libc::RTM_NEWTFILTER => filters.extend(filter(message, egress)),
+            _ => {}
+        }
+        datagram = datagram.get((length as usize).next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// The filter of an RTM_NEWTFILTER message; each is announced by one with handle 0, which is none.
+fn filter(message: &[u8], egress: bool) -> Option<Filter> {
+    let (handle, info) = (word(message, NLMSG_BYTES + 8)?, word(message, NLMSG_BYTES + 16)?);
+    if handle == 0 {
+        return None;
+    }
+    let mut filter = Filter { egress, priority: (info >> 16) as u16, ..Filter::default() };
+    let attributes = message.get(NLMSG_BYTES + TCMSG_BYTES..)?;
+    let mut options = None;
+    each(attributes, |kind, value| match kind {
+        TCA_KIND => filter.kind = text(value),
+        TCA_OPTIONS => options = Some(value.to_vec()),
+        _ => {}
+    });
+    // Other kinds number their options otherwise.
+    let options = options.filter(|_| filter.kind == "bpf").unwrap_or_default();
+    each(&options, |kind, value| match kind {
+        TCA_BPF_NAME => filter.name = text(value),
+        TCA_BPF_ID => filter.program = word(value, 0),
+        _ => {}
+    });
+    Some(filter)
+}
+
+/// Calls with the kind and value of every attribute, as far as their lengths hold.
+fn each(mut attributes: &[u8], mut call: impl FnMut(u16, &[u8])) {
+    while let (Some(length), Some(kind)) = (half(attributes, 0), half(attributes, 2)) {
+        let Some(value) = attributes.get(4..usize::from(length)) else { return };
+        // The two highest bits say how the value is written, which the kinds asked for imply.
+        call(kind & 0x3fff, value);
+        attributes = attributes.get(usize::from(length).next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = [(4 + value.len() as u16).to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: u16, handle: u32, attributes: &[u8]) -> Vec<u8> {
+        let length = (NLMSG_BYTES + TCMSG_BYTES + attributes.len()) as u32;
+        let words = [length, u32::from(kind), 0, 0, 0, 2, handle, 0xffff_fff2, 7 << 16];
+        [&words.map(u32::to_ne_bytes).concat()[..], attributes].concat()
+    }
+
+    /// As Linux 6.18 answers: an announcement, the filter, and the end.
+    fn answer() -> Vec<u8> {
+        let options =
+            [attribute(TCA_BPF_NAME, b"theirs\0"), attribute(TCA_BPF_ID, &[42, 0, 0, 0])].concat();
+        let kind = attribute(TCA_KIND, b"bpf\0");
+        let one = [kind.clone(), attribute(TCA_OPTIONS | 0x8000, &options)].concat();
+        [
+            message(libc::RTM_NEWTFILTER, 0, &kind),
+            message(libc::RTM_NEWTFILTER, 1, &one),
+            message(libc::NLMSG_DONE as u16, 0, &[]),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_bpf_filter_has_its_name_and_program() {
+        let mut filters = Vec::new();
+        assert!(messages(&answer(), false, &mut filters).unwrap());
+        let (kind, name, program) = ("bpf".to_owned(), "theirs".to_owned(), Some(42));
+        assert_eq!(filters, [Filter { egress: false, kind, priority: 7, program, name }]);
+    }
+
+    #[test]
+    fn answers_cut_or_damaged_anywhere_end_without_a_panic() {
+        let whole = answer();
+        for end in 0..whole.len() {
+            let _ = messages(&whole[..end], true, &mut Vec::new());
+        }
+        for at in 0..whole.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                let _ = messages(&damaged, true, &mut Vec::new());
+            }
+        }
+        let refused = [20u32, libc::NLMSG_ERROR as u32, 0, 0, (-libc::EPERM).cast_unsigned()];
+        let refused = messages(&refused.map(u32::to_ne_bytes).concat(), true, &mut Vec::new());
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn the_loopback_device_can_be_asked() {
+        assert!(filters(1).is_ok());
+    }
+}
