@@ -131,7 +131,7 @@ pub enum Error {
         /// Frames tried.
         attempted: u64,
         /// What to do.
-        remedy: &'static str,
+        remedy: String,
     },
     /// The system refused to send.
     #[error("{iface}: cannot {what}")]

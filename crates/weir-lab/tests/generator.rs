@@ -315,13 +315,15 @@ fn root_a_peer_without_napi_is_named_with_its_remedy() {
         GenOptions { frames: Some(1000), engine: GenEngine::LiveFrames, ..GenOptions::default() };
     let error = send(&bed, &live).unwrap_err();
     assert!(matches!(error, Error::PeerNotReady { .. }), "{error}");
-    assert!(error.to_string().contains("ethtool -K PEER gro on"));
+    let (netns, iface) = (&bed.rx.netns, &bed.rx.iface);
+    let remedy = format!("ip netns exec {netns} ethtool -K {iface} gro on");
+    assert!(error.to_string().contains(&remedy), "{error}");
 
     let before = received(&bed);
     let auto = GenOptions { engine: GenEngine::Auto, ..live };
     let report = send(&bed, &auto).unwrap();
     assert_eq!((report.how, report.attempted, report.sent), (How::AfPacket, 1000, 1000));
-    assert!(report.why.unwrap().contains("ethtool -K PEER gro on"));
+    assert!(report.why.unwrap().contains(&remedy));
     assert_eq!(received(&bed) - before, 1000);
 }
 

@@ -16,7 +16,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use super::counter::Counter;
 use super::pace::{self, Turns, Wire};
-use super::{FCS_BYTES, GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking};
+use super::{FCS_BYTES, GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking, peer};
 use crate::{Error, Result};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
@@ -32,8 +32,12 @@ const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// Frames of the first call, which shows whether the interface takes any.
 const PROBE: u32 = 64;
 
-const VETH_REMEDY: &str = "the other end of a veth takes them only with GRO or an XDP program \
-    there; try: ethtool -K PEER gro on";
+/// A size that fits a live frame's page whatever the kernel keeps in it, and its bytes in memory.
+const SURE_SIZE: u32 = 3300;
+const SURE_BYTES: usize = (SURE_SIZE - FCS_BYTES) as usize;
+
+const VETH_REMEDY: &str =
+    "the other end of a veth takes them only with GRO or an XDP program there; try: ";
 const DRIVER_REMEDY: &str = "its driver may not send XDP frames, or only with an XDP program \
     loaded on it";
 
@@ -167,7 +171,11 @@ impl Live<'_> {
                 }
                 _ if !self.proven && made == 0 => {
                     let iface = self.job.iface.to_owned();
-                    let reason = format!("the kernel refused to run the program: {error}");
+                    let mut reason = format!("the kernel refused to run the program: {error}");
+                    // Linux 6.1 has more of its own in a frame's page than later kernels, and says no more than this.
+                    if self.job.largest().blank().len() > SURE_BYTES {
+                        reason += &format!("; try a --size of at most {SURE_SIZE}");
+                    }
                     return Err(Error::LiveFrames { iface, reason });
                 }
                 _ => {
@@ -231,7 +239,11 @@ impl Live<'_> {
             sleep(Duration::from_millis(1));
         }
         let veth = self.counter.is_veth_xdp();
-        let remedy = if veth { VETH_REMEDY } else { DRIVER_REMEDY };
+        let remedy = if veth {
+            VETH_REMEDY.to_owned() + &peer::gro_command(self.job.iface)
+        } else {
+            DRIVER_REMEDY.to_owned()
+        };
         Err(Error::PeerNotReady { iface: self.job.iface.to_owned(), attempted, remedy })
     }
 }

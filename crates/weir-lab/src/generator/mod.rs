@@ -12,6 +12,7 @@ pub mod mix;
 mod pace;
 mod packet;
 mod parking;
+mod peer;
 pub mod replay;
 pub mod sink;
 pub mod sizes;
