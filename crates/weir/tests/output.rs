@@ -212,10 +212,13 @@ fn a_named_pipe_is_waited_for_and_the_wait_can_be_ended() {
     assert!(Command::new("mkfifo").arg(&name).status().unwrap().success());
     let start = || piped(&format!("capture gen: --frames 100 --write {name} --json"), false);
     let (mut child, mut report) = start();
-    sleep(Duration::from_millis(300));
+    // Not before it waits, which takes a while on a busy machine.
+    let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut says = String::new();
+    talk.read_line(&mut says).expect("text");
     interrupt(&child);
     assert_eq!(end(&mut child, Duration::from_secs(5)).0, Some(2));
-    let says = stderr(&mut child);
+    talk.read_to_string(&mut says).expect("text");
     assert!(says.contains("waiting for a reader") && says.contains("stopped before"), "{says}");
     drop(report);
 
