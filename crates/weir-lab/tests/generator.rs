@@ -184,6 +184,34 @@ fn root_bytes_of_a_mix_that_was_refused_in_part_are_counted_by_the_link() {
 }
 
 #[test]
+fn root_threads_at_full_speed_are_counted_to_the_frame() {
+    if !require_root("root_threads_at_full_speed_are_counted_to_the_frame") {
+        return;
+    }
+    let _alone = alone();
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    // Both into one queue, whose own counter their updates would race for; then a queue for each.
+    for queues in [1, 2] {
+        let bed = Testbed::builder().queues(queues).build().unwrap();
+        // Its counters are one for each CPU, written in the softirq of that CPU alone.
+        let sink = sink(&bed, 0);
+        let duration = Some(Duration::from_millis(500));
+        let cpus = if cpus > 1 { vec![0, 1] } else { Vec::new() };
+        let options = GenOptions { duration, threads: 2, cpus, ..GenOptions::default() };
+        let report = send(&bed, &options).unwrap();
+        // Any frame that `sent` leaves out has come by then, too.
+        thread::sleep(Duration::from_millis(200));
+        let counts = arrived(&sink, report.sent);
+        println!("{queues} queues: {:.2} Mpps {report:?}", report.mpps());
+        assert_eq!(report.how, How::LiveFrames);
+        assert_eq!((counts.frames, counts.foreign), (report.sent, 0), "{report:?}");
+        assert_eq!(counts.bytes, report.sent * 60);
+        assert_eq!(report.attempted, report.sent + report.refused);
+        assert!(report.sent > 10_000, "slow beyond any excuse: {report:?}");
+    }
+}
+
+#[test]
 fn root_overload_is_refused_and_counted_to_the_frame() {
     if !require_root("root_overload_is_refused_and_counted_to_the_frame") {
         return;
