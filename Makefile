@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 
-.PHONY: help setup build demo test lint fuzz bench bench-full soak dist install
+.PHONY: help setup build demo test lint fuzz bench bench-full peers soak dist install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,13 +33,17 @@ lint: setup ## formatting and clippy, warnings being errors
 fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (60)
 	@tests/fuzz.sh
 
-bench: build ## measure every engine on this machine; needs root
+bench: build peers ## measure every engine beside other tools, some 15 minutes; needs root
 	@$(call need_root,lab bench)
 	$(WEIR) lab bench
 
-bench-full: build ## the same at six frame sizes, with an HTML page in bench.html; takes an hour; needs root
+bench-full: build peers ## the same at six frame sizes, some 25 minutes, into bench.html and bench.json; needs root
 	@$(call need_root,lab bench --full)
 	$(WEIR) lab bench --full --json bench.json --html bench.html
+
+# A tool that cannot be installed is a row that says so.
+peers:
+	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
 soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building (`setup.sh build`), packing (`setup.sh dist`) or testing
-# (`setup.sh test`) needs, and only those that are missing. Says what it installs and what for.
+# Installs the Debian packages that building (`setup.sh build`), packing (`setup.sh dist`), testing
+# (`setup.sh test`) or measuring beside other tools (`setup.sh bench`) needs, and only those that are
+# missing. Says what it installs and what for.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -35,11 +36,24 @@ test_packages=(
     'man-db          says whether the man pages are well formed'
 )
 
+# Weir is measured without them, too: what is not there is a row that says so.
+bench_packages=(
+    'tcpdump         captures through libpcap: the tool that all others are compared with'
+    'tshark          brings dumpcap, which Wireshark captures with'
+    'netsniff-ng     captures through TPACKET_V3'
+    'xdp-tools       brings xdpdump, which captures at XDP'
+    'dpdk            brings dpdk-testpmd, which receives through AF_XDP, AF_PACKET and libpcap drivers'
+    'librte-meta-net those drivers of DPDK'
+    'librte-meta-mempool memory pools for the frames that it receives'
+    'iperf3          sends the TCP traffic that is watched'
+)
+
 case ${1:-} in
 build) wanted=("${build_packages[@]}") ;;
 dist) wanted=("${build_packages[@]}" "${dist_packages[@]}") ;;
 test) wanted=("${build_packages[@]}" "${dist_packages[@]}" "${test_packages[@]}") ;;
-*) die 'usage: tests/setup.sh build|dist|test' ;;
+bench) wanted=("${build_packages[@]}" "${bench_packages[@]}") ;;
+*) die 'usage: tests/setup.sh build|dist|test|bench' ;;
 esac
 
 if ! command -v cargo >/dev/null; then
