@@ -17,6 +17,7 @@ use weir_store::{Count, FileWriter};
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
 use crate::ending::{conclude, reader_is_done};
+use crate::latency::{Latency, LatencyReport};
 use crate::outlet::{Outlet, Stop};
 use crate::printer::Printer;
 use crate::report::{Report, error_text};
@@ -44,18 +45,21 @@ pub struct Ran {
     pub ring_drops: u64,
     /// Why the consumer could not go on.
     pub failure: Option<anyhow::Error>,
+    /// How long frames took, if that was asked for.
+    pub latency: Option<LatencyReport>,
 }
 
 impl Ran {
     /// The ledger and what was delivered, to print.
     pub fn report(&self) -> Report<'_> {
-        let Ran { outcomes, delivered, duration, store_drops, ring_drops, .. } = self;
+        let Ran { outcomes, delivered, duration, store_drops, ring_drops, latency, .. } = self;
         Report {
             outcomes,
             delivered: *delivered,
             duration: *duration,
             store_drops: *store_drops,
             ring_drops: *ring_drops,
+            latency: *latency,
         }
     }
 
@@ -105,7 +109,13 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
         let printer = Printer::new(out, interfaces);
         return run.to_sink(session, Ordered::new(&rings, args.merge_slack, printer)?);
     }
-    run.to_null(session, Null::new(&rings)?)
+    if let Some(how) = args.latency {
+        let mut latency = Latency::new(&rings, how)?;
+        let mut ran = run.to_counter(session, &mut latency)?;
+        ran.latency = Some(latency.report());
+        return Ok(ran);
+    }
+    run.to_counter(session, &mut Null::new(&rings)?)
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
@@ -222,6 +232,7 @@ impl Run<'_> {
             match step {
                 Ok(Step::Ended) => break None,
                 Ok(Step::Busy) => rest.busy(),
+                Ok(_) if !consumer.rests() => {}
                 Ok(step) => {
                     let rested = match step {
                         Step::Waiting => rest.wait(consumer),
@@ -248,7 +259,15 @@ impl Run<'_> {
         let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
         let duration = last.duration_since(begin);
         let delivered = consumer.delivered();
-        Ok(Ran { outcomes, delivered, duration, store_drops: 0, ring_drops: 0, failure })
+        Ok(Ran {
+            outcomes,
+            delivered,
+            duration,
+            store_drops: 0,
+            ring_drops: 0,
+            failure,
+            latency: None,
+        })
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -300,11 +319,11 @@ impl Run<'_> {
         Ok(ran)
     }
 
-    fn to_null(&self, session: Session, mut consumer: Null) -> Result<Ran> {
-        let mut ran = self.drive(session, &mut consumer)?;
+    fn to_counter(&self, session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
+        let mut ran = self.drive(session, consumer)?;
         let Delivered { frames, wire_bytes, .. } = ran.delivered;
         let all = Count { frames, wire_bytes };
-        ran.account(all, consumer.unread(), self.left(&consumer) == 0);
+        ran.account(all, consumer.unread(), self.left(consumer) == 0);
         Ok(ran)
     }
 
@@ -412,6 +431,7 @@ mod tests {
             store_drops: 0,
             ring_drops: 0,
             failure: Some(failure),
+            latency: None,
         };
         ran.account(Count { frames: 7, wire_bytes: 420 }, consumer.unread(), false);
         assert_eq!((ran.ring_drops, ran.store_drops), (5, 0));

@@ -94,6 +94,15 @@ pub enum TcAttachName {
     Clsact,
 }
 
+/// What a consumer does when it finds no frame, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LatencyName {
+    /// It rests as the null monitor does, and sleeps until it is woken
+    Rest,
+    /// It looks all the time, some microseconds apart
+    Poll,
+}
+
 /// Directions by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectionName {
@@ -178,6 +187,15 @@ pub struct CaptureArgs {
     /// Exit with status 1 if any frame was lost
     #[arg(long)]
     pub fail_on_loss: bool,
+    /// Time frames from the stamps of `weir gen --stamp` to the consumer; hidden: for the bench
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        conflicts_with_all = ["print", "write", "frames"],
+        hide = true
+    )]
+    pub latency: Option<LatencyName>,
     #[command(flatten)]
     pub tcpdump: TcpdumpFlags,
 }
@@ -318,13 +336,19 @@ pub struct BenchArgs {
     /// All frame sizes from 64 to 1518 bytes
     #[arg(long)]
     pub full: bool,
-    /// Rounds of every measurement [default: 5]
+    /// Rounds of every measurement [default: 5, with --full 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Length of every measurement [default: 4]
+    /// Length of every measurement [default: 2, with --full 1.5]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub seconds: Option<Duration>,
-    /// One part only: wire, iperf3, memory, copiers or idle
+    /// Length of a trial in the search for the highest rate without loss [default: 2]; RFC 2544 has 60
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub trial: Option<Duration>,
+    /// How often that rate is searched [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub searches: Option<u32>,
+    /// One part only: wire, zero-loss, latency, iperf3, memory, copiers or idle
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

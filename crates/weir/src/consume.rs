@@ -10,7 +10,7 @@ use weir_ring::{Mapping, Poll, Reader, Ring, RingError, Start, Tally};
 use weir_store::{Count, FileError, FileWriter, Merge, Turn};
 
 /// Frames counted before the clock and the signals are looked at again.
-const TURN_FRAMES: u64 = 1 << 16;
+pub const TURN_FRAMES: u64 = 1 << 16;
 /// The longest that a frame waits for a sleeping consumer, of the 20 ms that we promise. Each waking
 /// costs an idle machine some 30 us.
 const SLEEP_LIMIT: Duration = Duration::from_millis(10);
@@ -65,6 +65,11 @@ pub trait Consumer {
     /// How far ring number `ring` was read: the ordinal of its next frame.
     fn ordinal(&self, ring: usize) -> u64;
 
+    /// Whether it waits between looks that found nothing: if not, it waits by itself and sleeps never.
+    fn rests(&self) -> bool {
+        true
+    }
+
     /// The longest that this consumer may sleep.
     fn sleep_limit(&self) -> Duration {
         SLEEP_LIMIT
@@ -77,11 +82,11 @@ pub trait Consumer {
     fn fill(&self) -> f64;
 }
 
-fn behind(reader: &Reader<Mapping>) -> u64 {
+pub fn behind(reader: &Reader<Mapping>) -> u64 {
     reader.ring().frames_written().saturating_sub(reader.ordinal())
 }
 
-fn fullest<'a>(readers: impl Iterator<Item = &'a Reader<Mapping>>) -> f64 {
+pub fn fullest<'a>(readers: impl Iterator<Item = &'a Reader<Mapping>>) -> f64 {
     readers.map(Reader::fill).fold(0.0, f64::max)
 }
 

@@ -38,6 +38,8 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         full: args.full,
         rounds: args.rounds,
         seconds: args.seconds.map(|length| length.as_secs_f64()),
+        trial: args.trial.map(|length| length.as_secs_f64()),
+        searches: args.searches,
         only: args.only,
     };
     let stop = signals::stop_flag()?;

@@ -13,6 +13,7 @@ mod doctor;
 mod ending;
 mod generate;
 mod lab;
+mod latency;
 mod mistaken;
 mod outlet;
 mod pages;

@@ -9,6 +9,7 @@ use weir_capture::{Info, Outcome};
 use weir_ring::Ledger;
 
 use crate::consume::Delivered;
+use crate::latency::LatencyReport;
 use crate::units::{bit_rate, grouped, packet_rate};
 
 /// What a run came to.
@@ -25,6 +26,8 @@ pub struct Report<'a> {
     pub store_drops: u64,
     /// Frames that could not be read from the rings any more.
     pub ring_drops: u64,
+    /// How long frames took, if that was asked for.
+    pub latency: Option<LatencyReport>,
 }
 
 #[derive(Serialize)]
@@ -47,6 +50,8 @@ struct Json<'a> {
     unexplained: i128,
     mpps: f64,
     gbps: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyReport>,
     sources: Vec<JsonSource<'a>>,
 }
 
@@ -152,6 +157,7 @@ impl Report<'_> {
             unexplained: self.unexplained(),
             mpps: self.mpps(),
             gbps: self.gbps(),
+            latency: self.latency,
             sources: sources.collect(),
         };
         serde_json::to_string(&json).expect("numbers and strings serialize")
@@ -210,6 +216,15 @@ impl Report<'_> {
             if count > 0 {
                 line(format!("  {name:<12} {:>13}", grouped(count)));
             }
+        }
+        if let Some(LatencyReport { frames, p50_us, p90_us, p99_us, p999_us, max_us, .. }) =
+            self.latency
+        {
+            line(format!(
+                "  stamp to consumer, {} frames: p50 {p50_us:.1} us, p90 {p90_us:.1}, p99 {p99_us:.1}, \
+                 p99.9 {p999_us:.1}, max {max_us:.1}",
+                grouped(frames)
+            ));
         }
         out
     }
@@ -276,7 +291,14 @@ mod tests {
         let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
         let (store_drops, ring_drops, duration) = (1, 1, Duration::from_secs(1));
         let outcomes = [outcome];
-        let report = Report { outcomes: &outcomes, delivered, duration, store_drops, ring_drops };
+        let report = Report {
+            outcomes: &outcomes,
+            delivered,
+            duration,
+            store_drops,
+            ring_drops,
+            latency: None,
+        };
         assert_eq!(report.unexplained(), 0);
         let mut fields = Vec::new();
         names(&serde_json::from_str(&report.json()).unwrap(), &mut fields);

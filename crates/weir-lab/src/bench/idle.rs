@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::child::cpu_ns;
 use super::report::{Row, conclude};
 use super::tool::Tool;
+use super::wire::Traffic;
 use super::{Context, stopped, wire};
 use crate::generator::mix::{self, MixOptions};
 use crate::generator::{Rate, SIZE_MIN};
@@ -84,7 +85,9 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
     sleep(IDLE);
     let used = cpu_ns(id).ok_or_else(|| unreadable("schedstat"))?.saturating_sub(before);
     let cpu_percent = 100.0 * used as f64 / begin.elapsed().as_nanos() as f64;
-    wire::send(context, &bed.tx, SIZE_MIN, Rate::Max, WARM)?;
+    let traffic =
+        Traffic { size: SIZE_MIN, rate: Rate::Max, seconds: WARM.as_secs_f64(), stamp: false };
+    wire::send(context, &bed.tx, traffic)?;
     sleep(Duration::from_millis(200));
     let smaps = fs::read_to_string(format!("/proc/{id}/smaps"));
     let rss_kib = rss_beyond_rings(&smaps.map_err(|_| unreadable("smaps"))?);

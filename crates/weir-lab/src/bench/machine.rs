@@ -66,11 +66,12 @@ impl Machine {
 
     /// Adds the first line of `program --version`, if it is installed.
     pub fn add_tool(&mut self, program: &str) {
-        let Ok(output) = Command::new(program).arg("--version").output() else { return };
+        let args = version_args(program);
+        let Ok(output) = Command::new(program).args(args).output() else { return };
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
         // Some complain about being root first. iperf3 calls itself iperf.
-        let name = program.trim_end_matches(char::is_numeric);
+        let name = program.trim_end_matches(char::is_numeric).trim_end_matches("-testpmd");
         let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
             self.tools.push(line.trim().to_owned());
@@ -103,6 +104,17 @@ impl Machine {
             first_three(&self.load_after),
             self.steal_percent
         )
+    }
+}
+
+/// What makes a program say its version and end. DPDK's says it only when it starts: here with nothing to
+/// work on, to say how it is used.
+fn version_args(program: &str) -> &'static [&'static str] {
+    match program {
+        "dpdk-testpmd" => {
+            &["-v", "--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--", "--help"]
+        }
+        _ => &["--version"],
     }
 }
 

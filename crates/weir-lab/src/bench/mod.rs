@@ -3,6 +3,8 @@
 //! | module | what it measures |
 //! |---|---|
 //! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
+//! | `zero_loss` | the highest rate at which each of them loses nothing |
+//! | `latency` | from the generator's stamp to a consumer's hands |
 //! | `iperf` | what watching costs TCP |
 //! | `memory` | the ring alone |
 //! | `copiers` | threads that share one RX ring |
@@ -11,10 +13,12 @@
 //!
 //! Tools are compared only with tools measured in the same run and the same round: machines drift.
 
+mod ahead;
 mod child;
 mod copiers;
 mod idle;
 mod iperf;
+mod latency;
 mod machine;
 mod memory;
 mod page;
@@ -24,12 +28,15 @@ pub mod stats;
 pub mod table;
 mod tool;
 mod wire;
+mod zero_loss;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+pub use ahead::Ahead;
+pub use latency::Percentiles;
 pub use page::page;
 pub use report::Report;
 pub use soak::{Check, SoakOptions, Verdict, soak};
@@ -39,10 +46,15 @@ use machine::{Machine, Neighbours};
 use report::{Bar, Side};
 use tool::Tool;
 
-/// Rounds unless told otherwise: the fewest whose median shrugs off two bad ones.
+/// Rounds unless told otherwise: the fewest whose median shrugs off two bad ones; of a full run, one.
 const ROUNDS: u32 = 5;
+const ROUNDS_FULL: u32 = 3;
 /// Seconds of each measurement unless told otherwise.
-const SECONDS: f64 = 4.0;
+const SECONDS: f64 = 2.0;
+const SECONDS_FULL: f64 = 1.5;
+/// Seconds of each trial of the search for the rate without loss, and how often it is made.
+const TRIAL: f64 = 2.0;
+const SEARCHES: u32 = 1;
 
 /// The longest that a round waits for the machine to be quiet.
 const PATIENCE_ROUND: Duration = Duration::from_secs(10);
@@ -58,10 +70,14 @@ pub struct Options {
     pub quick: bool,
     /// All frame sizes.
     pub full: bool,
-    /// Rounds; 5 if not said.
+    /// Rounds; 5 if not said, 3 of a full run.
     pub rounds: Option<u32>,
-    /// Seconds of each measurement; 4 if not said.
+    /// Seconds of each measurement; 2 if not said, 1.5 of a full run.
     pub seconds: Option<f64>,
+    /// Seconds of each trial of the search for the rate without loss; 2 if not said.
+    pub trial: Option<f64>,
+    /// How often that is searched; once if not said.
+    pub searches: Option<u32>,
     /// Leave the others out.
     pub only: Option<Section>,
 }
@@ -71,6 +87,10 @@ pub struct Options {
 pub enum Section {
     /// Capture off a link.
     Wire,
+    /// The highest rate without loss.
+    ZeroLoss,
+    /// From stamp to consumer.
+    Latency,
     /// TCP, watched.
     Iperf3,
     /// The ring in memory.
@@ -82,8 +102,10 @@ pub enum Section {
 }
 
 impl Section {
-    const ALL: [(Section, &'static str); 5] = [
+    const ALL: [(Section, &'static str); 7] = [
         (Section::Wire, wire::SECTION),
+        (Section::ZeroLoss, zero_loss::SECTION),
+        (Section::Latency, latency::SECTION),
         (Section::Iperf3, iperf::SECTION),
         (Section::Memory, memory::SECTION),
         (Section::Copiers, copiers::SECTION),
@@ -131,9 +153,12 @@ struct Context<'a> {
     options: &'a Options,
     rounds: u32,
     seconds: f64,
+    trial: f64,
+    searches: u32,
     cpus: Cpus,
     /// How long the rest of the run may still wait for quiet moments.
     patience_ms: AtomicU64,
+    begin: Instant,
     stop: &'a AtomicBool,
     talk: &'a (dyn Fn(&str) + Sync),
 }
@@ -144,13 +169,25 @@ impl<'a> Context<'a> {
         stop: &'a AtomicBool,
         talk: &'a (dyn Fn(&str) + Sync),
     ) -> Context<'a> {
-        let (rounds, seconds) = if options.quick { (2, 1.0) } else { (ROUNDS, SECONDS) };
+        let (rounds, seconds, trial) = match (options.quick, options.full) {
+            (true, _) => (2, 1.0, 0.5),
+            (false, true) => (ROUNDS_FULL, SECONDS_FULL, TRIAL),
+            (false, false) => (ROUNDS, SECONDS, TRIAL),
+        };
         Context {
             options,
             rounds: options.rounds.unwrap_or(rounds),
             seconds: options.seconds.unwrap_or(seconds),
+            trial: options.trial.unwrap_or(trial),
+            searches: options.searches.unwrap_or(SEARCHES),
             cpus: Cpus::new(),
-            patience_ms: AtomicU64::new(PATIENCE.as_millis() as u64),
+            // Who wants no figures need not wait for a quiet moment.
+            patience_ms: AtomicU64::new(if options.quick {
+                0
+            } else {
+                PATIENCE.as_millis() as u64
+            }),
+            begin: Instant::now(),
             stop,
             talk,
         }
@@ -166,7 +203,8 @@ impl<'a> Context<'a> {
     }
 
     fn say(&self, text: &str) {
-        (self.talk)(text);
+        let seconds = self.begin.elapsed().as_secs();
+        (self.talk)(&format!("{:>2}:{:02}  {text}", seconds / 60, seconds % 60));
     }
 }
 
@@ -192,6 +230,8 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -
         if wanted(section) {
             rows.extend(match section {
                 Section::Wire => wire::measure(&context)?,
+                Section::ZeroLoss => zero_loss::measure(&context)?,
+                Section::Latency => latency::measure(&context)?,
                 Section::Iperf3 => iperf::measure(&context)?,
                 Section::Memory => memory::measure(&context)?,
                 Section::Copiers => copiers::measure(&context)?,
@@ -201,9 +241,10 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -
     }
     machine.finish();
     let conditions = conditions(&context);
-    let bars = Vec::new();
-    let mut report = Report { machine, conditions, rows, bars, interrupted: stopped(stop) };
+    let mut report =
+        Report { conditions, rows, interrupted: stopped(stop), ..Report::new(machine) };
     report.bars = bars_of(&report, &wanted);
+    report.ahead = ahead::ahead(&report);
     Ok(report)
 }
 
@@ -221,6 +262,20 @@ fn conditions(context: &Context) -> Vec<String> {
         format!(
             "wire: one veth pair, generator and all softirq work on CPU {generator}, the tool on CPU \
              {tool}; Mpps = frames kept / the generator's time, Gbit/s with FCS; 64 MiB of buffer each"
+        ),
+        format!(
+            "zero-loss: RFC 2544, 26.1, by halving: trials of {} s (the RFC: 60 s), a rate that lost frames is \
+             tried {} times, to 1/{:.0} of the most offered; searched {} times",
+            context.trial,
+            zero_loss::TRIES,
+            1.0 / zero_loss::RESOLUTION,
+            context.searches
+        ),
+        format!(
+            "latency: from the stamp that the generator puts in a 64 B frame as it makes it (up to 64 before \
+             the link has it) to weir's consumer on CPU {tool} looking into its copy of it; {tool_rest}",
+            tool_rest = "a resting consumer pauses 50 us to 1 ms between looks, or sleeps until 2048 frames or \
+                         10 ms are there; a polling one looks every 20 to 50 us"
         ),
         format!(
             "iperf3: client (and softirqs) on CPU {generator}, server and watcher on CPU {tool}; the \
@@ -322,7 +377,10 @@ mod tests {
     fn parts_have_names() {
         assert_eq!("iperf3".parse(), Ok(Section::Iperf3));
         assert!(
-            "disk".parse::<Section>().unwrap_err().contains("wire, iperf3, memory, copiers, idle")
+            "disk"
+                .parse::<Section>()
+                .unwrap_err()
+                .contains("wire, zero-loss, latency, iperf3, memory")
         );
     }
 
@@ -346,9 +404,7 @@ mod tests {
             }
         }
         conclude(&mut rows, "tcpdump");
-        let machine = Machine::look();
-        let (conditions, bars) = (Vec::new(), Vec::new());
-        let report = Report { machine, conditions, rows, bars, interrupted: false };
+        let report = Report { rows, ..Report::new(Machine::look()) };
         let bars = bars_of(&report, &|section| section == Section::Wire);
         let met: Vec<_> = bars.iter().map(|bar| bar.met).collect();
         assert_eq!(met, [Some(true), None, None, Some(false), None]);

@@ -1,29 +1,18 @@
 //! The report as one HTML page, without scripts and without anything from elsewhere: to keep, to send.
 
+mod chart;
+mod published;
+mod words;
+
+use super::ahead::Ahead;
 use super::report::{Bar, Report, Row};
 use super::stats::Spread;
 use super::table::{figure, grouped};
-
-/// What papers report of other systems, on their machines: for the order of magnitude, never beside ours.
-const PUBLISHED: [(&str, &str, &str); 6] = [
-    (
-        "PF_RING, null monitor, kernel 2.6, one core, 64 B",
-        "0.39 Gbit/s (PF_PACKET 0.33, kernel module 1.06)",
-        "PNA study, WUSTL 2012",
-    ),
-    (
-        "vPF_RING, one guest, 1 GbE, 64 B",
-        "1.488 Mpps, no loss (VirtIO-Net lost up to 90 %)",
-        "Cardigliano, Deri, Gasparakis, Fusco, IMC 2011",
-    ),
-    ("PF_RING and DPDK, 10 GbE, 64 B, bare metal", "100 % of 14.88 Mpps", "HPCAPvf, 2015"),
-    ("HPCAP, 10 GbE, 64 B, bare metal, every packet stamped", "97.9 %", "HPCAPvf, 2015"),
-    ("HPCAP40, 40 GbE, 64 B, bare metal, every packet stamped", "75.1 % of 59.5 Mpps", "VNP, 2019"),
-    ("HPCAP40vf to disk, 40 GbE, CAIDA trace", "100 % of 39.8 Gbit/s", "VNP, 2019"),
-];
+use super::wire;
+use chart::{Values, chart};
 
 const STYLE: &str = "\
-body{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}\
+body{font:15px/1.45 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}\
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}\
 table{border-collapse:collapse;width:100%;margin:.6rem 0}\
 td,th{padding:.22rem .5rem;text-align:left;border-bottom:1px solid #ddd;vertical-align:top}\
@@ -31,6 +20,13 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .plot{position:relative;height:1.1rem;min-width:14rem;background:#f3f3f3}\
 .plot i{position:absolute;top:0;bottom:0;left:0;background:#4878a8}.weir .plot i{background:#2a9d6f}\
 .plot b{position:absolute;top:.5rem;height:.12rem;background:#000}\
+.plot.log i{background:#9fb8d1}.weir .plot.log i{background:#9fd3bd}.plot u{position:absolute;top:0;bottom:0;\
+width:.12rem;background:#333}.plot s{position:absolute;top:.3rem;height:.5rem;width:.5rem;border-radius:50%;\
+background:#b00020}\
+pre{white-space:pre-wrap}figure{margin:1rem 0}svg{width:100%;max-width:46rem;font:12px system-ui,sans-serif}\
+figcaption span{margin-right:1rem;white-space:nowrap;font-size:.85rem}figcaption i{display:inline-block;\
+width:1.6rem;vertical-align:middle;margin-right:.3rem}\
+dt{font-weight:600;float:left;clear:left;width:8rem}dd{margin:0 0 .3rem 8.5rem}tr.ahead td{background:#fdeff0}\
 .short{color:#b00020;font-weight:600}.met{color:#187a3a}.note{color:#555;font-size:.9rem}";
 
 /// The whole page.
@@ -39,18 +35,19 @@ pub fn page(report: &Report) -> String {
     let machine = &report.machine;
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Weir, measured</title>\n\
-         <style>{STYLE}</style>\n<h1>Weir, measured</h1>\n<pre class=\"note\">{}",
-        escape(&machine.text())
+         <style>{STYLE}</style>\n<h1>Weir, measured</h1>\n<pre class=\"note\">{}</pre>\n<ul class=\"note\">\n",
+        escape(&(machine.text() + &report.disturbance()))
     );
     for condition in &report.conditions {
-        html += &format!("note     {}\n", escape(condition));
+        html += &format!("<li>{}\n", escape(condition));
     }
-    html += "</pre>\n";
+    html += "</ul>\n";
     if report.interrupted {
         html += "<p class=\"short\">Interrupted: not every row has all its rounds.</p>\n";
     }
+    html += &ahead(report);
     html += &bars(&report.bars);
-    let mut from = 0;
+    let (mut from, mut section) = (0, "");
     while let Some(first) = report.rows.get(from) {
         let same = |row: &&Row| {
             row.section == first.section
@@ -58,10 +55,46 @@ pub fn page(report: &Report) -> String {
                 && row.unit == first.unit
         };
         let count = report.rows[from..].iter().take_while(same).count();
-        html += &group(&report.rows[from..from + count]);
+        if first.section != section {
+            section = first.section;
+            html += &heading(report, section);
+        }
+        html += &group(&report.rows[from..from + count], &report.ahead);
         from += count;
     }
-    html + &published() + "</html>\n"
+    html + &words::columns() + &published::published() + "</html>\n"
+}
+
+/// A section's name, what it shows, and its curves if it has some.
+fn heading(report: &Report, section: &str) -> String {
+    let mut html = format!("<h2>{}</h2>\n<p>{}</p>\n", escape(section), words::of_section(section));
+    if section == wire::SECTION {
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.section == section).collect();
+        html += &chart(&rows, Values::Own, "Mpps kept");
+        html += &chart(&rows, Values::Gbps, "Gbit/s kept");
+    }
+    html
+}
+
+/// What falls short of a peer, before anything else.
+fn ahead(report: &Report) -> String {
+    let mut html = "<h2>Where a peer was ahead</h2>\n".to_owned();
+    if report.ahead.is_empty() {
+        return html
+            + "<p>In this run no peer that ran was faster than the engine of Weir that takes frames the \
+               same way.</p>\n";
+    }
+    html += "<p>Peers that were faster than the engine of Weir that takes frames the same way (the median of \
+             the ratios within each round is above 1). Their rows are tinted below.</p>\n\
+             <table><tr><th>measured<th class=n>frame<th>peer<th>faster than<th class=n>x<th class=n>min..max</tr>\n";
+    for ahead in &report.ahead {
+        let [section, size, peer, weir, ratio, range] = ahead.cells().map(|cell| escape(&cell));
+        html += &format!(
+            "<tr><td>{section}<td class=n>{size}<td class=short>{peer}<td>{weir}<td class=\"n short\">{ratio}\
+             <td class=n>{range}</tr>\n"
+        );
+    }
+    html + "</table>\n"
 }
 
 fn bars(bars: &[Bar]) -> String {
@@ -84,49 +117,104 @@ fn bars(bars: &[Bar]) -> String {
 }
 
 /// Rows of one section, frame size and unit: one scale.
-fn group(rows: &[Row]) -> String {
+fn group(rows: &[Row], ahead: &[Ahead]) -> String {
+    if rows.iter().any(|row| row.latency().is_some()) {
+        return latencies(rows);
+    }
     let first = &rows[0];
-    let size =
-        first.size_on_wire.map_or_else(String::new, |size| format!(", {size} B on the wire"));
+    let size = first.size_on_wire.map_or_else(String::new, |size| format!("{size} B on the wire"));
     let ratio = first.compared_with.as_deref().unwrap_or("");
     let scale = rows.iter().filter_map(|row| Some(row.value?.max)).fold(0.0, f64::max);
     let mut html = format!(
-        "<h2>{}{size}</h2>\n<table><tr><th><th class=n>{}<th><th class=n>{}<th class=n>CPU s/M\
-         <th class=n>offered<th>lost</tr>\n",
-        escape(first.section),
+        "<h3>{size}</h3>\n<table><tr><th><th class=n>{}<th><th class=n>{}<th class=n>{}<th class=n>CPU s/M\
+         <th class=n>offered<th class=n>kept<th>lost</tr>\n",
         escape(first.unit),
+        if rows.iter().any(|row| row.gbps.is_some()) { "Gbit/s" } else { "" },
         if ratio.is_empty() { String::new() } else { format!("x {}", escape(ratio)) },
     );
     for row in rows {
-        html += &one(row, scale);
+        html += &one(row, scale, ahead);
     }
     html + "</table>\n"
 }
 
-fn one(row: &Row, scale: f64) -> String {
-    let class = if row.what.starts_with("weir") { " class=weir" } else { "" };
+fn one(row: &Row, scale: f64, ahead: &[Ahead]) -> String {
+    let is_ahead = |ahead: &&Ahead| {
+        (ahead.section, ahead.size_on_wire, &ahead.peer)
+            == (row.section, row.size_on_wire, &row.what)
+    };
+    let class = match () {
+        () if row.what.starts_with("weir") => " class=weir",
+        () if ahead.iter().find(is_ahead).is_some() => " class=ahead",
+        () => "",
+    };
     let name = escape(&row.what);
     let Some(value) = row.value else {
         let why = escape(row.absent.as_deref().unwrap_or("not reached"));
-        return format!("<tr{class}><td>{name}<td><td class=note colspan=5>n/a: {why}</tr>\n");
+        return format!("<tr{class}><td>{name}<td><td class=note colspan=7>n/a: {why}</tr>\n");
     };
     let ratio = row.ratio.map_or_else(String::new, |ratio| figure(ratio.median));
     let frames = row.frames();
     let cpu = frames.as_ref().and_then(|frames| frames.cpu_per_million());
-    let (offered, lost) = frames.as_ref().map_or_else(Default::default, |frames| {
-        (grouped(frames.offered), super::report::lost(frames))
+    let [offered, kept, lost] = frames.as_ref().map_or_else(Default::default, |frames| {
+        [grouped(frames.offered), grouped(frames.kept), super::report::lost(frames)]
     });
+    let gbps = row.gbps.map_or_else(String::new, |gbps| figure(gbps.median));
     let notes = [lost.as_str(), &row.note, row.absent.as_deref().unwrap_or("")];
     let notes: Vec<String> =
         notes.into_iter().filter(|note| !note.is_empty()).map(escape).collect();
     format!(
-        "<tr{class}><td>{name}<td class=n>{}<td>{}<td class=n>{ratio}<td class=n>{}<td class=n>{offered}\
-         <td class=note>{}</tr>\n",
+        "<tr{class}><td>{name}<td class=n>{}<td>{}<td class=n>{gbps}<td class=n>{ratio}<td class=n>{}\
+         <td class=n>{offered}<td class=n>{kept}<td class=note>{}</tr>\n",
         figure(value.median),
         plot(value, scale),
         cpu.map_or_else(String::new, figure),
         notes.join("; ")
     )
+}
+
+/// Rows of delays: one logarithmic scale.
+fn latencies(rows: &[Row]) -> String {
+    let size =
+        rows[0].size_on_wire.map_or_else(String::new, |size| format!("{size} B on the wire"));
+    let found = rows.iter().filter_map(Row::latency);
+    let (least, most) = found.fold((f64::MAX, 0.0), |(least, most): (f64, f64), latency| {
+        (least.min(latency.p50_us), most.max(latency.max_us))
+    });
+    // Whole powers of ten, and room for the mark at the end.
+    let (from, to) = (least.max(0.1).log10().floor(), (most.max(1.0) * 1.2).log10().ceil());
+    let part = |us: f64| 100.0 * ((us.max(0.1).log10() - from) / (to - from)).clamp(0.0, 1.0);
+    let mut html = format!(
+        "<h3>{size}</h3>\n<table><tr><th><th class=n>p50 us<th class=n>p90<th class=n>p99<th class=n>p99.9\
+         <th class=n>max<th>{} to {} us, logarithmic<th class=n>frames<th>lost</tr>\n",
+        figure(10f64.powf(from)),
+        figure(10f64.powf(to))
+    );
+    for row in rows {
+        let name = escape(&row.what);
+        let (Some(latency), Some(frames)) = (row.latency(), row.frames()) else {
+            let why = escape(row.absent.as_deref().unwrap_or("not reached"));
+            html += &format!("<tr class=weir><td>{name}<td class=note colspan=8>n/a: {why}</tr>\n");
+            continue;
+        };
+        html += &format!("<tr class=weir><td>{name}");
+        for us in latency.all_us() {
+            html += &format!("<td class=n>{}", figure(us));
+        }
+        let [p50, p90, p99, p999, max] = latency.all_us().map(part);
+        let notes = [super::report::lost(&frames), row.note.clone()];
+        let notes: Vec<_> =
+            notes.iter().filter(|note| !note.is_empty()).map(|n| escape(n)).collect();
+        html += &format!(
+            "<td><div class=\"plot log\"><i style=\"left:{p50:.1}%;width:{:.1}%\"></i><u style=\"left:{p90:.1}%\">\
+             </u><u style=\"left:{p99:.1}%\"></u><s style=\"left:{max:.1}%\"></s></div><td class=n>{}\
+             <td class=note>{}</tr>\n",
+            (p999 - p50).max(0.5),
+            grouped(latency.frames),
+            notes.join("; ")
+        );
+    }
+    html + "</table>\n"
 }
 
 /// A bar to the median, and a line from the least to the most.
@@ -141,18 +229,6 @@ fn plot(value: Spread, scale: f64) -> String {
         part(value.median),
         most - least
     )
-}
-
-fn published() -> String {
-    let mut html =
-        "<h2>Published, not run here</h2>\n<p class=note>Other machines, other years, other \
-                    methods: not to be compared with the rows above.</p>\n<table>\n"
-            .to_owned();
-    for (what, figure, source) in PUBLISHED {
-        html +=
-            &format!("<tr><td>{}<td>{}<td>{}</tr>\n", escape(what), escape(figure), escape(source));
-    }
-    html + "</table>\n"
 }
 
 fn escape(text: &str) -> String {
@@ -176,8 +252,9 @@ mod tests {
         let mut rows = vec![tc, missing];
         conclude(&mut rows, "dumpcap");
         let bars = vec![Bar::new("a < b", Some(1.0), Side::AtLeast, 2.0)];
-        let (machine, conditions) = (Machine::look(), vec!["as it was".to_owned()]);
-        let text = page(&Report { machine, conditions, rows, bars, interrupted: true });
+        let conditions = vec!["as it was".to_owned()];
+        let report = Report { conditions, rows, bars, ..Report::new(Machine::look()) };
+        let text = page(&Report { interrupted: true, ..report });
         for part in [
             "weir &lt;tc&gt;",
             "lapped 1 000",

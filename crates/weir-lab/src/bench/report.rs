@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::ahead::Ahead;
+use super::latency::Percentiles;
 use super::machine::{Disturbance, Machine};
 use super::stats::{Spread, paired};
 use super::table::{figure, grouped, render};
@@ -19,6 +21,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What is asked of it.
     pub bars: Vec<Bar>,
+    /// Peers that were faster than the engine of Weir that takes frames as they do.
+    pub ahead: Vec<Ahead>,
     /// Ended early by a signal: rows may have fewer rounds, or be missing.
     pub interrupted: bool,
 }
@@ -61,6 +65,8 @@ pub struct Round {
     pub disturbance: Disturbance,
     /// Where frames were counted.
     pub frames: Option<Frames>,
+    /// Where they were timed.
+    pub latency: Option<Percentiles>,
 }
 
 /// What became of the frames of a round.
@@ -88,6 +94,18 @@ impl Frames {
         let known = kept + drops.values().sum::<u64>();
         let unaccounted = offered as i64 - known as i64;
         Frames { offered, kept, drops, unaccounted, seconds, cpu_seconds: None }
+    }
+
+    /// Whether all that was offered was kept, and anything was.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.offered > 0 && self.kept >= self.offered
+    }
+
+    /// Frames a second on the link.
+    #[must_use]
+    pub fn offered_pps(&self) -> f64 {
+        if self.seconds > 0.0 { self.offered as f64 / self.seconds } else { 0.0 }
     }
 
     /// CPU seconds of the tool for a million frames kept.
@@ -138,16 +156,36 @@ impl Row {
 
     /// A round more.
     pub fn add(&mut self, round: u32, value: f64, disturbance: Disturbance) {
-        self.rounds.push(Round { round, value, disturbance, frames: None });
+        self.rounds.push(Round { round, value, disturbance, ..Round::default() });
     }
 
     /// A round more, of frames: its value is the kept rate in Mpps.
     pub fn add_frames(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
         let value = frames.kept_mpps();
-        self.rounds.push(Round { round, value, disturbance, frames: Some(frames) });
+        let frames = Some(frames);
+        self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
-    fn values(&self) -> Vec<(u32, f64)> {
+    /// A round more, of frames that were timed: its value is the median in microseconds.
+    pub fn add_latency(
+        &mut self,
+        round: u32,
+        frames: Frames,
+        latency: Percentiles,
+        disturbance: Disturbance,
+    ) {
+        let (value, frames) = (latency.p50_us, Some(frames));
+        self.rounds.push(Round { round, value, disturbance, frames, latency: Some(latency) });
+    }
+
+    /// Delays over all rounds.
+    #[must_use]
+    pub fn latency(&self) -> Option<Percentiles> {
+        let rounds: Vec<_> = self.rounds.iter().filter_map(|round| round.latency).collect();
+        Percentiles::over(&rounds)
+    }
+
+    pub(super) fn values(&self) -> Vec<(u32, f64)> {
         self.rounds.iter().map(|round| (round.round, round.value)).collect()
     }
 
@@ -252,6 +290,19 @@ impl Bar {
 }
 
 impl Report {
+    /// A report to be filled.
+    #[must_use]
+    pub fn new(machine: Machine) -> Report {
+        Report {
+            machine,
+            conditions: Vec::new(),
+            rows: Vec::new(),
+            bars: Vec::new(),
+            ahead: Vec::new(),
+            interrupted: false,
+        }
+    }
+
     /// The row of that section, name and size.
     #[must_use]
     pub fn row(&self, section: &str, what: &str, size: Option<u32>) -> Option<&Row> {
@@ -283,11 +334,17 @@ impl Report {
             text.push('\n');
             text += &render(&["bar (median)", "found", "asked", ""], &bars);
         }
+        if !self.ahead.is_empty() {
+            let ahead: Vec<_> = self.ahead.iter().map(|ahead| ahead.cells().to_vec()).collect();
+            text.push('\n');
+            let header = ["PEER AHEAD in", "frame", "peer", "of", "x", "min..max"];
+            text += &render(&header, &ahead);
+        }
         text
     }
 
     /// One line on how quiet the machine was.
-    fn disturbance(&self) -> String {
+    pub(super) fn disturbance(&self) -> String {
         let over = |what: fn(&Disturbance) -> f64| {
             let rounds = self.rows.iter().flat_map(|row| &row.rounds);
             Spread::of(rounds.map(|round| what(&round.disturbance)))
@@ -316,6 +373,11 @@ fn section(rows: &[Row]) -> String {
     let title = rows[0].section;
     let ratio = rows.iter().find_map(|row| row.compared_with.as_deref());
     let ratio = ratio.map_or_else(String::new, |to| format!("x {to}"));
+    if rows.iter().any(|row| row.latency().is_some()) {
+        let header =
+            [title, "frame", "frames", "p50 us", "min..max", "p90", "p99", "p99.9", "max", "lost"];
+        return render(&header, &rows.iter().map(latency_cells).collect::<Vec<_>>());
+    }
     if rows.iter().any(|row| row.rounds.iter().any(|round| round.frames.is_some())) {
         let header = [
             title, "frame", "offered", "kept", "Mpps", "min..max", "Gbit/s", &ratio, "", "CPU s/M",
@@ -329,6 +391,17 @@ fn section(rows: &[Row]) -> String {
 
 fn range(spread: Spread) -> String {
     format!("{}..{}", figure(spread.min), figure(spread.max))
+}
+
+fn latency_cells(row: &Row) -> Vec<String> {
+    let size = row.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
+    let (Some(latency), Some(frames), Some(value)) = (row.latency(), row.frames(), row.value)
+    else {
+        return vec![row.what.clone(), size, absent(row)];
+    };
+    let [p50, p90, p99, p999, max] = latency.all_us().map(figure);
+    let (timed, lost) = (grouped(latency.frames), with_note(lost(&frames), row));
+    vec![row.what.clone(), size, timed, p50, range(value), p90, p99, p999, max, lost]
 }
 
 fn frame_cells(row: &Row) -> Vec<String> {
@@ -414,8 +487,7 @@ mod tests {
     }
 
     fn report(rows: Vec<Row>) -> Report {
-        let machine = Machine::look();
-        Report { machine, conditions: Vec::new(), rows, bars: Vec::new(), interrupted: false }
+        Report { rows, ..Report::new(Machine::look()) }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::table::grouped;
 use super::tool::{NOT_HERE, Tool, WeirReport};
+use super::wire::Traffic;
 use super::{Context, Options, stopped, wire};
 use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
@@ -83,9 +84,7 @@ pub fn soak(
         weir: options.weir.clone(),
         rounds: Some(1),
         seconds: Some(options.seconds),
-        quick: false,
-        full: false,
-        only: None,
+        ..Options::default()
     };
     let context = Context::new(&bench, stop, &|_| {});
     let mut checks = Vec::new();
@@ -124,10 +123,11 @@ fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
 }
 
 fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Vec<Check>> {
-    let duration = Duration::from_secs_f64(context.seconds);
     let run = || {
         let capturing = tool.start(&bed.rx, context.cpus.tool)?;
-        let sent = wire::send(context, &bed.tx, size, Rate::Max, duration)?;
+        let seconds = context.seconds;
+        let traffic = Traffic { size, rate: Rate::Max, seconds, stamp: false };
+        let sent = wire::send(context, &bed.tx, traffic)?;
         Ok((sent, capturing.finish_weir()?))
     };
     let (sent, report) = match run() {
@@ -179,10 +179,11 @@ fn beside_a_stopped_one(context: &Context, bed: &Testbed, tool: &Tool) -> Result
     let run = || {
         let first = tool.start(&bed.rx, context.cpus.tool)?;
         let mut second = tool.start(&bed.rx, context.cpus.tool)?;
-        let duration = MARGIN + STOPPED + MARGIN;
+        let seconds = (MARGIN + STOPPED + MARGIN).as_secs_f64();
         let rate = Rate::Pps(STEADY_PPS);
+        let traffic = Traffic { size: SIZE_MIN, rate, seconds, stamp: false };
         let sent = thread::scope(|scope| {
-            let generator = scope.spawn(|| wire::send(context, &bed.tx, SIZE_MIN, rate, duration));
+            let generator = scope.spawn(|| wire::send(context, &bed.tx, traffic));
             sleep(MARGIN);
             second.child.signal(libc::SIGSTOP);
             sleep(STOPPED);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::child::{Child, Line, pinned};
+use super::latency::Percentiles;
 use crate::testbed::End;
 use crate::{Error, Result};
 
@@ -59,6 +60,7 @@ pub(super) struct WeirReport {
     pub(super) drops: BTreeMap<String, u64>,
     pub(super) lapped: u64,
     pub(super) delivered: u64,
+    pub(super) latency: Option<Percentiles>,
 }
 
 /// What the reason begins with when Weir has not the engine asked for.
@@ -165,6 +167,22 @@ impl Tool {
     /// Whether it takes frames at XDP, where only one program can be.
     pub(super) fn is_xdp(&self) -> bool {
         self.args.iter().any(|arg| arg == "xdp" || arg == "--consume")
+    }
+
+    /// Whether the kernel's half does all the work before the consumer.
+    pub(super) fn has_no_thread_of_its_own(&self) -> bool {
+        self.kind == Kind::Weir("bpf")
+    }
+
+    /// How long it may still read what it has buffered before it is asked to end.
+    pub(super) fn grace(&self) -> Duration {
+        match self.kind {
+            // They take what there is when they end, or poll all the time.
+            Kind::Weir(_) | Kind::Testpmd => Duration::from_millis(300),
+            // tcpdump gets the last frames of a partly filled block after one second, its packet buffer
+            // timeout.
+            _ => Duration::from_millis(1200),
+        }
     }
 
     /// Whether the program is there.
@@ -279,7 +297,7 @@ pub(super) fn weir_report(lines: &[Line]) -> Option<WeirReport> {
 }
 
 impl WeirReport {
-    fn counted(&self) -> Counted {
+    pub(super) fn counted(&self) -> Counted {
         let mut drops = self.drops.clone();
         drops.insert("lapped".to_owned(), self.lapped);
         if self.filtered > 0 {

@@ -19,9 +19,16 @@ pub(super) const SECTION: &str = "wire";
 pub(super) const SIZES: [u32; 2] = [64, 1518];
 /// And in full: those of RFC 2544, less 1280.
 const SIZES_FULL: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
-/// A tool may still read what it has buffered before it is asked to end; the same for all. tcpdump gets
-/// the last frames of a partly filled block after one second, its packet buffer timeout.
-const GRACE: Duration = Duration::from_millis(1200);
+
+/// What is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traffic {
+    pub(super) size: u32,
+    pub(super) rate: Rate,
+    pub(super) seconds: f64,
+    /// With the time in each frame.
+    pub(super) stamp: bool,
+}
 
 /// Measures all tools at both sizes.
 ///
@@ -46,7 +53,9 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                     continue;
                 }
                 let neighbours = context.calm();
-                match one(context, &bed, tool, size) {
+                let traffic =
+                    Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false };
+                match one(context, &bed, tool, traffic) {
                     Ok(frames) => {
                         let (name, mpps) = (tool.name, frames.kept_mpps());
                         context.say(&format!("{size} B, round {}: {name} {mpps:.2}", round + 1));
@@ -63,13 +72,21 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-fn one(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Frames> {
+/// One run of a tool: what was sent, and what it says it got.
+///
+/// # Errors
+/// [`Error::Measure`] if the tool fails.
+pub(super) fn one(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    traffic: Traffic,
+) -> Result<Frames> {
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
     let id = capturing.child.id();
     let before = cpu_ns(id);
-    let duration = Duration::from_secs_f64(context.seconds);
-    let sent = send(context, &bed.tx, size, Rate::Max, duration)?;
-    sleep(GRACE);
+    let sent = send(context, &bed.tx, traffic)?;
+    sleep(tool.grace());
     let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
     let counted = capturing.finish()?;
     let frames = Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64());
@@ -77,17 +94,12 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Frame
 }
 
 /// Sends out of `end` from the generator's CPU.
-pub(super) fn send(
-    context: &Context,
-    end: &End,
-    size: u32,
-    rate: Rate,
-    duration: Duration,
-) -> Result<GenReport> {
+pub(super) fn send(context: &Context, end: &End, traffic: Traffic) -> Result<GenReport> {
     let options = GenOptions {
-        sizes: size.into(),
-        rate,
-        duration: Some(duration),
+        sizes: traffic.size.into(),
+        rate: traffic.rate,
+        duration: Some(Duration::from_secs_f64(traffic.seconds)),
+        stamp: traffic.stamp,
         cpus: vec![context.cpus.generator],
         engine: GenEngine::LiveFrames,
         ..GenOptions::default()

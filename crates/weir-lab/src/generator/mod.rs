@@ -19,6 +19,7 @@ pub mod sizes;
 pub mod template;
 
 pub use live::load_check;
+pub use packet::tai_ns;
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -152,6 +152,13 @@ pub fn number_of(frame: &[u8]) -> Option<u64> {
     ours.then(|| u64::from_be_bytes(number))
 }
 
+/// The time in a generated frame, CLOCK_TAI in ns; `None` if the frame is not one, or was made without.
+pub fn stamp_of(frame: &[u8]) -> Option<u64> {
+    number_of(frame)?;
+    let stamp = frame.get(STAMP_AT..STAMP_AT + 8)?.try_into().ok()?;
+    Some(u64::from_be_bytes(stamp)).filter(|&stamp| stamp != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -232,6 +239,17 @@ mod tests {
             template.number(&mut frame, 10);
             assert_eq!(frame, template.frame(10), "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_stamp_is_read_where_there_is_one() {
+        let mut frame = Template::new(60, 1, SOURCE_MAC, DESTINATION_MAC).frame(7);
+        assert_eq!(stamp_of(&frame), None);
+        frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&1234u64.to_be_bytes());
+        assert_eq!(stamp_of(&frame), Some(1234));
+        assert_eq!(stamp_of(&frame[..STAMP_AT + 7]), None);
+        frame[37] ^= 1;
+        assert_eq!(stamp_of(&frame), None);
     }
 
     #[test]

@@ -1,0 +1,105 @@
+//! Where a peer was faster than the engine of Weir that takes frames the same way.
+
+use serde::Serialize;
+
+use super::report::{Report, Row};
+use super::stats::{Spread, paired};
+use super::tool::TCPDUMP;
+use super::{iperf, wire, zero_loss};
+
+/// A peer and the rows of Weir that it is held against: those of the same kernel interface.
+const KINDS: [(&str, &[&str]); 7] = [
+    (TCPDUMP, &["weir af_packet", "weir pcap"]),
+    ("dumpcap", &["weir af_packet", "weir pcap"]),
+    ("netsniff-ng", &["weir af_packet", "weir pcap"]),
+    ("xdpdump", &["weir --hook xdp"]),
+    ("DPDK af_xdp, rx only", &["weir af_xdp"]),
+    ("DPDK af_packet, rx only", &["weir af_packet"]),
+    ("DPDK pcap, rx only", &["weir pcap"]),
+];
+/// What watches TCP.
+const WATCHERS: [(&str, &[&str]); 1] = [(TCPDUMP, &[iperf::PASSIVE, "weir af_packet"])];
+
+/// One peer before one of ours.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ahead {
+    /// The part of the bench.
+    pub section: &'static str,
+    /// Bytes of a frame on the wire, where frames were of one size.
+    pub size_on_wire: Option<u32>,
+    /// The peer.
+    pub peer: String,
+    /// Which of ours.
+    pub weir: String,
+    /// The peer's value over ours, round by round; its median is above 1.
+    pub ratio: Spread,
+}
+
+impl Ahead {
+    /// Part, frame, peer, ours, ratio, its spread.
+    pub(super) fn cells(&self) -> [String; 6] {
+        let size = self.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
+        let Spread { median, min, max, .. } = self.ratio;
+        let (ratio, range) = (format!("{median:.3}"), format!("{min:.3}..{max:.3}"));
+        [self.section.to_owned(), size, self.peer.clone(), self.weir.clone(), ratio, range]
+    }
+}
+
+/// Every peer that was ahead. A peer that kept more, however little, is one.
+pub(super) fn ahead(report: &Report) -> Vec<Ahead> {
+    let mut all = Vec::new();
+    for row in &report.rows {
+        let kinds: &[(&str, &[&str])] = match row.section {
+            wire::SECTION | zero_loss::SECTION => &KINDS,
+            iperf::SECTION | iperf::PACED => &WATCHERS,
+            _ => continue,
+        };
+        let ours = kinds.iter().find(|(peer, _)| *peer == row.what).map_or(&[][..], |kind| kind.1);
+        let ours = ours.iter().filter_map(|weir| report.row(row.section, weir, row.size_on_wire));
+        all.extend(ours.filter_map(|weir| compared(row, weir)));
+    }
+    all
+}
+
+fn compared(peer: &Row, weir: &Row) -> Option<Ahead> {
+    let ratio = paired(&peer.values(), &weir.values()).filter(|ratio| ratio.median > 1.0)?;
+    let (section, size_on_wire) = (peer.section, peer.size_on_wire);
+    Some(Ahead { section, size_on_wire, peer: peer.what.clone(), weir: weir.what.clone(), ratio })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{Disturbance, Machine};
+    use super::super::report::MPPS;
+    use super::*;
+
+    fn report(peer: f64, ours: f64) -> Report {
+        let row = |what: &str, value| {
+            let mut row = Row::new(wire::SECTION, what, MPPS).sized(64);
+            row.add(0, value, Disturbance::default());
+            row
+        };
+        let rows = vec![row("DPDK af_xdp, rx only", peer), row("weir af_xdp", ours)];
+        Report { rows, ..Report::new(Machine::look()) }
+    }
+
+    #[test]
+    fn only_a_peer_that_is_faster_is_ahead_and_that_is_said() {
+        let found = ahead(&report(1.2, 1.0));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].cells()[..4], ["wire", "64 B", "DPDK af_xdp, rx only", "weir af_xdp"]);
+        assert!((found[0].ratio.median - 1.2).abs() < 1e-9);
+        assert_eq!(ahead(&report(1.0, 1.0)), []);
+        assert_eq!(ahead(&report(0.9, 1.0)), []);
+    }
+
+    #[test]
+    fn every_peer_and_every_engine_named_here_exists() {
+        use super::super::tool::Tool;
+        let weirs = Tool::weirs("weir".as_ref());
+        let names = |tools: Vec<Tool>| tools.iter().map(|tool| tool.name).collect::<Vec<_>>();
+        let (weirs, peers) = (names(weirs), names(Tool::peers()));
+        assert_eq!(peers, KINDS.map(|(peer, _)| peer));
+        assert!(KINDS.iter().flat_map(|kind| kind.1).all(|weir| weirs.contains(weir)));
+    }
+}

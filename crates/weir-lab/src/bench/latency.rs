@@ -1,0 +1,195 @@
+//! From the generator's stamp to a consumer's hands, at rates that leave everybody time.
+//!
+//! The generator writes CLOCK_TAI into each frame when it makes it, at most 64 frames before the link has
+//! it. `weir capture --latency` reads that clock again when it comes to the frame in its own copy. Peers are
+//! left out: none of them hands frames to code of ours.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::report::{Frames, Row, conclude};
+use super::stats::Spread;
+use super::tool::Tool;
+use super::wire::{self, Traffic};
+use super::{Context, stopped};
+use crate::generator::{Rate, SIZE_MIN};
+use crate::testbed::Testbed;
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "latency";
+/// The unit of delays.
+pub(super) const US: &str = "us";
+/// The rate that all are measured at.
+const STEADY_PPS: f64 = 100_000.0;
+/// And the share of what each keeps at most.
+const SHARE: f64 = 0.1;
+/// How long it is looked for what that is.
+const PROBE_SECONDS: f64 = 1.0;
+/// Longer runs show no more: at 100 kpps they have 200 frames above p99.9.
+const SECONDS_MAX: f64 = 2.0;
+/// From the last frame sent to the signal; above every engine's own delay.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What `weir capture --latency` says of its frames' delays, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Frames that had a stamp.
+    pub frames: u64,
+    /// Half of them took this or less.
+    pub p50_us: f64,
+    /// 90 %.
+    pub p90_us: f64,
+    /// 99 %.
+    pub p99_us: f64,
+    /// 99.9 %.
+    pub p999_us: f64,
+    /// All.
+    pub max_us: f64,
+}
+
+impl Percentiles {
+    /// Of several rounds: the median of each, but the longest of all.
+    #[must_use]
+    pub fn over(rounds: &[Percentiles]) -> Option<Percentiles> {
+        let median = |what: fn(&Percentiles) -> f64| Spread::of(rounds.iter().map(what));
+        Some(Percentiles {
+            frames: rounds.iter().map(|round| round.frames).sum(),
+            p50_us: median(|round| round.p50_us)?.median,
+            p90_us: median(|round| round.p90_us)?.median,
+            p99_us: median(|round| round.p99_us)?.median,
+            p999_us: median(|round| round.p999_us)?.median,
+            max_us: median(|round| round.max_us)?.max,
+        })
+    }
+
+    /// In their order.
+    #[must_use]
+    pub fn all_us(&self) -> [f64; 5] {
+        [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us]
+    }
+}
+
+/// An engine with a consumer that times frames.
+struct Case {
+    plain: Tool,
+    timing: Tool,
+    steady: Row,
+    share: Row,
+    share_pps: Option<f64>,
+}
+
+impl Case {
+    fn new(plain: Tool, how: &str) -> Case {
+        let timing = plain.with(&["--latency", how]);
+        let polls = if how == "poll" { ", polling" } else { "" };
+        let row = |rate: &str| {
+            Row::new(SECTION, format!("{}{polls}, {rate}", plain.name), US).sized(SIZE_MIN)
+        };
+        let (steady, share) = (row("100 kpps"), row("10 % of its most"));
+        Case { plain, timing, steady, share, share_pps: None }
+    }
+}
+
+/// Measures each live engine at both rates.
+///
+/// # Errors
+/// Only if there can be no testbed: an engine that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let bed = Testbed::builder().gro(true).build()?;
+    let weirs = Tool::weirs(&context.options.weir);
+    // One CPU is not enough for a consumer that polls and a thread that moves frames.
+    let polling = weirs.iter().filter(|tool| tool.has_no_thread_of_its_own()).cloned();
+    let mut cases: Vec<Case> = polling.map(|tool| Case::new(tool, "poll")).collect();
+    cases.splice(0..0, weirs.iter().cloned().map(|tool| Case::new(tool, "rest")));
+    for round in 0..context.rounds {
+        for case in &mut cases {
+            if stopped(context.stop) {
+                break;
+            }
+            if case.steady.absent.is_some() {
+                continue;
+            }
+            match both(context, &bed, case, round) {
+                Ok(()) => {}
+                Err(Error::Measure { reason, .. }) => {
+                    case.share.absent = Some(reason.clone());
+                    case.steady.absent = Some(reason);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        context.say(&format!("latency, round {}", round + 1));
+    }
+    let mut rows: Vec<Row> = cases.into_iter().flat_map(|case| [case.steady, case.share]).collect();
+    conclude(&mut rows, "");
+    Ok(rows)
+}
+
+fn both(context: &Context, bed: &Testbed, case: &mut Case, round: u32) -> Result<()> {
+    let share_pps = match case.share_pps {
+        Some(pps) => pps,
+        None => {
+            let seconds = context.seconds.min(PROBE_SECONDS);
+            let traffic = Traffic { size: SIZE_MIN, rate: Rate::Max, seconds, stamp: false };
+            let most = wire::one(context, bed, &case.plain, traffic)?.kept_mpps() * 1e6;
+            // No frames at all would be no rate.
+            *case.share_pps.insert((most * SHARE).max(1.0))
+        }
+    };
+    case.share.note = format!("{:.0} kpps", share_pps / 1e3);
+    for (row, pps) in [(&mut case.steady, STEADY_PPS), (&mut case.share, share_pps)] {
+        let neighbours = context.calm();
+        let (frames, percentiles) = one(context, bed, &case.timing, pps)?;
+        row.add_latency(round, frames, percentiles, neighbours.done());
+    }
+    Ok(())
+}
+
+fn one(context: &Context, bed: &Testbed, tool: &Tool, pps: f64) -> Result<(Frames, Percentiles)> {
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let seconds = context.seconds.min(SECONDS_MAX);
+    let traffic = Traffic { size: SIZE_MIN, rate: Rate::Pps(pps), seconds, stamp: true };
+    let sent = wire::send(context, &bed.tx, traffic)?;
+    sleep(SETTLE);
+    let report = capturing.finish_weir()?;
+    let failed = |reason: &str| Error::Measure { what: tool.name.into(), reason: reason.into() };
+    let percentiles = report.latency.ok_or_else(|| failed("its report has no latency"))?;
+    if percentiles.frames == 0 {
+        return Err(failed("none of its frames had a stamp"));
+    }
+    let counted = report.counted();
+    let seconds = sent.duration.as_secs_f64();
+    Ok((Frames::new(sent.sent, counted.kept, counted.drops, seconds), percentiles))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_come_to_medians_and_the_longest_of_all() {
+        let round = |us: f64| Percentiles {
+            frames: 10,
+            p50_us: us,
+            p90_us: us,
+            p99_us: us,
+            p999_us: us,
+            max_us: us,
+        };
+        let all = Percentiles::over(&[round(1.0), round(9.0), round(2.0)]).unwrap();
+        assert_eq!(all.all_us(), [2.0, 2.0, 2.0, 2.0, 9.0]);
+        assert_eq!(all.frames, 30);
+        assert_eq!(Percentiles::over(&[]), None);
+    }
+
+    #[test]
+    fn every_engine_is_timed_and_those_without_a_thread_also_polling() {
+        let weirs = Tool::weirs("weir".as_ref());
+        let polling: Vec<_> = weirs.iter().filter(|tool| tool.has_no_thread_of_its_own()).collect();
+        assert!(!polling.is_empty() && polling.len() < weirs.len());
+        let case = Case::new(polling[0].clone(), "poll");
+        assert!(case.steady.what.ends_with("polling, 100 kpps"), "{}", case.steady.what);
+    }
+}

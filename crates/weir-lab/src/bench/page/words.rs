@@ -1,0 +1,113 @@
+//! What the page's sections and columns mean.
+
+/// A section's name, and what it shows.
+const SECTIONS: [(&str, &str); 8] = [
+    (
+        "wire",
+        "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
+         the generator's softirq on its CPU, so a cheaper tool is offered more: what counts is the rate of \
+         frames kept, beside the loss. All rows of a size were measured in turn in the same rounds. \
+         tcpdump, dumpcap, netsniff-ng and xdpdump write to /dev/null; DPDK's test program receives and frees, \
+         keeps no frame and stamps none; weir copies every frame, stamped, into shared memory, where its \
+         null monitor counts it.",
+    ),
+    (
+        "zero-loss",
+        "The highest offered rate at which not one frame was lost: throughput as in RFC 2544, 26.1, found by \
+         halving the interval; trial length, repetitions and resolution are in the notes on top. Behind the \
+         rate stands what was lost at the rate just above. A trial shorter than a buffer takes to fill \
+         flatters whoever has the buffer; all have 64 MiB.",
+    ),
+    (
+        "latency",
+        "From the time stamp that the generator writes into a frame as it makes it, to weir's consumer reading \
+         the same clock when it comes to that frame in its own copy: link, engine, ring, waking and batching \
+         are in it. The bar reaches from p50 to p99.9 on a logarithmic scale, with lines at p90 and p99 and \
+         a mark at the longest. Peers hand frames to no code of ours, so they have no row.",
+    ),
+    (
+        "iperf3",
+        "What watching costs the watched: TCP over the veth pair, bare, and while its receiving end is \
+         captured. With -b 10G the sender has CPU to spare.",
+    ),
+    (
+        "memory",
+        "The ring alone: frames made in memory, one writer, readers on other CPUs. No link is involved.",
+    ),
+    (
+        "readers",
+        "The writer's time a frame while readers that keep up at a fixed rate read the same ring.",
+    ),
+    (
+        "copiers",
+        "Threads that share one synthetic RX ring which is never empty: how the copying half of \
+                 af_xdp scales.",
+    ),
+    (
+        "idle",
+        "A capture of a silent link: its CPU time, memory beyond the rings, and how soon a single frame is \
+              printed.",
+    ),
+];
+
+/// A column's name, and what stands there.
+const COLUMNS: [(&str, &str); 9] = [
+    (
+        "value",
+        "the median over the rounds; the black line in the plot reaches from the least to the most.",
+    ),
+    ("Gbit/s", "the same with each frame's FCS, without preamble and gap."),
+    (
+        "x",
+        "this row's value over that of the row named, as the median of the ratios within each round.",
+    ),
+    (
+        "CPU s/M",
+        "CPU seconds of the tool's own process for a million frames kept. What the kernel did for it in \
+                 softirqs is on the sender's account.",
+    ),
+    (
+        "offered",
+        "frames that the link took from the generator in all rounds, by the link's own count.",
+    ),
+    ("kept", "frames that reached the tool's consumer, by its own report."),
+    (
+        "lost",
+        "every counter that is not zero, by name, over all rounds. UNACCOUNTED is what the tool does not \
+              account for: offered less kept less its drops.",
+    ),
+    (
+        "p50 ... max",
+        "microseconds: half of the frames took p50 or less, and so on; medians over the rounds, and \
+                     the longest of all.",
+    ),
+    ("n/a", "the tool is not installed or failed, and how."),
+];
+
+/// The text below the heading of a section.
+pub(super) fn of_section(name: &str) -> &'static str {
+    let found = SECTIONS.iter().find(|(section, _)| name.starts_with(section));
+    found.map_or("", |(_, text)| text)
+}
+
+/// The list of columns.
+pub(super) fn columns() -> String {
+    let mut html = "<h2 id=columns>How to read the tables</h2>\n<dl>\n".to_owned();
+    for (name, text) in COLUMNS {
+        html += &format!("<dt>{name}<dd>{text}\n");
+    }
+    html + "</dl>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{Section, memory};
+    use super::*;
+
+    #[test]
+    fn every_section_is_explained() {
+        for name in Section::ALL.map(|(_, name)| name).into_iter().chain([memory::READERS]) {
+            assert!(!of_section(name).is_empty(), "{name}");
+        }
+    }
+}
