@@ -5,14 +5,13 @@
 //! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
 //! the XDP hook counts the frame, stamps it and steers it to its queue's socket.
 //!
-//! With `copiers` above 1 each RX ring is cut into segments with a thread each ([`segments`]): one queue is
+//! With `copiers` above 1 each RX ring is cut into segments with a thread each ([`weir_ring::segments`]): one queue is
 //! then copied by many cores without RSS.
 
 mod area;
 mod copier;
 mod program;
 mod rings;
-mod segments;
 mod socket;
 pub mod synthetic;
 mod words;
@@ -24,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_frame::record::CAPLEN_MAX;
+use weir_ring::segments::{self, Segments};
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
 
@@ -37,7 +37,6 @@ use crate::iface::{Asker, Interface, Missed, Promiscuity, enter_netns};
 use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
 use copier::{Copier, Partial, Queue};
 use program::Program;
-use segments::Segments;
 use socket::{Shape, Socket};
 
 /// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of

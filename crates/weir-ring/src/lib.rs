@@ -10,10 +10,11 @@
 //! | [`geometry`] | where every word lies; the rule that says when a block is closed |
 //! | [`header`] | block 0 written and read: pcapng header area, identity, geometry |
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
-//! | [`writer`], [`reader`] | the two halves of the algorithm; the only lock-free code |
+//! | [`writer`], [`reader`] | the two halves of the algorithm |
 //! | [`batch`] | a reader's own copy of some records |
 //! | [`backoff`] | how often to look at an empty ring |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
+//! | [`segments`] | an RX ring of the kernel's, shared by several writers' threads |
 //! | [`pass`] | a ring handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
 //! | [`ledger`] | offered = filtered + captured + named drops |
@@ -34,6 +35,7 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod pass;
 pub mod reader;
+pub mod segments;
 #[cfg(not(loom))]
 pub mod snapshot;
 mod sync;

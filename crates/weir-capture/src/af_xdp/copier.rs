@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_ring::segments::{Place, Segments};
 use weir_ring::{Mapping, Writer};
 
 use super::area::Area;
 use super::rings::{Descriptor, Rings};
-use super::segments::{Place, Segments};
 use super::socket::Socket;
 use super::words::{KIND_AT, WORDS_BYTES, Words};
 use crate::error::CaptureError;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
+use weir_ring::segments::Segments;
 use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 
 use super::area::Area;
 use super::copier::{Copier, Partial, Queue};
 use super::rings::kernel;
-use super::segments::Segments;
 use crate::error::CaptureError;
 use crate::source::Bells;
 

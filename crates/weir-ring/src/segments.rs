@@ -1,4 +1,4 @@
-//! One RX ring, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n` has
+//! One RX ring of the kernel's, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n` has
 //! every `n`th of them (the scheme of HPCAP40). Nobody hands work out, so nobody waits for who does.
 //!
 //! ```text
@@ -13,8 +13,7 @@
 //! link waits for nobody. Frames come out in order but at the borders of segments, where two copiers are at
 //! work at the same time; each has a ring of its own, and who wants one order merges by time.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Mutex, Ordering};
 
 /// Slots of a segment at most, and at least: long against the cost of a change, and two of every copier's
 /// fit the ring.
@@ -22,7 +21,8 @@ const SEGMENT: u32 = 256;
 const SEGMENT_MIN: u32 = 16;
 
 /// Most copiers that a ring of this many slots can keep at work.
-pub(super) fn copiers_max(slots: u32) -> u32 {
+#[must_use]
+pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
@@ -31,7 +31,7 @@ pub(super) fn copiers_max(slots: u32) -> u32 {
 struct Line(AtomicU32);
 
 /// How far each copier is, and how far the ring was released.
-pub(super) struct Segments {
+pub struct Segments {
     done: Box<[Line]>,
     released: Mutex<u32>,
     segment: u32,
@@ -39,7 +39,7 @@ pub(super) struct Segments {
 
 /// A copier's place: the next index of its own, and the end of that segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub struct Place {
     copier: usize,
     at: u32,
     end: u32,
@@ -47,14 +47,16 @@ pub(super) struct Place {
 
 impl Place {
     /// The next index of its own.
-    pub(super) fn at(&self) -> u32 {
+    #[must_use]
+    pub fn at(&self) -> u32 {
         self.at
     }
 
     /// How many of its own are there now, one after another, when the kernel has filled up to `filled`;
     /// at most `most`.
     #[inline]
-    pub(super) fn ready(&self, filled: u32, most: u32) -> u32 {
+    #[must_use]
+    pub fn ready(&self, filled: u32, most: u32) -> u32 {
         // Indices wrap: what lies before `at` shows as a very long way ahead.
         let ahead = filled.wrapping_sub(self.at) as i32;
         if ahead <= 0 {
@@ -65,43 +67,57 @@ impl Place {
 }
 
 impl Segments {
-    /// For so many copiers on a ring of `slots`.
-    pub(super) fn new(copiers: usize, slots: u32) -> Segments {
-        let segment = (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT);
+    /// For so many copiers, 1 to [`copiers_max`], on a ring of `slots`.
+    #[must_use]
+    pub fn new(copiers: usize, slots: u32) -> Segments {
+        Segments::of(copiers, (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT))
+    }
+
+    /// With segments of a few slots, for models.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn model(copiers: usize, segment: u32) -> Segments {
+        Segments::of(copiers, segment)
+    }
+
+    fn of(copiers: usize, segment: u32) -> Segments {
         let line = |copier| Line(AtomicU32::new(copier as u32 * segment));
         let done = (0..copiers).map(line).collect();
         Segments { done, released: Mutex::new(0), segment }
     }
 
-    /// Where a copier begins.
-    pub(super) fn place(&self, copier: usize) -> Place {
+    /// Where a copier begins; they are numbered from 0.
+    #[must_use]
+    pub fn place(&self, copier: usize) -> Place {
         let at = copier as u32 * self.segment;
         Place { copier, at, end: at.wrapping_add(self.segment) }
     }
 
     /// The copier is done with the next `count` of its own, none of them past its segment.
     #[inline]
-    pub(super) fn advance(&self, place: &mut Place, count: u32) {
+    pub fn advance(&self, place: &mut Place, count: u32) {
         place.at = place.at.wrapping_add(count);
         if place.at == place.end {
             let others = (self.done.len() as u32 - 1) * self.segment;
             place.at = place.at.wrapping_add(others);
             place.end = place.at.wrapping_add(self.segment);
         }
-        // Pairs with the load in `release`: what was read below is read, what goes back is stored.
+        // O, pairs with P in `release`: what lies below was read, and what goes back is stored.
         self.done[place.copier].0.store(place.at, Ordering::Release);
     }
 
     /// Whether everything below `filled` was released. While another copier releases, it was not.
-    pub(super) fn is_released(&self, filled: u32) -> bool {
+    #[must_use]
+    pub fn is_released(&self, filled: u32) -> bool {
         self.released.try_lock().is_ok_and(|released| *released == filled)
     }
 
     /// Releases what all are done with, by `give(index)`, never backwards; true if anything was. If another
     /// copier is at it, it or the next call sees to ours.
     #[inline]
-    pub(super) fn release(&self, give: impl FnOnce(u32)) -> bool {
+    pub fn release(&self, give: impl FnOnce(u32)) -> bool {
         let Ok(mut released) = self.released.try_lock() else { return false };
+        // P, pairs with O in `advance`: `give` hands over what every copier did before.
         let ahead = |line: &Line| line.0.load(Ordering::Acquire).wrapping_sub(*released);
         let least = self.done.iter().map(ahead).min().unwrap_or(0);
         if least == 0 {
@@ -113,7 +129,7 @@ impl Segments {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;

@@ -1,0 +1,122 @@
+//! Copiers that share the kernel's RX ring by segments, and the kernel that fills what they release: every
+//! interleaving of the very code that runs in service.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom_segments`
+//!
+//! Slots are `UnsafeCell`s of loom, which fails a model in which a slot is read and filled at the same time.
+//! Each was broken once by hand: with O or P relaxed `no_slot_is_filled_again_...` fails, and with the greatest
+//! of what the copiers have done in place of the least, both models.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use weir_ring::segments::Segments;
+
+const COPIERS: usize = 2;
+const SEGMENT: u32 = 1;
+const SLOTS: u32 = COPIERS as u32 * SEGMENT;
+
+/// An RX ring and its fill ring in one: a slot holds its index when the kernel has filled it.
+struct Rx {
+    slots: Vec<UnsafeCell<u32>>,
+    /// The kernel's word: filled up to here.
+    filled: AtomicU32,
+    /// The copiers': the kernel may fill up to here and one ring more.
+    released: AtomicU32,
+    segments: Segments,
+}
+
+impl Rx {
+    /// Filled once around.
+    fn new() -> Arc<Rx> {
+        Arc::new(Rx {
+            slots: (0..SLOTS).map(UnsafeCell::new).collect(),
+            filled: AtomicU32::new(SLOTS),
+            released: AtomicU32::new(0),
+            segments: Segments::model(COPIERS, SEGMENT),
+        })
+    }
+
+    fn slot(&self, index: u32) -> &UnsafeCell<u32> {
+        &self.slots[(index % SLOTS) as usize]
+    }
+
+    /// The kernel's turn: fills whatever was released, up to `end`.
+    fn fill(&self, end: u32) {
+        let released = self.released.load(Ordering::Acquire);
+        let filled = self.filled.load(Ordering::Relaxed);
+        let end = end.min(released + SLOTS);
+        for index in filled..end {
+            // SAFETY: loom checks just this: nobody is reading the slot now.
+            self.slot(index).with_mut(|slot| unsafe { *slot = index });
+        }
+        self.filled.store(end, Ordering::Release);
+    }
+
+    /// A copier that looks so many times; says how many frames it found.
+    fn copy(&self, copier: usize, looks: u32) -> u32 {
+        let mut place = self.segments.place(copier);
+        let mut copied = 0;
+        for _ in 0..looks {
+            let count = place.ready(self.filled.load(Ordering::Acquire), SLOTS);
+            for index in place.at()..place.at() + count {
+                // SAFETY: as above: nobody is filling the slot now.
+                let found = self.slot(index).with(|slot| unsafe { *slot });
+                assert_eq!(found, index, "a frame that was copied before, or one from later");
+            }
+            if count > 0 {
+                self.segments.advance(&mut place, count);
+            }
+            copied += count;
+            self.release();
+        }
+        copied
+    }
+
+    fn release(&self) {
+        self.segments.release(|index| {
+            // Only whoever has the lock stores, so this is also the order in which they go up.
+            assert!(self.released.load(Ordering::Relaxed) < index, "released backwards");
+            self.released.store(index, Ordering::Release);
+        });
+    }
+}
+
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn no_slot_is_filled_again_before_its_frame_was_copied() {
+    explore(|| {
+        let rx = Rx::new();
+        let theirs = Arc::clone(&rx);
+        let other = thread::spawn(move || theirs.copy(1, 1));
+        let theirs = Arc::clone(&rx);
+        let kernel = thread::spawn(move || (0..2).for_each(|_| theirs.fill(3 * SLOTS)));
+        rx.copy(0, 2);
+        other.join().unwrap();
+        kernel.join().unwrap();
+    });
+}
+
+#[test]
+fn what_all_have_copied_is_released_and_nothing_else() {
+    explore(|| {
+        let rx = Rx::new();
+        let theirs = Arc::clone(&rx);
+        let other = thread::spawn(move || theirs.copy(1, 1));
+        let mine = rx.copy(0, 1);
+        let theirs = other.join().unwrap();
+        assert_eq!((mine, theirs), (SEGMENT, SEGMENT));
+        // Two that met in `release` leave it to the next call.
+        rx.release();
+        assert_eq!(rx.released.load(Ordering::Relaxed), SLOTS);
+        assert!(rx.segments.is_released(SLOTS));
+    });
+}
