@@ -19,7 +19,7 @@ set -euo pipefail
 source "$(dirname "$0")/../common.sh"
 
 timeout_s=${WEIR_GUEST_TIMEOUT:-180}
-modules="veth sch_ingress cls_bpf act_mirred dummy 8021q tun virtio_pci virtio_blk ${WEIR_GUEST_MODULES:-}"
+modules="veth sch_ingress cls_bpf act_mirred dummy bonding 8021q tun virtio_pci virtio_blk ${WEIR_GUEST_MODULES:-}"
 add=()
 out=
 while [[ $# -gt 0 ]]; do

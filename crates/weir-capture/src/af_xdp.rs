@@ -33,7 +33,7 @@ use crate::bpf::control::Control;
 use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
 use crate::grace;
-use crate::iface::{Asker, Interface, Missed, Promiscuity, enter_netns};
+use crate::iface::{Asker, Interface, Missed, Promiscuity, enter_netns, members};
 use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
 use copier::{Copier, Partial, Queue};
 use program::Program;
@@ -126,6 +126,7 @@ impl AfXdp {
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type);
+        refuse_masters(&asker, &interface)?;
         let have = asker.rx_queues(iface);
         let wanted = wanted_queues(iface, have, options.queues)?;
         let shape = shape_of(&interface, wanted.len() as u32, options.copiers)?;
@@ -262,6 +263,28 @@ pub fn kind(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Kind {
 pub(crate) fn buffer_bytes_max(queues: u32) -> u64 {
     let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
     u64::from(MEMORY_MAX).max(least)
+}
+
+/// A bond or a team has no queues of its own: frames come to those of its members, and a redirect from
+/// there into a socket of the master fails.
+fn refuse_masters(asker: &Asker, interface: &Interface) -> Result<(), CaptureError> {
+    let driver = asker.driver(&interface.name).map(|driver| driver.name).unwrap_or_default();
+    let what = match driver.as_str() {
+        "bonding" => "a bond",
+        "team" => "a team",
+        _ => return Ok(()),
+    };
+    let iface = &interface.name;
+    let members = members(interface.index).unwrap_or_default();
+    let advice = if members.is_empty() {
+        "it has no members now".to_owned()
+    } else {
+        format!("capture its members: {}", members.join(" "))
+    };
+    Err(CaptureError::Options(format!(
+        "{iface} is {what}, and AF_XDP takes frames off the queues of real devices; {advice}, or use --engine \
+         bpf"
+    )))
 }
 
 fn wanted_queues(

@@ -1,9 +1,11 @@
 //! What the kernel says about an interface, in the caller's network namespace.
 //!
-//! Asked by ioctl, not through /sys: that shows the namespace it was mounted in.
+//! Asked by ioctl and rtnetlink, not through /sys, which shows the namespace that it was mounted in; where
+//! only /sys knows, it is asked only if that is the caller's.
 
 mod ethtool;
 mod filters;
+mod link;
 mod missed;
 
 use std::io;
@@ -12,6 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
 pub use filters::{Filter, filters};
+pub use link::members;
 pub use missed::Missed;
 
 use crate::error::CaptureError;
@@ -90,10 +93,16 @@ impl Asker {
         Ok(Interface { name: name.to_owned(), index, link_type, mtu })
     }
 
-    /// RX queues of the interface, as `ethtool -l` shows them; `None` if its driver does not say.
+    /// RX queues of the interface, as `ethtool -l` shows them or, if its driver does not say, the kernel
+    /// counts them; `None` if neither can be asked.
     #[must_use]
     pub fn rx_queues(&self, name: &str) -> Option<u32> {
-        self.channels(name).ok().map(|channels| channels.rx).filter(|&queues| queues > 0)
+        let said = self.channels(name).ok().map(|channels| channels.rx);
+        said.filter(|&queues| queues > 0).or_else(|| {
+            // SAFETY: SIOCGIFINDEX fills `ifru_ifindex`; the union is plain data, zeroed before.
+            let index = unsafe { self.ask(libc::SIOCGIFINDEX, name).ok()?.ifr_ifru.ifru_ifindex };
+            queues_in_sys(name, index)
+        })
     }
 
     /// Whether the interface of this index is still there, under whatever name.
@@ -123,6 +132,24 @@ impl Asker {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), request, ifreq) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// RX queues of the interface as /sys has them: for drivers that `ethtool -l` cannot ask, and only in the
+/// network namespace of the process, of which /sys tells.
+fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
+    let netns = |whose| std::fs::read_link(format!("/proc/{whose}/ns/net")).ok();
+    if netns("thread-self")? != netns("self")? {
+        return None;
+    }
+    let folder = std::path::Path::new("/sys/class/net").join(name);
+    // `nsenter --net` leaves the /sys of the namespace that it came from.
+    let there = std::fs::read_to_string(folder.join("ifindex")).ok()?;
+    if there.trim().parse() != Ok(index) {
+        return None;
+    }
+    let entries = std::fs::read_dir(folder.join("queues")).ok()?.flatten();
+    let queues = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"));
+    Some(queues.count() as u32).filter(|&queues| queues > 0)
 }
 
 /// Puts the name in. The kernel wants a terminating zero within the field.
@@ -214,6 +241,15 @@ impl Promiscuity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queues_are_counted_where_the_driver_does_not_say() {
+        let asker = Asker::new().unwrap();
+        assert!(asker.channels("lo").is_err());
+        assert_eq!((asker.rx_queues("lo"), asker.rx_queues("weir-none0")), (Some(1), None));
+        // An interface of the same name in another namespace.
+        assert_eq!((queues_in_sys("lo", 1), queues_in_sys("lo", 77)), (Some(1), None));
+    }
 
     #[test]
     fn only_loopback_seen_both_ways_shows_packets_twice() {
