@@ -180,8 +180,8 @@ static __always_inline void capture(void *ctx, enum hook hook, struct weir_frame
 	if (!meta)
 		return;
 	w = meta + WEIR_WRITER_AT;
-	/* Counted at the hook, whatever the writer does with it. Only one that was entered again can be
-	 * in the middle of an addition, so only re-entries need an atomic one. */
+	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
+	 * `offered`; re-entries can interrupt one another, so they add atomically. */
 	if (w->busy) {
 		__sync_fetch_and_add(&mine->offered_nested, 1);
 		__sync_fetch_and_add(&w->drops_reentry, 1);

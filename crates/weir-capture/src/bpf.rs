@@ -217,11 +217,12 @@ impl Bpf {
 /// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
 /// would no longer hold.
 pub(crate) fn check_kernel() -> Result<(), CaptureError> {
-    let version = rustix::system::uname();
-    if version.version().to_string_lossy().contains("PREEMPT_RT") {
-        return Err(CaptureError::RealTimeKernel);
-    }
-    Ok(())
+    if is_real_time() { Err(CaptureError::RealTimeKernel) } else { Ok(()) }
+}
+
+/// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.
+pub(crate) fn is_real_time() -> bool {
+    rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
 }
 
 fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {
