@@ -10,7 +10,7 @@ const SIZES_MIN: usize = 3;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
 /// Room for the labels: left, right (the names), top, bottom.
-const MARGINS: [f64; 4] = [52.0, 16.0, 12.0, 40.0];
+const MARGINS: [f64; 4] = [66.0, 16.0, 12.0, 40.0];
 /// Ours are drawn in full, peers dashed. Okabe and Ito's colours, which most eyes tell apart.
 const OURS: [&str; 6] = ["#0072b2", "#009e73", "#56b4e9", "#cc79a7", "#e69f00", "#000000"];
 const PEERS: [&str; 7] =
