@@ -1,0 +1,10 @@
+//! What the child writes, and the parent reads: a word and a line break; behind `ok` the program as
+//! `tcpdump -ddd` prints it; behind `error` libpcap's message on a line, then the position on another, if it
+//! was found.
+
+/// The child's name, as its first argument: what it is asked to be.
+pub(crate) const CHILD_NAME: &str = "weir-filter-compiler";
+/// Longest answer: 4096 instructions, and room.
+pub(crate) const ANSWER_MAX: u64 = 256 << 10;
+pub(crate) const OK: &str = "ok\n";
+pub(crate) const ERROR: &str = "error\n";

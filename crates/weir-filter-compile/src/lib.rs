@@ -1,0 +1,30 @@
+//! Filter expressions to programs, by libpcap's compiler.
+//!
+//! The compiler works on the link type alone, never on a live interface (for which it makes other code), and
+//! in a child process with limits: a few kilobytes of hostile text keep it busy for seconds, or end it. The
+//! child is the very program that asks, started again under another name, so that one static binary will do:
+//!
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     if let Some(code) = weir_filter_compile::child() {
+//!         return code;
+//!     }
+//!     // ... and later, anywhere:
+//!     let program = weir_filter_compile::Compiler::default().compile("tcp port 80");
+//! #   std::process::ExitCode::SUCCESS
+//! }
+//! ```
+//!
+//! Names of hosts, services and protocols in the text are looked up by the child, on this machine.
+
+mod answer;
+mod child;
+mod libpcap;
+mod parent;
+mod position;
+
+pub use child::child;
+pub use parent::{CompileError, Compiler};
+
+/// Longest text that is taken, in bytes.
+pub const TEXT_MAX: usize = 64 << 10;

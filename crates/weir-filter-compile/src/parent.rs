@@ -1,0 +1,195 @@
+//! The side that asks.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use weir_filter::Program;
+
+use crate::TEXT_MAX;
+use crate::answer::{ANSWER_MAX, CHILD_NAME, ERROR, OK};
+
+/// Ethernet, as a pcapng link type.
+const ETHERNET: u16 = 1;
+
+/// How filters are compiled, and within which limits.
+#[derive(Clone, Debug)]
+pub struct Compiler {
+    program: PathBuf,
+    link_type: u16,
+    cpu_s: u64,
+    wall: Duration,
+}
+
+/// Why there is no program.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// Longer than [`TEXT_MAX`].
+    #[error("the filter is {bytes} bytes long, and at most {TEXT_MAX} are taken")]
+    TextTooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// libpcap does not take it.
+    #[error("{}", refusal(.text, .message, *.place))]
+    Refused {
+        /// The expression.
+        text: String,
+        /// libpcap's message, or what is wrong with the program that it made.
+        message: String,
+        /// The byte range of the word that did not fit, where it is known.
+        place: Option<(usize, usize)>,
+    },
+    /// It took too long.
+    #[error(
+        "compiling the filter took more than {limit_s} s and was ended; give a simpler expression, or ready bytecode (tcpdump -ddd)"
+    )]
+    TooSlow {
+        /// Seconds: of processor time, or by the clock.
+        limit_s: u64,
+    },
+    /// It crashed.
+    #[error("libpcap's compiler crashed on the filter ({status}); give a simpler expression")]
+    Crashed {
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// The child could not be started, or not be talked to.
+    #[error("starting the filter compiler; is /proc mounted?")]
+    Child(#[source] io::Error),
+    /// What it said is no answer.
+    #[error("the filter compiler gave no answer ({status})")]
+    NoAnswer {
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+fn refusal(text: &str, message: &str, place: Option<(usize, usize)>) -> String {
+    let message = message.trim_start_matches("can't parse filter expression: ");
+    let shown: String = text.chars().take(200).collect();
+    let place = place.and_then(|(from, to)| Some((text.get(..from)?, text.get(from..to)?)));
+    match place {
+        None => format!("filter '{shown}': {message}"),
+        Some((_, "")) => format!("filter '{shown}': {message} at its end: something is missing"),
+        Some((before, word)) => {
+            let column = before.chars().count() + 1;
+            format!("filter '{shown}': {message} at '{word}', character {column}")
+        }
+    }
+}
+
+/// By the program that runs, for Ethernet, within 5 s of processor time and 15 s by the clock: a name
+/// server may be slow.
+impl Default for Compiler {
+    fn default() -> Compiler {
+        Compiler {
+            program: "/proc/self/exe".into(),
+            link_type: ETHERNET,
+            cpu_s: 5,
+            wall: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Compiler {
+    /// By another program than this; it must call [`crate::child`].
+    #[must_use]
+    pub fn with_program(self, program: &Path) -> Compiler {
+        Compiler { program: program.into(), ..self }
+    }
+
+    /// For another link type than Ethernet, as numbered in pcapng. (Linux cooked capture: 113, raw IP: 101.)
+    #[must_use]
+    pub fn with_link_type(self, link_type: u16) -> Compiler {
+        Compiler { link_type, ..self }
+    }
+
+    /// With other limits: whole seconds of processor time, and time by the clock.
+    #[must_use]
+    pub fn with_limits(self, cpu_s: u64, wall: Duration) -> Compiler {
+        Compiler { cpu_s, wall, ..self }
+    }
+
+    /// Compiles `text`, in the pcap filter language. The empty text takes every frame.
+    ///
+    /// Source: pcap-filter(7), pcap_compile(3PCAP).
+    ///
+    /// # Errors
+    /// libpcap's message and where it stumbled; or a limit that was reached.
+    pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
+        if text.len() > TEXT_MAX {
+            return Err(CompileError::TextTooLong { bytes: text.len() });
+        }
+        let mut child = Command::new(&self.program)
+            .arg0(CHILD_NAME)
+            .args([self.link_type.to_string(), self.cpu_s.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(CompileError::Child)?;
+        let answer = self.ask(&mut child, text);
+        // However it went, nothing of it stays.
+        let killed = child.kill();
+        let status = child.wait().map_err(CompileError::Child)?;
+        killed.map_err(CompileError::Child)?;
+        match answer.map_err(CompileError::Child)? {
+            Some(answer) => self.read(text, &answer, status),
+            None => Err(CompileError::TooSlow { limit_s: self.wall.as_secs() }),
+        }
+    }
+
+    /// All that the child says until it ends, or `None` if that takes too long.
+    fn ask(&self, child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
+        let mut stdin = child.stdin.take().expect("piped");
+        let stdout = child.stdout.take().expect("piped");
+        let (send, receive) = mpsc::channel();
+        // Ends with the child, which is killed if need be.
+        thread::Builder::new().name("weir-filter".into()).spawn(move || {
+            let mut answer = Vec::new();
+            let result = stdout.take(ANSWER_MAX).read_to_end(&mut answer).map(|_| answer);
+            // Nobody listens any more: it took too long.
+            let _ = send.send(result);
+        })?;
+        // The text fits into the pipe, and the child reads before it does anything else. One that is gone
+        // by now has an answer of its own.
+        match stdin.write_all(text.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            _ => drop(stdin),
+        }
+        receive.recv_timeout(self.wall).ok().transpose()
+    }
+
+    fn read(&self, text: &str, answer: &[u8], status: ExitStatus) -> Result<Program, CompileError> {
+        let answer = std::str::from_utf8(answer).unwrap_or_default();
+        if let Some(program) = answer.strip_prefix(OK)
+            && let Ok(program) = Program::parse(program)
+        {
+            return Ok(program);
+        }
+        if let Some(error) = answer.strip_prefix(ERROR)
+            && let Some((message, place)) = error.split_once('\n')
+        {
+            let place = place.trim_end().split_once(' ');
+            let place = place.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+            return Err(CompileError::Refused {
+                text: text.into(),
+                message: message.into(),
+                place,
+            });
+        }
+        // The CPU limit's signal is SIGXCPU, or SIGKILL where soft and hard limit are one.
+        const SIGXCPU: i32 = rustix::process::Signal::XCPU.as_raw();
+        const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
+        Err(match status.signal() {
+            Some(SIGXCPU | SIGKILL) => CompileError::TooSlow { limit_s: self.cpu_s },
+            Some(_) => CompileError::Crashed { status },
+            None => CompileError::NoAnswer { status },
+        })
+    }
+}

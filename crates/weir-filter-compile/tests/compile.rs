@@ -1,0 +1,100 @@
+//! Expressions in, programs or reasons out.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use weir_filter::{Frame, interpret};
+use weir_filter_compile::{CompileError, Compiler, TEXT_MAX};
+
+fn compiler() -> Compiler {
+    Compiler::default().with_program(Path::new(env!("CARGO_BIN_EXE_weir-filter-compile")))
+}
+
+#[test]
+fn an_expression_becomes_a_program() {
+    let program = compiler().compile("ether[0] = 7 and len > 20").expect("an expression");
+    for (first, len, taken) in [(7, 60, true), (8, 60, false), (7, 20, false)] {
+        let mut bytes = vec![0; len];
+        bytes[0] = first;
+        assert_eq!(interpret::run(&program, &Frame::whole(&bytes)) > 0, taken, "{first}, {len}");
+    }
+    let all = compiler().compile("").expect("no expression");
+    assert!(interpret::run(&all, &Frame::whole(&[])) > 0);
+    // Raw IP has no Ethernet header in front: other offsets.
+    let raw = compiler().with_link_type(101).compile("tcp").expect("raw IP");
+    assert_ne!(raw, compiler().compile("tcp").expect("Ethernet"));
+    let hosts: Vec<_> = (0..100).map(|n| format!("host 10.{}.{}.9", n / 256, n % 256)).collect();
+    let long = compiler().compile(&hosts.join(" or ")).expect("100 hosts");
+    assert!(long.insns().len() > 200);
+}
+
+#[test]
+fn a_mistake_is_told_with_its_place() {
+    let cases = [
+        ("tcp prt 80", "syntax error at 'prt', character 5"),
+        ("tcp port", "syntax error at its end: something is missing"),
+        ("tcp and (udp or icmp", "at its end"),
+        ("tcp port 80 and and udp", "at 'and', character 17"),
+        ("host ä and and b", "at 'ä', character 6"),
+        ("port 80)", "at ')', character 8"),
+        ("port nosuchport", "unknown port 'nosuchport'"),
+        ("net 10.1.0.0/33", "mask length must be <= 32"),
+        ("ether[0:3] = 1", "data size must be 1, 2, or 4"),
+        ("tcp port 80 and ip broadcast", "netmask not known"),
+        ("ip protochain 6", "it jumps back"),
+        ("inbound", "it loads the packet's type"),
+        ("tcp\0", "a zero byte"),
+    ];
+    for (text, expected) in cases {
+        let error = compiler().compile(text).expect_err(text).to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn hostile_text_is_ended() {
+    // Each takes libpcap much longer than it may.
+    let nested = "(tcp or udp port 53 or ".repeat(450) + "ip" + &")".repeat(450);
+    let indexes = "ether[".repeat(2000) + "0" + &"]".repeat(2000);
+    let long = "host 10.0.0.1 and not (port 80 or ip[2:2] > 40) or ".repeat(1200) + "ip";
+    let deep = "(".repeat(60_000);
+    let not = "not ".repeat(15_000) + "ip";
+    let begin = Instant::now();
+    let limited = compiler().with_limits(1, Duration::from_secs(60));
+    for text in [nested, indexes, long, deep, not] {
+        // Some a newer libpcap may be quick with. None may take us with it, or take long.
+        if let Err(error) = limited.compile(&text) {
+            let known = !matches!(error, CompileError::Child(_) | CompileError::NoAnswer { .. });
+            assert!(known && !error.to_string().is_empty(), "{error:?}");
+        }
+    }
+    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
+    let text = " ".repeat(TEXT_MAX + 1);
+    assert!(matches!(compiler().compile(&text), Err(CompileError::TextTooLong { .. })));
+}
+
+#[test]
+fn a_child_that_hangs_dies_or_babbles_is_an_error() {
+    let dir = std::env::temp_dir().join(format!("weir-filter-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let child = |name: &str, script: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("our file");
+        Compiler::default()
+            .with_program(&path)
+            .with_limits(1, Duration::from_millis(500))
+            .compile("ip")
+    };
+    assert!(matches!(child("hangs", "exec sleep 1000"), Err(CompileError::TooSlow { .. })));
+    assert!(matches!(child("dies", "kill -SEGV $$"), Err(CompileError::Crashed { .. })));
+    assert!(matches!(child("silent", "exit 3"), Err(CompileError::NoAnswer { .. })));
+    assert!(matches!(
+        child("babbles", "echo ok; echo 1; echo 255 0 0 0"),
+        Err(CompileError::NoAnswer { .. })
+    ));
+    let missing = Compiler::default().with_program(&dir.join("missing")).compile("ip");
+    assert!(matches!(missing, Err(CompileError::Child(_))), "{missing:?}");
+    std::fs::remove_dir_all(&dir).expect("ours to remove");
+}

@@ -1,0 +1,213 @@
+//! Loads of the frame's bytes: in place where they are, by the helper where not.
+
+use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R2, R3, R4, R6, R9, Reg};
+use super::{BUFFER, TAG, Target, helper};
+use crate::flow::OFFSET_MAX;
+use crate::frame::{Place, TAG_AT, TAG_BYTES, View};
+
+/// The kernel's verifier gives up on bytes further than 0xffff from the first.
+const IN_PLACE_MAX: i32 = 0xff00;
+
+/// An offset in the frame's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    Constant(u32),
+    /// In r1, which is at most 33 bits wide.
+    R1,
+}
+
+/// `dst` = the `size` bytes at `at`, from big-endian; to `reject` if they are not all there. The first
+/// `in_place` bytes are known to be.
+pub(super) fn bytes(
+    asm: &mut Asm,
+    target: Target,
+    in_place: u32,
+    at: At,
+    size: u8,
+    dst: Reg,
+    reject: Label,
+) {
+    match at {
+        At::Constant(offset) if offset + u32::from(size) <= in_place => {
+            asm.load(size, dst, R9, offset as i16);
+        }
+        _ => match target {
+            Target::User => user(asm, at, size, dst, reject),
+            Target::Socket => by_helper(asm, target, at, size, BUFFER, reject, Some(dst)),
+            Target::Xdp | Target::Tc => kernel(asm, target, at, size, dst, reject),
+        },
+    }
+    asm.big_endian(dst, size);
+}
+
+fn user(asm: &mut Asm, at: At, size: u8, dst: Reg, reject: Label) {
+    match at {
+        At::Constant(offset) => {
+            let end = (offset + u32::from(size)) as i32;
+            asm.jump_if(Condition::Less, R4, Operand::Imm(end), reject);
+            if let Ok(offset) = i16::try_from(offset) {
+                asm.load(size, dst, R9, offset);
+                return;
+            }
+            asm.mov(R1, Operand::Imm(offset as i32));
+        }
+        At::R1 => {
+            asm.mov(R2, Operand::Reg(R1));
+            asm.add(R2, Operand::Imm(i32::from(size)));
+            asm.jump_if(Condition::Greater, R2, Operand::Reg(R4), reject);
+        }
+    }
+    asm.add(R1, Operand::Reg(R9));
+    asm.load(size, dst, R1, 0);
+}
+
+/// In place if the bytes are there, else by the helper.
+fn kernel(asm: &mut Asm, target: Target, at: At, size: u8, dst: Reg, reject: Label) {
+    let (slow, done) = (asm.label(), asm.label());
+    let (_, data_end) = target.data().expect("XDP and TC read in place");
+    match at {
+        At::Constant(offset) if offset as i32 > IN_PLACE_MAX => {
+            by_helper(asm, target, at, size, BUFFER, reject, Some(dst));
+            return;
+        }
+        At::Constant(offset) => {
+            asm.mov(R2, Operand::Reg(R9));
+            asm.add(R2, Operand::Imm(offset as i32));
+        }
+        At::R1 => {
+            asm.jump_if(Condition::Greater, R1, Operand::Imm(IN_PLACE_MAX), slow);
+            asm.mov(R2, Operand::Reg(R9));
+            asm.add(R2, Operand::Reg(R1));
+        }
+    }
+    asm.mov(R3, Operand::Reg(R2));
+    asm.add(R3, Operand::Imm(i32::from(size)));
+    asm.load(4, R0, R6, data_end);
+    asm.jump_if(Condition::Greater, R3, Operand::Reg(R0), slow);
+    asm.load(size, dst, R2, 0);
+    asm.jump(done);
+    asm.place(slow);
+    by_helper(asm, target, at, size, BUFFER, reject, Some(dst));
+    asm.place(done);
+}
+
+/// Has the kernel put bytes on the stack, at `to`, and loads them into `dst`.
+fn by_helper(
+    asm: &mut Asm,
+    target: Target,
+    at: At,
+    size: u8,
+    to: i16,
+    reject: Label,
+    dst: Option<Reg>,
+) {
+    match at {
+        At::Constant(offset) => asm.mov(R2, Operand::Imm(offset as i32)),
+        At::R1 => {
+            // The helper takes 32 bits.
+            asm.jump_if(Condition::Greater, R1, Operand::Imm(OFFSET_MAX as i32), reject);
+            asm.mov(R2, Operand::Reg(R1));
+        }
+    }
+    asm.mov(R1, Operand::Reg(R6));
+    asm.mov(R3, Operand::Reg(FP));
+    asm.add(R3, Operand::Imm(i32::from(to)));
+    asm.mov(R4, Operand::Imm(i32::from(size)));
+    asm.call(match target {
+        Target::Xdp => helper::XDP_LOAD_BYTES,
+        _ => helper::SKB_LOAD_BYTES,
+    });
+    asm.jump_if(Condition::NotEqual, R0, Operand::Imm(0), reject);
+    if let Some(dst) = dst {
+        asm.load(size, dst, FP, to);
+    }
+}
+
+/// What a load needs to know of its section.
+#[derive(Clone, Copy)]
+pub(super) struct Context {
+    pub target: Target,
+    pub view: View,
+    pub in_place: u32,
+    pub reject: Label,
+}
+
+/// `dst` = what the program sees at a constant offset.
+pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) {
+    match (cx.view.place(offset), cx.view.place(offset + u32::from(size) - 1)) {
+        (Place::Bytes(first), Place::Bytes(last)) if last - first == u32::from(size) - 1 => {
+            bytes(asm, cx.target, cx.in_place, At::Constant(first), size, dst, cx.reject);
+        }
+        // The verifier wants loads from the stack aligned, as the tag is.
+        (Place::Tag(first), Place::Tag(_)) if first % u32::from(size) == 0 => {
+            asm.load(size, dst, FP, TAG + first as i16);
+            asm.big_endian(dst, size);
+        }
+        _ => {
+            pieces(asm, cx, offset, size);
+            asm.load(size, dst, FP, BUFFER);
+            asm.big_endian(dst, size);
+        }
+    }
+}
+
+/// Puts together, byte by byte, a load that begins on one side of the tag and ends on the other.
+fn pieces(asm: &mut Asm, cx: Context, offset: u32, size: u8) {
+    for byte in 0..u32::from(size) {
+        let to = BUFFER + byte as i16;
+        match (cx.view.place(offset + byte), cx.target) {
+            (Place::Tag(at), _) => asm.load(1, R0, FP, TAG + at as i16),
+            (Place::Bytes(at), Target::User) => {
+                bytes(asm, cx.target, cx.in_place, At::Constant(at), 1, R0, cx.reject);
+            }
+            (Place::Bytes(at), target) => {
+                by_helper(asm, target, At::Constant(at), 1, to, cx.reject, None);
+                continue;
+            }
+        }
+        asm.store(1, FP, to, R0);
+    }
+}
+
+/// `dst` = what the program sees at `base + k`. `k` is at most `OFFSET_MAX`.
+pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, dst: Reg) {
+    const TAG_END: u32 = (TAG_AT + TAG_BYTES) as u32;
+    asm.mov(R1, Operand::Reg(base));
+    if k > 0 {
+        asm.add(R1, Operand::Imm(k as i32));
+    }
+    // From here on, the bytes are elsewhere than the program sees them, by `moved`.
+    let (behind, moved) = match cx.view {
+        View::AsIs | View::Beside => (0, 0),
+        View::Insert => (TAG_END, -(TAG_BYTES as i32)),
+        View::Remove => (TAG_AT as u32, TAG_BYTES as i32),
+    };
+    if k >= behind {
+        if moved != 0 {
+            asm.add(R1, Operand::Imm(moved));
+        }
+        bytes(asm, cx.target, cx.in_place, At::R1, size, dst, cx.reject);
+        return;
+    }
+    let (there, near, done) = (asm.label(), asm.label(), asm.label());
+    asm.jump_if(Condition::Less, R1, Operand::Imm(behind as i32), near);
+    asm.add(R1, Operand::Imm(moved));
+    asm.jump(there);
+    asm.place(near);
+    // Loads that touch the tag's place are few: each has its code.
+    let first = (TAG_AT as u32 + 1).saturating_sub(u32::from(size)).max(k);
+    let cases: Vec<_> = (first..behind).map(|offset| (offset, asm.label())).collect();
+    for &(offset, label) in &cases {
+        asm.jump_if(Condition::Equal, R1, Operand::Imm(offset as i32), label);
+    }
+    asm.place(there);
+    // A load before the tag is where it seems to be.
+    bytes(asm, cx.target, cx.in_place, At::R1, size, dst, cx.reject);
+    asm.jump(done);
+    for (offset, label) in cases {
+        asm.place(label);
+        seen(asm, cx, offset, size, dst);
+        asm.jump(done);
+    }
+    asm.place(done);
+}

@@ -1,0 +1,42 @@
+//! Packet filters: which frames a feed wants. The pcap filter language, as classic BPF, with one meaning
+//! wherever it runs.
+//!
+//! Text becomes a [`Program`] in the crate `weir-filter-compile`, which has libpcap's compiler; ready
+//! bytecode becomes one here ([`Program::parse`], [`Program::new`]). Either way it is verified: a `Program`
+//! terminates, reads and writes nothing but the frame and its own sixteen words, and divides by no constant
+//! zero. It gives a *verdict*: 0 rejects the frame, any other number takes it (libpcap's programs give the
+//! snapshot length there).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`program`] | a verified program; its text (`tcpdump -ddd`) and raw forms |
+//! | [`insn`] | one instruction, and the opcodes |
+//! | [`verify`] | what makes bytecode a program, or the reason why not |
+//! | [`frame`] | what a program sees of a frame, and how a VLAN tag beside the bytes comes into that |
+//! | [`interpret`] | the reference: a program run step by step |
+//! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space |
+//! | [`user`] | the filter for user space: machine code where it can be had, else the interpreter |
+//!
+//! # One meaning
+//! What a program gives is what libpcap's own interpreter gives for the whole frame, tag and all. Tests hold
+//! every home to that. Where the kernel's classic BPF differs from libpcap's (indexes that wrap around, long
+//! shifts), libpcap's meaning holds here.
+#![deny(unsafe_code)]
+
+#[cfg(target_endian = "big")]
+compile_error!("converted programs are little-endian; big-endian hosts are not supported");
+
+pub mod ebpf;
+mod flow;
+pub mod frame;
+pub mod insn;
+pub mod interpret;
+pub mod program;
+pub mod user;
+pub mod verify;
+
+pub use frame::{Frame, Tag};
+pub use insn::Insn;
+pub use program::Program;
+pub use user::UserFilter;
+pub use verify::VerifyError;

@@ -1,0 +1,126 @@
+//! A verified program, and its text.
+
+use std::fmt;
+
+use crate::insn::Insn;
+use crate::verify::{INSNS_MAX, VerifyError, verify};
+
+/// A program that [`verify`] has passed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Program {
+    insns: Box<[Insn]>,
+    asks_for_tag: bool,
+}
+
+/// Why text is no program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Not what `tcpdump -ddd` prints.
+    #[error(
+        "filter bytecode, line {line}: {what}; it should be as tcpdump -ddd prints it: the number of instructions, then four numbers each"
+    )]
+    Form {
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The right form, but no program.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+}
+
+impl Program {
+    /// Verifies instructions.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(insns: impl Into<Box<[Insn]>>) -> Result<Program, VerifyError> {
+        let insns = insns.into();
+        verify(&insns)?;
+        let asks_for_tag = insns.iter().any(|insn| insn.is_extension());
+        Ok(Program { insns, asks_for_tag })
+    }
+
+    /// Reads what `tcpdump -ddd` prints: decimal numbers, the count of instructions, then `code jt jf k`
+    /// a line. Commas do for line breaks, as iptables and tc write it.
+    ///
+    /// # Errors
+    /// The line that is not of that form, or what is wrong with the program.
+    pub fn parse(text: &str) -> Result<Program, ParseError> {
+        let mut lines =
+            (1..).zip(text.split(['\n', ',']).map(str::trim)).filter(|l| !l.1.is_empty());
+        let form = |line: usize, what: String| ParseError::Form { line, what };
+        let (line, count) = lines.next().ok_or_else(|| form(1, "it is empty".into()))?;
+        let count: usize =
+            count.parse().map_err(|_| form(line, format!("'{}' is no number", shown(count))))?;
+        let mut insns = Vec::with_capacity(count.min(INSNS_MAX));
+        for (line, text) in lines {
+            let insn = insn(text).ok_or_else(|| {
+                form(line, format!("'{}' is not four numbers in range", shown(text)))
+            })?;
+            // Not a byte more than can be a program is kept.
+            if insns.len() == INSNS_MAX {
+                return Err(VerifyError::TooLong { insns: count.max(INSNS_MAX + 1) }.into());
+            }
+            insns.push(insn);
+        }
+        if insns.len() != count {
+            return Err(form(
+                1,
+                format!("it says {count} instructions, and {} follow", insns.len()),
+            ));
+        }
+        Ok(Program::new(insns)?)
+    }
+
+    /// The instructions: 1 to 4096.
+    #[must_use]
+    pub fn insns(&self) -> &[Insn] {
+        &self.insns
+    }
+
+    /// Whether it asks for the VLAN tag beside the bytes, and so sees frames as the kernel's sockets do
+    /// (see [`crate::frame`]).
+    #[must_use]
+    pub fn asks_for_tag(&self) -> bool {
+        self.asks_for_tag
+    }
+}
+
+fn insn(text: &str) -> Option<Insn> {
+    let mut numbers = text.split_whitespace();
+    let insn = Insn {
+        code: numbers.next()?.parse().ok()?,
+        jt: numbers.next()?.parse().ok()?,
+        jf: numbers.next()?.parse().ok()?,
+        k: numbers.next()?.parse().ok()?,
+    };
+    numbers.next().is_none().then_some(insn)
+}
+
+/// The beginning of what somebody wrote, for a message.
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_default).collect()
+}
+
+/// What [`Program::parse`] reads.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.insns.len())?;
+        for Insn { code, jt, jf, k } in &self.insns {
+            writeln!(f, "{code} {jt} {jf} {k}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({self})")
+    }
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! A converted program in the kernel, run by the kernel's own test runs.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+
+use libbpf_sys::{
+    BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_SOCKET_FILTER, BPF_PROG_TYPE_XDP,
+};
+use weir_filter::ebpf::{self, EbpfInsn, Target};
+use weir_filter::{Program, Tag};
+
+/// A program in the kernel.
+pub struct Loaded(OwnedFd);
+
+/// An instruction in its parts. Source: the kernel's instruction-set.rst.
+pub fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> EbpfInsn {
+    u64::from(code)
+        | u64::from(src << 4 | dst) << 8
+        | u64::from(off as u16) << 16
+        | u64::from(imm as u32) << 32
+}
+
+impl Loaded {
+    /// Converts and loads. The error is the verifier's log.
+    pub fn new(program: &Program, target: Target) -> Result<Loaded, String> {
+        let code = ebpf::convert(program, target).map_err(|error| error.to_string())?;
+        Loaded::code(&code, target)
+    }
+
+    /// At TC, behind instructions that give the frame a tag beside its bytes.
+    pub fn tagging(program: &Program, tag: Tag) -> Result<Loaded, String> {
+        const SKB_VLAN_PUSH: i32 = 18;
+        let mut code = vec![
+            insn(0xbf, 6, 1, 0, 0),
+            insn(0xb7, 2, 0, 0, i32::from(tag.protocol.to_be())),
+            insn(0xb7, 3, 0, 0, i32::from(tag.tci)),
+            insn(0x85, 0, 0, 0, SKB_VLAN_PUSH),
+            insn(0xbf, 1, 6, 0, 0),
+        ];
+        code.extend(ebpf::convert(program, Target::Tc).map_err(|error| error.to_string())?);
+        Loaded::code(&code, Target::Tc)
+    }
+
+    /// Loads what was put together elsewhere.
+    pub fn code(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
+        load_aloud(code, target, libbpf_sys::bpf_prog_load_opts::default())
+    }
+
+    /// Loads a main program and one subprogram, which begins at instruction `second`, with the type
+    /// information that the kernel asks of subprograms with tail calls.
+    pub fn with_subprogram(
+        code: &[EbpfInsn],
+        second: u32,
+        target: Target,
+    ) -> Result<Loaded, String> {
+        let btf = two_functions();
+        // SAFETY: the blob lives through the call and has its true size; null options mean defaults.
+        let btf = unsafe {
+            libbpf_sys::bpf_btf_load(btf.as_ptr().cast(), btf.len() as _, std::ptr::null_mut())
+        };
+        assert!(btf >= 0, "type information: {}", io::Error::from_raw_os_error(-btf));
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let btf = unsafe { OwnedFd::from_raw_fd(btf) };
+        // By function: its first instruction, the number of its type.
+        let functions = [[0, 3], [second, 4]];
+        let options = libbpf_sys::bpf_prog_load_opts {
+            prog_btf_fd: btf.as_raw_fd() as u32,
+            func_info: functions.as_ptr().cast(),
+            func_info_cnt: functions.len() as u32,
+            func_info_rec_size: size_of_val(&functions[0]) as u32,
+            ..Default::default()
+        };
+        load_aloud(code, target, options)
+    }
+
+    pub fn fd(&self) -> &OwnedFd {
+        &self.0
+    }
+
+    /// The verdict on the frame.
+    #[track_caller]
+    pub fn run(&self, bytes: &[u8]) -> u32 {
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: bytes.as_ptr().cast(),
+            data_size_in: bytes.len() as u32,
+            repeat: 1,
+            ..Default::default()
+        };
+        // SAFETY: `options` and the frame it points to live through the call, with their true sizes.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.0.as_raw_fd(), &raw mut options) };
+        let error = io::Error::last_os_error();
+        assert_eq!(result, 0, "test run of {} bytes: {error}", bytes.len());
+        options.retval
+    }
+}
+
+/// A socket with a program on it. What is sent to a Unix socket runs its filter as a frame does that comes
+/// to a packet socket.
+pub struct Socket {
+    sender: UnixDatagram,
+    receiver: UnixDatagram,
+}
+
+impl Socket {
+    pub fn new(filter: &Loaded) -> Socket {
+        let (sender, receiver) = UnixDatagram::pair().expect("two sockets");
+        receiver.set_nonblocking(true).expect("a socket");
+        let fd = filter.0.as_raw_fd();
+        // SAFETY: the value is an int that lives through the call, with its true size.
+        let result = unsafe {
+            libc::setsockopt(
+                receiver.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_BPF,
+                (&raw const fd).cast(),
+                size_of_val(&fd) as libc::socklen_t,
+            )
+        };
+        assert_eq!(result, 0, "attaching: {}", io::Error::last_os_error());
+        Socket { sender, receiver }
+    }
+
+    /// How many bytes of the frame come through: 0 if it is rejected.
+    pub fn run(&self, bytes: &[u8]) -> u32 {
+        let sent = self.sender.send(bytes).expect("a rejected frame is sent, too");
+        assert_eq!(sent, bytes.len());
+        // It is there, or thrown away, when the sender goes on.
+        let mut got = vec![0; bytes.len()];
+        match self.receiver.recv(&mut got) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            len => len.expect("what was sent") as u32,
+        }
+    }
+}
+
+/// Loads; the error has the verifier's reason.
+fn load_aloud(
+    code: &[EbpfInsn],
+    target: Target,
+    mut options: libbpf_sys::bpf_prog_load_opts,
+) -> Result<Loaded, String> {
+    let (kind, flags) = match target {
+        Target::Xdp => (BPF_PROG_TYPE_XDP, BPF_F_XDP_HAS_FRAGS),
+        Target::Tc => (BPF_PROG_TYPE_SCHED_CLS, 0),
+        Target::Socket => (BPF_PROG_TYPE_SOCKET_FILTER, 0),
+        Target::User => panic!("not for the kernel"),
+    };
+    options.prog_flags = flags;
+    load(kind, code, &mut options).or_else(|_| {
+        // Again, for the reason: writing it takes the verifier longer than the rest.
+        let mut log = vec![0u8; 1 << 20];
+        options.log_level = 1;
+        options.log_size = log.len() as u32;
+        options.log_buf = log.as_mut_ptr().cast();
+        load(kind, code, &mut options).map_err(|error| {
+            let log = String::from_utf8_lossy(&log);
+            format!("{} instructions: {error}\n{}", code.len(), tail(log.trim_end_matches('\0')))
+        })
+    })
+}
+
+/// What `options` points to lives as long as the call.
+fn load(
+    kind: libbpf_sys::bpf_prog_type,
+    code: &[EbpfInsn],
+    options: &mut libbpf_sys::bpf_prog_load_opts,
+) -> io::Result<Loaded> {
+    options.sz = size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t;
+    // SAFETY: name, license, instructions, options and what these point to live through the call; the
+    // instructions are `code.len()` of 8 bytes each, which is the size of `bpf_insn`.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            kind,
+            c"weir_filter".as_ptr(),
+            c"MIT".as_ptr(),
+            code.as_ptr().cast(),
+            code.len() as libbpf_sys::size_t,
+            &raw mut *options,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    Ok(Loaded(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// BTF of two static functions without parameters, types 3 and 4, that return an int. Source: the
+/// kernel's Documentation/bpf/btf.rst.
+fn two_functions() -> Vec<u8> {
+    const INT: u32 = 1 << 24;
+    const FUNC: u32 = 12 << 24;
+    const FUNC_PROTO: u32 = 13 << 24;
+    const SIGNED_32: u32 = 1 << 24 | 32;
+    let names = b"\0int\0main\0call\0";
+    #[rustfmt::skip]
+    let types = [
+        1, INT, 4, SIGNED_32,
+        0, FUNC_PROTO, 1,
+        5, FUNC, 2,
+        10, FUNC, 2,
+    ];
+    let types_len = size_of_val(&types) as u32;
+    let header = [0x0001_eb9f, 24, 0, types_len, types_len, names.len() as u32];
+    let words = header.iter().chain(&types);
+    words.flat_map(|word: &u32| word.to_le_bytes()).chain(*names).collect()
+}
+
+/// The end of the verifier's log: there it says why.
+fn tail(log: &str) -> &str {
+    let from = log.len().saturating_sub(3000);
+    &log[(from..=log.len()).find(|&at| log.is_char_boundary(at)).unwrap_or(0)..]
+}

@@ -1,0 +1,60 @@
+//! libpcap: its compiler, and its interpreter, which has the last word.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_void};
+use std::ptr;
+
+use pcap as _; // links libpcap
+use weir_filter::{Insn, Program};
+
+/// pcap/bpf.h.
+#[repr(C)]
+struct BpfProgram {
+    len: c_uint,
+    insns: *mut Insn,
+}
+
+unsafe extern "C" {
+    fn pcap_open_dead(link_type: c_int, snaplen: c_int) -> *mut c_void;
+    fn pcap_close(handle: *mut c_void);
+    fn pcap_geterr(handle: *mut c_void) -> *mut c_char;
+    fn pcap_compile(
+        handle: *mut c_void,
+        program: *mut BpfProgram,
+        text: *const c_char,
+        optimize: c_int,
+        netmask: c_uint,
+    ) -> c_int;
+    fn pcap_freecode(program: *mut BpfProgram);
+    fn bpf_filter(
+        insns: *const Insn,
+        bytes: *const c_uchar,
+        wire_len: c_uint,
+        caplen: c_uint,
+    ) -> c_uint;
+}
+
+/// Compiles for Ethernet. Fails on what libpcap does not take.
+#[track_caller]
+pub fn compile(text: &str) -> Program {
+    let c_text = CString::new(text).expect("no zero bytes");
+    let mut program = BpfProgram { len: 0, insns: ptr::null_mut() };
+    // SAFETY: the handle is used between its opening and closing only, the text is terminated and the
+    // program lives through the calls; libpcap owns the instructions until they are freed here.
+    unsafe {
+        let handle = pcap_open_dead(1, 262_144);
+        let result = pcap_compile(handle, &raw mut program, c_text.as_ptr(), 1, u32::MAX);
+        let error = CStr::from_ptr(pcap_geterr(handle)).to_string_lossy().into_owned();
+        assert_eq!(result, 0, "'{text}': {error}");
+        let insns = std::slice::from_raw_parts(program.insns, program.len as usize).to_vec();
+        pcap_freecode(&raw mut program);
+        pcap_close(handle);
+        Program::new(insns).unwrap_or_else(|error| panic!("'{text}': {error}"))
+    }
+}
+
+/// The verdict of libpcap's interpreter.
+pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
+    // SAFETY: the instructions are a verified program, which is what bpf_filter asks for; it reads
+    // `bytes.len()` bytes of the frame at most.
+    unsafe { bpf_filter(program.insns().as_ptr(), bytes.as_ptr(), wire_len, bytes.len() as c_uint) }
+}
