@@ -17,7 +17,7 @@ root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 r
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring --test loom --test loom_segments)
 
-stages=(lint tests root-tests loom static dist guest fuzz)
+stages=(lint tests root-tests dpdk loom static dist guest fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -60,6 +60,7 @@ for name in "${stages[@]}"; do
     lint) stage lint tests/lint.sh ;;
     tests) stage tests "${plain_tests[@]}" ;;
     root-tests) stage root-tests "${root_tests[@]}" ;;
+    dpdk) stage dpdk tests/dpdk.sh ;;
     loom) stage loom "${loom_tests[@]}" ;;
     static) stage static tests/static.sh ;;
     dist) stage dist tests/dist.sh ;;

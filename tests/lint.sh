@@ -10,6 +10,9 @@ if [[ -f fuzz/Cargo.toml ]]; then
     cargo fmt --manifest-path fuzz/Cargo.toml --check
 fi
 cargo clippy --locked --workspace --all-targets -- -D warnings
+if pkg-config --exists 'libdpdk >= 22.11'; then
+    cargo clippy --locked --workspace --features weir/dpdk --all-targets -- -D warnings
+fi
 if command -v shellcheck >/dev/null; then
     shellcheck -x .ci/run tests/*.sh tests/guest/*.sh packaging/*.sh
 fi

@@ -33,6 +33,7 @@ test_packages=(
     'cpio            packs that guest'"'"'s initramfs'
     'debootstrap     makes the clean system that the package is installed on'
     'wget            looks whether its mirror can be reached'
+    'libdpdk-dev     DPDK with all of its drivers: the engine dpdk is built and tested with it'
     'man-db          says whether the man pages are well formed'
 )
 

@@ -25,4 +25,44 @@ fn main() {
             .unwrap_or_else(|error| panic!("compiling bpf/{name}.bpf.c: {error:#}"));
     }
     println!("cargo:rerun-if-changed=../../bpf");
+    #[cfg(feature = "dpdk")]
+    dpdk::build();
+}
+
+/// The C between the engine `dpdk` and DPDK, whose receive path is inline functions.
+#[cfg(feature = "dpdk")]
+mod dpdk {
+    use std::process::Command;
+
+    /// What of DPDK is called. Drivers are no libraries of ours: DPDK loads them when it starts.
+    const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
+
+    pub fn build() {
+        let folder = "src/dpdk";
+        let mut shim = cc::Build::new();
+        for source in ["shim", "make"] {
+            shim.file(format!("{folder}/{source}.c"));
+        }
+        // All of them, in order: `-include rte_config.h` and `-march` belong to DPDK's interface.
+        shim.flags(pkg_config("--cflags").split_whitespace());
+        shim.flag("-Wall").flag("-Wextra").flag("-Werror").compile("weir_dpdk");
+        for flag in pkg_config("--libs-only-L").split_whitespace() {
+            println!("cargo:rustc-link-search=native={}", flag.trim_start_matches("-L"));
+        }
+        for library in LIBRARIES {
+            println!("cargo:rustc-link-lib={library}");
+        }
+        println!("cargo:rerun-if-changed={folder}");
+    }
+
+    fn pkg_config(what: &str) -> String {
+        let output = Command::new("pkg-config").args([what, "libdpdk >= 22.11"]).output();
+        let output = output.expect("pkg-config runs: install pkg-config");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "the feature dpdk needs DPDK 22.11 or later: install libdpdk-dev ({error})"
+        );
+        String::from_utf8(output.stdout).expect("flags are text")
+    }
 }

@@ -146,6 +146,16 @@ pub enum CaptureError {
         #[source]
         source: libbpf_rs::Error,
     },
+    /// What DPDK or one of its drivers refused.
+    #[error("{what}: DPDK refused: {said}; {advice}")]
+    Dpdk {
+        /// What was tried, on what.
+        what: String,
+        /// Its own words.
+        said: String,
+        /// The way out.
+        advice: String,
+    },
     /// A ring could not be made.
     #[error(transparent)]
     Ring(#[from] RingError),

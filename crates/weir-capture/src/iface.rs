@@ -113,6 +113,16 @@ impl Asker {
         self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
     }
 
+    /// Whether the interface has been set promiscuous by name (`ip link set eth0 promisc on`); the
+    /// memberships of sockets do not show here.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn is_promiscuous(&self, name: &str) -> bool {
+        // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
+        let flags =
+            self.ask(libc::SIOCGIFFLAGS, name).map(|ifreq| unsafe { ifreq.ifr_ifru.ifru_flags });
+        flags.is_ok_and(|flags| i32::from(flags) & libc::IFF_PROMISC != 0)
+    }
+
     fn is_up(&self, name: &str) -> io::Result<bool> {
         // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
         let flags = unsafe { self.ask(libc::SIOCGIFFLAGS, name)?.ifr_ifru.ifru_flags };

@@ -6,6 +6,7 @@
 //! | `af_packet` | [`af_packet`] | a TPACKET_V3 socket |
 //! | `af_xdp` | [`af_xdp`] | AF_XDP sockets, one a queue |
 //! | `pcap` | [`pcap`](mod@pcap) | libpcap, whatever it does here |
+//! | `dpdk` | `dpdk` (a Cargo feature) | a port of DPDK's, by any of its drivers |
 //! | `replay` | [`replay`] | a pcap or pcapng file |
 //! | `gen` | [`memgen`] | memory: made up, for everything behind the NIC |
 //!
@@ -16,6 +17,8 @@ pub mod af_packet;
 pub mod af_xdp;
 pub mod auto;
 pub mod bpf;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod error;
 mod grace;
 pub mod iface;

@@ -62,7 +62,8 @@ pub enum Kind {
     Offline,
     /// A ring for each CPU.
     Bpf,
-    /// One ring, and the kernel's or a library's buffer beside it: `af_packet`, `pcap`.
+    /// One ring (`dpdk`: one a queue), and the kernel's or a library's buffer beside it: `af_packet`, `pcap`,
+    /// `dpdk`.
     Buffered,
     /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
     ///
@@ -107,7 +108,7 @@ impl Setup {
         let index = u64::from(weir_ring::geometry::BLOCK_BYTES);
         let least = crate::bpf::least_ring_bytes();
         let bpf = index * (least / (RING_MIB_MIN << 20));
-        // As much for both: af_packet.rs, pcap.rs.
+        // As much for all: af_packet.rs, pcap.rs, dpdk.rs.
         let buffered = index + BUFFER_BYTES_MAX;
         ring_bytes.saturating_add(match kind {
             Kind::Offline => index,

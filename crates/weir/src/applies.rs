@@ -9,14 +9,17 @@ use weir_capture::replay::Speed;
 use crate::cli::{
     CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
 };
+use crate::ports;
 use crate::source_name::SourceName;
 
 /// What a flag is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// Interfaces, whatever takes their frames.
-    Interfaces,
-    /// Interfaces whose frames one of these engines takes; the first is the one to advise.
+    /// Sources that do not say how their frames are taken.
+    Engine,
+    /// Interfaces and ports, whatever takes their frames.
+    Live,
+    /// Interfaces and ports whose frames one of these engines takes; the first is the one to advise.
     Engines(&'static [EngineName]),
     /// Capture files.
     Files,
@@ -30,13 +33,16 @@ enum For {
 pub fn check(args: &CaptureArgs) -> Result<()> {
     let any = |is: fn(&SourceName) -> bool| args.sources.iter().any(is);
     let interfaces = any(|source| matches!(source, SourceName::Interface { .. }));
+    let ports = any(|source| matches!(source, SourceName::Dpdk(_)));
     let files = any(|source| matches!(source, SourceName::File(_)));
     for (flag, what) in given(args) {
         let (applies, meant) = match what {
-            For::Interfaces => (interfaces, "interfaces"),
+            For::Engine => (interfaces || ports && args.engine == DPDK, "interfaces"),
+            For::Live => (interfaces || ports, "interfaces"),
             For::Engines(engines) => {
                 let chosen = if args.engine == EngineName::Auto { BPF } else { args.engine };
-                if interfaces && !engines.contains(&chosen) {
+                let heeded = interfaces && engines.contains(&chosen);
+                if interfaces && !heeded && !(ports && engines.contains(&DPDK)) {
                     let names: Vec<_> = engines.iter().map(|&engine| name(engine)).collect();
                     bail!(
                         "{flag} is for --engine {}, not for {}; take that, or leave {flag} out",
@@ -44,7 +50,7 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
                         name(chosen)
                     );
                 }
-                (interfaces, "interfaces")
+                (interfaces || ports && engines.contains(&DPDK), "interfaces")
             }
             For::Files => (files, "capture files (file:PATH)"),
             For::Directed => (interfaces || files, "interfaces and capture files"),
@@ -54,7 +60,11 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
             bail!("{flag} is for {meant}; this run has none, so leave it out");
         }
     }
+    ports::check(args)?;
     if args.engine == EngineName::AfXdp {
+        if args.timestamp == TimestampName::Nic && !ports {
+            bail!("--timestamp nic is for --engine dpdk, not for af_xdp; take hook or copy");
+        }
         if !args.consume {
             bail!(
                 "--engine af_xdp takes frames away from the stack: say so with --consume, or watch with \
@@ -70,7 +80,7 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
 
 /// Whether something was asked for that `auto` finds in the bpf engine only.
 pub fn only_bpf_will_do(args: &CaptureArgs) -> bool {
-    given(args).any(|(_, what)| matches!(what, For::Engines(_)))
+    given(args).any(|(_, what)| matches!(what, For::Engines(engines) if engines.contains(&BPF)))
 }
 
 /// An engine as it is typed.
@@ -81,22 +91,24 @@ fn name(engine: EngineName) -> String {
 
 const BPF: EngineName = EngineName::Bpf;
 const AF_XDP: EngineName = EngineName::AfXdp;
+const DPDK: EngineName = EngineName::Dpdk;
 
 /// The flags that were given. A flag that says what would be so without it changes nothing and is not
 /// looked at.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.merge_slack == CaptureArgs::MERGE_SLACK;
     let flags = [
-        ("--engine", For::Interfaces, args.engine != EngineName::Auto),
-        ("--no-promiscuous", For::Interfaces, args.no_promiscuous),
+        ("--engine", For::Engine, args.engine != EngineName::Auto),
+        ("--no-promiscuous", For::Live, args.no_promiscuous),
         ("--hook", For::Engines(&[BPF, AF_XDP]), args.hook.is_some()),
-        ("--consume", For::Engines(&[BPF, AF_XDP]), args.consume),
-        ("--record-queue", For::Engines(&[BPF, AF_XDP]), args.record_queue),
+        ("--consume", For::Engines(&[BPF, AF_XDP, DPDK]), args.consume),
+        ("--record-queue", For::Engines(&[BPF, AF_XDP, DPDK]), args.record_queue),
         ("--tc-attach", For::Engines(&[BPF]), args.tc_attach != TcAttachName::Best),
-        ("--queues", For::Engines(&[AF_XDP]), args.queues != Queues::All),
+        ("--queues", For::Engines(&[AF_XDP, DPDK]), args.queues != Queues::All),
         ("--copiers", For::Engines(&[AF_XDP]), args.copiers != 1),
         ("--xdp-mode", For::Engines(&[AF_XDP]), args.xdp_mode != XdpModeName::Best),
-        ("--timestamp", For::Engines(&[AF_XDP]), args.timestamp != TimestampName::Hook),
+        ("--timestamp", For::Engines(&[AF_XDP, DPDK]), args.timestamp != TimestampName::Hook),
+        ("--hugepages", For::Engines(&[DPDK]), args.hugepages),
         ("--speed", For::Files, args.speed != Speed::Top),
         ("--no-wait", For::Files, args.no_wait),
         ("--direction", For::Directed, args.direction != DirectionName::Both),
@@ -131,12 +143,17 @@ mod tests {
                 "--record-queue",
                 "--engine af_packet eth0",
                 "eth0",
-                "bpf and af_xdp, not for af_packet",
+                "bpf and af_xdp and dpdk, not for af_packet",
             ),
-            ("--consume", "--engine pcap eth0", "eth0", "bpf and af_xdp, not for pcap"),
+            ("--consume", "--engine pcap eth0", "eth0", "bpf and af_xdp and dpdk, not for pcap"),
             ("--copiers 2", "eth0", "eth0 --engine af_xdp --consume", "af_xdp, not for bpf"),
-            ("--queues 0-3", "eth0", "eth0 --engine af_xdp --consume", "af_xdp, not for bpf"),
-            ("--timestamp copy", "eth0", "eth0 --engine af_xdp --consume", "af_xdp, not for bpf"),
+            (
+                "--queues 0-3",
+                "eth0",
+                "eth0 --engine af_xdp --consume",
+                "af_xdp and dpdk, not for bpf",
+            ),
+            ("--timestamp copy", "eth0", "eth0 --engine af_xdp --consume", "af_xdp and dpdk, not"),
             ("--speed 2x", "gen: eth0", "file:a", "capture files"),
             ("--no-wait", "gen: eth0", "file:a", "capture files"),
             ("--direction in", "gen:", "file:a", "capture files"),
@@ -159,6 +176,23 @@ mod tests {
         assert!(checked("eth0 --engine af_xdp").unwrap_err().contains("--consume"));
         assert!(checked("eth0 --engine af_xdp --consume --hook tc").unwrap_err().contains("XDP"));
         assert_eq!(checked("eth0 --engine af_xdp --consume --hook xdp"), Ok(()));
+    }
+
+    #[test]
+    fn ports_name_their_engine() {
+        assert!(checked("dpdk:net_null0 --engine bpf").unwrap_err().contains("interfaces"));
+        assert!(
+            checked("eth0 --engine dpdk").unwrap_err().contains("dpdk:net_af_packet0,iface=eth0")
+        );
+        assert!(checked("dpdk:net_null0 --copiers 2").unwrap_err().contains("leave it out"));
+        let xdp = "dpdk:net_af_xdp0,iface=eth0";
+        if cfg!(feature = "dpdk") {
+            assert_eq!(checked("dpdk:net_null0 --engine dpdk --queues 0-1 --hugepages"), Ok(()));
+            assert!(checked(xdp).unwrap_err().contains("--consume"));
+            assert_eq!(checked(&format!("{xdp} --consume")), Ok(()));
+        } else {
+            assert!(checked(xdp).unwrap_err().contains("--features dpdk"));
+        }
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub enum EngineName {
     AfPacket,
     /// libpcap, whatever it does here
     Pcap,
+    /// A DPDK port, which is named dpdk:DEVICE; not in every build
+    Dpdk,
 }
 
 /// Hooks by name.
@@ -83,6 +85,8 @@ pub enum TimestampName {
     Hook,
     /// When it is copied
     Copy,
+    /// When the driver says, if that is a time of day (dpdk engine)
+    Nic,
 }
 
 /// Ways to attach TC programs by name.
@@ -117,7 +121,8 @@ pub enum DirectionName {
 /// `weir capture`.
 #[derive(Args, Debug)]
 pub struct CaptureArgs {
-    /// Where frames come from: eth0, netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
+    /// Where frames come from: eth0, netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000, or
+    /// dpdk:DEVICE,ARGUMENT=VALUE
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
     /// Print one line a frame; its time of day is UTC
@@ -136,7 +141,7 @@ pub struct CaptureArgs {
     /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
     #[arg(long, value_enum, default_value = "best", hide = true)]
     pub tc_attach: TcAttachName,
-    /// RX queues to take frames from: all, or 0-3 (af_xdp engine)
+    /// RX queues to take frames from: all, or 0-3 (af_xdp and dpdk engines)
     #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
     pub queues: weir_capture::af_xdp::Queues,
     /// Threads that share each queue, a ring each (af_xdp engine)
@@ -145,10 +150,11 @@ pub struct CaptureArgs {
     /// Who copies frames out of the driver's memory (af_xdp engine)
     #[arg(long, value_enum, default_value = "best")]
     pub xdp_mode: XdpModeName,
-    /// When a frame is stamped (af_xdp engine; the others stamp at the hook)
+    /// When a frame is stamped (af_xdp and dpdk engines, and dpdk has no hook: when it is copied; the
+    /// others stamp at the hook)
     #[arg(long, value_enum, default_value = "hook")]
     pub timestamp: TimestampName,
-    /// Frames end here instead of going on to the stack (bpf at XDP and af_xdp, for monitoring ports)
+    /// Frames end here instead of going on to the stack (bpf at XDP, af_xdp and dpdk, for monitoring ports)
     #[arg(long)]
     pub consume: bool,
     /// Most bytes kept of a frame
@@ -163,9 +169,12 @@ pub struct CaptureArgs {
     /// Leave an interface's promiscuous mode alone
     #[arg(long)]
     pub no_promiscuous: bool,
-    /// Record the NIC queue of every frame (bpf engine)
+    /// Record the NIC queue of every frame (bpf, af_xdp and dpdk engines)
     #[arg(long)]
     pub record_queue: bool,
+    /// Take memory in huge pages, which most NICs need (dpdk engine)
+    #[arg(long)]
+    pub hugepages: bool,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,

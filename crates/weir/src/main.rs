@@ -17,6 +17,7 @@ mod latency;
 mod mistaken;
 mod outlet;
 mod pages;
+mod ports;
 mod printer;
 mod report;
 mod rest;

@@ -19,6 +19,8 @@ pub enum SourceName {
     File(PathBuf),
     /// Frames made in memory: the text behind `gen:`.
     Gen(String),
+    /// A port of DPDK's: the device with its arguments, which is the text behind `dpdk:`.
+    Dpdk(String),
 }
 
 impl FromStr for SourceName {
@@ -30,6 +32,9 @@ impl FromStr for SourceName {
         }
         if let Some(spec) = text.strip_prefix("gen:") {
             return Ok(SourceName::Gen(spec.to_owned()));
+        }
+        if let Some(device) = text.strip_prefix("dpdk:") {
+            return Ok(SourceName::Dpdk(device.to_owned()));
         }
         for later in ["vm:", "docker:", "host:"] {
             if text.starts_with(later) {
@@ -79,6 +84,7 @@ impl std::fmt::Display for SourceName {
             }
             SourceName::File(path) => write!(f, "file:{}", path.display()),
             SourceName::Gen(spec) => write!(f, "gen:{spec}"),
+            SourceName::Dpdk(device) => write!(f, "dpdk:{device}"),
         }
     }
 }
@@ -97,6 +103,8 @@ mod tests {
         assert_eq!("netns:blue/eth0".parse(), Ok(iface(Some("blue"), "eth0")));
         assert_eq!("file:a/b.pcap".parse(), Ok(SourceName::File("a/b.pcap".into())));
         assert_eq!("gen:size=64".parse(), Ok(SourceName::Gen("size=64".into())));
+        let device = "net_af_packet0,iface=eth0";
+        assert_eq!(format!("dpdk:{device}").parse(), Ok(SourceName::Dpdk(device.into())));
     }
 
     #[test]

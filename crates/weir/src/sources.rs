@@ -14,6 +14,7 @@ use crate::applies;
 use crate::cli::{
     CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
 };
+use crate::ports;
 use crate::source_name::SourceName;
 
 /// Bytes of a source's rings: what was asked for, or a default that every CPU has its least share of.
@@ -76,13 +77,15 @@ pub fn kind(args: &CaptureArgs, source: &SourceName) -> Kind {
         (SourceName::Interface { netns, iface }, auto::Wish::AfXdp(options)) => {
             weir_capture::af_xdp::kind(netns.as_deref(), iface, &options)
         }
-        (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap) => Kind::Buffered,
+        (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap)
+        | (SourceName::Dpdk(_), _) => Kind::Buffered,
     }
 }
 
 fn wish(args: &CaptureArgs) -> auto::Wish {
     match args.engine {
-        EngineName::Auto => auto::Wish::Auto,
+        // `dpdk` comes with sources of its own, which do not ask here.
+        EngineName::Auto | EngineName::Dpdk => auto::Wish::Auto,
         EngineName::Bpf => auto::Wish::Bpf,
         EngineName::AfPacket => auto::Wish::AfPacket,
         EngineName::Pcap => auto::Wish::Pcap,
@@ -95,7 +98,8 @@ fn wish(args: &CaptureArgs) -> auto::Wish {
                 XdpModeName::ZeroCopy => Mode::ZeroCopy,
             },
             stamps: match args.timestamp {
-                TimestampName::Hook => Stamps::Hook,
+                // What `applies` lets through: `nic` is not for this engine.
+                TimestampName::Hook | TimestampName::Nic => Stamps::Hook,
                 TimestampName::Copy => Stamps::Copier,
             },
             record_queue: args.record_queue,
@@ -145,6 +149,7 @@ fn open_one(
             }))?;
             return Ok(place);
         }
+        SourceName::Dpdk(device) => session.open(ports::opener(device, setup, args)?).map(drop)?,
         SourceName::Gen(spec) => {
             let spec: GenSpec = spec.parse()?;
             session.open(Box::new(move || {

@@ -1,0 +1,107 @@
+//! DPDK's environment (EAL), which a process has once.
+
+use std::ffi::CString;
+use std::sync::Mutex;
+
+use super::ffi;
+use crate::error::CaptureError;
+
+/// What the process was started with, or why it could not be.
+static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
+
+/// Where DPDK has its memory from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// Ordinary pages: what virtual devices need. Its most, in MiB; pages never used cost nothing.
+    Ordinary,
+    /// Huge pages, as NICs need them for their DMA.
+    Huge,
+}
+
+/// Most ordinary memory of all sources together.
+const ORDINARY_MIB: u32 = 512;
+
+/// Starts DPDK unless it runs.
+///
+/// # Errors
+/// [`CaptureError::Dpdk`] with what DPDK said; a second try gives the same.
+pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
+    let mut started = STARTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcome = started.get_or_insert_with(|| {
+        let args = args(memory, &allowed_cpus());
+        ffi::init(&args).map(|()| memory).map_err(|error| because(&error))
+    });
+    match outcome {
+        Ok(running) if *running == memory => Ok(()),
+        Ok(_) => Err(CaptureError::Options("--hugepages is for all of a run's ports".into())),
+        Err(said) => {
+            let what = "starting DPDK".to_owned();
+            let advice = match memory {
+                Memory::Huge => "are huge pages free (`weir doctor`), and is this run as root?",
+                Memory::Ordinary => "docs/dpdk.md says what it needs",
+            };
+            Err(CaptureError::Dpdk { what, said: said.clone(), advice: advice.to_owned() })
+        }
+    }
+}
+
+/// DPDK's own words on what went wrong, on one line; the error's if it said nothing: many drivers return
+/// -1 for whatever it was, which would read as a lack of rights.
+pub(super) fn because(error: &std::io::Error) -> String {
+    let said = ffi::said();
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() { error.to_string() } else { lines.join("; ") }
+}
+
+fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {
+    let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    // One lcore, which we do not use, on all CPUs: otherwise DPDK binds this thread to one.
+    let lcores = format!("--lcores=0@({})", cpus.join(","));
+    let size = ORDINARY_MIB.to_string();
+    let mut args = vec![
+        "weir",
+        lcores.as_str(),
+        // No PCI device is ours until its source asks for it: there is none of this address.
+        "--allow=ffff:ff:1f.7",
+        // Two of us may run at a time, and nothing stays in /run.
+        "--no-shconf",
+        "--no-telemetry",
+        "--log-level=error",
+    ];
+    match memory {
+        Memory::Ordinary => args.extend(["--no-huge", "-m", size.as_str(), "--iova-mode=va"]),
+        Memory::Huge => args.push("--huge-unlink"),
+    }
+    args.into_iter().map(|arg| CString::new(arg).expect("no zeroes in our arguments")).collect()
+}
+
+/// CPUs that this process may use.
+fn allowed_cpus() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let cpus: Vec<usize> = set.map_or_else(
+        |_| Vec::new(),
+        |set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
+    );
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_starts_dpdk_keeps_its_cpus() {
+        let args = args(Memory::Ordinary, &[0, 2, 3]);
+        assert!(args.iter().any(|arg| arg.to_str() == Ok("--lcores=0@(0,2,3)")), "{args:?}");
+        let before = allowed_cpus();
+        start(Memory::Ordinary).expect("DPDK starts without huge pages");
+        assert_eq!(allowed_cpus(), before);
+    }
+
+    #[test]
+    fn huge_pages_cannot_be_had_later() {
+        start(Memory::Ordinary).expect("DPDK starts without huge pages");
+        start(Memory::Ordinary).expect("once more is nothing");
+        assert!(start(Memory::Huge).unwrap_err().to_string().contains("--hugepages"));
+    }
+}

@@ -1,0 +1,94 @@
+/* What Rust sees of DPDK, whose receive path is inline C. The mirror of these structs is ffi.rs. */
+#ifndef WEIR_DPDK_SHIM_H
+#define WEIR_DPDK_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a frame has beside its bytes: weir_frame.flags. */
+#define WEIR_STAMPED 1u /* `stamp` is the driver's */
+#define WEIR_VLAN 2u    /* `tci` was taken off the frame */
+#define WEIR_QINQ 4u    /* and `tci_outer`, which stood before it */
+#define WEIR_PARTS 8u   /* `data` is only the first segment: weir_gather */
+
+struct weir_frame {
+	const uint8_t *data; /* first segment; valid until weir_free */
+	uint64_t stamp;
+	uint32_t caplen;   /* bytes at `data` */
+	uint32_t wire_len; /* bytes of all segments */
+	uint32_t flags;
+	uint16_t tci;
+	uint16_t tci_outer;
+};
+_Static_assert(sizeof(struct weir_frame) == 32, "shared with Rust");
+
+struct weir_facts {
+	char driver[64];
+	char device[64];
+	uint32_t virtual_device; /* 1: a vdev, which no hardware is behind */
+	uint32_t max_rx_queues;
+	uint32_t min_rx_bufsize;
+	uint32_t can_stamp;
+	uint32_t can_scatter;
+};
+_Static_assert(sizeof(struct weir_facts) == 148, "shared with Rust");
+
+struct weir_wish {
+	uint32_t queues;
+	uint32_t descriptors; /* of each queue; what came of it is written back */
+	uint32_t mbufs;
+	uint32_t room_bytes; /* for frame bytes in an mbuf */
+	uint32_t stamps;     /* 1: the driver is to stamp */
+	uint32_t scatter;    /* 1: frames may take several mbufs */
+};
+_Static_assert(sizeof(struct weir_wish) == 24, "shared with Rust");
+
+struct weir_port {
+	uint64_t stamp_flag; /* in ol_flags; 0: no driver stamps */
+	int32_t stamp_offset;
+	uint16_t id;
+};
+_Static_assert(sizeof(struct weir_port) == 16, "shared with Rust");
+
+struct weir_counts {
+	uint64_t packets;
+	uint64_t missed;
+	uint64_t errors;
+	uint64_t no_mbuf;
+};
+
+/* All but weir_burst give 0 or more, or a negative errno. What DPDK says meanwhile is for weir_said. */
+int weir_init(int argc, char **argv);
+size_t weir_said(char *text, size_t room);
+
+int weir_probe(const char *devargs, uint16_t *id);
+int weir_facts(uint16_t id, struct weir_facts *facts);
+int weir_setup(uint16_t id, struct weir_wish *wish, void **pool);
+int weir_start(uint16_t id, struct weir_port *port);
+int weir_promiscuous(uint16_t id, int on);
+int weir_mtu(uint16_t id, uint16_t mtu);
+int weir_counts(uint16_t id, struct weir_counts *counts);
+int weir_is_removed(uint16_t id);
+int weir_link_down(uint16_t id);
+int weir_close(uint16_t id, void *pool);
+
+void weir_enter(void);
+void weir_leave(void);
+uint16_t weir_burst(const struct weir_port *port, uint16_t queue, void **mbufs, struct weir_frame *frames,
+		    uint16_t room);
+uint32_t weir_gather(const void *mbuf, uint8_t *bytes, uint32_t room);
+void weir_free(void **mbufs, uint16_t count);
+
+/* For tests: a frame into a ring by name, in segments of `part` bytes. */
+struct weir_made {
+	const uint8_t *data;
+	uint64_t stamp;
+	uint32_t len;
+	uint32_t part;
+	uint32_t flags;
+	uint16_t tci;
+	uint16_t tci_outer;
+};
+int weir_make(const char *ring, void *pool, const struct weir_made *made);
+
+#endif
