@@ -172,8 +172,9 @@ fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
     }
     assert!(number(&json, "delivered") > 0, "{hook}: {json}");
-    // A fifth is left for a rate that differs from second to second, the more so on shared processors.
-    rate(&during) > 0.8 * rate(&before).min(rate(&after))
+    // Who waits for a reader that is stopped sends next to nothing. Half is left for a rate that differs from
+    // second to second, the more so on shared processors.
+    rate(&during) > 0.5 * rate(&before).min(rate(&after))
 }
 
 #[test]

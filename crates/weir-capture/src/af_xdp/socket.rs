@@ -20,7 +20,7 @@ pub(super) const CHUNK_LARGE: u32 = 4096;
 /// Ethernet header and two tags.
 const LINK_BYTES: u32 = 14 + 8;
 /// The kernel frees the queue of a closed socket a little later, in a workqueue.
-const RELEASE_LIMIT: Duration = Duration::from_millis(500);
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// Slots of the completion ring, which sending would need: the kernel insists on one.
 const COMPLETIONS: u32 = 64;
 
