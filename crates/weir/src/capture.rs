@@ -11,86 +11,27 @@ use anyhow::{Context, Result, bail};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session, Setup, room};
 use weir_frame::pcapng::{Interface, Statistics};
-use weir_ring::{Ledger, RingError};
+use weir_ring::Ledger;
 use weir_store::{Count, FileWriter};
 
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
-use crate::ending::{conclude, reader_is_done};
-use crate::latency::{Latency, LatencyReport};
+use crate::ending::conclude;
+use crate::latency::Latency;
 use crate::outlet::{Outlet, Stop};
 use crate::printer::Printer;
-use crate::report::{Report, error_text};
+use crate::ran::Ran;
 use crate::rest::Rest;
 use crate::source_name::SourceName;
 use crate::sources::{Opened, kind, open_all, ring_bytes};
 use crate::units::{bit_rate, grouped, packet_rate};
-use crate::{applies, mistaken, signals};
+use crate::{applies, mistaken, signals, sources};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     let ran = execute(args, &stop)?;
     conclude(args, ran, &stop)
-}
-
-/// A run that has come to its end.
-pub struct Ran {
-    pub outcomes: Vec<Outcome>,
-    pub delivered: Delivered,
-    pub duration: Duration,
-    /// Frames that were taken from the rings and that the output lost.
-    pub store_drops: u64,
-    /// Frames that stayed in the rings because these could not be read any more.
-    pub ring_drops: u64,
-    /// Why the consumer could not go on.
-    pub failure: Option<anyhow::Error>,
-    /// How long frames took, if that was asked for.
-    pub latency: Option<LatencyReport>,
-}
-
-impl Ran {
-    /// The ledger and what was delivered, to print.
-    pub fn report(&self) -> Report<'_> {
-        let Ran { outcomes, delivered, duration, store_drops, ring_drops, latency, .. } = self;
-        Report {
-            outcomes,
-            delivered: *delivered,
-            duration: *duration,
-            store_drops: *store_drops,
-            ring_drops: *ring_drops,
-            latency: *latency,
-        }
-    }
-
-    /// What went wrong, each thing for itself: the output, unless its reader wanted no more, and every
-    /// source that failed.
-    pub fn errors(&self) -> Vec<String> {
-        let output = self.failure.as_ref().filter(|failure| !reader_is_done(failure));
-        let output = output.map(|failure| format!("{failure:#}"));
-        let sources = self.outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
-        output.into_iter().chain(sources.map(|error| error_text(error))).collect()
-    }
-
-    /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
-    /// still. Each is counted where it happens, and none is derived from what was captured: the
-    /// report compares them with that.
-    fn account(&mut self, kept: Count, unread: u64, limited: bool) {
-        let taken = self.delivered.frames;
-        self.delivered.frames = kept.frames;
-        self.delivered.wire_bytes = kept.wire_bytes;
-        self.store_drops = taken - kept.frames;
-        match &self.failure {
-            // A ring that contradicts itself, or cannot be waited for: the output has lost nothing.
-            Some(failure) if failure.is::<RingError>() => self.ring_drops = unread,
-            Some(failure) if !reader_is_done(failure) => self.store_drops += unread,
-            // What the reader of a pipe did not wait for is nobody's loss.
-            Some(_) => self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread,
-            None if limited => self.delivered.after_limit = unread,
-            // Nothing should be left. If it is, the ledger shows it as unexplained.
-            None => {}
-        }
-    }
 }
 
 /// Captures until `stop` is set or a limit is reached.
@@ -141,7 +82,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
              --write - | tcpdump -r -, or --print"
         );
     }
-    mistaken::check(&args.sources)?;
+    sources::check_names(&args.sources)?;
     applies::check(args)?;
     check_memory(args)
 }

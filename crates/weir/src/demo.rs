@@ -12,8 +12,9 @@ use weir_lab::Testbed;
 use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
 use weir_lab::testbed::End;
 
-use crate::capture::{self, Ran};
+use crate::capture;
 use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
+use crate::ran::Ran;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 

@@ -1,6 +1,6 @@
 //! How a capture ends: the ledger where it belongs, every error, the exit status.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use weir_store::{FileError, Stalled};
 
-use crate::capture::Ran;
 use crate::cli::CaptureArgs;
 use crate::outlet::{Outlet, Stop};
+use crate::ran::{Ran, is_stalled, reader_is_done};
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
@@ -60,22 +60,4 @@ fn show(text: &str, stop: Stop) {
         Err(error) if Stalled::is_why(&error) => eprint!("{text}"),
         other => out::printed(other),
     }
-}
-
-/// Whether the output ended because its reader wants no more: it left, or it was stopped while it took
-/// nothing.
-pub fn reader_is_done(failure: &anyhow::Error) -> bool {
-    let gone = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    matches!(failure.downcast_ref(), Some(FileError::PipeClosed { .. }))
-        || io_error(failure).is_some_and(gone)
-        || is_stalled(failure)
-}
-
-fn is_stalled(failure: &anyhow::Error) -> bool {
-    matches!(failure.downcast_ref(), Some(FileError::Stalled { .. }))
-        || io_error(failure).is_some_and(Stalled::is_why)
-}
-
-fn io_error(failure: &anyhow::Error) -> Option<&io::Error> {
-    failure.chain().find_map(|cause| cause.downcast_ref())
 }

@@ -19,6 +19,7 @@ mod outlet;
 mod pages;
 mod ports;
 mod printer;
+mod ran;
 mod report;
 mod rest;
 mod signals;

@@ -4,12 +4,6 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use anyhow::{Result, bail};
-use weir_capture::CaptureError;
-use weir_capture::iface::Asker;
-
-use crate::source_name::SourceName;
-
 /// Words that filters begin with. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 29] = [
     "and",
@@ -48,7 +42,8 @@ pub fn filter_hint(filter: &str) -> String {
     filter_hint_for("IFACE", filter)
 }
 
-fn filter_hint_for(sources: &str, filter: &str) -> String {
+/// The same, with the sources that stand before it.
+pub fn filter_hint_for(sources: &str, filter: &str) -> String {
     format!(
         "filters are not in this release; let tcpdump filter: \
          weir capture {sources} --write - | tcpdump -r - '{filter}'"
@@ -81,30 +76,8 @@ pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
-/// Refuses what is no interface and looks like something else.
-pub fn check(sources: &[SourceName]) -> Result<()> {
-    for (at, source) in sources.iter().enumerate() {
-        let SourceName::Interface { netns: None, iface } = source else { continue };
-        if !matches!(Asker::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
-            continue;
-        }
-        if iface == "any" {
-            bail!("there is no 'any'; list several sources: weir capture eth0 eth1 lo");
-        }
-        if let Some(hint) = file_hint(iface) {
-            bail!("{iface}: no such interface here, but {hint}");
-        }
-        if is_filter_word(iface) {
-            let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
-            let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
-            let before = if at == 0 { "IFACE" } else { &before };
-            bail!("{iface}: no such interface here; {}", filter_hint_for(before, &filter));
-        }
-    }
-    Ok(())
-}
-
-fn is_filter_word(name: &str) -> bool {
+/// Whether a filter may begin with it.
+pub fn is_filter_word(name: &str) -> bool {
     FILTER_WORDS.contains(&name)
 }
 

@@ -1,26 +1,52 @@
 //! Sources opened with their engines.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use weir_capture::af_xdp::{AfXdpOptions, Mode, Stamps};
 use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
+use weir_capture::iface::Asker;
 use weir_capture::memgen::{GenSpec, MemGen};
 use weir_capture::pace::{Pace, Place};
 use weir_capture::replay::{Replay, ReplayOptions};
-use weir_capture::{Direction, Kind, Session, Setup, Source, auto};
+use weir_capture::{CaptureError, Direction, Kind, Session, Setup, Source, auto};
 use weir_frame::pcapng::Interface;
 use weir_ring::Ring;
 
-use crate::applies;
 use crate::cli::{
     CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
 };
-use crate::ports;
 use crate::source_name::SourceName;
+use crate::{applies, mistaken, ports};
 
 /// Bytes of a source's rings: what was asked for, or a default that every CPU has its least share of.
 pub fn ring_bytes(args: &CaptureArgs) -> u64 {
     const DEFAULT: u64 = 64 << 20;
     args.ring_size.unwrap_or_else(|| DEFAULT.max(weir_capture::bpf::least_ring_bytes()))
+}
+
+/// Refuses what is no interface and looks like something else.
+pub fn check_names(sources: &[SourceName]) -> Result<()> {
+    for (at, source) in sources.iter().enumerate() {
+        let SourceName::Interface { netns: None, iface } = source else { continue };
+        if !matches!(Asker::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
+            continue;
+        }
+        if iface == "any" {
+            bail!("there is no 'any'; list several sources: weir capture eth0 eth1 lo");
+        }
+        if let Some(hint) = mistaken::file_hint(iface) {
+            bail!("{iface}: no such interface here, but {hint}");
+        }
+        if mistaken::is_filter_word(iface) {
+            let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
+            let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
+            let before = if at == 0 { "IFACE" } else { &before };
+            bail!(
+                "{iface}: no such interface here; {}",
+                mistaken::filter_hint_for(before, &filter)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The sources of a run, open.
