@@ -5,7 +5,7 @@
 //! fills: a fast link is looked at as seldom as its rings allow.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use weir_ring::wake::Sleeper;
@@ -32,6 +32,9 @@ const IDLE_LIMIT: Duration = Duration::from_millis(8);
 /// The longest pause of a consumer that waits for frames that may have to stand before those it has.
 const WAIT_MOST: Duration = Duration::from_millis(2);
 
+/// How long frames may be in the consumer's buffer while more keep coming, each before it would sleep.
+const FLUSH_EVERY: Duration = Duration::from_millis(5);
+
 /// What a consumer does when there is nothing to do.
 pub struct Rest {
     sleeper: Sleeper,
@@ -41,11 +44,13 @@ pub struct Rest {
     wait: Duration,
     /// The last sleep brought nothing.
     is_idle: bool,
+    flushed: Instant,
 }
 
 impl Rest {
     pub fn new(sleeper: Sleeper) -> Rest {
-        Rest { sleeper, pause: LEAST, pauses: 0, wait: WAIT_MOST, is_idle: false }
+        let (pause, wait, flushed) = (LEAST, WAIT_MOST, Instant::now());
+        Rest { sleeper, pause, pauses: 0, wait, is_idle: false, flushed }
     }
 
     /// Frames came: sleep is four pauses away again.
@@ -67,6 +72,10 @@ impl Rest {
     pub fn idle(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
         if self.pauses < PAUSES_MAX {
             self.pauses += 1;
+            if self.flushed.elapsed() >= FLUSH_EVERY {
+                consumer.flush()?;
+                self.flushed = Instant::now();
+            }
             thread::sleep(self.pause);
             self.pause = next_pause(self.pause, consumer.fill(), MOST);
             return Ok(());

@@ -114,11 +114,11 @@ fn root_a_small_ring_is_not_held_until_it_is_lapped() {
     let dir = folder();
     let (file, name) = path(&dir, "pressed.pcapng");
     // Two rings of 4 MiB. Nothing comes from `lo`, so every frame of the other would wait for the slack: a
-    // third of a second fills its ring.
+    // second and a half fills its ring, and leaves half of that to a reader who has lost its CPU.
     sh(&bed.rx, "ip link set lo up");
     let args = "lo --engine af_packet --ring-size 4MiB --merge-slack 10s";
     let capture = Run::capture(&bed.rx, &format!("{args} --write {name} --json"));
-    let sent = generate(&bed.tx, "--frames 12k --rate 8kpps --size 1518");
+    let sent = generate(&bed.tx, "--frames 6k --rate 2kpps --size 1518");
     settle();
     let json = capture.stop().expect(0).json();
     closes(&json);
@@ -126,7 +126,7 @@ fn root_a_small_ring_is_not_held_until_it_is_lapped() {
     assert_eq!((number(&json, "lapped"), number(&json, "late")), (0, 0), "{json}");
     let (_, frames) = tools::read(&file);
     assert_eq!(frames.len() as u64, number(&sent, "sent") - dropped(&json), "{json}");
-    assert!(frames.len() > 10_000, "more than the ring holds: {json}");
+    assert!(frames.len() > 5000, "more than the ring holds: {json}");
 }
 
 #[test]

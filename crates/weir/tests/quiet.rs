@@ -164,6 +164,21 @@ fn root_a_single_frame_is_out_within_20_ms() {
     }
 }
 
+#[test]
+fn root_a_steady_link_is_out_as_it_flows() {
+    let Some(_alone) = ready("root_a_steady_link_is_out_as_it_flows", &[]) else { return };
+    for hook in ["--engine af_packet", "--engine af_xdp --consume", "--engine pcap"] {
+        let bed = bed();
+        let (_child, out) = live(&bed, &format!("{hook} --write -"));
+        while out.recv_timeout(Duration::from_millis(200)).is_ok() {}
+        // A frame a millisecond: the consumer never gets to sleep, and its buffer would hold ten seconds.
+        let gen_args = format!("gen {} --rate 1kpps", bed.tx.iface);
+        let _generator = Run::start(&bed.tx, weir(&gen_args));
+        let pieces = (0..20).map(|_| out.recv_timeout(Duration::from_secs(5)).is_ok());
+        assert!(pieces.into_iter().all(|came| came), "{hook}: frames are kept back");
+    }
+}
+
 /// Bytes of a process by a line of its `smaps_rollup`.
 fn memory_bytes(pid: u32, what: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
