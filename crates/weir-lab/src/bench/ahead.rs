@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::report::{Report, Row};
-use super::stats::{Spread, paired};
+use super::stats::Spread;
 use super::tool::TCPDUMP;
 use super::{iperf, wire, zero_loss};
 
@@ -31,7 +31,8 @@ pub struct Ahead {
     pub peer: String,
     /// Which of ours.
     pub weir: String,
-    /// The peer's value over ours, round by round; its median is above 1.
+    /// The peer's value over ours, round by round; its median is above 1. Infinite, in JSON null, where ours kept
+    /// nothing or had failed.
     pub ratio: Spread,
 }
 
@@ -40,7 +41,11 @@ impl Ahead {
     pub(super) fn cells(&self) -> [String; 6] {
         let size = self.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
         let Spread { median, min, max, .. } = self.ratio;
-        let (ratio, range) = (format!("{median:.3}"), format!("{min:.3}..{max:.3}"));
+        let [ratio, min, max] = [median, min, max].map(|ratio| match ratio.is_finite() {
+            true => format!("{ratio:.3}"),
+            false => "-".to_owned(),
+        });
+        let range = if min == "-" { min } else { format!("{min}..{max}") };
         [self.section.to_owned(), size, self.peer.clone(), self.weir.clone(), ratio, range]
     }
 }
@@ -62,9 +67,23 @@ pub(super) fn ahead(report: &Report) -> Vec<Ahead> {
 }
 
 fn compared(peer: &Row, weir: &Row) -> Option<Ahead> {
-    let ratio = paired(&peer.values(), &weir.values()).filter(|ratio| ratio.median > 1.0)?;
+    let ratio = Spread::of(ratios(peer, weir)).filter(|ratio| ratio.median > 1.0)?;
     let (section, size_on_wire) = (peer.section, peer.size_on_wire);
     Some(Ahead { section, size_on_wire, peer: peer.what.clone(), weir: weir.what.clone(), ratio })
+}
+
+/// The peer's value over ours in each round that it has. Where it kept something and ours nothing, no factor
+/// says by how much it was ahead, but ahead it was; so it was where ours had failed. A round that ours lacks for
+/// another reason, the bench was interrupted, says nothing.
+fn ratios(peer: &Row, weir: &Row) -> impl Iterator<Item = f64> {
+    let ours = weir.values();
+    let failed = weir.absent.is_some();
+    peer.values().into_iter().filter_map(move |(round, theirs)| {
+        let ours = ours.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
+        let ours = ours.or(failed.then_some(0.0))?;
+        // Neither kept anything: no ratio.
+        (theirs > 0.0 || ours > 0.0).then(|| theirs / ours)
+    })
 }
 
 #[cfg(test)]
@@ -91,6 +110,33 @@ mod tests {
         assert!((found[0].ratio.median - 1.2).abs() < 1e-9);
         assert_eq!(ahead(&report(1.0, 1.0)), []);
         assert_eq!(ahead(&report(0.9, 1.0)), []);
+    }
+
+    #[test]
+    fn a_peer_that_kept_something_is_ahead_of_an_engine_that_kept_nothing_or_failed() {
+        let mut failed = report(1.2, 1.0);
+        failed.rows[1].rounds.clear();
+        // No rounds and no failure: it was not its turn yet.
+        assert_eq!(ahead(&failed), []);
+        failed.rows[1].absent = Some("it ended early".to_owned());
+        for report in [report(1.2, 0.0), failed] {
+            let found = ahead(&report);
+            assert_eq!(found.len(), 1);
+            assert_eq!(found[0].cells()[4..], ["-", "-"]);
+        }
+        assert_eq!(ahead(&report(0.0, 0.0)), []);
+    }
+
+    #[test]
+    fn a_round_without_frames_of_ours_counts_and_does_not_decide_alone() {
+        let mut three = report(0.9, 1.0);
+        for (row, values) in three.rows.iter_mut().zip([[0.9, 0.9], [1.0, 0.0]]) {
+            row.add(1, values[0], Disturbance::default());
+            row.add(2, values[1], Disturbance::default());
+        }
+        assert_eq!(ahead(&three), []);
+        three.rows[1].rounds[1].value = 0.5;
+        assert_eq!(ahead(&three)[0].cells()[4..], ["1.800", "0.900..-"]);
     }
 
     #[test]

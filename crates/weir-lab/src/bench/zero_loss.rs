@@ -20,6 +20,8 @@ const SIZES_FULL: [u32; 2] = wire::SIZES;
 pub(super) const RESOLUTION: f64 = 1.0 / 32.0;
 /// A rate that lost frames is tried again: on a machine that others use, too, one loss may be theirs.
 pub(super) const TRIES: u32 = 2;
+/// Trials of one rate at most: one that the generator was too held up to offer is tried again as well.
+const TRIALS: u32 = 4;
 
 /// Searches for every engine and peer.
 ///
@@ -63,45 +65,84 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 }
 
 struct Found {
-    /// The trial at the highest rate that lost nothing; empty if each lost some.
+    /// The trial that lost nothing with the most offered; empty if each lost some.
     best: Frames,
     note: String,
 }
 
 /// Tries rates until the highest without loss is known to [`RESOLUTION`].
 fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<Found> {
-    let first = tried(context, &trial, Rate::Max)?;
-    if first.is_whole() {
+    let first = tried(context, &trial, Rate::Max, 0.0)?;
+    if let Some(best) = first.whole {
         let note = "nothing lost at the most that could be offered".to_owned();
-        return Ok(Found { best: first, note });
+        return Ok(Found { best, note });
     }
-    let mut bisection = Bisection::below(first.offered_pps());
-    let (mut best, mut worse) = (Frames::default(), first);
+    let mut worse = first.lossy.unwrap_or_default();
+    let mut bisection = Bisection::below(worse.offered_pps());
+    let (mut best, mut not_offered) = (Frames::default(), None);
     while let Some(pps) = bisection.next()
         && !stopped(context.stop)
     {
-        let frames = tried(context, &trial, Rate::Pps(pps))?;
-        bisection.tried(pps, frames.is_whole());
-        if frames.is_whole() {
-            best = frames;
-        } else {
-            worse = frames;
+        let least = pps - bisection.near;
+        let tried = tried(context, &trial, Rate::Pps(pps), least)?;
+        let has_passed = tried.has_passed(least);
+        // What was not offered has not passed: the search goes on below, where it can be.
+        bisection.tried(pps, has_passed);
+        if !has_passed && tried.lossy.is_none() {
+            not_offered = Some(pps);
         }
+        best = more_offered(tried.whole, best);
+        worse = tried.lossy.filter(|_| !has_passed).unwrap_or(worse);
     }
-    let note = format!("at {} Mpps: {}", figure(worse.offered_pps() / 1e6), lost(&worse));
+    let mut note = format!("at {} Mpps: {}", figure(worse.offered_pps() / 1e6), lost(&worse));
+    if let Some(pps) = not_offered {
+        note += &format!("; {} Mpps could not be offered", figure(pps / 1e6));
+    }
     Ok(Found { best, note })
 }
 
-/// The first of some trials that loses nothing, or the last.
-fn tried(context: &Context, trial: &impl Fn(Rate) -> Result<Frames>, rate: Rate) -> Result<Frames> {
-    let mut frames = trial(rate)?;
-    for _ in 1..TRIES {
-        if frames.is_whole() || stopped(context.stop) {
+/// Trials of one rate.
+#[derive(Default)]
+struct Tried {
+    /// Of those that lost nothing, the one with the most offered.
+    whole: Option<Frames>,
+    /// The last that lost frames.
+    lossy: Option<Frames>,
+}
+
+impl Tried {
+    /// Whether nothing was lost of at least that many frames a second.
+    fn has_passed(&self, least: f64) -> bool {
+        self.whole.as_ref().is_some_and(|frames| frames.offered_pps() >= least)
+    }
+}
+
+/// Tries a rate until nothing is lost of at least `least` frames a second, [`TRIES`] have lost some, or there were
+/// [`TRIALS`].
+fn tried(
+    context: &Context,
+    trial: &impl Fn(Rate) -> Result<Frames>,
+    rate: Rate,
+    least: f64,
+) -> Result<Tried> {
+    let (mut tried, mut losses) = (Tried::default(), 0);
+    for _ in 0..TRIALS {
+        let frames = trial(rate)?;
+        if frames.is_whole() {
+            tried.whole = Some(more_offered(tried.whole, frames));
+        } else {
+            losses += 1;
+            tried.lossy = Some(frames);
+        }
+        if tried.has_passed(least) || losses == TRIES || stopped(context.stop) {
             break;
         }
-        frames = trial(rate)?;
     }
-    Ok(frames)
+    Ok(tried)
+}
+
+fn more_offered(one: Option<Frames>, other: Frames) -> Frames {
+    one.filter(|one| one.offered_pps() > other.offered_pps()).unwrap_or(other)
 }
 
 /// Rates in frames a second, between one that lost nothing and one that did.
@@ -190,5 +231,41 @@ mod tests {
             Ok(run(rate, if trials.get() == 1 { 0.0 } else { 1e6 }))
         };
         assert_eq!(search(&context, trial).unwrap().best.kept, 1_000_000);
+    }
+
+    /// A search for a tool that keeps up to 800,000 frames a second, whose generator offers `share` of what is asked;
+    /// and its trials.
+    fn held_up(share: impl Fn(u32, f64) -> f64) -> (Found, u32) {
+        let (options, stop) = (Options::default(), AtomicBool::new(false));
+        let context = Context::new(&options, &stop, &|_| {});
+        let trials = Cell::new(0);
+        let trial = |rate| {
+            trials.set(trials.get() + 1);
+            Ok(match rate {
+                Rate::Pps(pps) => run(Rate::Pps(pps * share(trials.get(), pps)), 800_000.0),
+                rate => run(rate, 800_000.0),
+            })
+        };
+        (search(&context, trial).unwrap(), trials.get())
+    }
+
+    #[test]
+    fn a_rate_that_was_not_offered_is_tried_again() {
+        let (found, _) = held_up(|trial, _| if trial % 3 == 0 { 0.6 } else { 1.0 });
+        let rate = found.best.offered_pps();
+        assert!((8e5 - 1e6 * RESOLUTION..=8e5).contains(&rate), "{rate}");
+        assert!(!found.note.contains("could not be offered"), "{}", found.note);
+    }
+
+    #[test]
+    fn a_rate_that_is_never_offered_has_not_passed_and_the_search_ends() {
+        let (found, trials) = held_up(|_, pps| (600_000.0 / pps).min(1.0));
+        let rate = found.best.offered_pps();
+        assert!((6e5 - 1e6 * RESOLUTION..=6e5).contains(&rate), "{rate}");
+        assert!(found.note.contains("Mpps could not be offered"), "{}", found.note);
+        assert!(trials <= 2 + 5 * TRIALS, "{trials}");
+        // The most that was offered without loss counts, whatever was asked for then.
+        let (found, _) = held_up(|trial, pps| if trial == 4 { 0.7e6 / pps } else { 0.1 });
+        assert!((found.best.offered_pps() - 0.7e6).abs() < 1.0, "{}", found.best.offered_pps());
     }
 }

@@ -14,8 +14,8 @@ const SECTIONS: [(&str, &str); 8] = [
     (
         "zero-loss",
         "The highest offered rate at which not one frame was lost: throughput as in RFC 2544, 26.1, found by \
-         halving the interval; trial length, repetitions and resolution are in the notes on top. Behind the \
-         rate stands what was lost at the rate just above. A trial shorter than a buffer takes to fill \
+         halving the interval; trial length, repetitions and resolution are in the notes on top. A rate that \
+         the generator was too held up to offer is not passed. Behind the rate stands what was lost at the rate just above. A trial shorter than a buffer takes to fill \
          flatters whoever has the buffer; all have 64 MiB.",
     ),
     (
