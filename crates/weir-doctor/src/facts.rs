@@ -112,7 +112,7 @@ pub struct Nic {
     pub xdp_program: Option<u32>,
     /// tcx programs at ingress and egress.
     pub tcx_programs: Option<(u32, u32)>,
-    /// Everybody on its hooks.
+    /// Everybody on its hooks that could be asked for; `None` if nobody was found and not all could.
     pub hooked: Option<Vec<Hooked>>,
     /// Native XDP.
     pub native_xdp: Option<bool>,

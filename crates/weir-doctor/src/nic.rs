@@ -49,9 +49,11 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
     (nic.xdp_program, nic.tcx_programs) = (hooks.xdp_program, hooks.tcx);
     (nic.native_xdp, nic.zero_copy) = hooks.native.unzip();
     let programs = hooks.programs.into_iter().map(program);
-    nic.hooked = filters(found.index)
-        .ok()
-        .map(|list| programs.chain(list.into_iter().map(filter)).collect());
+    let filters = filters(found.index);
+    // Programs that were found are there, whether or not the kernel lists its filters.
+    let all_asked = filters.is_ok();
+    let all = programs.chain(filters.unwrap_or_default().into_iter().map(filter));
+    nic.hooked = Some(all.collect::<Vec<_>>()).filter(|all| all_asked || !all.is_empty());
     if machine.can_bpf() && nic.native_xdp == Some(true) {
         nic.xdp_tags = Some(bpf::xdp_has_tags(&found));
     }

@@ -1,6 +1,6 @@
 //! What is on an interface's hooks and what its driver has, without touching either.
 
-use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
 
 use super::xdp;
 
@@ -58,13 +58,22 @@ pub fn hooks(ifindex: u32) -> Hooks {
         place: Place::Xdp,
         program,
         name: String::new(),
-        link: LinkInfoIter::default().find(|link| link.prog_id == program).map(|link| link.id),
+        link: xdp_link(ifindex, program),
     });
     let ours = at_xdp.into_iter().chain(ingress.into_iter().flatten());
     let mut programs: Vec<Attached> = ours.chain(egress.into_iter().flatten()).collect();
     name(&mut programs);
     let native = flags.map(|flags| (flags & 1 != 0, flags & 8 != 0));
     Hooks { xdp_program, native, tcx, programs }
+}
+
+/// The link that holds a program at the interface's XDP hook. One program may be on many interfaces, each time by
+/// another link, or by none.
+fn xdp_link(ifindex: u32, program: u32) -> Option<u32> {
+    let here =
+        |info: &LinkTypeInfo| matches!(info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex == ifindex);
+    let mut links = LinkInfoIter::default();
+    links.find(|link| link.prog_id == program && here(&link.info)).map(|link| link.id)
 }
 
 /// Looks the names up: one way through the machine's programs, whose number has nothing to do with the interface's.

@@ -45,7 +45,7 @@ impl Bucket {
 
     /// Asks for frames, at most `most` (above zero).
     pub(super) fn ask(&mut self, now_ns: u64, most: u64) -> Verdict {
-        self.fill(now_ns);
+        self.fill(now_ns, most);
         let wanted = self.grant.min(most);
         if self.tokens >= wanted as f64 {
             let frames = (self.tokens as u64).min(most).min(GRANT_MAX);
@@ -57,16 +57,18 @@ impl Bucket {
         Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
     }
 
-    /// The last grant, of a run that ends at `end_ns`: all that was due before then, at most `most` and
-    /// [`GRANT_MAX`]; it may be none. What is left is given up.
+    /// The last grant, of a run that ends at `end_ns`: all that was due before then, at most `most`, and at most
+    /// [`GRANT_MAX`], so that a sender far behind its rate does not go on long after its end. It may be none. What is
+    /// due beyond [`GRANT_MAX`] is given up; what is due beyond `most` nobody asked for.
     ///
     /// Without it the frames of the time since the last ask would be missing: a whole pause of the sender, if
     /// the run ended in one.
     pub(super) fn last(&mut self, end_ns: u64, most: u64) -> u64 {
         // A frame that is due at the very end is the first of the time after it.
-        self.fill(end_ns.saturating_sub(1));
-        let frames = (self.tokens as u64).min(most).min(GRANT_MAX);
-        self.given_up += (self.tokens - frames as f64).floor();
+        self.fill(end_ns.saturating_sub(1), most);
+        let due = self.tokens.min(most as f64);
+        let frames = (due as u64).min(GRANT_MAX);
+        self.given_up += (due - frames as f64).floor();
         self.tokens = 0.0;
         frames
     }
@@ -76,11 +78,12 @@ impl Bucket {
         (self.given_up / self.frames_per_ns) as u64
     }
 
-    fn fill(&mut self, now_ns: u64) {
+    /// Of what is due, only what the limit `most` allows can be given up.
+    fn fill(&mut self, now_ns: u64, most: u64) {
         let elapsed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
         self.tokens += elapsed as f64 * self.frames_per_ns;
-        self.given_up += (self.tokens - self.depth).max(0.0);
+        self.given_up += (self.tokens.min(most as f64) - self.depth).max(0.0);
         self.tokens = self.tokens.min(self.depth);
     }
 }
@@ -166,8 +169,26 @@ mod tests {
         let mut bucket = Bucket::new(1_000.0, 0);
         assert_eq!(bucket.ask(0, 9), Verdict::Send(1));
         assert_eq!(bucket.last(10_000_000, 3), 3); // 9 are due, a limit takes 3
-        assert_eq!(bucket.given_up_ns(), 6_000_000);
+        assert_eq!(bucket.given_up_ns(), 0); // the other 6 are the limit's
         assert_eq!(bucket.last(10_000_000, 9), 0);
+    }
+
+    #[test]
+    fn the_last_grant_is_no_longer_than_another_and_the_rest_is_given_up() {
+        let mut bucket = Bucket::new(1_000_000.0, 0);
+        // 40 ms, which would be made up for before the end.
+        assert_eq!(bucket.last(40_000_000, u64::MAX), GRANT_MAX);
+        assert_eq!(bucket.given_up_ns() / 1_000_000, 23);
+    }
+
+    #[test]
+    fn what_a_limit_forbids_is_not_given_up() {
+        let mut bucket = Bucket::new(1_000.0, 0);
+        // A second late, with 3 frames to go and with 100, of which 50 ms are made up for.
+        assert_eq!(bucket.last(1_000_000_000, 3), 3);
+        assert_eq!(bucket.given_up_ns(), 0);
+        assert_eq!(bucket.ask(2_000_000_000, 100), Verdict::Send(50));
+        assert_eq!(bucket.given_up_ns(), 50_000_000);
     }
 
     #[test]

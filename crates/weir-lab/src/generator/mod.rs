@@ -148,8 +148,9 @@ pub struct GenReport {
     pub attempted: u64,
     /// `attempted - sent`: not taken by the link, so their numbers are missing at the receiver.
     pub refused: u64,
-    /// How long the sender was held up beyond the 50 ms that are made up for. With [`Rate`] and a duration, as many
-    /// frames were attempted as the rate has in the duration less this time. Zero at [`Rate::Max`].
+    /// How long the sender was held up beyond the 50 ms that are made up for; at the end of the duration, beyond
+    /// 16,384 frames. With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted
+    /// as the rate has in the duration less this time. Zero at [`Rate::Max`].
     pub given_up: Duration,
     /// The counter that `sent` is read from, and its weakness if it has one.
     pub counted_by: &'static str,

@@ -183,6 +183,9 @@ impl<'a> Turns<'a> {
     fn ask_last(&self) -> Option<(u64, u64)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
+        if left == 0 {
+            return None;
+        }
         // A run of no time has no frames.
         let bucket = row.bucket.as_mut().filter(|_| self.end_ns > 0)?;
         let frames = bucket.last(self.end_ns, left);
@@ -319,6 +322,23 @@ mod tests {
             let nothing = GenOptions { duration: Some(Duration::ZERO), ..options };
             assert_eq!(play(&nothing, false).0.attempted, 0);
         }
+    }
+
+    #[test]
+    fn a_number_of_frames_that_was_sent_in_time_leaves_nothing_to_give_up() {
+        let (rate, duration) = (Rate::Pps(20_000.0), Some(Duration::from_millis(100)));
+        let options =
+            GenOptions { rate, duration, frames: Some(1), threads: 2, ..GenOptions::default() };
+        let stop = AtomicBool::new(false);
+        let turns = Turns::new(&options, &stop);
+        assert_eq!(turns.ask(0), Some((0, Verdict::Send(1))));
+        // One thread asks in time; the other was held up until the end, and there is nothing left.
+        assert_eq!(turns.ask(50_000_000), None);
+        assert_eq!(turns.ask_last(), None);
+        let row = turns.row.into_inner().unwrap();
+        assert_eq!(row.bucket.unwrap().given_up_ns(), 0);
+        let (paced, _) = play(&options, false);
+        assert_eq!((paced.attempted, paced.given_up), (1, Duration::ZERO));
     }
 
     #[test]
