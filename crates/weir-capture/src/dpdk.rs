@@ -25,7 +25,7 @@ pub use device::Device;
 use crate::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
 
@@ -34,6 +34,8 @@ const DESCRIPTORS_MAX: u32 = 4096;
 const DESCRIPTORS_MIN: u32 = 256;
 /// Bytes of frame in an mbuf, at least. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
 const ROOM_BYTES: u32 = 2048;
+/// And at most: an mbuf's lengths have 16 bits.
+const ROOM_BYTES_MAX: u32 = 65_000;
 /// What an mbuf and its place in the pool take beside that.
 const MBUF_BYTES: u32 = 384;
 /// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
@@ -44,7 +46,9 @@ const SPARE: u32 = 512;
 const QUEUES_MAX: u32 = 64;
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
-/// How often the device is looked for.
+/// Queues of a virtual device whose arguments do not say, at most: `net_ring` has as many.
+const QUEUES_UNSAID: u32 = 16;
+/// How often the device and the pollers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a NIC may take to hand over what it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
@@ -91,6 +95,8 @@ pub struct Dpdk {
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     base: Counts,
+    /// What the port had counted when the run was over: it may go on counting.
+    over: Option<Counts>,
     /// Frames that a NIC had counted and not handed over when it was stopped.
     at_stop: u64,
     /// Of that interface.
@@ -117,10 +123,12 @@ struct Make {
 
 impl Dpdk {
     /// Starts DPDK if it does not run, has it probe `device`, and sets up its queues. Nothing is received
-    /// yet; a driver on a kernel socket may queue already, and what it queues is thrown away at the start.
+    /// yet; a driver on a kernel socket may queue already. What `net_af_packet` has queued is thrown away at
+    /// the start; of others it is of the run.
     ///
     /// # Errors
-    /// [`CaptureError`]: the device and what DPDK says of it, contradicting options.
+    /// [`CaptureError`]: the device and what DPDK says of it, a device that is open already, contradicting
+    /// options.
     pub fn open(
         device: &Device,
         mut setup: Setup,
@@ -141,7 +149,13 @@ impl Dpdk {
         // What was said before is not about this device.
         drop(ffi::said());
         let text = CString::new(device.text()).expect("a device's text has no zeroes");
-        let mut port = Port::probe(&text).map_err(|error| refused(device, &error))?;
+        let probed = Port::probe(&text).map_err(|error| refused(device, &error))?;
+        let Some(mut port) = probed else {
+            return Err(CaptureError::Options(format!(
+                "dpdk:{device} is named twice; a device is one source, and --queues says how many threads \
+                 it has"
+            )));
+        };
         let facts = port.facts().map_err(|error| refused(device, &error))?;
         let queues = queues(device, &facts, options.queues)?;
         let stamp_ns = stamp_ns(&facts, options.stamps)?;
@@ -191,6 +205,7 @@ impl Dpdk {
             pollers: Vec::new(),
             ending: Arc::default(),
             base: Counts::default(),
+            over: None,
             at_stop: 0,
             missed,
             looked: Instant::now(),
@@ -207,6 +222,8 @@ impl Dpdk {
 
     /// Starts the port; what comes from here on counts.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
+        // What was said until here is not why the start fails.
+        drop(ffi::said());
         let flagged =
             self.interface.as_ref().is_some_and(|own| self.asker.is_promiscuous(&own.name));
         let failed = |what| move |error: std::io::Error| (what, error);
@@ -242,7 +259,9 @@ impl Dpdk {
         Ok(())
     }
 
-    /// `net_af_packet` queues from its probing on: what is older than the start is not of this run.
+    /// `net_af_packet` queues from its probing on: what is older than the start is not of this run. Others
+    /// do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what `net_pcap`
+    /// has may be a file.
     fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
         if self.facts.driver != "net_af_packet" {
             return Ok(());
@@ -255,6 +274,9 @@ impl Dpdk {
     }
 
     fn counts(&self) -> Result<Counts, CaptureError> {
+        if let Some(over) = self.over {
+            return Ok(over);
+        }
         let Stage::Running(port) = &self.stage else { return Ok(Counts::default()) };
         let now = port.counts().map_err(|error| self.failed("reading its statistics", &error))?;
         Ok(since(now, self.base))
@@ -317,7 +339,7 @@ fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
     let said = eal::because(error);
     let advice = if said.contains("ermission") || said.contains("not permitted") {
         "run as root"
-    } else if device.name().contains(':') {
+    } else if device.is_pci() {
         "is it bound to vfio-pci, and is there an IOMMU? docs/dpdk.md has the steps; most NICs need \
          --hugepages"
     } else {
@@ -327,15 +349,38 @@ fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
     CaptureError::Dpdk { what: format!("dpdk:{device}"), said, advice: advice.into() }
 }
 
+/// CPUs, as far as they are worth a queue.
+fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    cores.min(QUEUES_MAX)
+}
+
+/// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
+#[must_use]
+pub fn kind(device: &Device, queues: Queues) -> Kind {
+    let queues = match queues {
+        Queues::Range(_, last) => last.saturating_add(1),
+        Queues::All if device.is_pci() => cores(),
+        Queues::All => device.queues().unwrap_or(cores().max(QUEUES_UNSAID)),
+    };
+    let queues = queues.clamp(1, QUEUES_MAX);
+    let least = queues * (DESCRIPTORS_MIN + SPARE) * (room_bytes(device, 0) + MBUF_BYTES);
+    Kind::Dpdk { queues, buffer_bytes: MEMORY_MAX.max(least).into() }
+}
+
+/// Bytes of frame in an mbuf, of which the driver asks for `least`.
+fn room_bytes(device: &Device, least: u32) -> u32 {
+    ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
+}
+
 /// How many queues to make. A NIC spreads frames over all that it has; a virtual device has as many as its
 /// arguments say, each with its own frames.
 fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u32, CaptureError> {
     let have = facts.max_rx_queues.max(1);
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let wrong = |text: String| Err(CaptureError::Options(text));
     match wanted {
         Queues::All if facts.is_virtual && have <= QUEUES_MAX => Ok(have),
-        Queues::All => Ok(have.min(cores).min(QUEUES_MAX)),
+        Queues::All => Ok(have.min(cores())),
         Queues::Range(0, last) if last < have.min(QUEUES_MAX) => Ok(last + 1),
         Queues::Range(0, last) => wrong(format!(
             "--queues 0-{last}: dpdk:{device} can have {}, at most 0-{}",
@@ -364,8 +409,7 @@ fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> 
 
 /// Queues as large as the memory of a source allows.
 fn wish(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> Wish {
-    let room_bytes =
-        ROOM_BYTES.max(facts.min_rx_bufsize).max(device.frame_bytes().unwrap_or(0)).min(65_000);
+    let room_bytes = room_bytes(device, facts.min_rx_bufsize);
     let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;
     let filled = each.saturating_sub(SPARE).max(DESCRIPTORS_MIN);
     let descriptors = (1 << filled.ilog2()).min(DESCRIPTORS_MAX);
@@ -431,6 +475,11 @@ impl Source for Dpdk {
         std::thread::sleep(limit);
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
+            if let Some(dead) = self.pollers.iter().position(JoinHandle::is_finished) {
+                let dead = self.pollers.swap_remove(dead).join();
+                dead.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                unreachable!("a poller goes on until it is told to end");
+            }
             let gone = match (&self.interface, &self.stage) {
                 (Some(interface), _) => !self.asker.exists(interface.index),
                 (None, Stage::Running(port)) if !self.facts.is_virtual => port.is_removed(),
@@ -465,6 +514,8 @@ impl Source for Dpdk {
             missed.ask();
         }
         quiet?;
+        // Once: where the link did not go down, frames still come, and belong to no run.
+        self.over = Some(self.counts()?);
         // No more than the NIC's descriptors hold: a larger gap is not of the stop, and shows.
         let held = self.held()?;
         let room = u64::from(self.make.queues) * u64::from(self.make.descriptors);

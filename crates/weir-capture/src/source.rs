@@ -62,9 +62,15 @@ pub enum Kind {
     Offline,
     /// A ring for each CPU.
     Bpf,
-    /// One ring (`dpdk`: one a queue), and the kernel's or a library's buffer beside it: `af_packet`, `pcap`,
-    /// `dpdk`.
+    /// One ring, and the kernel's or a library's buffer beside it: `af_packet`, `pcap`.
     Buffered,
+    /// A ring for each queue, and DPDK's buffers beside them (`dpdk::kind`).
+    Dpdk {
+        /// RX queues.
+        queues: u32,
+        /// Bytes of all mbufs.
+        buffer_bytes: u64,
+    },
     /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
     ///
     /// [`af_xdp::kind`]: crate::af_xdp::kind
@@ -108,12 +114,15 @@ impl Setup {
         let index = u64::from(weir_ring::geometry::BLOCK_BYTES);
         let least = crate::bpf::least_ring_bytes();
         let bpf = index * (least / (RING_MIB_MIN << 20));
-        // As much for all: af_packet.rs, pcap.rs, dpdk.rs.
+        // As much for both: af_packet.rs, pcap.rs.
         let buffered = index + BUFFER_BYTES_MAX;
         ring_bytes.saturating_add(match kind {
             Kind::Offline => index,
             Kind::Bpf => bpf,
             Kind::Buffered => buffered,
+            Kind::Dpdk { queues, buffer_bytes } => {
+                (u64::from(queues) * index).saturating_add(buffer_bytes)
+            }
             Kind::AfXdp { queues, copiers } => {
                 let rings = u64::from(queues) * u64::from(copiers);
                 rings.saturating_mul(index).saturating_add(crate::af_xdp::buffer_bytes_max(queues))
@@ -323,6 +332,7 @@ mod tests {
         assert_eq!(more(Kind::AfXdp { queues: 4, copiers: 3 }), (12 + 32) << 20);
         // Each queue has 128 chunks, however many queues there are.
         assert_eq!(more(Kind::AfXdp { queues: 128, copiers: 1 }), (128 + 64) << 20);
+        assert_eq!(more(Kind::Dpdk { queues: 20, buffer_bytes: 40 << 20 }), (20 + 40) << 20);
         assert_eq!(Setup::memory(u64::MAX, Kind::Live), u64::MAX);
         let absurd = Kind::AfXdp { queues: u32::MAX, copiers: u32::MAX };
         assert_eq!(Setup::memory(64 << 20, absurd), u64::MAX);

@@ -1,7 +1,7 @@
 //! Ports of DPDK's as sources, where this build has that engine.
 
 use anyhow::{Result, bail};
-use weir_capture::{Opener, Setup};
+use weir_capture::{Kind, Opener, Setup};
 
 use crate::cli::{CaptureArgs, EngineName};
 use crate::source_name::SourceName;
@@ -38,6 +38,13 @@ fn named(device: &str) -> Result<weir_capture::dpdk::Device> {
     weir_capture::dpdk::Device::new(device).map_err(anyhow::Error::msg)
 }
 
+/// What the port is, as far as its memory goes.
+#[cfg(feature = "dpdk")]
+pub fn kind(device: &str, args: &CaptureArgs) -> Kind {
+    // A name that is none is refused before or after.
+    named(device).map_or(Kind::Buffered, |device| weir_capture::dpdk::kind(&device, args.queues))
+}
+
 /// What opens the port.
 #[cfg(feature = "dpdk")]
 pub fn opener(device: &str, setup: Setup, args: &CaptureArgs) -> Result<Opener> {
@@ -62,6 +69,12 @@ fn check_port(device: &str, _args: &CaptureArgs) -> Result<()> {
         "dpdk:{device}: this build has no engine dpdk; install libdpdk-dev and build with \
          `cargo build --release -p weir --features dpdk` (docs/dpdk.md)"
     )
+}
+
+/// As good as any: a build without the engine refuses its ports.
+#[cfg(not(feature = "dpdk"))]
+pub fn kind(_device: &str, _args: &CaptureArgs) -> Kind {
+    Kind::Buffered
 }
 
 /// Says that there is no such engine.

@@ -103,8 +103,8 @@ pub fn kind(args: &CaptureArgs, source: &SourceName) -> Kind {
         (SourceName::Interface { netns, iface }, auto::Wish::AfXdp(options)) => {
             weir_capture::af_xdp::kind(netns.as_deref(), iface, &options)
         }
-        (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap)
-        | (SourceName::Dpdk(_), _) => Kind::Buffered,
+        (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap) => Kind::Buffered,
+        (SourceName::Dpdk(device), _) => ports::kind(device, args),
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
-/// The driver whose frames the stack goes without.
-const AF_XDP: &str = "net_af_xdp";
+/// What the stack goes without: frames of this driver, and those of mlx5's sub-functions.
+const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {
     /// Takes any text; DPDK has the say on what it means.
@@ -58,18 +58,45 @@ impl Device {
         self.argument(&["framesz"])?.parse().ok()
     }
 
+    /// The queues that a virtual device is to have, where its arguments say so.
+    pub(super) fn queues(&self) -> Option<u32> {
+        self.argument(&["qpairs", "queue_count"])?.parse().ok()
+    }
+
+    /// Whether it is a PCI device.
+    pub(super) fn is_pci(&self) -> bool {
+        self.addresses().next().is_some()
+    }
+
+    /// PCI addresses in it, as sysfs spells them. DPDK takes `0000:3b:00.0`, `3B:00.0`, `pci:3b:0.0`,
+    /// `bus=pci,addr=3b:00.0`, and lists of devices in brackets.
+    fn addresses(&self) -> impl Iterator<Item = String> {
+        self.0.split([',', '/', '=', '(', ')']).filter_map(address)
+    }
+
     /// Whether frames that are taken are lost for the kernel's stack: those of `net_af_xdp`, and those of
-    /// a NIC that the kernel's driver keeps beside DPDK's, as mlx5 does.
+    /// a NIC that the kernel's driver keeps beside DPDK's, as mlx5 does. Wherever the text has one of
+    /// these: DPDK knows many spellings, and one `--consume` too many costs nobody frames.
     #[must_use]
     pub fn takes_from_stack(&self) -> bool {
-        if self.name().starts_with(AF_XDP) {
-            return true;
-        }
-        let name = self.name().trim_start_matches("pci:");
-        let full =
-            if name.matches(':').count() == 1 { format!("0000:{name}") } else { name.into() };
-        !full.contains('/') && Path::new("/sys/bus/pci/devices").join(full).join("net").is_dir()
+        let kept = |address| Path::new("/sys/bus/pci/devices").join(address).join("net").is_dir();
+        TAKERS.iter().any(|taker| self.0.contains(taker)) || self.addresses().any(kept)
     }
+}
+
+/// A PCI address, alone or behind its bus (`pci:`), as sysfs spells it.
+fn address(text: &str) -> Option<String> {
+    // DPDK skips one character behind the bus, whatever it is.
+    let text = text.strip_prefix("pci").map_or(Some(text), |rest| rest.get(1..))?;
+    let (place, function) = text.rsplit_once('.')?;
+    let mut fields = place.rsplit(':');
+    let hex = |text: &str| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+    let (device, bus) = (hex(fields.next()?)?, hex(fields.next()?)?);
+    let domain = fields.next().map_or(Some(0), hex)?;
+    if fields.next().is_some() {
+        return None;
+    }
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{:x}", hex(function)?))
 }
 
 impl std::fmt::Display for Device {
@@ -90,9 +117,33 @@ mod tests {
         assert_eq!(device("net_pcap1,rx_iface=lo").iface(), Some("lo"));
         assert_eq!(device("0000:03:00.0").iface(), None);
         assert_eq!(device("net_af_packet0,framesz=4096").frame_bytes(), Some(4096));
-        assert!(device("net_af_xdp7,iface=x").takes_from_stack());
-        assert!(!packet.takes_from_stack());
-        assert!(!device("0000:ff:1f.7").takes_from_stack());
+        assert_eq!(packet.queues(), Some(2));
+    }
+
+    #[test]
+    fn what_the_stack_goes_without_is_known_in_every_spelling() {
+        let device = |text| Device::new(text).expect(text);
+        for taker in [
+            "net_af_xdp7,iface=x",
+            "vdev:net_af_xdp0,iface=eth0",
+            "bus=vdev,name=net_af_xdp0,iface=eth0",
+            "net_failsafe0,dev(net_af_xdp0,iface=eth0)",
+            "auxiliary:mlx5_core.sf.3",
+        ] {
+            assert!(device(taker).takes_from_stack(), "{taker}");
+        }
+        for other in ["net_af_packet0,iface=eth0", "vdev:net_null0", "0000:ff:1f.7"] {
+            assert!(!device(other).takes_from_stack(), "{other}");
+        }
+        let spellings =
+            ["0000:3B:00.0", "0000:3b:00.0", "3B:00.0", "pci:0000:3B:00.0", "pci:3b:0.0"];
+        for spelling in [&spellings[..], &["bus=pci,addr=3B:00.0", "0000:3B:00.0,mac=1"]].concat() {
+            let addresses: Vec<_> = device(spelling).addresses().collect();
+            assert_eq!(addresses, ["0000:3b:00.0"], "{spelling}");
+        }
+        for other in ["vdev:net_null0", "net_pcap0,rx_pcap=a.b", "net_pcap0,rx_pcap=/a:b.pcap"] {
+            assert!(!device(other).is_pci(), "{other}");
+        }
     }
 
     #[test]

@@ -109,12 +109,12 @@ unsafe extern "C" {
     fn weir_free(mbufs: *mut *mut c_void, count: u16);
 }
 
-/// Ports are made and taken down one at a time: DPDK gives a port's number to the next before the pool of
-/// that number is gone.
-static SET_UP: Mutex<()> = Mutex::new(());
+/// The numbers of open ports. Ports are made, configured and taken down one at a time, by who holds this:
+/// DPDK gives a port's number to the next before the pool of that number is gone.
+static OPEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
-fn alone() -> MutexGuard<'static, ()> {
-    SET_UP.lock().unwrap_or_else(PoisonError::into_inner)
+fn alone() -> MutexGuard<'static, Vec<u16>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A call into DPDK that gave this.
@@ -168,20 +168,25 @@ pub(super) struct Port {
 }
 
 // SAFETY: port and pool are numbers and memory of the process, not of a thread; DPDK's configuration calls
-// for one port must not overlap, and `&mut self` or the one owner keep that.
+// must not overlap, and all are made under `alone()`.
 unsafe impl Send for Port {}
-// SAFETY: what takes `&self` only reads: statistics and whether the device is gone, which DPDK allows
-// beside receiving threads.
+// SAFETY: what takes `&self` either reads (what the port is, its statistics, whether the device is gone) and
+// keeps nothing, or configures under `alone()`; DPDK allows both beside threads that receive.
 unsafe impl Sync for Port {}
 
 impl Port {
-    /// Has DPDK find and probe the device, and take its first port. DPDK must run.
-    pub(super) fn probe(device: &CStr) -> io::Result<Port> {
-        let _alone = alone();
+    /// Has DPDK find and probe the device, and take its first port; `None` if that is open already, which
+    /// DPDK has nothing against. DPDK must run.
+    pub(super) fn probe(device: &CStr) -> io::Result<Option<Port>> {
+        let mut open = alone();
         let mut id = 0;
         // SAFETY: a terminated string and a place for a number, both alive through the call.
         result(unsafe { weir_probe(device.as_ptr(), &raw mut id) })?;
-        Ok(Port { id, pool: null_mut(), raw: RawPort::default() })
+        if open.contains(&id) {
+            return Ok(None);
+        }
+        open.push(id);
+        Ok(Some(Port { id, pool: null_mut(), raw: RawPort::default() }))
     }
 
     pub(super) fn facts(&self) -> io::Result<Facts> {
@@ -218,17 +223,20 @@ impl Port {
     }
 
     pub(super) fn set_promiscuous(&self, on: bool) -> io::Result<()> {
+        let _alone = alone();
         // SAFETY: a number of a port that is open.
         result(unsafe { weir_promiscuous(self.id, c_int::from(on)) })
     }
 
     pub(super) fn set_mtu(&self, mtu: u16) -> io::Result<()> {
+        let _alone = alone();
         // SAFETY: as above.
         result(unsafe { weir_mtu(self.id, mtu) })
     }
 
     /// Ends the arrival of frames, where the driver can.
     pub(super) fn link_down(&self) -> io::Result<()> {
+        let _alone = alone();
         // SAFETY: as above.
         result(unsafe { weir_link_down(self.id) })
     }
@@ -249,8 +257,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        let _alone = alone();
-        // SAFETY: the port is open, and nobody receives from it: each `Rx` holds the `Arc` that keeps this
+        let mut open = alone();
+        open.retain(|&id| id != self.id);
+        // SAFETY: the port was open until now, and nobody receives from it: each `Rx` holds the `Arc` that keeps this
         // from running. The pool is null or this port's own, and its mbufs are back: each `Burst` borrows
         // its `Rx`.
         let _ = unsafe { weir_close(self.id, self.pool) };

@@ -169,7 +169,69 @@ fn what_dpdk_refuses_comes_with_its_reason_and_a_way_out() {
         let text = refusal(device);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
+    assert!(refusal("vdev:net_nonsense0").contains("librte-net-"));
     assert!(refusal("net_af_packet9,iface=nowhere0").contains("ip -brief link"));
+}
+
+#[test]
+fn a_device_has_one_source_and_can_have_the_next() {
+    let open = |device| open(device, 64, DpdkOptions::default());
+    let mut first = open("net_null2").expect("it opens");
+    let twice = open("vdev:net_null2,size=64").map(drop).unwrap_err().to_string();
+    assert!(twice.contains("named twice"), "{twice}");
+    // The first is none the worse for it.
+    first.start().expect("it starts");
+    assert!(first.stop().expect("it stops").closes());
+    drop(first);
+    open("net_null2").expect("it is free again");
+}
+
+#[test]
+fn what_a_port_counts_after_the_end_is_not_of_the_run() {
+    let mut source = open("net_null3", 64, DpdkOptions::default()).expect("it opens");
+    let Stage::Ready(mut port) = std::mem::replace(&mut source.stage, Stage::Over) else {
+        panic!("it has not started")
+    };
+    port.start().expect("it starts");
+    let (port, mut receivers) = Rx::all(port, 1);
+    source.stage = Stage::Running(Arc::clone(&port));
+    let ended = source.stop().expect("it stops");
+    // As on a NIC whose link stays up.
+    assert!(receivers[0].burst().len() > 0);
+    assert!(port.counts().expect("its statistics").packets > 0);
+    assert_eq!(source.ledger().expect("a ledger"), ended);
+}
+
+#[test]
+fn a_poller_that_dies_does_not_go_unnoticed() {
+    let options = DpdkOptions { queues: Queues::Range(0, 0), ..DpdkOptions::default() };
+    let mut source = open("net_ring6", 64, options).expect("it opens");
+    source.start().expect("it starts");
+    source.pollers.push(std::thread::spawn(|| panic!("this one was told to die")));
+    let begin = Instant::now();
+    let dies = std::panic::AssertUnwindSafe(|| {
+        while begin.elapsed() < LIMIT {
+            source.pump(Duration::from_millis(10)).expect("it goes on");
+        }
+    });
+    let panic = std::panic::catch_unwind(dies).expect_err("its panic is ours");
+    assert_eq!(panic.downcast_ref(), Some(&"this one was told to die"));
+    assert!(source.stop().expect("it stops all the same").closes());
+}
+
+#[test]
+fn memory_is_told_before_it_is_taken() {
+    let device = |text| Device::new(text).unwrap();
+    let told = |text, queues| kind(&device(text), queues);
+    let bytes = u64::from(MEMORY_MAX);
+    let few = Kind::Dpdk { queues: 2, buffer_bytes: bytes };
+    assert_eq!(told("net_null0", Queues::Range(0, 1)), few);
+    assert_eq!(told("net_af_packet0,iface=x,qpairs=2", Queues::All), few);
+    let nic = told("3b:00.0", Queues::All);
+    assert!(matches!(nic, Kind::Dpdk { queues, .. } if queues == cores()), "{nic:?}");
+    let many = Kind::Dpdk { queues: QUEUES_MAX, buffer_bytes: 64 * 768 * (2048 + 384) };
+    assert_eq!(told("net_null0", Queues::Range(0, 63)), many);
+    assert_eq!(told("net_null0", Queues::Range(0, u32::MAX)), many);
 }
 
 #[test]
