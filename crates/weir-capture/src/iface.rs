@@ -7,6 +7,7 @@ mod ethtool;
 mod filters;
 mod link;
 mod missed;
+mod netlink;
 
 use std::io;
 use std::mem::MaybeUninit;

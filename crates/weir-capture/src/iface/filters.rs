@@ -1,7 +1,8 @@
 //! Who filters at an interface's TC hooks: the filters of its clsact (or ingress) qdisc, asked over rtnetlink.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::netlink::{HEADER_BYTES, Netlink};
 
 /// A TC filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +19,7 @@ pub struct Filter {
     pub name: String,
 }
 
-/// Bytes of `struct nlmsghdr` and `struct tcmsg`. Source: linux/netlink.h, linux/rtnetlink.h.
-const NLMSG_BYTES: usize = 16;
+/// Bytes of `struct tcmsg`. Source: linux/rtnetlink.h.
 const TCMSG_BYTES: usize = 20;
 /// Parents of filters: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and `_EGRESS`. Source: linux/pkt_sched.h.
 const PARENTS: [(bool, u32); 2] = [(false, 0xffff_fff2), (true, 0xffff_fff3)];
@@ -37,12 +37,15 @@ const MESSAGES_MAX: usize = 4096;
 /// # Errors
 /// What the kernel says.
 pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
-    let socket = socket()?;
+    let socket = Netlink::open()?;
     let mut filters = Vec::new();
     for (egress, parent) in PARENTS {
-        send(&socket, ifindex, parent)?;
+        let mut wish = [0u8; TCMSG_BYTES];
+        wish[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        wish[12..16].copy_from_slice(&parent.to_ne_bytes());
+        socket.request(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &wish)?;
         let mut side = Vec::new();
-        while !receive(&socket, egress, &mut side)? {
+        while !messages(&socket.receive()?, egress, &mut side)? {
             if side.len() > MESSAGES_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
@@ -55,55 +58,20 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     Ok(filters)
 }
 
-fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers are passed; a descriptor or -1 comes back.
-    let fd = unsafe {
-        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn send(socket: &OwnedFd, ifindex: u32, parent: u32) -> io::Result<()> {
-    let mut request = [0u8; NLMSG_BYTES + TCMSG_BYTES];
-    request[0..4].copy_from_slice(&((NLMSG_BYTES + TCMSG_BYTES) as u32).to_ne_bytes());
-    request[4..6].copy_from_slice(&libc::RTM_GETTFILTER.to_ne_bytes());
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    request[NLMSG_BYTES + 4..NLMSG_BYTES + 8].copy_from_slice(&ifindex.to_ne_bytes());
-    request[NLMSG_BYTES + 12..NLMSG_BYTES + 16].copy_from_slice(&parent.to_ne_bytes());
-    // SAFETY: the buffer is borrowed for the call and its true length is passed; an unconnected
-    // netlink socket sends to the kernel.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Reads one datagram; true if it was the last.
-fn receive(socket: &OwnedFd, egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
-    let mut answer = vec![0u8; 32 * 1024];
-    // SAFETY: the buffer is borrowed for the call, and the kernel writes at most its length.
-    let got =
-        unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
-    if got <= 0 {
-        return Err(io::Error::last_os_error());
-    }
-    messages(&answer[..got as usize], egress, filters)
-}
-
 /// Goes through the messages of a datagram; true if the last is among them. What cannot be read ends it.
 fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
+    if datagram.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     while let (Some(length), Some(kind)) = (word(datagram, 0), half(datagram, 4)) {
-        let Some(message) = datagram.get(..length as usize).filter(|m| m.len() >= NLMSG_BYTES)
+        let Some(message) = datagram.get(..length as usize).filter(|m| m.len() >= HEADER_BYTES)
         else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match kind {
             _ if i32::from(kind) == libc::NLMSG_DONE => return Ok(true),
             _ if i32::from(kind) == libc::NLMSG_ERROR => {
-                let error = word(message, NLMSG_BYTES).unwrap_or(0).cast_signed();
+                let error = word(message, HEADER_BYTES).unwrap_or(0).cast_signed();
                 return Err(io::Error::from_raw_os_error(error.wrapping_neg()));
             }
             libc::RTM_NEWTFILTER => filters.extend(filter(message, egress)),
@@ -116,12 +84,12 @@ fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io:
 
 /// The filter of an RTM_NEWTFILTER message; each is announced by one with handle 0, which is none.
 fn filter(message: &[u8], egress: bool) -> Option<Filter> {
-    let (handle, info) = (word(message, NLMSG_BYTES + 8)?, word(message, NLMSG_BYTES + 16)?);
+    let (handle, info) = (word(message, HEADER_BYTES + 8)?, word(message, HEADER_BYTES + 16)?);
     if handle == 0 {
         return None;
     }
     let mut filter = Filter { egress, priority: (info >> 16) as u16, ..Filter::default() };
-    let attributes = message.get(NLMSG_BYTES + TCMSG_BYTES..)?;
+    let attributes = message.get(HEADER_BYTES + TCMSG_BYTES..)?;
     let mut options = None;
     each(attributes, |kind, value| match kind {
         TCA_KIND => filter.kind = text(value),
@@ -173,7 +141,7 @@ mod tests {
     }
 
     fn message(kind: u16, handle: u32, attributes: &[u8]) -> Vec<u8> {
-        let length = (NLMSG_BYTES + TCMSG_BYTES + attributes.len()) as u32;
+        let length = (HEADER_BYTES + TCMSG_BYTES + attributes.len()) as u32;
         let words = [length, u32::from(kind), 0, 0, 0, 2, handle, 0xffff_fff2, 7 << 16];
         [&words.map(u32::to_ne_bytes).concat()[..], attributes].concat()
     }

@@ -2,21 +2,18 @@
 //! belong to a master.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Bytes of `struct nlmsghdr`, of `struct ifinfomsg`, and of the head of an attribute. Source:
-/// linux/netlink.h, linux/rtnetlink.h.
-const NLMSG_BYTES: usize = 16;
+use super::netlink::{HEADER_BYTES, Netlink};
+
+/// Bytes of `struct ifinfomsg`, and of the head of an attribute. Source: linux/rtnetlink.h.
 const IFINFO_BYTES: usize = 16;
 const ATTRIBUTE_BYTES: usize = 4;
-/// The kernel fills at most so much of a buffer for a dump, and one link's answer is smaller.
-const ANSWER_BYTES: usize = 32 * 1024;
 
 /// The kernel's answer about the link of this index: one message, for [`attribute`].
 pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
-    let socket = socket()?;
-    send(&socket, libc::NLM_F_REQUEST, ifindex, &[])?;
-    receive(&socket)
+    let socket = Netlink::open()?;
+    socket.request(libc::RTM_GETLINK, 0, &info(ifindex))?;
+    socket.receive()
 }
 
 /// Names of the interfaces whose master has this index: a bond's, a team's or a bridge's, in the order that
@@ -25,16 +22,16 @@ pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
 /// # Errors
 /// What the kernel says.
 pub fn members(master: u32) -> io::Result<Vec<String>> {
-    let socket = socket()?;
+    let socket = Netlink::open()?;
     let mut wish = [0u8; ATTRIBUTE_BYTES + 4];
     let bytes = wish.len() as u16;
     wish[0..2].copy_from_slice(&bytes.to_ne_bytes());
     wish[2..4].copy_from_slice(&libc::IFLA_MASTER.to_ne_bytes());
     wish[4..8].copy_from_slice(&master.to_ne_bytes());
-    send(&socket, libc::NLM_F_REQUEST | libc::NLM_F_DUMP, 0, &wish)?;
+    socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[&info(0)[..], &wish].concat())?;
     let mut names = Vec::new();
     loop {
-        let answer = receive(&socket)?;
+        let answer = socket.receive()?;
         let mut rest = answer.as_slice();
         while let Some((message, more)) = next_message(rest) {
             if kind(message) != Some(libc::RTM_NEWLINK) {
@@ -62,7 +59,7 @@ pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
         return None;
     }
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
-    let mut at = NLMSG_BYTES + IFINFO_BYTES;
+    let mut at = HEADER_BYTES + IFINFO_BYTES;
     loop {
         let (length, kind) = (usize::from(half(at)?), half(at + 2)?);
         let value = message.get(at + ATTRIBUTE_BYTES..at + length.max(ATTRIBUTE_BYTES))?;
@@ -81,50 +78,18 @@ fn kind(message: &[u8]) -> Option<u16> {
 /// The first message, and what follows it.
 fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
-    if length < NLMSG_BYTES {
+    if length < HEADER_BYTES {
         return None;
     }
     let next = length.next_multiple_of(4).min(bytes.len());
     Some((bytes.get(..length)?, &bytes[next..]))
 }
 
-fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers are passed; a descriptor or -1 comes back.
-    let fd = unsafe {
-        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sends an RTM_GETLINK with these attributes.
-fn send(socket: &OwnedFd, flags: libc::c_int, ifindex: u32, attributes: &[u8]) -> io::Result<()> {
-    let mut request = vec![0u8; NLMSG_BYTES + IFINFO_BYTES];
-    request.extend_from_slice(attributes);
-    let bytes = request.len() as u32;
-    request[0..4].copy_from_slice(&bytes.to_ne_bytes());
-    request[4..6].copy_from_slice(&libc::RTM_GETLINK.to_ne_bytes());
-    request[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
-    request[NLMSG_BYTES + 4..NLMSG_BYTES + 8].copy_from_slice(&ifindex.to_ne_bytes());
-    // SAFETY: the buffer is borrowed for the call and its true length is passed; an unconnected
-    // netlink socket sends to the kernel.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
-    let mut answer = vec![0u8; ANSWER_BYTES];
-    // SAFETY: the buffer is borrowed for the call; the kernel writes at most `answer.len()` bytes.
-    let got =
-        unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    answer.truncate(got as usize);
-    Ok(answer)
+/// `struct ifinfomsg` that asks for the link of this index, or for all.
+fn info(ifindex: u32) -> [u8; IFINFO_BYTES] {
+    let mut info = [0u8; IFINFO_BYTES];
+    info[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    info
 }
 
 #[cfg(test)]
