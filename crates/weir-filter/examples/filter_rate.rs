@@ -2,40 +2,17 @@
 //! `cargo run --release -p weir-filter --example filter_rate`. Rounds are interleaved; the figures are the
 //! median and the spread of ten.
 
-use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_void};
 use std::hint::black_box;
-use std::ptr;
 use std::time::Instant;
 
-use pcap as _; // links libpcap
-use weir_filter::{Frame, Insn, Program, UserFilter, interpret};
+use weir_filter::{Frame, UserFilter, interpret};
+
+#[path = "../tests/homes/oracle.rs"]
+mod oracle;
 
 const ROUNDS: usize = 10;
 const FRAMES: usize = 256;
 const TURNS: usize = 4000;
-
-#[repr(C)]
-struct BpfProgram {
-    len: c_uint,
-    insns: *mut Insn,
-}
-
-unsafe extern "C" {
-    fn pcap_open_dead(link_type: c_int, snaplen: c_int) -> *mut c_void;
-    fn pcap_compile(
-        handle: *mut c_void,
-        program: *mut BpfProgram,
-        text: *const c_char,
-        optimize: c_int,
-        netmask: c_uint,
-    ) -> c_int;
-    fn bpf_filter(
-        insns: *const Insn,
-        bytes: *const c_uchar,
-        wire_len: c_uint,
-        caplen: c_uint,
-    ) -> c_uint;
-}
 
 type Native = fn(&[u8]) -> bool;
 
@@ -92,20 +69,6 @@ fn frames() -> Vec<Vec<u8>> {
     (0..FRAMES).map(one).collect()
 }
 
-fn compile(text: &str) -> Program {
-    let c_text = CString::new(text).expect("no zero bytes");
-    let mut program = BpfProgram { len: 0, insns: ptr::null_mut() };
-    // SAFETY: the text is terminated, the program lives through the calls; both are left to the end of this
-    // short process. A compiled program has `len` instructions.
-    let insns = unsafe {
-        let handle = pcap_open_dead(1, 262_144);
-        let result = pcap_compile(handle, &raw mut program, c_text.as_ptr(), 1, u32::MAX);
-        assert_eq!(result, 0, "{text}");
-        std::slice::from_raw_parts(program.insns, program.len as usize)
-    };
-    Program::new(insns).expect("libpcap's programs are valid")
-}
-
 /// Nanoseconds a frame.
 fn time(frames: &[Vec<u8>], turns: usize, verdict: impl Fn(&[u8]) -> bool) -> (f64, usize) {
     let begin = Instant::now();
@@ -124,7 +87,7 @@ fn main() {
         "ns a frame, median (least to most) of {ROUNDS} rounds, {FRAMES} frames of 60 to 1514 bytes"
     );
     for (text, native) in CASES {
-        let program = compile(text);
+        let program = oracle::compile(text);
         let filter = UserFilter::new(program.clone());
         let mut rows: [(&str, Vec<f64>); 4] =
             ["machine code", "native Rust", "libpcap", "interpreter"]
@@ -134,9 +97,7 @@ fn main() {
                 time(&frames, TURNS, |bytes| filter.run(bytes, bytes.len() as u32) > 0),
                 time(&frames, TURNS, native),
                 time(&frames, TURNS / 4, |bytes| {
-                    let len = bytes.len() as c_uint;
-                    // SAFETY: a verified program, and the frame with its true length.
-                    unsafe { bpf_filter(program.insns().as_ptr(), bytes.as_ptr(), len, len) > 0 }
+                    oracle::run(&program, bytes, bytes.len() as u32) > 0
                 }),
                 time(&frames, TURNS / 4, |bytes| {
                     interpret::run(&program, &Frame::whole(bytes)) > 0
