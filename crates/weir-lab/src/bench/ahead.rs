@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::report::{Report, Row};
 use super::stats::Spread;
-use super::tool::TCPDUMP;
+use super::tool::{NOT_BUILT, TCPDUMP};
 use super::{iperf, wire, zero_loss};
 
 /// A peer and the rows of Weir that it is held against: those of the same kernel interface.
@@ -13,7 +13,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("dumpcap", &["weir af_packet", "weir pcap"]),
     ("netsniff-ng", &["weir af_packet", "weir pcap"]),
     ("xdpdump", &["weir --hook xdp"]),
-    ("DPDK af_xdp, rx only", &["weir af_xdp"]),
+    ("DPDK af_xdp, rx only", &["weir af_xdp", "weir dpdk:net_af_xdp"]),
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];
@@ -74,10 +74,10 @@ fn compared(peer: &Row, weir: &Row) -> Option<Ahead> {
 
 /// The peer's value over ours in each round that it has. Where it kept something and ours nothing, no factor
 /// says by how much it was ahead, but ahead it was; so it was where ours had failed. A round that ours lacks for
-/// another reason, the bench was interrupted, says nothing.
+/// another reason, because the bench was interrupted or the engine was not built, says nothing.
 fn ratios(peer: &Row, weir: &Row) -> impl Iterator<Item = f64> {
     let ours = weir.values();
-    let failed = weir.absent.is_some();
+    let failed = weir.absent.as_ref().is_some_and(|reason| !reason.contains(NOT_BUILT));
     peer.values().into_iter().filter_map(move |(round, theirs)| {
         let ours = ours.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
         let ours = ours.or(failed.then_some(0.0))?;
@@ -142,9 +142,10 @@ mod tests {
     #[test]
     fn every_peer_and_every_engine_named_here_exists() {
         use super::super::tool::Tool;
-        let weirs = Tool::weirs("weir".as_ref());
-        let names = |tools: Vec<Tool>| tools.iter().map(|tool| tool.name).collect::<Vec<_>>();
-        let (weirs, peers) = (names(weirs), names(Tool::peers()));
+        let all = Tool::all("weir".as_ref());
+        let (weirs, peers): (Vec<_>, Vec<_>) = all.iter().partition(|tool| tool.is_weir());
+        let names = |tools: Vec<&Tool>| tools.iter().map(|tool| tool.name).collect::<Vec<_>>();
+        let (weirs, peers) = (names(weirs), names(peers));
         assert_eq!(peers, KINDS.map(|(peer, _)| peer));
         assert!(KINDS.iter().flat_map(|kind| kind.1).all(|weir| weirs.contains(weir)));
     }

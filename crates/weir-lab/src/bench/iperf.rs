@@ -26,10 +26,10 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        Tool::weir(weir, PASSIVE, &["--engine", "bpf"]),
-        Tool::weir(weir, HEADERS, &["--engine", "bpf", "--snaplen", "128"]),
-        Tool::weir(weir, "weir --hook xdp", &["--engine", "bpf", "--hook", "xdp"]),
-        Tool::weir(weir, "weir af_packet", &["--engine", "af_packet"]),
+        Tool::weir(weir, PASSIVE, "bpf", &[]),
+        Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
+        Tool::weir(weir, "weir --hook xdp", "bpf", &["--hook", "xdp"]),
+        Tool::weir(weir, "weir af_packet", "af_packet", &[]),
     ];
     let peers = Tool::peers().into_iter().filter(|tool| tool.name == TCPDUMP);
     watchers.extend(tools.into_iter().chain(peers).map(|tool| (tool.name, Some(tool))));

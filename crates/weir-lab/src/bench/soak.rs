@@ -6,7 +6,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use super::table::grouped;
-use super::tool::{NOT_HERE, Tool, WeirReport};
+use super::tool::{NOT_BUILT, Tool, WeirReport};
 use super::wire::Traffic;
 use super::{Context, Options, stopped, wire};
 use crate::generator::{Rate, SIZE_MIN};
@@ -115,7 +115,7 @@ pub fn soak(
 fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
     let Error::Measure { reason, .. } = error else { return Err(error) };
     let text = format!("{}: {reason}", tool.name);
-    Ok(vec![if reason.starts_with(NOT_HERE) {
+    Ok(vec![if reason.contains(NOT_BUILT) {
         Check::absent(text)
     } else {
         Check::new(false, text)

@@ -63,10 +63,8 @@ pub(super) struct WeirReport {
     pub(super) latency: Option<Percentiles>,
 }
 
-/// What the reason begins with when Weir has not the engine asked for.
-pub(super) const NOT_HERE: &str = "not in this build";
-/// Weir's live engines.
-const ENGINES: [&str; 4] = ["bpf", "af_xdp", "af_packet", "pcap"];
+/// What Weir says when it was built without the engine asked for.
+pub(super) const NOT_BUILT: &str = "this build has no engine";
 /// Where a tool's arguments name the interface.
 const IFACE: &str = "IFACE";
 /// Where they name the CPU.
@@ -76,26 +74,42 @@ pub(super) const TCPDUMP: &str = "tcpdump";
 
 impl Tool {
     /// `weir capture` with one of its live engines.
-    pub(super) fn weir(weir: &Path, name: &'static str, args: &[&str]) -> Tool {
-        let asked = args.windows(2).find_map(|pair| (pair[0] == "--engine").then_some(pair[1]));
-        let engine = ENGINES.into_iter().find(|&engine| asked == Some(engine)).unwrap_or("bpf");
-        let mut all = vec!["capture", IFACE, "--json", "--ring-size"];
+    pub(super) fn weir(
+        weir: &Path,
+        name: &'static str,
+        engine: &'static str,
+        args: &[&str],
+    ) -> Tool {
         let ring = format!("{BUFFER_MIB}MiB");
-        all.push(&ring);
+        let mut all = vec!["capture", IFACE, "--json", "--ring-size", &ring, "--engine", engine];
         all.extend(args);
         Tool::new(name, &weir.to_string_lossy(), &all, Kind::Weir(engine))
     }
 
-    /// The live engines of `weir capture`.
+    /// The live engines of `weir capture` that are in every build.
     pub(super) fn weirs(weir: &Path) -> Vec<Tool> {
         vec![
-            Tool::weir(weir, "weir --consume", &["--engine", "bpf", "--consume"]),
-            Tool::weir(weir, "weir, passive tc", &["--engine", "bpf"]),
-            Tool::weir(weir, "weir --hook xdp", &["--engine", "bpf", "--hook", "xdp"]),
-            Tool::weir(weir, "weir af_xdp", &["--engine", "af_xdp", "--consume"]),
-            Tool::weir(weir, "weir af_packet", &["--engine", "af_packet"]),
-            Tool::weir(weir, "weir pcap", &["--engine", "pcap"]),
+            Tool::weir(weir, "weir --consume", "bpf", &["--consume"]),
+            Tool::weir(weir, "weir, passive tc", "bpf", &[]),
+            Tool::weir(weir, "weir --hook xdp", "bpf", &["--hook", "xdp"]),
+            Tool::weir(weir, "weir af_xdp", "af_xdp", &["--consume"]),
+            Tool::weir(weir, "weir af_packet", "af_packet", &[]),
+            Tool::weir(weir, "weir pcap", "pcap", &[]),
         ]
+    }
+
+    /// `weir capture` on DPDK's driver for AF_XDP. It polls all the time, as testpmd does.
+    fn weir_dpdk(weir: &Path) -> Tool {
+        let mut tool = Tool::weir(weir, "weir dpdk:net_af_xdp", "dpdk", &["--consume"]);
+        let source = tool.args.iter_mut().find(|arg| *arg == IFACE);
+        *source.expect("its source is the interface") = format!("dpdk:net_af_xdp0,iface={IFACE}");
+        tool
+    }
+
+    /// Everything that captures.
+    pub(super) fn all(weir: &Path) -> Vec<Tool> {
+        let weirs = Tool::weirs(weir).into_iter();
+        weirs.chain([Tool::weir_dpdk(weir)]).chain(Tool::peers()).collect()
     }
 
     /// The tools that Weir is compared with, installed or not.
@@ -227,11 +241,16 @@ impl Kind {
         }
     }
 
+    /// Whether the report is of the engine that was asked.
+    fn answers(self, report: &WeirReport) -> bool {
+        matches!(self, Kind::Weir(engine) if engine == report.engine)
+    }
+
     fn counted(self, lines: &[Line]) -> Option<Counted> {
         match self {
-            Kind::Weir(engine) => {
+            Kind::Weir(_) => {
                 let report = weir_report(lines)?;
-                (report.engine == engine).then(|| report.counted())
+                self.answers(&report).then(|| report.counted())
             }
             Kind::Tcpdump => tcpdump(lines),
             Kind::Dumpcap => dumpcap(lines),
@@ -267,19 +286,15 @@ impl Capturing {
     pub(super) fn finish_weir(self) -> Result<WeirReport> {
         let (kind, name) = (self.kind, self.name);
         let lines = self.child.interrupt()?;
-        let report = weir_report(&lines).filter(|report| kind == Kind::Weir(engine_of(report)));
+        let report = weir_report(&lines).filter(|report| kind.answers(report));
         report.ok_or_else(|| unreadable(kind, name, &lines))
     }
-}
-
-fn engine_of(report: &WeirReport) -> &'static str {
-    ENGINES.into_iter().find(|&engine| engine == report.engine).unwrap_or("another")
 }
 
 fn unreadable(kind: Kind, name: &str, lines: &[Line]) -> Error {
     let reason = match (kind, weir_report(lines)) {
         (Kind::Weir(engine), Some(report)) => {
-            format!("{NOT_HERE}: {} answered for {engine}", report.engine)
+            format!("{NOT_BUILT} {engine}: {} answered", report.engine)
         }
         _ => {
             let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
@@ -466,7 +481,7 @@ mod tests {
         assert_eq!(counted, Counted { kept: 7, drops: lost });
         assert_eq!(Kind::Weir("af_packet").counted(&lines(&text)), None);
         let error = unreadable(Kind::Weir("af_packet"), "weir af_packet", &lines(&text));
-        assert!(error.to_string().contains("bpf answered for af_packet"), "{error}");
+        assert!(error.to_string().contains("no engine af_packet: bpf answered"), "{error}");
     }
 
     #[test]

@@ -30,35 +30,48 @@ pub(super) struct Traffic {
     pub(super) stamp: bool,
 }
 
-/// Measures all tools at both sizes.
+/// Measures all tools at each size.
 ///
 /// # Errors
 /// Only if there can be no testbed: a tool that fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
+    in_turn(context, SECTION, sizes, context.rounds, |bed, tool, size| {
+        let traffic = Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false };
+        Ok((one(context, bed, tool, traffic)?, String::new()))
+    })
+}
+
+/// Every tool in turn, round by round, at each size: `take` makes one measurement, and a note on it.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn in_turn(
+    context: &Context,
+    section: &'static str,
+    sizes: &[u32],
+    rounds: u32,
+    take: impl Fn(&Testbed, &Tool, u32) -> Result<(Frames, String)>,
+) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     let bed = Testbed::builder().gro(true).build()?;
-    let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
+    let tools = Tool::all(&context.options.weir);
     for &size in sizes {
-        let mut tools = Tool::weirs(&context.options.weir);
-        tools.extend(Tool::peers());
-        let mut rows: Vec<Row> =
-            tools.iter().map(|tool| Row::new(SECTION, tool.name, MPPS).sized(size)).collect();
-        for round in 0..context.rounds {
+        let row = |tool: &Tool| Row::new(section, tool.name, MPPS).sized(size);
+        let mut rows: Vec<Row> = tools.iter().map(row).collect();
+        for round in 0..rounds {
             for (tool, row) in tools.iter().zip(&mut rows) {
-                if stopped(context.stop) {
-                    break;
-                }
                 // One that failed is not asked again: it would cost every round its time-outs.
-                if row.absent.is_some() {
+                if stopped(context.stop) || row.absent.is_some() {
                     continue;
                 }
                 let neighbours = context.calm();
-                let traffic =
-                    Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false };
-                match one(context, &bed, tool, traffic) {
-                    Ok(frames) => {
+                match take(&bed, tool, size) {
+                    Ok((frames, note)) => {
                         let (name, mpps) = (tool.name, frames.kept_mpps());
-                        context.say(&format!("{size} B, round {}: {name} {mpps:.2}", round + 1));
+                        let round_of = format!("{section}, {size} B, round {}", round + 1);
+                        context.say(&format!("{round_of}: {name} {mpps:.2}"));
+                        row.note = note;
                         row.add_frames(round, frames, neighbours.done());
                     }
                     Err(Error::Measure { reason, .. }) => row.absent = Some(reason),

@@ -4,14 +4,12 @@
 //! own, against the generator's exact count. Where the RFC wants trials of 60 s, these are as long as
 //! [`Options::trial`](super::Options::trial) says: a buffer hides a slow reader for as long as it fills.
 
-use super::report::{Frames, MPPS, Row, conclude, lost};
+use super::report::{Frames, Row, lost};
 use super::table::figure;
-use super::tool::{TCPDUMP, Tool};
 use super::wire::{self, Traffic};
 use super::{Context, stopped};
 use crate::generator::Rate;
-use crate::testbed::Testbed;
-use crate::{Error, Result};
+use crate::Result;
 
 pub(super) const SECTION: &str = "zero-loss";
 const SIZES: [u32; 1] = [64];
@@ -28,40 +26,14 @@ const TRIALS: u32 = 4;
 /// # Errors
 /// Only if there can be no testbed: a tool that fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
-    let mut all = Vec::new();
-    let bed = Testbed::builder().gro(true).build()?;
     let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
-    for &size in sizes {
-        let mut tools = Tool::weirs(&context.options.weir);
-        tools.extend(Tool::peers());
-        let mut rows: Vec<Row> =
-            tools.iter().map(|tool| Row::new(SECTION, tool.name, MPPS).sized(size)).collect();
-        for round in 0..context.searches {
-            for (tool, row) in tools.iter().zip(&mut rows) {
-                if stopped(context.stop) || row.absent.is_some() {
-                    continue;
-                }
-                let neighbours = context.calm();
-                let trial = |rate| {
-                    let traffic = Traffic { size, rate, seconds: context.trial, stamp: false };
-                    wire::one(context, &bed, tool, traffic)
-                };
-                match search(context, trial) {
-                    Ok(found) => {
-                        let mpps = found.best.kept_mpps();
-                        context.say(&format!("zero-loss, {size} B: {} {mpps:.2}", tool.name));
-                        row.note = found.note;
-                        row.add_frames(round, found.best, neighbours.done());
-                    }
-                    Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        conclude(&mut rows, TCPDUMP);
-        all.extend(rows);
-    }
-    Ok(all)
+    wire::in_turn(context, SECTION, sizes, context.searches, |bed, tool, size| {
+        let found = search(context, |rate| {
+            let traffic = Traffic { size, rate, seconds: context.trial, stamp: false };
+            wire::one(context, bed, tool, traffic)
+        })?;
+        Ok((found.best, found.note))
+    })
 }
 
 struct Found {
