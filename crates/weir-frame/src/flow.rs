@@ -2,7 +2,7 @@
 //!
 //! Source: RFC 7011 section 2 (flow key), RFC 5103 section 2 (the reverse direction of a biflow).
 
-use crate::headers::{Addresses, FrameView, Ip, Upper, protocol};
+use crate::headers::{Addresses, Fragment, FrameView, Ip, Upper, protocol};
 use std::fmt;
 
 /// The 5-tuple of one direction.
@@ -60,8 +60,8 @@ impl FlowKey {
 
     /// A hash that is the same for both directions; every bit of it is fit for use.
     ///
-    /// The value is fixed for good: processes agree by it on who takes which flow (`eth0@2/4`).
-    /// It has no secret, so whoever sends frames can make them collide. A table that must stand
+    /// The value is fixed for good: programs in the kernel (`bpf/flow.h`) and other processes agree
+    /// by it, and by [`shard_hash`], on who takes which flow. It has no secret, so whoever sends frames can make them collide. A table that must stand
     /// that bounds its chains, or hashes the key with a seed of its own.
     #[must_use]
     #[inline]
@@ -77,6 +77,25 @@ impl FlowKey {
         let ends = multiply_fold(low ^ MIX[2], high ^ MIX[3]);
         multiply_fold(ends ^ u64::from(self.protocol), MIX[1])
     }
+}
+
+/// The hash that shares the frames of a link out over shards (`eth0@2/4`) and samples.
+///
+/// It is [`FlowKey::symmetric_hash`], with one difference: of all fragments of a packet, the first
+/// too, only the addresses count, so that they stay together. Later ones do not say which ports they
+/// belong to, nor always the protocol. So a connection's fragments may come to another shard than
+/// its whole packets. Frames without a flow key have 0, and come to the first shard.
+#[must_use]
+#[inline]
+pub fn shard_hash(view: &FrameView<'_>) -> u64 {
+    let Some(ip) = view.ip() else { return 0 };
+    let key = match ip.fragment {
+        Fragment::Whole => FlowKey::of_ip(ip),
+        Fragment::First | Fragment::Later { .. } => {
+            FlowKey { addresses: ip.addresses, src_port: 0, dst_port: 0, protocol: 0 }
+        }
+    };
+    key.symmetric_hash()
 }
 
 /// Odd constants with as many ones as zeros. Source: wyhash, final version 4 (public domain).
@@ -202,6 +221,23 @@ mod tests {
         let addresses = Addresses::V6 { src, dst };
         let key = FlowKey { addresses, src_port: 4242, dst_port: 80, protocol: 17 };
         assert_eq!(key.symmetric_hash(), 0xd3c6_8959_53e6_2e56);
+    }
+
+    /// The parts of one UDP packet that was sent in `DNS`'s flow, and a whole packet of that flow.
+    #[test]
+    fn fragments_stay_together() {
+        let with_word = |word: u16| {
+            let mut frame = DNS;
+            frame[20..22].copy_from_slice(&word.to_be_bytes());
+            shard_hash(&FrameView::parse(&frame))
+        };
+        let (first, middle, last) = (with_word(0x2000), with_word(0x2004), with_word(8));
+        assert_eq!((first, last), (middle, middle));
+        let whole = with_word(0);
+        assert_eq!(whole, v4([1, 2], [4242, 53], 17).symmetric_hash());
+        assert_eq!(middle, v4([2, 1], [0, 0], 0).symmetric_hash());
+        assert_ne!(whole, middle);
+        assert_eq!(shard_hash(&FrameView::parse(&DNS[..33])), 0);
     }
 
     #[test]
