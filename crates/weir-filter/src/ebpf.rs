@@ -1,44 +1,50 @@
-//! A classic program as eBPF.
+//! Classic programs as eBPF: one, for its verdict, or a set of them, for a mask of those that take the frame.
 //!
 //! # Shape
-//! The code is a prologue and some *sections*, each the whole program for frames of one kind, so that a
-//! frame meets no question twice. Kinds differ in where the VLAN tag is ([`crate::frame`]), and in whether
-//! the frame's first bytes can be read in place: then loads among them need no check of their own.
+//! The code is a prologue and some *sections*, each all programs one after the other for frames of one kind,
+//! so that a frame meets no question twice. Kinds differ in where the VLAN tag is ([`crate::frame`]), and in
+//! whether the frame's first bytes can be read in place: then loads among them need no check of their own.
 //!
 //! ```text
-//! prologue      registers, scratch memory; which kind of frame is it?
+//! prologue      registers; which kind of frame is it?
 //! section 0     frames without a tag beside them, first bytes in place
 //! section 1     the same, first bytes not in place: each load is checked, and falls back on the helper
-//! section 2, 3  frames with a tag beside them: the same program, offsets behind the addresses moved
+//! section 2, 3  frames with a tag beside them: the same programs, offsets behind the addresses moved
 //! ```
 //!
 //! | register | what |
 //! |---|---|
 //! | r6 | the context |
 //! | r7, r8 | A and X, upper halves zero |
-//! | r9 | the frame's first byte |
+//! | r9 | the frame's first byte, where that is known to be in place, and in user space |
 //! | r4 | user space: bytes there are |
+//! | r5 | user space: the mask, in sets of several programs |
 //! | r0 to r3 | between two instructions: nothing |
 //!
 //! Stack, from its upper end: 64 bytes of scratch memory, 8 for a load, 4 of the tag as on the wire, 4 of its
-//! TCI, 4 for the kind.
+//! TCI, 4 for the kind, 4 for the mask. A set of one keeps no mask: each of its ends knows its answer.
 //!
 //! # How to run it
-//! The kernel's programs take their context in r1 and give the verdict in r0, as 32 bits. Each stands alone:
+//! The kernel's programs take their context in r1 and give the answer in r0, as 32 bits. Each stands alone:
 //! no maps, no subprograms, no BTF, GPL not needed. They are made to be tail-called from a subprogram of the
-//! capture program, where the verdict comes back as the subprogram's result: see
+//! capture program, where the answer comes back as the subprogram's result: see
 //! `docs/decisions/0009-filter-homes.md`.
 
 mod asm;
+mod kind;
 mod load;
 mod section;
 
+use std::ops::Range;
+
 use crate::flow::Flow;
-use crate::frame::{TAG_AT, TAG_PROTOCOLS, View};
-use crate::insn::{LSH, MEMORY_WORDS, RSH};
+use crate::insn::{LSH, RSH};
 use crate::program::Program;
+pub use crate::set::SET_MAX;
+use crate::set::{Distinct, Member};
 pub use asm::EbpfInsn;
-use asm::{Asm, Condition, FP, Label, Operand, R1, R2, R3, R4, R6, R7, R8, R9};
+use asm::{Asm, FP, Operand, R0, R1, R4, R5, R6, R9, Reg, TooFar};
+use kind::Kind;
 use section::Section;
 
 /// Where the code is to run.
@@ -67,13 +73,29 @@ pub struct UserContext {
     pub wire_len: u64,
 }
 
-/// Why a program cannot be converted.
+/// Most instructions of a program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h), and rbpf's limit.
+pub const INSNS_MAX: usize = 1_000_000;
+
+/// Why there is no code. The way out is the same: the filter named, or the last ones of the set, go to the
+/// next home, and the others are converted without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// eBPF jumps over 32767 instructions at most.
-    #[error("the filter is too long for eBPF: {insns} instructions need jumps of more than 32767")]
+    #[error(
+        "filter {number} of the set is too long for eBPF: its {insns} instructions need jumps over more than 32767"
+    )]
     TooLong {
-        /// Classic instructions.
+        /// Which filter, from 0.
+        number: usize,
+        /// Its classic instructions.
+        insns: usize,
+    },
+    /// All together are more than [`INSNS_MAX`].
+    #[error(
+        "the set's filters are too long for one eBPF program: {insns} instructions, at most {INSNS_MAX}"
+    )]
+    SetTooLong {
+        /// eBPF instructions.
         insns: usize,
     },
 }
@@ -84,6 +106,9 @@ const BUFFER: i16 = -72;
 const TAG: i16 = -76;
 const TCI: i16 = -80;
 const KIND: i16 = -84;
+const MASK: i16 = -88;
+/// The mask in user space, where no helper is called that would spoil it.
+const USER_MASK: Reg = R5;
 
 /// `struct __sk_buff`, linux/bpf.h.
 mod skb {
@@ -121,66 +146,139 @@ impl Target {
     fn has_skb(self) -> bool {
         matches!(self, Target::Tc | Target::Socket)
     }
-
-    /// The ways in which frames come, for this program.
-    fn views(self, program: &Program) -> Vec<View> {
-        match (self.has_skb(), program.asks_for_tag()) {
-            (false, false) => vec![View::AsIs],
-            (true, false) => vec![View::AsIs, View::Insert],
-            (false, true) => vec![View::AsIs, View::Remove],
-            (true, true) => vec![View::AsIs, View::Remove, View::Beside],
-        }
-    }
 }
 
-/// Converts.
+/// How a program gives its answer.
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    /// The verdict is the answer.
+    Verdict,
+    /// The answer depends on this program only.
+    Exit { taken: u32, rejected: u32 },
+    /// It adds to the mask, and the next program follows.
+    Next { bits: u32 },
+}
+
+/// Converts one program: r0 is its verdict, not 0 if it takes the frame.
 ///
 /// # Errors
 /// [`ConvertError::TooLong`], with some thousands of instructions: the next home takes the filter.
 pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, ConvertError> {
-    let flow = Flow::of(program.insns());
-    let views = target.views(program);
+    let flow = Flow::of(program.insns(), true);
+    let member = Member { program, flow, bits: 0, number: 0 };
+    emit(&[(member, Ending::Verdict)], target, None)
+}
+
+/// Converts a set of filters: bit `i` of r0 says that filter `i` takes the frame. `None` takes every frame.
+/// Each of them sees the frame as it would alone; equal ones are run once.
+///
+/// # Errors
+/// What is too long, and so has to leave the set. What converts may still be too much for the kernel's
+/// verifier, which says so when it is loaded; the way out is the same.
+///
+/// # Panics
+/// With more than [`SET_MAX`] filters.
+pub fn convert_set(
+    set: &[Option<&Program>],
+    target: Target,
+) -> Result<Vec<EbpfInsn>, ConvertError> {
+    let Distinct { always, members } = Distinct::of(set);
+    let is_alone = members.len() == 1;
+    let ending = |bits| match is_alone {
+        true => Ending::Exit { taken: always | bits, rejected: always },
+        false => Ending::Next { bits },
+    };
+    let members: Vec<_> = members
+        .into_iter()
+        .map(|member| {
+            let ending = ending(member.bits);
+            (member, ending)
+        })
+        .collect();
+    emit(&members, target, (!is_alone).then_some(always))
+}
+
+/// The code of these programs, each with its ending. With `mask`, that is what the mask begins as.
+fn emit(
+    members: &[(Member<'_>, Ending)],
+    target: Target,
+    mask: Option<u32>,
+) -> Result<Vec<EbpfInsn>, ConvertError> {
     let mut asm = Asm::default();
-    prologue(&mut asm, target, &flow);
-    if views.len() > 1 {
-        kind(&mut asm, target, &views);
+    if let (Some(mask), []) = (mask, members) {
+        asm.mov32(R0, mask);
+        asm.exit();
+        return Ok(asm.finish().expect("it jumps nowhere"));
     }
-    // Each section's first question is whether it is for this frame; if not, on to the next section. A
-    // chain, because one jump over several long sections could be too far.
+    prologue(&mut asm, target, mask);
+    let kinds = Kind::all(target, members.iter().any(|(member, _)| member.program.asks_for_tag()));
+    if kinds.len() > 1 {
+        kind::find(&mut asm, target, &kinds);
+    }
+    // Each section's first question is whether it is for this frame; if not, on to the next section.
+    let mut pieces = Vec::new();
     let mut next = None;
-    for (number, &view) in views.iter().enumerate() {
-        let known = section::bytes_in_place(program, &flow, target, view);
+    for (number, &kind) in kinds.iter().enumerate() {
+        let known = members.iter().map(|(Member { program, flow, .. }, _)| {
+            section::bytes_in_place(program, flow, target, kind.view(program))
+        });
+        let known = known.max().unwrap_or(0);
         let checked = if known > 0 { &[known, 0][..] } else { &[0][..] };
         for &in_place in checked {
             if let Some(label) = next.take() {
                 asm.place(label);
             }
-            let last = number + 1 == views.len() && in_place == 0;
-            let other = asm.label();
-            if !last {
-                guard(&mut asm, target, views.len(), number, in_place, other);
-                next = Some(other);
+            let mut hops = None;
+            if number + 1 < kinds.len() || in_place > 0 {
+                let other = asm.label();
+                let number = (kinds.len() > 1).then_some(number);
+                kind::guard(&mut asm, target, number, in_place, other);
+                hops = Some(asm::Hops::to(other, &asm));
             }
-            Section::new(&mut asm, program, &flow, target, view, in_place).emit();
+            for (member, ending) in members {
+                if let Some(hops) = &mut hops {
+                    hops.hop(&mut asm);
+                }
+                let begin = asm.len();
+                let frames = (target, kind.view(member.program), in_place);
+                Section::new(&mut asm, member.program, &member.flow, frames, *ending).emit();
+                pieces.push((begin..asm.len(), member));
+            }
+            if mask.is_some() {
+                match target {
+                    Target::User => asm.mov(R0, Operand::Reg(USER_MASK)),
+                    _ => asm.load(4, R0, FP, MASK),
+                }
+                asm.exit();
+            }
+            next = hops.map(asm::Hops::end);
         }
     }
-    asm.finish().map_err(|_| ConvertError::TooLong { insns: program.insns().len() })
+    let insns = asm.len();
+    if insns > INSNS_MAX {
+        return Err(ConvertError::SetTooLong { insns });
+    }
+    asm.finish().map_err(|too_far| too_long(&too_far, &pieces))
 }
 
-fn prologue(asm: &mut Asm, target: Target, flow: &Flow) {
+/// Names the filter that is to blame: the longest that the jump passes through.
+fn too_long(&TooFar { from, to }: &TooFar, pieces: &[(Range<usize>, &Member<'_>)]) -> ConvertError {
+    let passed = pieces.iter().filter(|(piece, _)| piece.start < to && from < piece.end);
+    let longest = passed.max_by_key(|(piece, _)| piece.len());
+    let (_, member) = longest.expect("jumps between programs are made short");
+    ConvertError::TooLong { number: member.number, insns: member.program.insns().len() }
+}
+
+fn prologue(asm: &mut Asm, target: Target, mask: Option<u32>) {
     asm.mov(R6, Operand::Reg(R1));
-    asm.mov(R7, Operand::Imm(0));
-    asm.mov(R8, Operand::Imm(0));
-    for word in 0..MEMORY_WORDS {
-        if flow.memory_read[word] {
-            asm.store_imm(4, FP, memory(word), 0);
-        }
-    }
-    if let Some((data, _)) = target.data() {
-        asm.load(4, R9, R6, data);
-    } else if target == Target::User {
+    if target == Target::User {
         asm.load(8, R9, R6, 0);
         asm.load(8, R4, R6, 8);
+    }
+    match (mask, target) {
+        (Some(mask), Target::User) => asm.mov32(USER_MASK, mask),
+        (Some(mask), _) => asm.store_imm(4, FP, MASK, mask as i32),
+        (None, _) => {}
     }
 }
 
@@ -189,69 +287,11 @@ fn memory(index: usize) -> i16 {
     MEMORY + 4 * index as i16
 }
 
-/// Finds which of the views is right for the frame, writes its number down, and the tag beside it.
-fn kind(asm: &mut Asm, target: Target, views: &[View]) {
-    let number_of = |view| views.iter().position(|v| *v == view);
-    let (known, in_bytes) = (asm.label(), asm.label());
-    asm.store_imm(4, FP, KIND, 0);
-    if let Some(number) = number_of(View::Insert).or(number_of(View::Beside)) {
-        let present = asm.label();
-        asm.load(4, R1, R6, skb::VLAN_PRESENT);
-        asm.jump_if(Condition::Equal, R1, Operand::Imm(0), in_bytes);
-        asm.store_imm(4, FP, KIND, number as i32);
-        asm.load(4, R1, R6, skb::VLAN_TCI);
-        asm.store(4, FP, TCI, R1);
-        asm.big_endian(R1, 2);
-        asm.store(2, FP, TAG + 2, R1);
-        asm.load(4, R1, R6, skb::VLAN_PROTO);
-        asm.jump_if(Condition::NotEqual, R1, Operand::Imm(0), present);
-        // A missing protocol means 802.1Q, as for the rest of the kernel's users.
-        asm.mov(R1, Operand::Imm(i32::from(TAG_PROTOCOLS[0].to_be())));
-        asm.place(present);
-        asm.store(2, FP, TAG, R1);
-        asm.jump(known);
-    }
-    asm.place(in_bytes);
-    if let Some(number) = number_of(View::Remove) {
-        // A frame that ends before the tag does has none.
-        load::bytes(asm, target, 0, load::At::Constant(TAG_AT as u32), 4, R7, known);
-        asm.mov(R1, Operand::Reg(R7));
-        asm.alu32(RSH, R1, Operand::Imm(16));
-        asm.alu32(crate::insn::AND, R7, Operand::Imm(0xffff));
-        asm.store(4, FP, TCI, R7);
-        asm.mov(R7, Operand::Imm(0));
-        let tagged = asm.label();
-        for protocol in TAG_PROTOCOLS {
-            asm.jump_if(Condition::Equal, R1, Operand::Imm(i32::from(protocol)), tagged);
-        }
-        asm.jump(known);
-        asm.place(tagged);
-        asm.store_imm(4, FP, KIND, number as i32);
-    }
-    asm.place(known);
-}
-
-/// Goes to `other` unless the frame is of this section's kind.
-fn guard(asm: &mut Asm, target: Target, views: usize, number: usize, in_place: u32, other: Label) {
-    if views > 1 {
-        asm.load(4, R1, FP, KIND);
-        asm.jump_if(Condition::NotEqual, R1, Operand::Imm(number as i32), other);
-    }
-    if in_place == 0 {
-        return;
-    }
-    match target.data() {
-        Some((_, end)) => {
-            asm.load(4, R3, R6, end);
-            asm.mov(R2, Operand::Reg(R9));
-            asm.add(R2, Operand::Imm(in_place as i32));
-            asm.jump_if(Condition::Greater, R2, Operand::Reg(R3), other);
-        }
-        None => asm.jump_if(Condition::Less, R4, Operand::Imm(in_place as i32), other),
-    }
-}
-
 /// Shifts of classic BPF by 32 or more give 0; those of eBPF take the lower five bits.
 fn is_shift(op: u16) -> bool {
     op == LSH || op == RSH
 }
+
+#[cfg(test)]
+#[path = "ebpf_tests.rs"]
+mod tests;

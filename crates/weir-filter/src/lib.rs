@@ -14,8 +14,8 @@
 //! | [`verify`] | what makes bytecode a program, or the reason why not |
 //! | [`frame`] | what a program sees of a frame, and how a VLAN tag beside the bytes comes into that |
 //! | [`interpret`] | the reference: a program run step by step |
-//! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space |
-//! | [`user`] | the filter for user space: machine code where it can be had, else the interpreter |
+//! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
+//! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
 //!
 //! # One meaning
 //! What a program gives is what libpcap's own interpreter gives for the whole frame, tag and all. Tests hold
@@ -32,11 +32,13 @@ pub mod frame;
 pub mod insn;
 pub mod interpret;
 pub mod program;
+mod set;
 pub mod user;
 pub mod verify;
 
 pub use frame::{Frame, Tag};
 pub use insn::Insn;
 pub use program::Program;
-pub use user::UserFilter;
+pub use set::SET_MAX;
+pub use user::{UserFilter, UserFilterSet};
 pub use verify::VerifyError;

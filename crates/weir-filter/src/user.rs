@@ -1,19 +1,23 @@
-//! The filter for user space: machine code where there is a compiler for the machine, else the interpreter.
+//! Filters for user space: machine code where there is a compiler for the machine, else the interpreter.
 
+use crate::ebpf::{Target, convert, convert_set};
 use crate::frame::Frame;
 use crate::interpret;
 use crate::program::Program;
-#[cfg(target_arch = "x86_64")]
-use jit::Jit;
+use crate::set::Distinct;
 
 #[cfg(target_arch = "x86_64")]
 mod jit;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "user/no_jit.rs"]
+mod jit;
+
+use jit::Jit;
 
 /// A program, ready to run on frames in memory. It always works: what cannot be compiled is interpreted.
 #[derive(Debug)]
 pub struct UserFilter {
     program: Program,
-    #[cfg(target_arch = "x86_64")]
     jit: Option<Jit>,
 }
 
@@ -21,23 +25,15 @@ impl UserFilter {
     /// Prepares the program.
     #[must_use]
     pub fn new(program: Program) -> UserFilter {
-        #[cfg(target_arch = "x86_64")]
-        let jit = Jit::new(&program).ok();
-        UserFilter {
-            program,
-            #[cfg(target_arch = "x86_64")]
-            jit,
-        }
+        let code = convert(&program, Target::User).ok();
+        UserFilter { jit: code.and_then(|code| Jit::new(&code).ok()), program }
     }
 
     /// Whether it runs as machine code. Not: the machine is no x86-64, the program is too long, or the
     /// system lets nobody make executable memory.
     #[must_use]
     pub fn is_compiled(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        return self.jit.is_some();
-        #[cfg(not(target_arch = "x86_64"))]
-        return false;
+        self.jit.is_some()
     }
 
     /// The program.
@@ -51,10 +47,72 @@ impl UserFilter {
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(jit) = &self.jit {
-            return jit.run(bytes, wire_len);
+        match &self.jit {
+            Some(jit) => jit.run(bytes, wire_len),
+            None => interpret::run(&self.program, &Frame { bytes, wire_len, tag: None }),
         }
-        interpret::run(&self.program, &Frame { bytes, wire_len, tag: None })
     }
 }
+
+/// Several filters, ready to run together on frames in memory. It always works, as [`UserFilter`] does.
+#[derive(Debug)]
+pub struct UserFilterSet {
+    /// The bits of filters that take every frame.
+    always: u32,
+    rest: Rest,
+}
+
+/// The other filters.
+#[derive(Debug)]
+enum Rest {
+    /// One piece of code, whose answer is that of the set.
+    Whole(Jit),
+    /// Too long for one piece, or for any: each program, with its bits.
+    Each(Box<[(UserFilter, u32)]>),
+}
+
+impl UserFilterSet {
+    /// Prepares the filters; `None` takes every frame.
+    ///
+    /// # Panics
+    /// With more than [`SET_MAX`](crate::SET_MAX) of them.
+    #[must_use]
+    pub fn new(set: &[Option<&Program>]) -> UserFilterSet {
+        let Distinct { always, members } = Distinct::of(set);
+        // Nothing to run is cheaper than code which says so.
+        let code = if members.is_empty() { None } else { convert_set(set, Target::User).ok() };
+        let rest = match code.and_then(|code| Jit::new(&code).ok()) {
+            Some(jit) => Rest::Whole(jit),
+            None => Rest::Each(
+                members.iter().map(|m| (UserFilter::new(m.program.clone()), m.bits)).collect(),
+            ),
+        };
+        UserFilterSet { always, rest }
+    }
+
+    /// Whether all of it runs as machine code; see [`UserFilter::is_compiled`].
+    #[must_use]
+    pub fn is_compiled(&self) -> bool {
+        match &self.rest {
+            Rest::Whole(_) => true,
+            Rest::Each(filters) => filters.iter().all(|(filter, _)| filter.is_compiled()),
+        }
+    }
+
+    /// Which filters take the frame: bit `i` is that of filter `i`. The first `bytes.len()` bytes are there,
+    /// a VLAN tag among them.
+    #[inline]
+    #[must_use]
+    pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
+        match &self.rest {
+            Rest::Whole(jit) => jit.run(bytes, wire_len),
+            Rest::Each(filters) => filters.iter().fold(self.always, |mask, (filter, bits)| {
+                if filter.run(bytes, wire_len) > 0 { mask | bits } else { mask }
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "user_tests.rs"]
+mod tests;

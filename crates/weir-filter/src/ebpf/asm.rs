@@ -14,6 +14,7 @@ pub(super) const R1: Reg = Reg(1);
 pub(super) const R2: Reg = Reg(2);
 pub(super) const R3: Reg = Reg(3);
 pub(super) const R4: Reg = Reg(4);
+pub(super) const R5: Reg = Reg(5);
 pub(super) const R6: Reg = Reg(6);
 pub(super) const R7: Reg = Reg(7);
 pub(super) const R8: Reg = Reg(8);
@@ -46,18 +47,30 @@ pub(super) enum Condition {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label(usize);
 
-/// A jump is longer than 32767 instructions.
+/// The longest jump, in instructions.
+pub(super) const JUMP_MAX: usize = i16::MAX as usize;
+
+/// A jump between these instructions is longer than [`JUMP_MAX`].
 #[derive(Debug)]
-pub(super) struct TooFar;
+pub(super) struct TooFar {
+    pub from: usize,
+    pub to: usize,
+}
 
 /// Code in the making.
 #[derive(Default)]
 pub(super) struct Asm {
     insns: Vec<EbpfInsn>,
-    /// Where each label is, once it is.
-    labels: Vec<Option<usize>>,
+    labels: Vec<State>,
     /// Jumps, and the labels they go to.
     jumps: Vec<(usize, Label)>,
+}
+
+/// What is known of a label.
+#[derive(Default)]
+struct State {
+    place: Option<usize>,
+    is_used: bool,
 }
 
 const MOV: u8 = 0xb0;
@@ -137,30 +150,40 @@ impl Asm {
         self.emit(EXIT, R0, R0, 0, 0);
     }
 
+    /// How many instructions there are.
+    pub(super) fn len(&self) -> usize {
+        self.insns.len()
+    }
+
     pub(super) fn label(&mut self) -> Label {
-        self.labels.push(None);
+        self.labels.push(State::default());
         Label(self.labels.len() - 1)
     }
 
     /// The label is here.
     pub(super) fn place(&mut self, label: Label) {
-        let was = self.labels[label.0].replace(self.insns.len());
+        let was = self.labels[label.0].place.replace(self.insns.len());
         assert!(was.is_none(), "a label has one place");
     }
 
     /// Whether some jump goes there.
     pub(super) fn is_used(&self, label: Label) -> bool {
-        self.jumps.iter().any(|(_, to)| to.0 == label.0)
+        self.labels[label.0].is_used
+    }
+
+    fn jumps_to(&mut self, to: Label) {
+        self.labels[to.0].is_used = true;
+        self.jumps.push((self.insns.len(), to));
     }
 
     pub(super) fn jump(&mut self, to: Label) {
-        self.jumps.push((self.insns.len(), to));
+        self.jumps_to(to);
         self.emit(JMP, R0, R0, 0, 0);
     }
 
     /// Jumps if `left condition operand`, 64 bits unsigned.
     pub(super) fn jump_if(&mut self, condition: Condition, left: Reg, operand: Operand, to: Label) {
-        self.jumps.push((self.insns.len(), to));
+        self.jumps_to(to);
         self.emit_operand(JMP | condition as u8, left, operand, 0);
     }
 
@@ -172,18 +195,57 @@ impl Asm {
         operand: Operand,
         to: Label,
     ) {
-        self.jumps.push((self.insns.len(), to));
+        self.jumps_to(to);
         self.emit_operand(JMP32 | condition as u8, left, operand, 0);
     }
 
     /// The code, every jump having its distance.
     pub(super) fn finish(mut self) -> Result<Vec<EbpfInsn>, TooFar> {
-        for (at, label) in self.jumps {
-            let to = self.labels[label.0].expect("every label that is jumped to is placed");
-            let distance = i16::try_from(to as i64 - at as i64 - 1).map_err(|_| TooFar)?;
-            self.insns[at] |= u64::from(distance as u16) << 16;
+        for (from, label) in self.jumps {
+            let to = self.labels[label.0].place.expect("every label that is jumped to is placed");
+            let distance = to.checked_sub(from + 1).expect("jumps go forward");
+            if distance > JUMP_MAX {
+                return Err(TooFar { from, to });
+            }
+            self.insns[from] |= (distance as u64) << 16;
         }
         Ok(self.insns)
+    }
+}
+
+/// A jump over several programs, which may be more than one jump can take: it goes by stepping stones.
+pub(super) struct Hops {
+    /// Where the last stone jumps to.
+    to: Label,
+    /// Where that is.
+    since: usize,
+}
+
+/// So many instructions without a stone leave three quarters of a jump for the program that follows.
+const HOP: usize = JUMP_MAX / 4;
+
+impl Hops {
+    /// Jumps to `to` have just been made.
+    pub(super) fn to(to: Label, asm: &Asm) -> Hops {
+        Hops { to, since: asm.len() }
+    }
+
+    /// Between two programs, a stone may be put down; who does not need it goes around it.
+    pub(super) fn hop(&mut self, asm: &mut Asm) {
+        if asm.len() - self.since < HOP {
+            return;
+        }
+        let (around, next) = (asm.label(), asm.label());
+        asm.jump(around);
+        asm.place(self.to);
+        asm.jump(next);
+        asm.place(around);
+        *self = Hops { to: next, since: asm.len() };
+    }
+
+    /// What is to be placed where the jump ends.
+    pub(super) fn end(self) -> Label {
+        self.to
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn bytes(
         _ => match target {
             Target::User => user(asm, at, size, dst, reject),
             Target::Socket => by_helper(asm, target, at, size, BUFFER, reject, Some(dst)),
-            Target::Xdp | Target::Tc => kernel(asm, target, at, size, dst, reject),
+            Target::Xdp | Target::Tc => kernel(asm, target, in_place > 0, at, size, dst, reject),
         },
     }
     asm.big_endian(dst, size);
@@ -62,21 +62,35 @@ fn user(asm: &mut Asm, at: At, size: u8, dst: Reg, reject: Label) {
 }
 
 /// In place if the bytes are there, else by the helper.
-fn kernel(asm: &mut Asm, target: Target, at: At, size: u8, dst: Reg, reject: Label) {
+fn kernel(
+    asm: &mut Asm,
+    target: Target,
+    has_first_byte: bool,
+    at: At,
+    size: u8,
+    dst: Reg,
+    reject: Label,
+) {
     let (slow, done) = (asm.label(), asm.label());
-    let (_, data_end) = target.data().expect("XDP and TC read in place");
+    let (data, data_end) = target.data().expect("XDP and TC read in place");
+    // Where nothing is known to be in place, r9 is left alone: each check would teach the verifier something
+    // about it, and it would look at the next program once for each lesson.
+    let first_byte = |asm: &mut Asm| match has_first_byte {
+        true => asm.mov(R2, Operand::Reg(R9)),
+        false => asm.load(4, R2, R6, data),
+    };
     match at {
         At::Constant(offset) if offset as i32 > IN_PLACE_MAX => {
             by_helper(asm, target, at, size, BUFFER, reject, Some(dst));
             return;
         }
         At::Constant(offset) => {
-            asm.mov(R2, Operand::Reg(R9));
+            first_byte(asm);
             asm.add(R2, Operand::Imm(offset as i32));
         }
         At::R1 => {
             asm.jump_if(Condition::Greater, R1, Operand::Imm(IN_PLACE_MAX), slow);
-            asm.mov(R2, Operand::Reg(R9));
+            first_byte(asm);
             asm.add(R2, Operand::Reg(R1));
         }
     }

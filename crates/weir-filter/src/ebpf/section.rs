@@ -1,25 +1,25 @@
-//! The whole program, for frames of one kind.
+//! A whole program, for frames of one kind.
 
 use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R6, R7, R8, Reg};
 use super::load::{self, Context};
-use super::{TCI, Target, helper, is_shift, memory, skb};
-use crate::flow::{Flow, always_rejects};
+use super::{Ending, MASK, TCI, Target, USER_MASK, helper, is_shift, memory, skb};
+use crate::flow::{A, Flow, Then, To, X_REG};
 use crate::frame::{Place, View};
 use crate::insn::*;
 use crate::program::Program;
 
-/// Bytes that may be asked to be in place: the headers that most programs look at. Frames are at least 60
-/// bytes long, without the FCS.
-const IN_PLACE_MAX: u32 = 64;
+/// Bytes that may be asked to be in place: the headers that most programs look at. Frames are at least so
+/// long, without the FCS; asking for more would send all short ones to the section that checks each load.
+const IN_PLACE_MAX: u32 = 60;
 
 /// How many of the frame's first bytes the program's loads at constant offsets reach.
 pub(super) fn bytes_in_place(program: &Program, flow: &Flow, target: Target, view: View) -> u32 {
     if target == Target::Socket {
         return 0;
     }
-    let ends = (0..program.insns().len()).filter(|&at| flow.reached[at]).filter_map(|at| {
-        let insn = program.insns()[at];
-        let load = insn.load().filter(|load| !load.indirect && !always_rejects(insn))?;
+    let ends = flow.steps.iter().filter_map(|step| {
+        let insn = program.insns()[step.at];
+        let load = insn.load().filter(|load| !load.indirect)?;
         match view.place(insn.k + u32::from(load.size) - 1) {
             Place::Bytes(last) if last < IN_PLACE_MAX => Some(last + 1),
             _ => None,
@@ -34,8 +34,10 @@ pub(super) struct Section<'a> {
     program: &'a Program,
     flow: &'a Flow,
     cx: Context,
-    /// By instruction that is jumped to.
-    labels: Vec<Option<Label>>,
+    ending: Ending,
+    take: Label,
+    /// By instruction.
+    labels: Vec<Label>,
 }
 
 impl<'a> Section<'a> {
@@ -43,36 +45,61 @@ impl<'a> Section<'a> {
         asm: &'a mut Asm,
         program: &'a Program,
         flow: &'a Flow,
-        target: Target,
-        view: View,
-        in_place: u32,
+        (target, view, in_place): (Target, View, u32),
+        ending: Ending,
     ) -> Section<'a> {
-        let labels = flow.target.iter().map(|&target| target.then(|| asm.label())).collect();
+        let labels = program.insns().iter().map(|_| asm.label()).collect();
+        let take = asm.label();
         let cx = Context { target, view, in_place, reject: asm.label() };
-        Section { asm, program, flow, cx, labels }
+        Section { asm, program, flow, cx, ending, take, labels }
     }
 
     pub(super) fn emit(mut self) {
-        for (at, &insn) in self.program.insns().iter().enumerate() {
-            if !self.flow.reached[at] {
-                continue;
+        self.zeroes();
+        let steps = &self.flow.steps;
+        let takes = self.flow.takes();
+        let last = if takes { To::Take } else { To::Reject };
+        for (n, step) in steps.iter().enumerate() {
+            let behind = steps.get(n + 1).map_or(last, |next| To::Insn(next.at));
+            self.asm.place(self.labels[step.at]);
+            self.insn(self.program.insns()[step.at]);
+            match step.then {
+                Then::To(to) => self.go(to, behind),
+                Then::If(yes, no) => self.branch(self.program.insns()[step.at], yes, no, behind),
+                Then::End => {}
             }
-            if let Some(label) = self.labels[at] {
-                self.asm.place(label);
-            }
-            self.insn(at, insn);
         }
-        if self.asm.is_used(self.cx.reject) {
-            self.asm.place(self.cx.reject);
-            self.verdict(Operand::Imm(0));
+        if takes {
+            self.asm.place(self.take);
+            self.taken();
+        }
+        // No code that no way leads to: the kernel refuses it.
+        let falls = !takes && steps.last().is_none_or(|step| step.then != Then::End);
+        let is_rejected = falls || self.asm.is_used(self.cx.reject);
+        self.asm.place(self.cx.reject);
+        match self.ending {
+            Ending::Verdict if is_rejected => self.exit(0),
+            Ending::Exit { rejected, .. } if is_rejected => self.exit(rejected),
+            _ => {}
         }
     }
 
-    fn insn(&mut self, at: usize, insn: Insn) {
+    /// A, X and scratch memory begin as 0, where that can be seen.
+    fn zeroes(&mut self) {
+        for (bit, register) in [(A, R7), (X_REG, R8)] {
+            if self.flow.begins_as_zero & bit != 0 {
+                self.asm.mov(register, Operand::Imm(0));
+            }
+        }
+        for word in (0..MEMORY_WORDS).filter(|word| self.flow.begins_as_zero & 1 << word != 0) {
+            self.asm.store_imm(4, FP, memory(word), 0);
+        }
+    }
+
+    fn insn(&mut self, insn: Insn) {
         match insn.code {
-            _ if always_rejects(insn) => self.verdict(Operand::Imm(0)),
-            RET_K => self.verdict(Operand::Imm(insn.k as i32)),
-            RET_A => self.verdict(Operand::Reg(R7)),
+            RET_K => self.exit(insn.k),
+            RET_A => self.ret_a(),
             LD_IMM => self.asm.mov32(R7, insn.k),
             LDX_IMM => self.asm.mov32(R8, insn.k),
             LD_MEM => self.asm.load(4, R7, FP, memory(insn.k as usize)),
@@ -83,49 +110,72 @@ impl<'a> Section<'a> {
             LDX_LEN => self.length(R8),
             TAX => self.asm.mov(R8, Operand::Reg(R7)),
             TXA => self.asm.mov(R7, Operand::Reg(R8)),
-            JA => self.go(at, insn.k),
             _ if insn.is_extension() => self.extension(insn.k),
             _ if insn.load().is_some() => self.load(insn),
-            _ if insn.is_conditional_jump() => self.branch(at, insn),
+            _ if insn.is_conditional_jump() => {}
             _ => self.compute(insn),
         }
     }
 
-    fn verdict(&mut self, verdict: Operand) {
-        match verdict {
-            Operand::Imm(k) => self.asm.mov32(R0, k as u32),
-            Operand::Reg(_) => self.asm.mov(R0, verdict),
-        }
+    fn exit(&mut self, answer: u32) {
+        self.asm.mov32(R0, answer);
         self.asm.exit();
     }
 
-    /// Goes on `skip` instructions later.
-    fn go(&mut self, at: usize, skip: u32) {
-        if skip > 0 {
-            let label = self.labels[at + 1 + skip as usize].expect("Flow knows each target");
-            self.asm.jump(label);
+    fn ret_a(&mut self) {
+        if let Ending::Verdict = self.ending {
+            self.asm.mov(R0, Operand::Reg(R7));
+            self.asm.exit();
+        } else {
+            self.asm.jump_if32(Condition::Equal, R7, Operand::Imm(0), self.cx.reject);
         }
     }
 
-    fn branch(&mut self, at: usize, insn: Insn) {
-        if insn.jt == insn.jf {
-            return self.go(at, u32::from(insn.jt));
+    /// The program takes the frame; behind this comes what follows when it does not.
+    fn taken(&mut self) {
+        match self.ending {
+            Ending::Verdict => unreachable!("verdicts are given where they stand"),
+            Ending::Exit { taken, .. } => self.exit(taken),
+            Ending::Next { bits } if self.cx.target == Target::User => {
+                self.asm.alu32(OR, USER_MASK, Operand::Imm(bits as i32));
+            }
+            Ending::Next { bits } => {
+                self.asm.load(4, R0, FP, MASK);
+                self.asm.alu32(OR, R0, Operand::Imm(bits as i32));
+                self.asm.store(4, FP, MASK, R0);
+            }
         }
+    }
+
+    fn label(&self, to: To) -> Label {
+        match to {
+            To::Insn(at) => self.labels[at],
+            To::Take => self.take,
+            To::Reject => self.cx.reject,
+        }
+    }
+
+    /// Goes on at `to`, where `behind` is what comes next in the code.
+    fn go(&mut self, to: To, behind: To) {
+        if to != behind {
+            self.asm.jump(self.label(to));
+        }
+    }
+
+    fn branch(&mut self, insn: Insn, yes: To, no: To, behind: To) {
         let (condition, inverse) = match insn.code & 0xf0 {
             JEQ => (Condition::Equal, Some(Condition::NotEqual)),
             JGT => (Condition::Greater, Some(Condition::LessOrEqual)),
             JGE => (Condition::GreaterOrEqual, Some(Condition::Less)),
             _ => (Condition::AnyBit, None),
         };
-        let operand = operand(insn);
-        let label = |skip: u8| self.labels[at + 1 + usize::from(skip)].expect("as in `go`");
         match inverse {
-            Some(inverse) if insn.jt == 0 => {
-                self.asm.jump_if32(inverse, R7, operand, label(insn.jf));
+            Some(inverse) if yes == behind => {
+                self.asm.jump_if32(inverse, R7, operand(insn), self.label(no));
             }
             _ => {
-                self.asm.jump_if32(condition, R7, operand, label(insn.jt));
-                self.go(at, u32::from(insn.jf));
+                self.asm.jump_if32(condition, R7, operand(insn), self.label(yes));
+                self.go(no, behind);
             }
         }
     }

@@ -8,13 +8,15 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::ebpf::{self, Target, UserContext};
-use crate::program::Program;
+use crate::ebpf::{EbpfInsn, UserContext};
 
 /// The most that rbpf makes of one instruction is a division: some 60 bytes.
 const BYTES_OF_INSN: usize = 80;
 /// What it puts before and behind the program is less than this.
 const BYTES_AROUND: usize = 256;
+
+/// rbpf numbers some instructions (those that divide) with 16 bits.
+const INSNS_MAX: usize = u16::MAX as usize;
 
 /// Compiled code. What rbpf's code takes: context, its length, then a frame and offsets that we do not use.
 type Code =
@@ -27,8 +29,11 @@ pub(super) struct Jit {
 }
 
 impl Jit {
-    pub(super) fn new(program: &Program) -> io::Result<Jit> {
-        let insns = ebpf::convert(program, Target::User).map_err(io::Error::other)?;
+    /// Compiles what was converted for [`Target::User`](crate::ebpf::Target::User).
+    pub(super) fn new(insns: &[EbpfInsn]) -> io::Result<Jit> {
+        if insns.len() > INSNS_MAX {
+            return Err(io::Error::other(format!("{} instructions are too many", insns.len())));
+        }
         let code: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
         let mut memory = Memory::new(BYTES_AROUND + insns.len() * BYTES_OF_INSN)?;
         let failed = |error| io::Error::other(format!("{error:?}"));
@@ -47,7 +52,7 @@ impl Jit {
             caplen: bytes.len() as u64,
             wire_len: u64::from(wire_len),
         };
-        // SAFETY: the memory holds what rbpf compiled from a verified program as we converted it, and is
+        // SAFETY: the memory holds what rbpf compiled from verified programs as we converted them, and is
         // executable since `new`. That code follows the System V convention (rbpf's JIT is written for
         // it). It reads the context, which lives through the call, the frame within `caplen`, which the
         // converter checks before each load, and its own stack. It writes nothing but that stack, so

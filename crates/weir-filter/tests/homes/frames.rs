@@ -1,5 +1,6 @@
 //! Frames of every kind that filters tell apart, and of kinds that nobody sends.
 
+use weir_filter::Tag;
 use weir_frame::read::FrameReader;
 
 const MACS: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
@@ -175,4 +176,9 @@ pub fn for_the_kernel() -> Vec<Vec<u8>> {
 /// Those that the kernel's test runs take at TC: no cut IP headers, and all in one page.
 pub fn for_tc(frame: &[u8]) -> bool {
     (14 + 40..3000).contains(&frame.len())
+}
+
+/// The frame as it is on the wire, if it has this tag beside its bytes.
+pub fn tagged(frame: &[u8], tag: Tag) -> Vec<u8> {
+    vlan(tag.protocol, tag.tci, frame)
 }

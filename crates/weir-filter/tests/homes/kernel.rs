@@ -28,8 +28,14 @@ impl Loaded {
         Loaded::code(&code, target)
     }
 
-    /// At TC, behind instructions that give the frame a tag beside its bytes.
-    pub fn tagging(program: &Program, tag: Tag) -> Result<Loaded, String> {
+    /// The same for a set.
+    pub fn set(set: &[Option<&Program>], target: Target) -> Result<Loaded, String> {
+        let code = ebpf::convert_set(set, target).map_err(|error| error.to_string())?;
+        Loaded::code(&code, target)
+    }
+
+    /// Loads a filter for TC behind instructions that give the frame a tag beside its bytes.
+    pub fn tagging(filter: &[EbpfInsn], tag: Tag) -> Result<Loaded, String> {
         const SKB_VLAN_PUSH: i32 = 18;
         let mut code = vec![
             insn(0xbf, 6, 1, 0, 0),
@@ -38,7 +44,7 @@ impl Loaded {
             insn(0x85, 0, 0, 0, SKB_VLAN_PUSH),
             insn(0xbf, 1, 6, 0, 0),
         ];
-        code.extend(ebpf::convert(program, Target::Tc).map_err(|error| error.to_string())?);
+        code.extend(filter);
         Loaded::code(&code, Target::Tc)
     }
 
@@ -78,14 +84,20 @@ impl Loaded {
         &self.0
     }
 
-    /// The verdict on the frame.
+    /// The answer for the frame.
     #[track_caller]
     pub fn run(&self, bytes: &[u8]) -> u32 {
+        self.run_often(bytes, 1)
+    }
+
+    /// The last answer of so many.
+    #[track_caller]
+    pub fn run_often(&self, bytes: &[u8], repeat: i32) -> u32 {
         let mut options = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             data_in: bytes.as_ptr().cast(),
             data_size_in: bytes.len() as u32,
-            repeat: 1,
+            repeat,
             ..Default::default()
         };
         // SAFETY: `options` and the frame it points to live through the call, with their true sizes.

@@ -7,9 +7,11 @@ mod hook;
 mod kernel;
 mod oracle;
 mod random;
+mod sets;
+mod slot;
 
 use proptest::prelude::*;
-use weir_filter::ebpf::Target;
+use weir_filter::ebpf::{Target, convert};
 use weir_filter::frame::{TAG_AT, TAG_BYTES};
 use weir_filter::{Frame, Program, Tag, UserFilter, interpret};
 
@@ -208,10 +210,10 @@ fn root_a_tag_beside_the_bytes_is_put_back() {
     let tag = Tag { protocol: 0x8100, tci: 0x6064 };
     let frames = frames::for_the_kernel();
     for program in programs {
-        let loaded = Loaded::tagging(&program, tag).unwrap_or_else(|log| panic!("{log}"));
+        let filter = convert(&program, Target::Tc).expect("short");
+        let loaded = Loaded::tagging(&filter, tag).unwrap_or_else(|log| panic!("{log}"));
         for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
-            let mut whole = bytes.clone();
-            whole.splice(12..12, [0x81, 0, 0x60, 0x64]);
+            let whole = frames::tagged(bytes, tag);
             let expected = oracle::run(&program, &whole, whole.len() as u32);
             assert_eq!(loaded.run(bytes), expected, "{program:?} on {whole:02x?}");
         }
@@ -226,7 +228,8 @@ fn root_programs_that_ask_for_the_tag_get_it() {
     let tag = Tag { protocol: 0x88a8, tci: 0x6064 };
     let frames = frames::for_the_kernel();
     for program in random::some(&random::asking(), 100) {
-        let tagging = Loaded::tagging(&program, tag).unwrap_or_else(|log| panic!("{log}"));
+        let filter = convert(&program, Target::Tc).expect("short");
+        let tagging = Loaded::tagging(&filter, tag).unwrap_or_else(|log| panic!("{log}"));
         let plain = [Target::Tc, Target::Xdp].map(|target| {
             Loaded::new(&program, target).unwrap_or_else(|log| panic!("{target:?}: {log}"))
         });

@@ -1,0 +1,54 @@
+//! Several filters as one: what is judged once, and what need not be judged.
+
+use crate::flow::{Flow, To};
+use crate::program::Program;
+
+/// Most filters of a set: its answer has a bit for each.
+pub const SET_MAX: usize = 32;
+
+/// A set without its repetitions.
+#[derive(Debug)]
+pub(crate) struct Distinct<'a> {
+    /// The bits of filters that take every frame.
+    pub always: u32,
+    /// What has to be run.
+    pub members: Vec<Member<'a>>,
+}
+
+/// A program of a set.
+#[derive(Debug)]
+pub(crate) struct Member<'a> {
+    pub program: &'a Program,
+    pub flow: Flow,
+    /// The filters that it speaks for.
+    pub bits: u32,
+    /// The first of them.
+    pub number: usize,
+}
+
+impl<'a> Distinct<'a> {
+    /// Filter `i` of the set has bit `i`; `None` takes every frame.
+    pub(crate) fn of(set: &[Option<&'a Program>]) -> Distinct<'a> {
+        assert!(set.len() <= SET_MAX, "a set has {SET_MAX} filters at most, not {}", set.len());
+        let mut distinct = Distinct { always: 0, members: Vec::new() };
+        for (number, program) in set.iter().enumerate() {
+            let bit = 1 << number;
+            let Some(program) = program else {
+                distinct.always |= bit;
+                continue;
+            };
+            // At most 32 of them, and most differ early.
+            if let Some(same) = distinct.members.iter_mut().find(|m| m.program == *program) {
+                same.bits |= bit;
+                continue;
+            }
+            let flow = Flow::of(program.insns(), false);
+            match flow.entry {
+                To::Take => distinct.always |= bit,
+                To::Reject => {}
+                To::Insn(_) => distinct.members.push(Member { program, flow, bits: bit, number }),
+            }
+        }
+        distinct
+    }
+}

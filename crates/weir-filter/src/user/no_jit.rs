@@ -1,0 +1,19 @@
+//! No compiler for this machine.
+
+use std::io;
+
+use crate::ebpf::EbpfInsn;
+
+/// There is none.
+#[derive(Debug)]
+pub(super) enum Jit {}
+
+impl Jit {
+    pub(super) fn new(_: &[EbpfInsn]) -> io::Result<Jit> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn run(&self, _: &[u8], _: u32) -> u32 {
+        match *self {}
+    }
+}

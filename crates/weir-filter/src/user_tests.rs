@@ -1,0 +1,90 @@
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use crate::insn::*;
+use crate::{Insn, SET_MAX};
+
+/// Takes frames with a byte of `value` or more at `at`. It relies on A, X and M[3] being 0 at the beginning, and
+/// leaves them otherwise.
+fn byte(at: u32, value: u32) -> Program {
+    let insns = [
+        Insn::new(ALU | ADD | X, 0),
+        Insn::new(ALU | ADD, 1),
+        Insn::new(TAX, 0),
+        Insn::new(LD_MEM, 3),
+        Insn::new(ST, 4),
+        Insn::new(LD_B_ABS, at),
+        Insn::jump(JMP | JGE, value, 0, 2),
+        Insn::new(ST, 3),
+        Insn::new(RET_K, 9),
+        Insn::new(LD_MEM, 4),
+        Insn::new(ALU | ADD | X, 0),
+        Insn::new(ALU | SUB, 1),
+        Insn::new(RET_A, 0),
+    ];
+    Program::new(insns).expect("valid")
+}
+
+/// So many instructions in all, with a load and a condition every four.
+fn long(length: usize, value: u32) -> Program {
+    let cycle = [
+        Insn::new(LD_B_ABS, 12),
+        Insn::new(LDX_MSH, 3),
+        Insn::new(LD_B_IND, 1),
+        Insn::jump(JMP | JEQ, value, 0, 0),
+    ];
+    let mut insns: Vec<_> = cycle.into_iter().cycle().take(length - 1).collect();
+    insns.push(Insn::new(RET_A, 0));
+    Program::new(insns).expect("valid")
+}
+
+/// What the interpreter says of each.
+fn expected(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
+    let frame = Frame { bytes, wire_len: 1500, tag: None };
+    let takes = |program: &Option<&Program>| program.is_none_or(|p| interpret::run(p, &frame) > 0);
+    set.iter().enumerate().fold(0, |mask, (n, program)| mask | u32::from(takes(program)) << n)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn each_filter_of_a_set_has_its_own_bit_and_its_own_memory(
+        parts in vec(option::weighted(0.9, (0u32..70, 0u32..4)), 0..=SET_MAX),
+        bytes in vec(0u8..4, 0..80),
+    ) {
+        let set: Vec<_> = parts.iter().map(|part| part.map(|(at, value)| byte(at, value))).collect();
+        let set: Vec<_> = set.iter().map(Option::as_ref).collect();
+        let filters = UserFilterSet::new(&set);
+        prop_assert_eq!(filters.run(&bytes, 1500), expected(&set, &bytes));
+    }
+}
+
+#[test]
+fn a_set_of_nothing_needs_no_code() {
+    let all = UserFilterSet::new(&[None; SET_MAX]);
+    assert_eq!((all.run(&[], 0), all.is_compiled()), (u32::MAX, true));
+    assert_eq!(UserFilterSet::new(&[]).run(&[1; 60], 60), 0);
+    let [every, none] = [5, 0].map(|k| Program::new([Insn::new(RET_K, k)]).expect("valid"));
+    let set = [Some(&every), Some(&none), None, Some(&none)];
+    assert_eq!(UserFilterSet::new(&set).run(&[1; 60], 60), 0b101);
+}
+
+#[test]
+fn a_set_too_long_for_one_piece_of_code_runs_in_several() {
+    let frames = [vec![], vec![0; 14], (0..60).collect::<Vec<u8>>(), vec![0xff; 80]];
+    // The first goes over several stepping stones for frames that are cut; the second is in pieces.
+    for (count, is_whole) in [(4, true), (SET_MAX, false)] {
+        let programs: Vec<_> = (0..count).map(|n| long(1500, n as u32)).collect();
+        let set: Vec<_> = programs.iter().map(Some).collect();
+        let filters = UserFilterSet::new(&set);
+        if cfg!(target_arch = "x86_64") {
+            assert!(filters.is_compiled());
+            assert_eq!(matches!(filters.rest, Rest::Whole(_)), is_whole, "{count}");
+        }
+        for bytes in &frames {
+            assert_eq!(filters.run(bytes, 1500), expected(&set, bytes), "{count} on {bytes:02x?}");
+        }
+    }
+}
