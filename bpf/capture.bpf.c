@@ -13,10 +13,24 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
+/* Feeds of one hook; each that takes the frame costs its CPU a copy. */
+#define WEIR_FEEDS_MAX 16
+
+struct weir_feed {
+	__u32 interface_id;
+	__u32 snaplen;
+	__u32 one_in;		/* of those that it chose, the first of each so many is kept */
+};
+
 /* Set before loading. */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
-const volatile __u32 interface_id;
-const volatile __u32 snaplen;
+const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
+const volatile __u32 feeds;
+const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
+const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
+const volatile __u32 wanted_out;	/* feeds of sent frames */
+const volatile __u32 with_filters;	/* ask the program in `filters` which feeds want a frame */
+const volatile __u32 chooses;		/* some feed leaves frames out: count what each takes */
 const volatile __u32 with_flags;	/* write epb_flags */
 const volatile __u32 with_queue;	/* write epb_queue */
 const volatile __u32 consume;		/* XDP: the frame ends here */
@@ -29,25 +43,33 @@ struct weir_ring_map {
 	__uint(value_size, WEIR_BLOCK_BYTES);
 };
 
-/* By CPU. */
+/* By ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);		/* set before loading: highest possible CPU + 1 */
+	__uint(max_entries, 1);		/* set before loading: feeds x rings_per_feed */
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 	__array(values, struct weir_ring_map);
 } rings SEC(".maps");
 
-/* [0] is shared by all CPUs, [1 + cpu] is that CPU's. */
+/* [0] is shared by all CPUs, [1 + ring] is that ring's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 2);		/* set before loading: highest possible CPU + 2 */
+	__uint(max_entries, 2);		/* set before loading: 1 + rings */
 	__type(key, __u32);
 	__type(value, struct weir_control);
 } control SEC(".maps");
 
-/* A byte for the owner: some sleeper's wish has come true. */
+/* The program of all feeds' filters, which is exchanged while frames go by. It gives a bit for each feed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} filters SEC(".maps");
+
+/* A word for the owner: some sleeper's wish has come true. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -129,7 +151,7 @@ static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u6
 /* Writes one frame whose class is a constant, so that every bound is one too. */
 static __always_inline int write_class(void *ctx, enum hook hook, void *ring, void *meta,
 				       struct weir_writer *w, const struct weir_frame *frame,
-				       __u32 caplen_max, const struct tag *tag)
+				       __u32 interface_id, __u32 caplen_max, const struct tag *tag)
 {
 	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, frame->has_queue);
 	__u64 caplen = frame->caplen;
@@ -151,62 +173,153 @@ static __always_inline int write_class(void *ctx, enum hook hook, void *ring, vo
 }
 
 /* Wakes the owner if a sleeper waits for no more than what is there now. */
-static __always_inline void ring_doorbell(struct weir_control *mine, __u64 ordinal, __u32 cpu)
+static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordinal, __u32 number)
 {
-	__u64 armed = *(volatile __u64 *)&mine->armed;
+	__u64 armed = *(volatile __u64 *)&line->armed;
 
-	if (armed > ordinal || armed == mine->rung)
+	if (armed > ordinal || armed == line->rung)
 		return;
-	mine->rung = armed;
-	bpf_ringbuf_output(&doorbell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP);
+	line->rung = armed;
+	bpf_ringbuf_output(&doorbell, &number, sizeof(number), BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void capture(void *ctx, enum hook hook, struct weir_frame *frame,
-				    const struct tag *tag)
+/* Writes the frame into this CPU's ring of a feed that chose it. */
+static __always_inline void write_feed(void *ctx, enum hook hook, __u32 feed, __u32 cpu,
+				       struct weir_frame *frame, const struct tag *tag)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1;
-	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
-	struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+	__u32 number = feed * rings_per_feed + cpu, line_number = number + 1, zero = 0;
+	const volatile struct weir_feed *setup;
+	struct weir_control *line;
 	struct weir_writer *w;
 	void *ring, *meta;
 	int err;
 
-	if (!mine || !all)
+	if (feed >= WEIR_FEEDS_MAX)
 		return;
-	ring = bpf_map_lookup_elem(&rings, &cpu);
+	setup = &feed_of[feed];
+	line = bpf_map_lookup_elem(&control, &line_number);
+	if (!line)
+		return;
+	if (chooses)
+		line->chosen++;
+	if (setup->one_in > 1) {
+		if (line->skip) {
+			line->skip--;
+			line->sampled++;
+			return;
+		}
+		line->skip = setup->one_in - 1;
+	}
+	ring = bpf_map_lookup_elem(&rings, &number);
 	if (!ring)
 		return;
 	meta = bpf_map_lookup_elem(ring, &zero);
 	if (!meta)
 		return;
 	w = meta + WEIR_WRITER_AT;
-	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
-	 * `offered`; re-entries can interrupt one another, so they add atomically. */
-	if (w->busy) {
-		__sync_fetch_and_add(&mine->offered_nested, 1);
-		__sync_fetch_and_add(&w->drops_reentry, 1);
-		return;
-	}
-	w->busy = 1;
-	weir_barrier();
-	mine->offered++;
-	frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
-	frame->caplen = frame->wire_len < snaplen ? frame->wire_len : snaplen;
+	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
-		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_SMALL, tag);
+		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+				  WEIR_CAPLEN_SMALL, tag);
 	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
-		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_JUMBO, tag);
+		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+				  WEIR_CAPLEN_JUMBO, tag);
 	} else {
 		if (frame->caplen > WEIR_CAPLEN_SUPER)
 			frame->caplen = WEIR_CAPLEN_SUPER;
-		err = write_class(ctx, hook, ring, meta, w, frame, WEIR_CAPLEN_SUPER, tag);
+		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+				  WEIR_CAPLEN_SUPER, tag);
 	}
 	if (err)
 		w->drops_unreadable++;
 	else
-		ring_doorbell(mine, w->ordinal, cpu);
+		ring_doorbell(line, w->ordinal, number);
+}
+
+/* The same, verified once and called for each of several feeds. */
+__noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
+			     struct tag *tag)
+{
+	if (frame && tag)
+		write_feed(skb, HOOK_TC, feed, bpf_get_smp_processor_id(), frame, tag);
+	return 0;
+}
+
+__noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame *frame,
+			      struct tag *tag)
+{
+	if (frame && tag)
+		write_feed(xdp, HOOK_XDP, feed, bpf_get_smp_processor_id(), frame, tag);
+	return 0;
+}
+
+/*
+ * Which feeds' filters take the frame. A tail call leaves this subprogram and no more. Where the slot is comes
+ * from a map, so that the verifier cannot know it: docs/decisions/0009-filter-homes.md.
+ */
+static __noinline int judge_tc(struct __sk_buff *skb, __u32 slot)
+{
+	int all = -1;
+
+	bpf_tail_call(skb, &filters, slot);
+	weir_opaque(all);	/* clang does not know that the call may not come back */
+	return all;
+}
+
+static __noinline int judge_xdp(struct xdp_md *xdp, __u32 slot)
+{
+	int all = -1;
+
+	bpf_tail_call(xdp, &filters, slot);
+	weir_opaque(all);	/* clang does not know that the call may not come back */
+	return all;
+}
+
+static __always_inline void capture(void *ctx, enum hook hook, __u32 wanted, int may_filter,
+				    struct weir_frame *frame, struct tag *tag)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1, feed;
+	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
+	struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+
+	if (!mine || !all)
+		return;
+	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
+	 * `offered`; re-entries can interrupt one another, so they add atomically. */
+	if (mine->busy) {
+		__sync_fetch_and_add(&mine->offered_nested, 1);
+		return;
+	}
+	mine->busy = 1;
 	weir_barrier();
-	w->busy = 0;
+	mine->offered++;
+	if (chooses)
+		mine->judged++;
+	if (may_filter && with_filters) {
+		__u32 slot = all->filters_slot;
+
+		if (hook == HOOK_TC)
+			wanted &= judge_tc(ctx, slot);
+		else
+			wanted &= judge_xdp(ctx, slot);
+	}
+	if (wanted)
+		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	if (feeds == 1) {
+		if (wanted & 1)
+			write_feed(ctx, hook, 0, cpu, frame, tag);
+	} else {
+		for (feed = 0; feed < WEIR_FEEDS_MAX; feed++) {
+			if (!(wanted & (1u << feed)))
+				continue;
+			if (hook == HOOK_TC)
+				weir_write_tc(ctx, feed, frame, tag);
+			else
+				weir_write_xdp(ctx, feed, frame, tag);
+		}
+	}
+	weir_barrier();
+	mine->busy = 0;
 }
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
@@ -229,7 +342,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 		frame.has_queue = 1;
 		frame.queue = skb->queue_mapping - 1;
 	}
-	capture(skb, HOOK_TC, &frame, &tag);
+	capture(skb, HOOK_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, 1, &frame, &tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
@@ -252,7 +365,7 @@ int weir_tc_out(struct __sk_buff *skb)
 	return tc(skb, WEIR_FLAG_OUTBOUND);
 }
 
-static __always_inline int xdp(struct xdp_md *ctx, const struct tag *tag)
+static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag, int may_filter)
 {
 	struct weir_frame frame = {
 		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
@@ -261,7 +374,7 @@ static __always_inline int xdp(struct xdp_md *ctx, const struct tag *tag)
 		.has_queue = with_queue,
 	};
 
-	capture(ctx, HOOK_XDP, &frame, tag);
+	capture(ctx, HOOK_XDP, wanted_in, may_filter, &frame, tag);
 	return consume ? XDP_DROP : XDP_PASS;
 }
 
@@ -270,7 +383,7 @@ int weir_xdp(struct xdp_md *ctx)
 {
 	struct tag tag = {};
 
-	return xdp(ctx, &tag);
+	return xdp(ctx, &tag, 1);
 }
 
 #define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
@@ -298,11 +411,12 @@ int weir_xdp_tags(struct xdp_md *ctx)
 		tag.present = 1;
 		tag.bytes = proto | (__u32)bpf_htons(tci) << 16;
 	}
-	return xdp(ctx, &tag);
+	/* The kernel lets a program that is bound to a device use no program array. */
+	return xdp(ctx, &tag, 0);
 }
 
 struct close_args {
-	__u32 cpu;
+	__u32 ring;
 };
 
 /*
@@ -312,13 +426,13 @@ struct close_args {
 SEC("syscall")
 int weir_close(struct close_args *args)
 {
-	__u32 cpu = args->cpu, zero = 0;
+	__u32 number = args->ring, zero = 0;
 	struct weir_writer *w;
 	void *ring, *meta;
 	__u8 *block;
 	__u64 at;
 
-	ring = bpf_map_lookup_elem(&rings, &cpu);
+	ring = bpf_map_lookup_elem(&rings, &number);
 	if (!ring)
 		return -1;
 	meta = bpf_map_lookup_elem(ring, &zero);

@@ -3,19 +3,31 @@
 #ifndef WEIR_CONTROL_H
 #define WEIR_CONTROL_H
 
+/*
+ * [0] is shared by all CPUs. [1 + ring] is of that ring, and written by the programs on its CPU; a ring's
+ * number is its feed's, times the CPUs that there may be, plus its CPU's. The first feed's lines also have what is
+ * counted once for all feeds.
+ */
 struct weir_control {
 	/* written by the owner */
 	__u64 tai_offset_ns;	/* [0]: CLOCK_TAI - CLOCK_REALTIME */
-	__u64 armed;		/* [1 + cpu]: wake the owner at this many frames; all ones: do not */
+	__u64 armed;		/* wake the owner at this many frames; all ones: do not */
 	__u64 closed;		/* [0]: take no more frames (af_xdp) */
-	__u64 unused[13];
-	/* written by the programs on this CPU */
-	__u64 rung;		/* the last `armed` that was answered */
+	__u64 filters_slot;	/* [0]: 0, which the verifier is not to know (capture.bpf.c) */
+	__u64 unused[12];
+	/* written by the programs: first feed's lines */
+	__u64 busy;		/* a frame is under way */
 	__u64 offered;		/* frames that came to the hook */
-	__u64 offered_nested;	/* and those that came while another was being written */
+	__u64 offered_nested;	/* and those that came while another was under way: dropped */
+	__u64 judged;		/* frames that the feeds could choose among */
 	__u64 tags_unknown;	/* [0]: the driver cannot say which VLAN tags it took off */
 	__u64 in_parts;		/* frames that the kernel would not have taken into a socket (af_xdp) */
-	__u64 unused2[11];
+	/* and every ring's line */
+	__u64 rung;		/* the last `armed` that was answered */
+	__u64 chosen;		/* frames that the feed chose */
+	__u64 sampled;		/* and that sampling left out */
+	__u64 skip;		/* frames to leave out before the next that is kept */
+	__u64 unused2[6];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

@@ -3,8 +3,8 @@
  * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs says the same in Rust; a test
  * holds the two together byte for byte.
  *
- * One ring per CPU, one writer per ring: the program that runs on that CPU. TC and XDP programs run
- * with softirqs off, so they do not interrupt each other; the busy word counts it if they ever do.
+ * One ring per CPU and feed, one writer per ring: the program that runs on that CPU. TC and XDP programs
+ * run with softirqs off, so they do not interrupt each other; control.h's busy word counts it if they do.
  *
  * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores are seen in program order,
  * so a compiler barrier and a plain store are a release. On arm64 they are not, so a release is an xchg,
@@ -45,7 +45,7 @@ struct weir_writer {
 	__u64 opened, ordinal, kept_bytes, wire_bytes, super_frames, closed;
 	__u64 unused[10];
 	/* the writer's own: another line */
-	__u64 busy, offset, drops_reentry, drops_unreadable;
+	__u64 offset, drops_unreadable;
 };
 
 struct weir_entry {
@@ -54,7 +54,7 @@ struct weir_entry {
 };
 
 _Static_assert(sizeof(struct weir_entry) == 64, "shared with Rust");
-_Static_assert(__builtin_offsetof(struct weir_writer, busy) == 128, "shared with Rust");
+_Static_assert(__builtin_offsetof(struct weir_writer, offset) == 128, "shared with Rust");
 
 /* What a record says about its frame. */
 struct weir_frame {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_capture::af_packet::AfPacket;
 use weir_capture::memgen::{GenSpec, MemGen};
 use weir_capture::pace::Pace;
-use weir_capture::{CaptureError, Direction, Pumped, Setup, Source};
+use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
 use weir_frame::pcapng::Interface;
 use weir_lab::generator::{self, GenOptions};
 use weir_lab::testbed::Testbed;
@@ -36,10 +36,10 @@ fn main() -> Result<(), Failed> {
 fn setup() -> Setup {
     Setup {
         interfaces: vec![Interface { link_type: 1, ..Interface::default() }],
-        snaplen: 262_144,
-        direction: Direction::Both,
+        feeds: vec![Feed::default()],
         ring_bytes: 64 << 20,
         promiscuous: true,
+        may_change: false,
     }
 }
 
@@ -58,7 +58,11 @@ fn memory(spec: &str) -> Result<(), Failed> {
         [("alone", 0, false), ("one reader, free", 1, false), ("one reader, waited for", 1, true)]
     {
         let pace = Pace::new();
-        let mut source = MemGen::open(spec.clone(), setup(), waited_for.then(|| pace.clone()))?;
+        let mut source = MemGen::open(
+            spec.clone(),
+            setup(),
+            waited_for.then(|| pace.clone()).into_iter().collect(),
+        )?;
         let threads: Vec<_> = (0..readers)
             .map(|_| {
                 let reader = Reader::new(&source.rings()[0], Start::Oldest).expect("a ring");

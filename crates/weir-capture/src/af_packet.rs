@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
+use crate::fan::{Fan, Feeds};
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Info, Pumped, Setup, Source, written};
+use crate::source::{Change, Info, Pumped, Setup, Source};
 use crate::vlan;
 use blocks::Blocks;
 use count::Counter;
@@ -39,8 +40,8 @@ pub struct AfPacket {
     info: Info,
     interface: Interface,
     asker: Asker,
-    setup: Setup,
-    rings: [Ring<Mapping>; 1],
+    promiscuous: bool,
+    feeds: Feeds,
     copier: Copier,
     blocks: Blocks,
     socket: Socket,
@@ -61,36 +62,34 @@ impl AfPacket {
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type);
-        let socket = Socket::new(&interface, setup.direction)?;
-        let caplen_max = setup.snaplen.min(CAPLEN_MAX);
-        let (counter, note) = Counter::attach(&socket, setup.direction, caplen_max)?;
+        setup.set_link_type(interface.link_type)?;
+        let direction = setup.direction();
+        let socket = Socket::new(&interface, direction)?;
+        let (counter, note) = Counter::attach(&socket, direction, setup.bytes_needed())?;
         let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&socket))
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
-        let spec = setup.ring_spec(1, None, Clock::Realtime, WriterKind::User)?;
-        let ring = memory::create_memfd("weir-ring", &spec)?;
+        let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
         let info = Info {
             source: iface.to_owned(),
             engine: "af_packet",
             hook: Some("socket"),
             why: String::new(),
-            notes: note.into_iter().chain(interface.twice_note(setup.direction)).collect(),
+            notes: note.into_iter().chain(interface.twice_note(direction)).collect(),
+            homes: fan.homes(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let copier = Copier {
-            writer: Writer::new(ring.clone()),
-            bells: Bells::default(),
+            fan,
             scratch: Vec::with_capacity(CAPLEN_MAX as usize + 4),
-            interface_id: setup.interface_id(),
-            caplen_max: caplen_max as usize,
+            bytes_needed: setup.bytes_needed() as usize,
             link_bytes: interface.mtu + header,
         };
         Ok(AfPacket {
             info,
             interface,
             asker,
-            setup,
-            rings: [ring],
+            promiscuous: setup.promiscuous,
+            feeds,
             copier,
             blocks,
             socket,
@@ -143,7 +142,7 @@ impl AfPacket {
             let statistics = self.socket.statistics()?;
             let placed = statistics.packets - statistics.drops;
             let left = deadline.saturating_duration_since(Instant::now());
-            if self.copier.writer.frames() >= placed || left.is_zero() {
+            if self.feeds.seen() >= placed || left.is_zero() {
                 return Ok(());
             }
             self.socket.wait(left.min(Duration::from_millis(1)))?;
@@ -157,15 +156,16 @@ impl Source for AfPacket {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.copier.bells.add(bell, first);
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        self.copier.fan.add_bell(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
-        if self.setup.promiscuous {
+        if self.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
         self.missed.begin();
@@ -188,15 +188,20 @@ impl Source for AfPacket {
         Ok(Pumped::More)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         let statistics = self.socket.statistics()?;
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
             missed_before: self.missed.frames(),
-            ..written(&self.rings)
+            ..Ledger::default()
         };
         ledger.drops.insert("kernel", statistics.drops);
-        Ok(ledger)
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
@@ -206,8 +211,7 @@ impl Source for AfPacket {
                 .map_err(CaptureError::os("ending the offering"))
                 .and_then(|()| self.drain());
             // Readers see the end whatever went wrong.
-            self.copier.writer.close();
-            self.copier.bells.ring_all();
+            self.copier.fan.close();
             self.promiscuity = None;
             drained?;
         }
@@ -218,12 +222,11 @@ impl Source for AfPacket {
 
 /// What turns kernel blocks into records.
 struct Copier {
-    writer: Writer<Mapping>,
-    bells: Bells,
+    fan: Fan,
     /// Frames whose tag is put back, one at a time.
     scratch: Vec<u8>,
-    interface_id: u32,
-    caplen_max: usize,
+    /// The most that any feed wants of a frame.
+    bytes_needed: usize,
     /// Longest frame without tags that is one frame on the link.
     link_bytes: u32,
 }
@@ -248,35 +251,28 @@ impl Copier {
                 flags = flags.with(Flags::SUPER_FRAME);
             }
             let mut meta = Meta {
-                interface_id: self.interface_id,
+                interface_id: 0,
                 ts_ns: frame.ts_ns,
                 wire_len: frame.wire_len,
                 flags: Some(flags),
                 queue: None,
             };
             match frame.tag {
-                None => {
-                    let caplen = frame.data.len().min(self.caplen_max);
-                    self.writer.push(&meta, &frame.data[..caplen]);
-                }
+                None => self.fan.push(&meta, frame.data),
                 Some(tag) => {
                     meta.wire_len = meta.wire_len.saturating_add(4);
-                    let kept = vlan::put_back(&mut self.scratch, frame.data, tag, self.caplen_max);
-                    self.writer.push(&meta, kept);
+                    let most = self.bytes_needed;
+                    let whole = vlan::put_back(&mut self.scratch, frame.data, tag, most);
+                    self.fan.push(&meta, whole);
                 }
             }
             unseen += 1;
             if unseen == BURST {
                 unseen = 0;
-                self.publish();
+                self.fan.publish();
             }
         }
-        self.publish();
+        self.fan.publish();
         result
-    }
-
-    fn publish(&mut self) {
-        self.writer.publish();
-        self.bells.published(0, self.writer.frames());
     }
 }

@@ -22,19 +22,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_frame::record::CAPLEN_MAX;
 use weir_ring::segments::{self, Segments};
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use socket::Mode;
 
 use crate::bpf::control::Control;
 use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
+use crate::fan::Feeds;
 use crate::grace;
-use crate::iface::{Asker, Interface, Missed, Promiscuity, enter_netns, members};
-use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
+use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
+use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
 use copier::{Copier, Partial, Queue};
 use program::Program;
 use socket::{Shape, Socket};
@@ -98,7 +98,7 @@ pub struct AfXdp {
     asker: Asker,
     promiscuous: bool,
     queues: Vec<Arc<Queue>>,
-    rings: Vec<Ring<Mapping>>,
+    feeds: Feeds,
     copiers: Vec<Copier>,
     threads: Vec<JoinHandle<Result<(), CaptureError>>>,
     bells: Bells,
@@ -125,7 +125,8 @@ impl AfXdp {
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type);
+        setup.set_link_type(interface.link_type)?;
+        setup.ignore_direction();
         refuse_masters(&asker, &interface)?;
         let have = asker.rx_queues(iface);
         let wanted = wanted_queues(iface, have, options.queues)?;
@@ -134,9 +135,12 @@ impl AfXdp {
         let with_words = options.stamps == Stamps::Hook;
         let end = wanted.end;
         let program = Program::load(&interface, end, cpus, with_words)?;
-        let control = Control::map(&program.control, cpus as usize)?;
-        let total = u64::from(options.copiers) * wanted.len() as u64;
-        let (mut queues, mut rings, mut copiers) = (Vec::new(), Vec::new(), Vec::new());
+        let control = Control::map(&program.control, cpus as usize, 1)?;
+        let total = options.copiers as usize * wanted.len();
+        let (feeds, fans) = Feeds::create(&setup, total, Clock::Realtime)?;
+        let homes = fans[0].homes();
+        let mut fans = fans.into_iter();
+        let (mut queues, mut copiers) = (Vec::new(), Vec::new());
         for number in wanted {
             let (socket, shared, umem) = Socket::bind(&interface, number, shape, options.mode)?;
             program.steer(number, socket.as_fd())?;
@@ -151,20 +155,14 @@ impl AfXdp {
                 unreadable: AtomicU64::new(0),
             });
             for copier in 0..options.copiers as usize {
-                let spec = setup.ring_spec(total, None, Clock::Realtime, WriterKind::User)?;
-                let ring = memory::create_memfd("weir-ring", &spec)?;
                 copiers.push(Copier {
                     queue: Arc::clone(&queue),
                     place: queue.segments.place(copier),
-                    writer: Writer::new(ring.clone()),
-                    bells: Bells::default(),
-                    ring: rings.len(),
-                    interface_id: setup.interface_id(),
-                    caplen_max: setup.snaplen.min(CAPLEN_MAX) as usize,
+                    fan: fans.next().expect("one for each copier"),
+                    bytes_needed: setup.bytes_needed() as usize,
                     queue_option: options.record_queue.then_some(number),
                     partial: Partial::default(),
                 });
-                rings.push(ring);
             }
             queues.push(queue);
         }
@@ -174,6 +172,7 @@ impl AfXdp {
             hook: Some("xdp"),
             why: String::new(),
             notes: notes(&interface, &queues, &program, &options, have),
+            homes,
         };
         Ok(AfXdp {
             info,
@@ -181,7 +180,7 @@ impl AfXdp {
             asker,
             promiscuous: setup.promiscuous,
             queues,
-            rings,
+            feeds,
             copiers,
             threads: Vec::new(),
             bells: Bells::default(),
@@ -232,7 +231,7 @@ impl Drop for AfXdp {
 fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
     let wrong = |text: String| Err(CaptureError::Options(text));
     setup.check()?;
-    if setup.direction == Direction::Out {
+    if setup.feeds.iter().any(|feed| feed.direction == Direction::Out) {
         return wrong(format!(
             "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
         ));
@@ -247,14 +246,7 @@ fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), Captu
 #[must_use]
 pub fn kind(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Kind {
     // Whatever is wrong with the names or the rights, `open` says.
-    let ask = || Asker::new().ok()?.rx_queues(iface);
-    let have = match netns {
-        None => ask(),
-        // A thread that enters a namespace stays there.
-        Some(netns) => std::thread::scope(|scope| {
-            scope.spawn(|| enter_netns(netns).ok().and_then(|()| ask())).join().unwrap_or_default()
-        }),
-    };
+    let have = ask_in(netns, || Asker::new().ok()?.rx_queues(iface)).ok().flatten();
     let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
     Kind::AfXdp { queues, copiers: options.copiers }
 }
@@ -371,11 +363,12 @@ impl Source for AfXdp {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
         self.bells.add(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -385,7 +378,7 @@ impl Source for AfXdp {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
         for mut copier in std::mem::take(&mut self.copiers) {
-            copier.bells = self.bells.try_clone()?;
+            copier.fan.set_bells(&self.bells)?;
             let thread = std::thread::Builder::new()
                 .name("weir-copier".into())
                 .spawn(move || copier.run())
@@ -419,8 +412,8 @@ impl Source for AfXdp {
         Ok(Pumped::More)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let mut ledger = Ledger { offered: self.control.offered(), ..written(&self.rings) };
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
         let (mut kernel, mut unreadable) = (0, 0);
         for queue in &self.queues {
             unreadable += queue.unreadable.load(Ordering::Relaxed);
@@ -435,7 +428,12 @@ impl Source for AfXdp {
         ledger.drops.insert("unreadable", unreadable);
         ledger.drops.insert("in_parts", self.control.in_parts());
         ledger.missed_before = self.missed.frames();
-        Ok(ledger)
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

@@ -10,9 +10,11 @@ mod clsact;
 pub(crate) mod control;
 pub(crate) mod cpus;
 mod doorbell;
+mod filters;
 mod look;
 pub(crate) mod memory;
 mod program;
+mod relay;
 #[cfg(test)]
 mod tests;
 pub(crate) mod xdp;
@@ -29,13 +31,16 @@ pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use look::{Attached, Hooks, Place, hooks};
 
 use crate::error::CaptureError;
+use crate::feed::{Feed, Sampling};
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use crate::source::{Bells, Change, Direction, Home, Info, Pumped, Setup, Source, count_written};
 use attach::Attachment;
 use control::Control;
 use doorbell::Doorbell;
+use filters::{Filters, Plan};
 use program::Programs;
+use relay::Relay;
 
 /// Where in the kernel frames are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,14 +100,37 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A turn of answering takes this long, if only by waiting at its end: sleepers are woken before that.
 const TURN_MIN: Duration = wake::RING_GAP;
 
+/// A ring that the programs write.
+struct Written {
+    ring: Ring<Mapping>,
+    reader: WhoReads,
+}
+
+/// Who reads a ring, and by which number.
+#[derive(Clone, Copy)]
+enum WhoReads {
+    /// Consumers of the source's ring of this number.
+    Consumers(usize),
+    /// The relay.
+    Relay(usize),
+}
+
 /// The source.
 pub struct Bpf {
     info: Info,
     interface: Interface,
     asker: Asker,
     options: BpfOptions,
-    setup: Setup,
+    promiscuous: bool,
+    plan: Plan,
+    /// What the programs write: the feeds at the hook, and what the derived ones come from.
+    at_hook: Vec<Feed>,
+    /// Of all feeds.
     rings: Vec<Ring<Mapping>>,
+    /// Those that the programs write.
+    written: Vec<Written>,
+    relay: Option<Relay>,
+    relay_bells: Bells,
     programs: Programs,
     control: Control,
     doorbell: Doorbell,
@@ -127,22 +155,43 @@ impl Bpf {
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type);
-        let arrays = memory::create(&setup)?;
-        let (programs, mut notes) = Programs::load(&interface, &setup, &options, &arrays)?;
-        if options.hook == Hook::Xdp && setup.direction == Direction::Both {
+        setup.set_link_type(interface.link_type)?;
+        if options.hook == Hook::Xdp {
+            setup.ignore_direction();
+        }
+        let (plan, filters) = Plan::of(options.hook, &setup, filters::FEEDS_MAX);
+        let own = |feed: &usize| setup.feeds[*feed].clone();
+        let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
+        let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
+        if !plan.derived.is_empty() {
+            at_hook.feeds.push(relay::base(&derived));
+        }
+        let arrays = memory::create(&at_hook)?;
+        let (programs, mut notes) = Programs::load(&interface, &at_hook, &options, &arrays)?;
+        if let Some(filters) = filters {
+            filters.put(&programs.filters).map_err(memory::refused("putting the filters in"))?;
+        }
+        if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
             notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
         }
         if options.hook == Hook::Tc {
-            notes.extend(interface.twice_note(setup.direction));
+            notes.extend(interface.twice_note(setup.direction()));
         }
-        let rings = memory::attach(&arrays)?;
-        let control = Control::map(&programs.control, rings.len())?;
+        let written = memory::attach(&arrays)?;
+        let cpus = written.len() / at_hook.feeds.len();
+        let control = Control::map(&programs.control, cpus, at_hook.feeds.len())?;
+        let relay = match plan.derived.is_empty() {
+            true => None,
+            false => {
+                let base = &written[plan.at_hook.len() * cpus..];
+                Some(Relay::new(&derived, base, &plan.derived)?)
+            }
+        };
         let doorbell = Doorbell::new(&programs.doorbell)?;
         let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
         let attachments =
-            attach::take_places(&interface, &programs.at, options.tc_attach, setup.direction)?;
+            attach::take_places(&interface, &programs.at, options.tc_attach, setup.direction())?;
         let info = Info {
             source: iface.to_owned(),
             engine: "bpf",
@@ -152,14 +201,22 @@ impl Bpf {
             }),
             why: String::new(),
             notes,
+            homes: homes(&setup, &plan, relay.as_ref()),
         };
+        let rings = rings(&plan, &written, relay.as_ref());
+        let written = who_reads(&plan, written);
         Ok(Bpf {
             info,
             interface,
             asker,
             options,
-            setup,
+            promiscuous: setup.promiscuous,
+            plan,
+            at_hook: at_hook.feeds,
             rings,
+            written,
+            relay,
+            relay_bells: Bells::default(),
             programs,
             control,
             doorbell,
@@ -180,8 +237,12 @@ impl Bpf {
 
     /// Wakes whoever got what it waits for.
     fn wake(&mut self) {
-        for (index, ring) in self.rings.iter().enumerate() {
-            self.bells.published(index, ring.frames_written());
+        for Written { ring, reader } in &self.written {
+            let ordinal = ring.frames_written();
+            match *reader {
+                WhoReads::Consumers(number) => self.bells.published(number, ordinal),
+                WhoReads::Relay(number) => self.relay_bells.published(number, ordinal),
+            }
         }
     }
 
@@ -189,10 +250,13 @@ impl Bpf {
     /// to answer already.
     fn answer(&mut self) -> bool {
         let mut settled = true;
-        for (index, ring) in self.rings.iter().enumerate() {
+        self.wake();
+        for (index, Written { ring, reader }) in self.written.iter().enumerate() {
             let ordinal = ring.frames_written();
-            self.bells.published(index, ordinal);
-            let wish = self.bells.earliest(index, ordinal);
+            let wish = match *reader {
+                WhoReads::Consumers(number) => self.bells.earliest(number, ordinal),
+                WhoReads::Relay(number) => self.relay_bells.earliest(number, ordinal),
+            };
             self.control.arm(index, wish);
             // Frames may have come before the programs saw the new wish. No second try here: wishes
             // that are always one frame ahead would keep it trying for as long as frames come.
@@ -212,6 +276,48 @@ impl Bpf {
         }
         Err(CaptureError::Vanished { iface: self.interface.name.clone() })
     }
+}
+
+/// Where each feed's frames are chosen.
+fn homes(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<Home> {
+    let one_way = setup.is_of_one_direction();
+    let home = |(number, feed): (usize, &Feed)| {
+        if let Ok(at) = plan.derived.binary_search(&number) {
+            return relay.map_or(Home::Nowhere, |relay| relay.homes()[at]);
+        }
+        let chooses =
+            setup.may_change || feed.filter.is_some() || feed.sampling != Sampling::All || !one_way;
+        if chooses { Home::Hook } else { Home::Nowhere }
+    };
+    setup.feeds.iter().enumerate().map(home).collect()
+}
+
+/// The rings of all feeds in their order: of those at the hook what the programs write, of the others the relay's.
+fn rings(plan: &Plan, written: &[Ring<Mapping>], relay: Option<&Relay>) -> Vec<Ring<Mapping>> {
+    let relayed = relay.map_or(&[][..], Relay::rings);
+    let each = cpus_of(plan, written.len());
+    let at_hook = plan.at_hook.iter().zip(written.chunks(each));
+    let derived = plan.derived.iter().zip(relayed.chunks(each));
+    let mut feeds: Vec<_> = at_hook.chain(derived).collect();
+    feeds.sort_by_key(|(feed, _)| **feed);
+    feeds.into_iter().flat_map(|(_, rings)| rings.iter().cloned()).collect()
+}
+
+fn who_reads(plan: &Plan, written: Vec<Ring<Mapping>>) -> Vec<Written> {
+    let each = cpus_of(plan, written.len());
+    let who = |(number, ring)| {
+        let reader = match plan.at_hook.get(number / each) {
+            Some(feed) => WhoReads::Consumers(feed * each + number % each),
+            None => WhoReads::Relay(number % each),
+        };
+        Written { ring, reader }
+    };
+    written.into_iter().enumerate().map(who).collect()
+}
+
+/// Rings of one feed, if there are so many of all that are at the hook.
+fn cpus_of(plan: &Plan, written: usize) -> usize {
+    written / (plan.at_hook.len() + usize::from(!plan.derived.is_empty()))
 }
 
 /// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
@@ -234,7 +340,8 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
              traffic be; leave one of the two out"
         ));
     }
-    if options.hook == Hook::Xdp && setup.direction == Direction::Out {
+    if options.hook == Hook::Xdp && setup.feeds.iter().any(|feed| feed.direction == Direction::Out)
+    {
         return wrong(format!(
             "{iface}: XDP sees received frames only; for --direction out use --hook tc"
         ));
@@ -255,14 +362,23 @@ impl Source for Bpf {
         Some(self.nudge.as_fd())
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        if let Some(relay) = &mut self.relay {
+            relay.add_bell(&bell, first)?;
+        }
         self.bells.add(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
         self.control.follow_tai();
+        if let Some(relay) = &mut self.relay {
+            let nudge = self.nudge.try_clone();
+            let bell = relay.start(nudge.map_err(CaptureError::os("duplicating an eventfd"))?)?;
+            self.relay_bells.add(bell, 0);
+        }
         self.missed.begin();
-        if self.setup.promiscuous {
+        if self.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
         attach::begin(&self.interface, &self.programs.at, &mut self.attachments)?;
@@ -307,17 +423,55 @@ impl Source for Bpf {
         Ok(Pumped::More)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let mut ledger = Ledger { offered: self.control.offered(), ..written(&self.rings) };
-        let (mut reentry, mut unreadable) = (0, 0);
-        for ring in &self.rings {
-            reentry += ring.writer_word(WriterWord::DropsReentry);
-            unreadable += ring.writer_word(WriterWord::DropsUnreadable);
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        let (judged, missed_before) = (self.control.judged(), self.missed.frames());
+        let cpus = cpus_of(&self.plan, self.written.len());
+        let of_feed = |(number, written): (usize, &[Written])| {
+            let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
+            ledger.filtered = judged.saturating_sub(self.control.chosen(number));
+            ledger.sampled = self.control.sampled(number);
+            ledger.missed_before = missed_before;
+            let rings: Vec<_> = written.iter().map(|written| written.ring.clone()).collect();
+            count_written(&mut ledger, &rings);
+            let unreadable = |ring: &Ring<_>| ring.writer_word(WriterWord::DropsUnreadable);
+            ledger.drops.insert("reentry", self.control.reentry());
+            ledger.drops.insert("unreadable", rings.iter().map(unreadable).sum());
+            ledger
+        };
+        let mut written: Vec<Ledger> = self.written.chunks(cpus).enumerate().map(of_feed).collect();
+        let derived = match &self.relay {
+            Some(relay) => relay.ledgers(&written.pop().expect("the relay has a feed")),
+            None => Vec::new(),
+        };
+        let mut feeds: Vec<_> = (self.plan.at_hook.iter().zip(written))
+            .chain(self.plan.derived.iter().zip(derived))
+            .collect();
+        feeds.sort_by_key(|(feed, _)| **feed);
+        Ok(feeds.into_iter().map(|(_, ledger)| ledger).collect())
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        if let (Ok(at), Some(relay)) = (self.plan.derived.binary_search(&feed), &mut self.relay) {
+            self.info.homes[feed] = relay.change(at, change);
+            return Ok(());
         }
-        ledger.drops.insert("reentry", reentry);
-        ledger.drops.insert("unreadable", unreadable);
-        ledger.missed_before = self.missed.frames();
-        Ok(ledger)
+        let at = self.plan.at_hook.iter().position(|own| *own == feed).expect("a feed of ours");
+        let Change::Filter(filter) = change;
+        let text = filter.as_ref().map_or_else(String::new, |filter| filter.text.clone());
+        let mut feeds = self.at_hook.clone();
+        feeds[at].filter = filter;
+        let Some(filters) = Filters::load(self.options.hook, &feeds) else {
+            return Err(CaptureError::Options(format!(
+                "the kernel does not take the filter '{text}' while the capture runs; the feed keeps the one that it \
+                 has. A new capture can choose by it in user space"
+            )));
+        };
+        filters.put(&self.programs.filters).map_err(memory::refused("exchanging the filters"))?;
+        // What still runs by the old one is over when this returns.
+        grace::wait();
+        self.at_hook = feeds;
+        self.info.homes[feed] = Home::Hook;
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
@@ -325,9 +479,11 @@ impl Source for Bpf {
         grace::wait();
         if !self.closed {
             self.closed = true;
-            let close = |cpu| self.programs.close_ring(cpu as u32).err();
+            let close = |ring| self.programs.close_ring(ring as u32).err();
             // All of them, whatever becomes of one: a reader waits for every close.
-            let errors: Vec<CaptureError> = (0..self.rings.len()).filter_map(close).collect();
+            let mut errors: Vec<CaptureError> = (0..self.written.len()).filter_map(close).collect();
+            self.relay_bells.ring_all();
+            errors.extend(self.relay.as_mut().and_then(|relay| relay.finish().err()));
             self.bells.ring_all();
             if let Some(error) = errors.into_iter().next() {
                 return Err(error);

@@ -16,16 +16,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_frame::record::CAPLEN_MAX;
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use device::Device;
 
 use crate::af_xdp::Queues;
 use crate::error::CaptureError;
+use crate::fan::{Fan, Feeds};
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Direction, Info, Kind, Pumped, Setup, Source, written};
+use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
 
@@ -87,8 +87,8 @@ pub struct Dpdk {
     interface: Option<Interface>,
     promiscuous: bool,
     promiscuity: Option<Promiscuity>,
-    rings: Vec<Ring<Mapping>>,
-    writers: Vec<Writer<Mapping>>,
+    feeds: Feeds,
+    fans: Vec<Fan>,
     make: Make,
     bells: Bells,
     stage: Stage,
@@ -115,8 +115,7 @@ enum Stage {
 struct Make {
     queues: u32,
     descriptors: u32,
-    interface_id: u32,
-    caplen_max: usize,
+    bytes_needed: usize,
     record_queue: bool,
     stamp_ns: Option<u64>,
 }
@@ -135,7 +134,7 @@ impl Dpdk {
         options: DpdkOptions,
     ) -> Result<Dpdk, CaptureError> {
         setup.check()?;
-        if setup.direction != Direction::Both {
+        if setup.feeds.iter().any(|feed| feed.direction != Direction::Both) {
             return Err(CaptureError::Options(
                 "--direction: DPDK does not say which way a frame went; leave it out".into(),
             ));
@@ -143,7 +142,7 @@ impl Dpdk {
         let asker = Asker::new()?;
         let interface = device.iface().map(|iface| asker.find(iface)).transpose()?;
         if let Some(interface) = &interface {
-            setup.set_link_type(interface.link_type);
+            setup.set_link_type(interface.link_type)?;
         }
         eal::start(if options.hugepages { eal::Memory::Huge } else { eal::Memory::Ordinary })?;
         // What was said before is not about this device.
@@ -161,14 +160,7 @@ impl Dpdk {
         let stamp_ns = stamp_ns(&facts, options.stamps)?;
         let mut wish = wish(device, &facts, queues, stamp_ns.is_some());
         port.set_up(&mut wish).map_err(|error| refused(device, &error))?;
-        let (mut rings, mut writers) = (Vec::new(), Vec::new());
-        for _ in 0..queues {
-            let spec =
-                setup.ring_spec(u64::from(queues), None, Clock::Realtime, WriterKind::User)?;
-            let ring = memory::create_memfd("weir-ring", &spec)?;
-            writers.push(Writer::new(ring.clone()));
-            rings.push(ring);
-        }
+        let (feeds, fans) = Feeds::create(&setup, queues as usize, Clock::Realtime)?;
         let mut notes = vec![format!("offered frames are what DPDK's {} reports", facts.driver)];
         if !facts.is_virtual && facts.can_scatter && port.set_mtu(MTU).is_err() {
             notes.push(format!(
@@ -182,6 +174,7 @@ impl Dpdk {
             hook: None,
             why: "asked for".into(),
             notes,
+            homes: fans[0].homes(),
         };
         Ok(Dpdk {
             info,
@@ -190,13 +183,12 @@ impl Dpdk {
             interface,
             promiscuous: setup.promiscuous,
             promiscuity: None,
-            rings,
-            writers,
+            feeds,
+            fans,
             make: Make {
                 queues,
                 descriptors: wish.descriptors,
-                interface_id: setup.interface_id(),
-                caplen_max: setup.snaplen.min(CAPLEN_MAX) as usize,
+                bytes_needed: setup.bytes_needed() as usize,
                 record_queue: options.record_queue,
                 stamp_ns,
             },
@@ -284,7 +276,7 @@ impl Dpdk {
 
     /// Frames that the port has handed out, or counted for that, and that are in no ring.
     fn held(&self) -> Result<u64, CaptureError> {
-        Ok(self.counts()?.packets.saturating_sub(written(&self.rings).captured))
+        Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
     }
 
     /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed out what it
@@ -313,8 +305,8 @@ impl Dpdk {
             poller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
         // Of a source that was never started.
-        for mut writer in self.writers.drain(..) {
-            writer.close();
+        for mut fan in self.fans.drain(..) {
+            fan.close();
         }
     }
 }
@@ -430,11 +422,12 @@ impl Source for Dpdk {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
         self.bells.add(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -448,15 +441,13 @@ impl Source for Dpdk {
         let (port, mut receivers) = Rx::all(port, self.make.queues);
         self.drop_stale(&port, &mut receivers)?;
         self.stage = Stage::Running(port);
-        let writers = std::mem::take(&mut self.writers);
-        for (queue, (rx, writer)) in receivers.into_iter().zip(writers).enumerate() {
+        let fans = std::mem::take(&mut self.fans);
+        for (queue, (rx, mut fan)) in receivers.into_iter().zip(fans).enumerate() {
+            fan.set_bells(&self.bells)?;
             let poller = Poller {
                 rx,
-                writer,
-                bells: self.bells.try_clone()?,
-                ring: queue,
-                interface_id: self.make.interface_id,
-                caplen_max: self.make.caplen_max,
+                fan,
+                bytes_needed: self.make.bytes_needed,
                 queue_option: self.make.record_queue.then_some(queue as u32),
                 stamp_ns: self.make.stamp_ns,
                 left_max: self.make.descriptors as usize + BURST,
@@ -492,10 +483,10 @@ impl Source for Dpdk {
         Ok(Pumped::More)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         let Counts { packets, missed: lost, errors, no_mbuf } = self.counts()?;
-        let mut ledger =
-            Ledger { offered: packets + lost + errors + no_mbuf, ..written(&self.rings) };
+        let offered = packets + lost + errors + no_mbuf;
+        let mut ledger = Ledger { offered, ..Ledger::default() };
         ledger.drops.insert("missed", lost);
         ledger.drops.insert("errors", errors);
         ledger.drops.insert("no_mbuf", no_mbuf);
@@ -503,7 +494,12 @@ impl Source for Dpdk {
             ledger.drops.insert("at_stop", self.at_stop);
         }
         ledger.missed_before = self.missed.as_mut().and_then(Missed::frames);
-        Ok(ledger)
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

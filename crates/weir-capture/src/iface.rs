@@ -179,6 +179,35 @@ fn zeroed() -> libc::ifreq {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
+/// Runs `ask` in the network namespace that `ip netns` knows as `netns`, or here.
+///
+/// # Errors
+/// As [`enter_netns`].
+pub(crate) fn ask_in<T: Send>(
+    netns: Option<&str>,
+    ask: impl FnOnce() -> T + Send,
+) -> Result<T, CaptureError> {
+    let Some(netns) = netns else { return Ok(ask()) };
+    // A thread that enters a namespace stays there.
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| enter_netns(netns).map(|()| ask()));
+        asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The pcapng link type of an interface's frames.
+///
+/// # Errors
+/// As [`Asker::find`] and [`enter_netns`].
+pub fn link_type(netns: Option<&str>, iface: &str) -> Result<u16, CaptureError> {
+    let found = ask_in(netns, || Asker::new()?.find(iface))?;
+    let named = |error: CaptureError| match netns {
+        Some(netns) => error.in_netns(netns),
+        None => error,
+    };
+    Ok(found.map_err(named)?.link_type)
+}
+
 /// Moves the calling thread into the network namespace that `ip netns` knows as `name`.
 ///
 /// Only this thread moves, and it stays there: call it on a thread made for the purpose.

@@ -10,7 +10,7 @@
 //! | `replay` | [`replay`] | a pcap or pcapng file |
 //! | `gen` | [`memgen`] | memory: made up, for everything behind the NIC |
 //!
-//! [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads; [`room`] says
+//! What subscribers want of a source is a [`Feed`] each. [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads; [`room`] says
 //! what memory there is for their rings.
 
 pub mod af_packet;
@@ -20,6 +20,8 @@ pub mod bpf;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod error;
+mod fan;
+pub mod feed;
 mod grace;
 pub mod iface;
 pub mod memgen;
@@ -33,5 +35,6 @@ pub mod source;
 mod vlan;
 
 pub use error::CaptureError;
-pub use session::{Opener, Outcome, Session};
-pub use source::{Direction, Info, Kind, Pumped, Setup, Source};
+pub use feed::{Feed, Filter, Sampling};
+pub use session::{Opener, Outcome, Remote, Session};
+pub use source::{Change, Direction, Home, Info, Kind, Pumped, Setup, Source};

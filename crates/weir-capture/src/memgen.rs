@@ -6,15 +6,16 @@ mod spec;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_frame::record::Meta;
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
-use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Info, Pumped, Setup, Source, written};
+use crate::fan::{Fan, Feeds};
+use crate::pace::{self, Pace};
+use crate::source::{Change, Info, Pumped, Setup, Source};
 use frames::Maker;
 
 /// Frames that are made, written and published together.
@@ -31,13 +32,10 @@ pub const SYNTHETIC_START_NS: u64 = 1_700_000_000_000_000_000;
 pub struct MemGen {
     info: Info,
     spec: GenSpec,
-    rings: [Ring<Mapping>; 1],
-    writer: Writer<Mapping>,
-    bells: Bells,
-    gate: Gate,
+    feeds: Feeds,
+    fan: Fan,
     maker: Maker,
     meta: Meta,
-    caplen: usize,
     step_ns: u64,
     /// Frames made: what is offered.
     made: u64,
@@ -47,25 +45,26 @@ pub struct MemGen {
 }
 
 impl MemGen {
-    /// A generator and a ring for its frames. `wait_for`: readers that are waited for, for tests and
-    /// benches that want every frame read; with `None`, as in any capture, who is too slow is lapped.
+    /// A generator and a ring for each feed. `wait_for`: readers that are waited for, feed by feed, for tests and
+    /// benches that want every frame read; without, as in any capture, who is too slow is lapped.
     ///
     /// # Errors
     /// [`CaptureError::Options`] for what `spec` cannot be; [`CaptureError::Ring`].
     pub fn open(
         spec: GenSpec,
         mut setup: Setup,
-        wait_for: Option<Pace>,
+        wait_for: Vec<Pace>,
     ) -> Result<MemGen, CaptureError> {
         spec.check()?;
         setup.check()?;
-        setup.set_link_type(LINKTYPE_ETHERNET);
+        setup.set_link_type(LINKTYPE_ETHERNET)?;
+        setup.ignore_direction();
         let clock = match spec.stamps {
             Stamps::Synthetic => Clock::Foreign,
             Stamps::PerFrame | Stamps::PerBurst => Clock::Realtime,
         };
-        let ring_spec = setup.ring_spec(1, None, clock, WriterKind::User)?;
-        let ring = memory::create_memfd("weir-ring", &ring_spec)?;
+        let (feeds, mut fan) = Feeds::create_one(&setup, clock)?;
+        fan.wait_for(wait_for);
         let frame_bytes = spec.frame_bytes();
         let together = (BURST_BYTES / frame_bytes).clamp(1, BURST as usize);
         let info = Info {
@@ -74,22 +73,20 @@ impl MemGen {
             hook: None,
             why: "the frames are made in memory".into(),
             notes: Vec::new(),
+            homes: fan.homes(),
         };
         Ok(MemGen {
             info,
-            rings: [ring.clone()],
-            writer: Writer::new(ring.clone()),
-            bells: Bells::default(),
-            gate: Gate::new(wait_for, ring),
+            feeds,
+            fan,
             maker: Maker::new(frame_bytes, spec.flows, together),
             meta: Meta {
-                interface_id: setup.interface_id(),
+                interface_id: 0,
                 ts_ns: SYNTHETIC_START_NS,
                 wire_len: frame_bytes as u32,
                 flags: None,
                 queue: None,
             },
-            caplen: frame_bytes.min(setup.snaplen.min(CAPLEN_MAX) as usize),
             step_ns: spec.step_ns(),
             made: 0,
             frames_max: spec.frames.unwrap_or(u64::MAX),
@@ -101,7 +98,7 @@ impl MemGen {
 
     /// Makes a burst of at most `frames_max` frames, writes and publishes it.
     fn burst(&mut self, frames_max: u64) {
-        let MemGen { writer, maker, meta, caplen, step_ns, spec, .. } = self;
+        let MemGen { fan, maker, meta, step_ns, spec, .. } = self;
         let frames = maker.make(self.made, frames_max);
         let count = frames.len() as u64;
         if spec.stamps == Stamps::PerBurst {
@@ -111,20 +108,19 @@ impl MemGen {
             Stamps::PerFrame => {
                 for frame in frames {
                     meta.ts_ns = now_ns();
-                    writer.push(meta, &frame[..*caplen]);
+                    fan.push(meta, frame);
                 }
             }
             Stamps::PerBurst | Stamps::Synthetic => {
                 let step_ns = if spec.stamps == Stamps::Synthetic { *step_ns } else { 0 };
                 for frame in frames {
-                    writer.push(meta, &frame[..*caplen]);
+                    fan.push(meta, frame);
                     meta.ts_ns = meta.ts_ns.wrapping_add(step_ns);
                 }
             }
         }
         self.made += count;
-        self.writer.publish();
-        self.bells.published(0, self.made);
+        self.fan.publish();
     }
 
     /// How many frames may be made now: as many as the rate has brought, or as many as one likes.
@@ -157,11 +153,12 @@ impl Source for MemGen {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.bells.add(bell, first);
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_bell(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -180,8 +177,8 @@ impl Source for MemGen {
                 if due == 0 {
                     break;
                 }
-                if !self.gate.is_open(self.made) {
-                    self.gate.nap();
+                if !self.fan.is_open() {
+                    pace::nap();
                     break;
                 }
                 let before = self.made;
@@ -195,15 +192,19 @@ impl Source for MemGen {
         Ok(Pumped::Ended)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        Ok(Ledger { offered: self.made, ..written(&self.rings) })
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        Ok(self.feeds.ledgers(&Ledger { offered: self.made, ..Ledger::default() }))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         if !self.closed {
             self.closed = true;
-            self.writer.close();
-            self.bells.ring_all();
+            self.fan.close();
         }
         self.ledger()
     }

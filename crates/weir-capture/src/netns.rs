@@ -8,7 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::iface::enter_netns;
-use crate::source::{Info, Pumped, Source};
+use crate::source::{Change, Info, Pumped, Source};
 
 struct Inside {
     source: Box<dyn Source>,
@@ -57,8 +57,8 @@ impl Source for Inside {
         self.source.nudge()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.source.add_bell(bell, first);
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        self.source.add_bell(bell, first)
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -72,9 +72,15 @@ impl Source for Inside {
         self.named(pumped)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let ledger = self.source.ledger();
-        self.named(ledger)
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        let ledgers = self.source.ledgers();
+        self.named(ledgers)
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        let changed = self.source.change(feed, change);
+        self.look();
+        self.named(changed)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

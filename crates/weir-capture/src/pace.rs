@@ -74,6 +74,12 @@ impl Drop for Place {
     }
 }
 
+/// A pause between looks at a gate that is closed.
+pub(crate) fn nap() {
+    const NAP: Duration = Duration::from_micros(50);
+    std::thread::sleep(NAP);
+}
+
 /// The writer's side: asks before each burst whether it may open one more block.
 pub(crate) struct Gate {
     pace: Option<Pace>,
@@ -105,12 +111,6 @@ impl Gate {
             self.passed = false;
         }
         self.passed || self.look()
-    }
-
-    /// A pause between looks at a gate that is closed.
-    pub(crate) fn nap(&self) {
-        const NAP: Duration = Duration::from_micros(50);
-        std::thread::sleep(NAP);
     }
 
     #[cold]

@@ -13,12 +13,13 @@ use rustix::event::{PollFd, PollFlags};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Meta};
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
+use crate::fan::{Fan, Feeds};
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
 
 /// What libpcap is given to buffer in, and how long it may keep a frame back.
 const BUFFER_BYTES: i32 = 32 << 20;
@@ -38,8 +39,8 @@ pub struct Pcap {
     interface: Interface,
     asker: Asker,
     handle: Capture<Active>,
-    rings: [Ring<Mapping>; 1],
-    copier: Copier,
+    feeds: Feeds,
+    fan: Fan,
     counts: Counts,
     /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
     keeps_some: bool,
@@ -64,13 +65,6 @@ impl Counts {
     }
 }
 
-struct Copier {
-    writer: Writer<Mapping>,
-    bells: Bells,
-    interface_id: u32,
-    caplen_max: usize,
-}
-
 /// The libpcap that this program runs with, in its own words.
 #[must_use]
 pub fn library() -> String {
@@ -92,28 +86,33 @@ impl Pcap {
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type);
-        let caplen_max = setup.snaplen.min(CAPLEN_MAX);
+        setup.set_link_type(interface.link_type)?;
+        let direction = setup.direction();
+        if !setup.is_of_one_direction() {
+            return Err(CaptureError::Options(format!(
+                "{iface}: libpcap does not say which way a frame went, so all feeds have one direction; or take \
+                 --engine bpf"
+            )));
+        }
         let failed = |error: pcap::Error| refused(iface, &error);
         let handle = Capture::from_device(iface)
             .map_err(failed)?
             .promisc(setup.promiscuous)
-            .snaplen(caplen_max as i32)
+            .snaplen(setup.bytes_needed() as i32)
             .buffer_size(BUFFER_BYTES)
             .timeout(TIMEOUT_MS)
             .precision(pcap::Precision::Nano)
             .open()
             .and_then(Capture::setnonblock)
             .map_err(failed)?;
-        match setup.direction {
+        match direction {
             Direction::In => handle.direction(pcap::Direction::In),
             Direction::Out => handle.direction(pcap::Direction::Out),
             Direction::Both => Ok(()),
         }
         .map_err(failed)?;
-        let spec = setup.ring_spec(1, None, Clock::Realtime, WriterKind::User)?;
-        let ring = memory::create_memfd("weir-ring", &spec)?;
-        let keeps_some = setup.direction != Direction::Both || interface.name == "lo";
+        let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
+        let keeps_some = direction != Direction::Both || interface.name == "lo";
         let mut notes = vec![format!("offered frames are what {} reports", library())];
         if interface.link_type == LINKTYPE_ETHERNET && interface.mtu > CAPLEN_MAX {
             notes.push(format!("frames are cut at {CAPLEN_MAX} bytes"));
@@ -124,20 +123,15 @@ impl Pcap {
             hook: None,
             why: String::new(),
             notes,
-        };
-        let copier = Copier {
-            writer: Writer::new(ring.clone()),
-            bells: Bells::default(),
-            interface_id: setup.interface_id(),
-            caplen_max: caplen_max as usize,
+            homes: fan.homes(),
         };
         Ok(Pcap {
             info,
             interface,
             asker,
             handle,
-            rings: [ring],
-            copier,
+            feeds,
+            fan,
             counts: Counts::default(),
             keeps_some,
             missed,
@@ -153,10 +147,9 @@ impl Pcap {
 
     /// Copies what libpcap has into the ring; says how many frames.
     fn take(&mut self) -> Result<usize, CaptureError> {
-        let copier = &mut self.copier;
-        let taken = self.handle.dispatch(Some(BURST), |packet| copier.copy(&packet));
-        copier.writer.publish();
-        copier.bells.published(0, copier.writer.frames());
+        let fan = &mut self.fan;
+        let taken = self.handle.dispatch(Some(BURST), |packet| offer(fan, &packet));
+        fan.publish();
         taken.map_err(|error| {
             if self.asker.exists(self.interface.index) {
                 refused(&self.interface.name, &error)
@@ -183,7 +176,7 @@ impl Pcap {
 
     /// Frames that libpcap has counted and not given us yet.
     fn held(&self) -> u64 {
-        let given = self.copier.writer.frames() + self.counts.dropped;
+        let given = self.feeds.seen() + self.counts.dropped;
         self.counts.received.saturating_sub(given)
     }
 
@@ -245,21 +238,13 @@ fn refused(iface: &str, error: &pcap::Error) -> CaptureError {
     CaptureError::Os { doing: format!("{iface}: libpcap"), source }
 }
 
-impl Copier {
-    #[inline]
-    fn copy(&mut self, packet: &pcap::Packet<'_>) {
-        // With nanosecond precision, `tv_usec` holds nanoseconds (pcap-tstamp(7)).
-        let stamp = packet.header.ts;
-        let ts_ns = (stamp.tv_sec as u64).wrapping_mul(1_000_000_000) + stamp.tv_usec as u64;
-        let meta = Meta {
-            interface_id: self.interface_id,
-            ts_ns,
-            wire_len: packet.header.len.max(packet.header.caplen),
-            flags: None,
-            queue: None,
-        };
-        self.writer.push(&meta, &packet.data[..packet.data.len().min(self.caplen_max)]);
-    }
+#[inline]
+fn offer(fan: &mut Fan, packet: &pcap::Packet<'_>) {
+    // With nanosecond precision, `tv_usec` holds nanoseconds (pcap-tstamp(7)).
+    let stamp = packet.header.ts;
+    let ts_ns = (stamp.tv_sec as u64).wrapping_mul(1_000_000_000) + stamp.tv_usec as u64;
+    let wire_len = packet.header.len.max(packet.header.caplen);
+    fan.push(&Meta { ts_ns, wire_len, ..Meta::default() }, packet.data);
 }
 
 impl Source for Pcap {
@@ -268,11 +253,12 @@ impl Source for Pcap {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.copier.bells.add(bell, first);
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_bell(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -301,26 +287,30 @@ impl Source for Pcap {
         Ok(Pumped::More)
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         self.follow_counts()?;
         let mut ledger = Ledger {
             offered: self.counts.received,
             missed_before: self.missed.frames(),
-            ..written(&self.rings)
+            ..Ledger::default()
         };
         ledger.drops.insert("kernel", self.counts.dropped);
         if self.keeps_some && self.closed {
             ledger.filtered = self.held();
         }
-        Ok(ledger)
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         if !self.closed {
             let drained = self.drain();
             self.closed = true;
-            self.copier.writer.close();
-            self.copier.bells.ring_all();
+            self.fan.close();
             drained?;
         }
         self.missed.ask();

@@ -9,30 +9,31 @@ use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::read::{Frame, FrameReader};
-use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
+use weir_frame::record::Meta;
 use weir_frame::schedule::Schedule;
 pub use weir_frame::schedule::Speed;
 use weir_ring::wake::Bell;
-use weir_ring::{Clock, Ledger, Mapping, Ring, Writer, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Direction, Info, Pumped, Setup, Source, written};
+use crate::fan::{Fan, Feeds};
+use crate::pace::{self, Pace};
+use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
 
 /// What only this engine asks.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// How fast.
     pub speed: Speed,
-    /// Readers that are waited for. With `None`, as in any capture, who is too slow is lapped.
-    pub wait_for: Option<Pace>,
+    /// Readers that are waited for, feed by feed. Without, as in any capture, who is too slow is lapped.
+    pub wait_for: Vec<Pace>,
     /// How often the file is gone through, 1 or more. Stamps repeat.
     pub loops: u32,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { speed: Speed::Top, wait_for: None, loops: 1 }
+        ReplayOptions { speed: Speed::Top, wait_for: Vec::new(), loops: 1 }
     }
 }
 
@@ -43,11 +44,11 @@ const BURST: u64 = 64;
 pub struct Replay {
     info: Info,
     path: PathBuf,
-    setup: Setup,
-    rings: [Ring<Mapping>; 1],
-    writer: Writer<Mapping>,
-    bells: Bells,
-    gate: Gate,
+    direction: Direction,
+    /// Most bytes that any feed wants of a frame.
+    bytes_needed: usize,
+    feeds: Feeds,
+    fan: Fan,
     file: FrameReader<File>,
     loops_left: u32,
     /// Frames of loops that are over.
@@ -77,17 +78,17 @@ impl Replay {
     ) -> Result<Replay, CaptureError> {
         check_options(&setup, &options)?;
         let file = open_file(path)?;
-        // A pcapng file without any interface has no frames either.
-        let link_type = file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type);
-        setup.set_link_type(link_type);
-        let spec = setup.ring_spec(1, None, Clock::Foreign, WriterKind::User)?;
-        let ring = memory::create_memfd("weir-ring", &spec)?;
+        let link_type = link_type_of(&file);
+        setup.set_link_type(link_type)?;
+        let (feeds, mut fan) = Feeds::create_one(&setup, Clock::Foreign)?;
+        fan.wait_for(options.wait_for);
         let info = Info {
             source: format!("file:{}", path.display()),
             engine: "replay",
             hook: None,
             why: "the source is a file".into(),
             notes: Vec::new(),
+            homes: fan.homes(),
         };
         let pacer = match options.speed {
             Speed::Top => None,
@@ -96,11 +97,10 @@ impl Replay {
         Ok(Replay {
             info,
             path: path.to_owned(),
-            setup,
-            rings: [ring.clone()],
-            writer: Writer::new(ring.clone()),
-            bells: Bells::default(),
-            gate: Gate::new(options.wait_for, ring),
+            direction: setup.direction(),
+            bytes_needed: setup.bytes_needed() as usize,
+            feeds,
+            fan,
             file,
             loops_left: options.loops - 1,
             looped_frames: 0,
@@ -114,14 +114,9 @@ impl Replay {
         })
     }
 
-    fn publish(&mut self) {
-        self.writer.publish();
-        self.bells.published(0, self.writer.frames());
-    }
-
     /// Takes one frame from the file: into the ring, or, where its time has not come, aside.
     fn step(&mut self) -> Result<Stepped, CaptureError> {
-        let Replay { file, setup, path, .. } = self;
+        let Replay { file, path, .. } = self;
         let frame = match file.next() {
             Ok(Some(frame)) => frame,
             Ok(None) => return self.next_loop(),
@@ -131,20 +126,20 @@ impl Replay {
             self.refused += 1;
             return Err(link_type_changes(path, self.link_type, &frame));
         }
-        if !wanted(setup.direction, frame.flags) {
+        if !self.direction.takes(frame.flags) {
             self.unwanted += 1;
             return Ok(Stepped::Frame);
         }
-        let meta = Meta { interface_id: setup.interface_id(), ..frame.meta() };
-        let kept = &frame.data[..frame.data.len().min(setup.snaplen.min(CAPLEN_MAX) as usize)];
+        let meta = frame.meta();
         let early = self.pacer.as_mut().is_some_and(|pacer| !pacer.wait(meta.ts_ns).is_zero());
         if early {
             self.pending = Some(meta);
             self.pending_bytes.clear();
-            self.pending_bytes.extend_from_slice(kept);
+            let needed = &frame.data[..frame.data.len().min(self.bytes_needed)];
+            self.pending_bytes.extend_from_slice(needed);
             return Ok(Stepped::Early);
         }
-        self.writer.push(&meta, kept);
+        self.fan.push(&meta, frame.data);
         Ok(Stepped::Frame)
     }
 
@@ -170,7 +165,7 @@ impl Replay {
             return false;
         }
         std::thread::sleep(wait);
-        self.writer.push(&meta, &self.pending_bytes);
+        self.fan.push(&meta, &self.pending_bytes);
         self.pending = None;
         true
     }
@@ -207,6 +202,19 @@ fn check_options(setup: &Setup, options: &ReplayOptions) -> Result<(), CaptureEr
     }
 }
 
+/// The link type of the file's frames.
+///
+/// # Errors
+/// [`CaptureError::File`] for a file that is not there or no capture file.
+pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
+    Ok(link_type_of(&open_file(path)?))
+}
+
+fn link_type_of(file: &FrameReader<File>) -> u16 {
+    // A pcapng file without any interface has no frames either.
+    file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type)
+}
+
 fn open_file(path: &Path) -> Result<FrameReader<File>, CaptureError> {
     let file = File::open(path).map_err(|error| CaptureError::File {
         path: path.to_owned(),
@@ -234,17 +242,6 @@ fn link_type_changes(path: &Path, before: u16, frame: &Frame<'_>) -> CaptureErro
     CaptureError::File { path: path.to_owned(), message }
 }
 
-/// Whether the frame goes the way that is wanted.
-fn wanted(direction: Direction, flags: Option<Flags>) -> bool {
-    // The direction is the low two bits: 1 in, 2 out, 0 unknown.
-    let way = flags.map_or(0, |flags| flags.0 & 3);
-    match direction {
-        Direction::Both => true,
-        Direction::In => way == Flags::INBOUND.0,
-        Direction::Out => way == Flags::OUTBOUND.0,
-    }
-}
-
 /// Turns the distance of stamps into waiting.
 #[derive(Debug)]
 struct Pacer {
@@ -269,11 +266,12 @@ impl Source for Replay {
     }
 
     fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+        self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.bells.add(bell, first);
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_bell(bell, first);
+        Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -287,48 +285,51 @@ impl Source for Replay {
             if !self.release_pending(deadline) {
                 break Ok(Pumped::More);
             }
-            if !self.gate.is_open(self.writer.frames()) {
+            if !self.fan.is_open() {
                 // What readers are to catch up with must be visible.
-                self.publish();
+                self.fan.publish();
                 if Instant::now() >= deadline {
                     break Ok(Pumped::More);
                 }
-                self.gate.nap();
+                pace::nap();
                 continue;
             }
             match self.step() {
                 Ok(Stepped::Frame) => {}
-                Ok(Stepped::Early) => self.publish(),
+                Ok(Stepped::Early) => self.fan.publish(),
                 Ok(Stepped::End) => break Ok(Pumped::Ended),
                 Err(error) => break Err(error),
             }
             steps += 1;
             if self.pacer.is_some() || steps.is_multiple_of(BURST) {
-                self.publish();
+                self.fan.publish();
                 if Instant::now() >= deadline {
                     break Ok(Pumped::More);
                 }
             }
         };
-        self.publish();
+        self.fan.publish();
         self.note_interfaces();
         result
     }
 
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         // A frame that waits for its time was not offered yet.
         let early = u64::from(self.pending.is_some());
-        Ok(Ledger {
-            offered: self.looped_frames + self.file.frames() - early - self.refused - self.unwanted,
-            ..written(&self.rings)
-        })
+        let read = self.looped_frames + self.file.frames();
+        let offered = read - early - self.refused - self.unwanted;
+        Ok(self.feeds.ledgers(&Ledger { offered, ..Ledger::default() }))
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.info.homes[feed] = self.feeds.change(feed, change);
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         if !self.closed {
             self.closed = true;
-            self.writer.close();
-            self.bells.ring_all();
+            self.fan.close();
             if self.unwanted > 0 {
                 let unwanted = self.unwanted;
                 self.info.notes.push(format!(

@@ -11,7 +11,7 @@ use weir_ring::wake::{Bell, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::source::{Info, Pumped, Source};
+use crate::source::{Change, Info, Pumped, Source};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
@@ -24,15 +24,44 @@ struct Worker {
     info: Info,
     rings: Vec<Ring<Mapping>>,
     nudge: Option<OwnedFd>,
+    changes: Sender<Request>,
     go: Option<Sender<Option<(Bell, usize)>>>,
     started: Receiver<Result<Info, CaptureError>>,
     shared: Arc<Shared>,
     thread: JoinHandle<Outcome>,
 }
 
+/// A change that is asked for, and where to say what came of it.
+struct Request {
+    feed: usize,
+    change: Change,
+    done: Sender<Result<(), CaptureError>>,
+}
+
+/// Changes sources that run, from any thread.
+#[derive(Clone)]
+pub struct Remote {
+    sources: Vec<Sender<Request>>,
+}
+
+impl Remote {
+    /// Changes what feed number `feed` of source number `source` chooses, and waits until it holds.
+    ///
+    /// # Errors
+    /// The source's; or that it has ended.
+    pub fn change(&self, source: usize, feed: usize, change: Change) -> Result<(), CaptureError> {
+        let ended = || CaptureError::Options("the source has ended".to_owned());
+        let (done, answer) = channel();
+        let request = Request { feed, change, done };
+        self.sources.get(source).and_then(|to| to.send(request).ok()).ok_or_else(ended)?;
+        // A source that ends before it comes to the request drops it.
+        answer.recv().map_err(|_| ended())?
+    }
+}
+
 #[derive(Default)]
 struct Shared {
-    ledger: Mutex<Ledger>,
+    ledgers: Mutex<Vec<Ledger>>,
     ended: AtomicBool,
     failed: AtomicBool,
 }
@@ -42,10 +71,20 @@ struct Shared {
 pub struct Outcome {
     /// What it was.
     pub info: Info,
-    /// Its final ledger.
-    pub ledger: Ledger,
+    /// The final ledgers of its feeds.
+    pub ledgers: Vec<Ledger>,
     /// Why it ended, if not because it was told to or its frames were at an end.
     pub error: Option<CaptureError>,
+}
+
+impl Outcome {
+    /// All feeds together: a frame that was offered to two of them counts twice.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        let mut total = Ledger::default();
+        self.ledgers.iter().for_each(|ledger| total.add(ledger));
+        total
+    }
 }
 
 /// Some sources that run, or are about to.
@@ -70,15 +109,19 @@ impl Session {
         let (go, wait) = channel();
         let (tell_opened, opened) = channel();
         let (tell_started, started) = channel();
+        let (changes, requests) = channel();
         let shared = Arc::new(Shared::default());
         let (stop, theirs) = (Arc::clone(&self.stop), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("weir-source".into())
-            .spawn(move || work(opener, &tell_opened, &wait, &tell_started, &theirs, &stop))
+            .spawn(move || {
+                work(opener, &tell_opened, &wait, &tell_started, &theirs, &stop, &requests)
+            })
             .map_err(CaptureError::os("starting a thread"))?;
         let opened = opened.recv().expect("a source thread reports before it ends")?;
         let Opened { info, rings, nudge } = opened;
-        self.workers.push(Worker { info, rings, nudge, go: Some(go), started, shared, thread });
+        let go = Some(go);
+        self.workers.push(Worker { info, rings, nudge, changes, go, started, shared, thread });
         Ok(&self.workers[self.workers.len() - 1].info)
     }
 
@@ -91,6 +134,12 @@ impl Session {
     #[must_use]
     pub fn rings(&self) -> Vec<Ring<Mapping>> {
         self.workers.iter().flat_map(|worker| worker.rings.iter().cloned()).collect()
+    }
+
+    /// What changes these sources while they run, if they were set up for it.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        Remote { sources: self.workers.iter().map(|worker| worker.changes.clone()).collect() }
     }
 
     /// Starts all sources; the sleeper returned is woken by any of them, ring by ring as in
@@ -118,10 +167,10 @@ impl Session {
         Ok(sleeper)
     }
 
-    /// The ledgers so far, in the order of the sources; a tenth of a second old at most.
+    /// The ledgers so far of all feeds, those of the first source first; a tenth of a second old at most.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
-        self.workers.iter().map(|worker| lock(&worker.shared.ledger).clone()).collect()
+        self.workers.iter().flat_map(|worker| lock(&worker.shared.ledgers).clone()).collect()
     }
 
     /// Whether every source is at its end, or one has failed.
@@ -183,8 +232,9 @@ fn work(
     tell_started: &Sender<Result<Info, CaptureError>>,
     shared: &Shared,
     stop: &AtomicBool,
+    requests: &Receiver<Request>,
 ) -> Outcome {
-    let nothing = || Outcome { info: Info::default(), ledger: Ledger::default(), error: None };
+    let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
     let opened = opener().and_then(|source| {
         let nudge = match source.nudge() {
             Some(fd) => {
@@ -206,43 +256,46 @@ fn work(
         }
     };
     let Ok(Some((bell, first))) = wait.recv() else { return nothing() };
-    source.add_bell(bell, first);
-    if let Err(error) = source.start() {
+    if let Err(error) = source.add_bell(bell, first).and_then(|()| source.start()) {
         let _ = tell_started.send(Err(error));
         return nothing();
     }
     let _ = tell_started.send(Ok(source.info().clone()));
-    let error = pump(source.as_mut(), shared, stop);
+    let error = pump(source.as_mut(), shared, stop, requests);
     shared.failed.store(error.is_some(), Ordering::Release);
     shared.ended.store(true, Ordering::Release);
-    match source.stop() {
-        Ok(ledger) => {
-            lock(&shared.ledger).clone_from(&ledger);
-            Outcome { info: source.info().clone(), ledger, error }
-        }
-        Err(stop_error) => {
-            let ledger = lock(&shared.ledger).clone();
-            Outcome { info: source.info().clone(), ledger, error: error.or(Some(stop_error)) }
-        }
-    }
+    let (ledgers, stop_error) = match source.stop().and_then(|_| source.ledgers()) {
+        Ok(ledgers) => (ledgers, None),
+        Err(error) => (lock(&shared.ledgers).clone(), Some(error)),
+    };
+    Outcome { info: source.info().clone(), ledgers, error: error.or(stop_error) }
 }
 
-fn pump(source: &mut dyn Source, shared: &Shared, stop: &AtomicBool) -> Option<CaptureError> {
+fn pump(
+    source: &mut dyn Source,
+    shared: &Shared,
+    stop: &AtomicBool,
+    requests: &Receiver<Request>,
+) -> Option<CaptureError> {
     while !stop.load(Ordering::Acquire) {
+        for Request { feed, change, done } in requests.try_iter() {
+            // Who asked may be gone.
+            let _ = done.send(source.change(feed, change));
+        }
         match source.pump(PUMP_LIMIT) {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return None,
             Err(error) => return Some(error),
         }
-        match source.ledger() {
-            Ok(ledger) => *lock(&shared.ledger) = ledger,
+        match source.ledgers() {
+            Ok(ledgers) => *lock(&shared.ledgers) = ledgers,
             Err(error) => return Some(error),
         }
     }
     None
 }
 
-/// A ledger is plain numbers: one left by a panicking thread is as good as any.
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+/// Ledgers are plain numbers: one left by a panicking thread is as good as any.
+fn lock(ledgers: &Mutex<Vec<Ledger>>) -> MutexGuard<'_, Vec<Ledger>> {
+    ledgers.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,17 @@
 //! What every engine is to the rest: something that fills rings and accounts for each frame.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_frame::pcapng::Interface;
+use weir_frame::record::{CAPLEN_MAX, Flags};
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind};
 
 use crate::error::CaptureError;
+use crate::feed::{FEEDS_MAX, Feed, Filter};
 
 /// Which way frames go, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,22 +37,48 @@ impl Direction {
     pub fn takes_out(self) -> bool {
         self != Direction::In
     }
+
+    /// Both ways that either of the two takes.
+    #[must_use]
+    pub fn and(self, other: Direction) -> Direction {
+        if self == other { self } else { Direction::Both }
+    }
+
+    /// Whether a frame with these flags goes this way. One that does not say goes neither.
+    #[must_use]
+    #[inline]
+    pub fn takes(self, flags: Option<Flags>) -> bool {
+        // The direction is the low two bits: 1 in, 2 out, 0 unknown.
+        let way = flags.map_or(0, |flags| flags.0 & 3);
+        match self {
+            Direction::Both => true,
+            Direction::In => way == Flags::INBOUND.0,
+            Direction::Out => way == Flags::OUTBOUND.0,
+        }
+    }
 }
 
 /// What is asked of a source, whatever its engine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The run's interfaces by id, up to and including this source's own, which is the last. The
-    /// engine fills in what only it knows of its own (link type).
+    /// The run's interfaces by id, as far as this source's own, of which each feed has one. The engine fills
+    /// in what only it knows of those (link type).
     pub interfaces: Vec<Interface>,
-    /// Most bytes kept of a frame, 1 or more.
-    pub snaplen: u32,
-    /// Which frames are offered: the others are not counted, whatever the engine.
-    pub direction: Direction,
-    /// Bytes of all the source's rings together.
+    /// What is wanted of the source: one feed or more, at most [`FEEDS_MAX`].
+    pub feeds: Vec<Feed>,
+    /// Bytes of all rings of one feed together.
     pub ring_bytes: u64,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
+    /// What feeds choose may be changed while they run ([`Source::change`]), which costs a look for each frame.
+    pub may_change: bool,
+}
+
+/// What of a feed changes while it runs.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Its filter. Every frame is judged by the old one or by the new one.
+    Filter(Option<Arc<Filter>>),
 }
 
 /// Most that an engine of [`Kind::Buffered`] keeps beside its rings.
@@ -107,11 +136,12 @@ impl Setup {
         Ok(1 << share.ilog2())
     }
 
-    /// Most memory that a source takes whose rings are `ring_bytes` large: an index of 1 MiB for each
-    /// ring, and what the kernel or a library keeps for the engine.
+    /// Most memory that a source takes, of whose `feeds` feeds each has rings of `ring_bytes`: an index of 1 MiB for
+    /// each ring, and what the kernel or a library keeps for the engine.
     #[must_use]
-    pub fn memory(ring_bytes: u64, kind: Kind) -> u64 {
-        let index = u64::from(weir_ring::geometry::BLOCK_BYTES);
+    pub fn memory(ring_bytes: u64, feeds: u64, kind: Kind) -> u64 {
+        let index = feeds.saturating_mul(u64::from(weir_ring::geometry::BLOCK_BYTES));
+        let ring_bytes = ring_bytes.saturating_mul(feeds);
         let least = crate::bpf::least_ring_bytes();
         let bpf = index * (least / (RING_MIB_MIN << 20));
         // As much for both: af_packet.rs, pcap.rs.
@@ -121,7 +151,7 @@ impl Setup {
             Kind::Bpf => bpf,
             Kind::Buffered => buffered,
             Kind::Dpdk { queues, buffer_bytes } => {
-                (u64::from(queues) * index).saturating_add(buffer_bytes)
+                u64::from(queues).saturating_mul(index).saturating_add(buffer_bytes)
             }
             Kind::AfXdp { queues, copiers } => {
                 let rings = u64::from(queues) * u64::from(copiers);
@@ -131,19 +161,53 @@ impl Setup {
         })
     }
 
-    /// The spec of one ring of this source.
+    /// The spec of one of the `rings` rings of feed number `feed`.
     ///
     /// # Errors
     /// As [`data_blocks`](Setup::data_blocks).
     pub fn ring_spec(
         &self,
+        feed: usize,
         rings: u64,
         cpu: Option<u32>,
         clock: Clock,
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        Ok(RingSpec { data_blocks, interfaces: self.interfaces.clone(), cpu, clock, writer })
+        let interfaces = self.interfaces[..=self.feeds[feed].interface_id as usize].to_vec();
+        Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
+    }
+
+    /// Which frames are offered, those that any feed wants: the others are not counted, whatever the engine.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        let directions = self.feeds.iter().map(|feed| feed.direction);
+        directions.reduce(Direction::and).unwrap_or_default()
+    }
+
+    /// Whether all feeds want the same direction.
+    #[must_use]
+    pub(crate) fn is_of_one_direction(&self) -> bool {
+        self.feeds.iter().all(|feed| feed.direction == self.direction())
+    }
+
+    /// Most bytes that any feed keeps of a frame, as far as a record can hold them.
+    #[must_use]
+    pub(crate) fn caplen_max(&self) -> u32 {
+        let longest = self.feeds.iter().map(|feed| feed.snaplen).max();
+        longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
+    }
+
+    /// How much of a frame has to come to user space: what is kept, but all of it where a filter looks.
+    #[must_use]
+    pub(crate) fn bytes_needed(&self) -> u32 {
+        let filtered = self.feeds.iter().any(|feed| feed.filter.is_some());
+        if filtered || self.may_change { CAPLEN_MAX } else { self.caplen_max() }
+    }
+
+    /// For an engine whose frames go one way only: every feed gets them all.
+    pub(crate) fn ignore_direction(&mut self) {
+        self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
     }
 
     /// What no engine can do.
@@ -151,24 +215,41 @@ impl Setup {
     /// # Errors
     /// [`CaptureError::Options`].
     pub(crate) fn check(&self) -> Result<(), CaptureError> {
-        if self.snaplen == 0 {
+        let wrong = |text: String| Err(CaptureError::Options(text));
+        if self.feeds.iter().any(|feed| feed.snaplen == 0) {
             let text = "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)";
-            return Err(CaptureError::Options(text.into()));
+            return wrong(text.into());
         }
+        let feeds = self.feeds.len();
+        if feeds > FEEDS_MAX {
+            return wrong(format!("{feeds} feeds: a source has {FEEDS_MAX} at most"));
+        }
+        let has_interface = |feed: &Feed| (feed.interface_id as usize) < self.interfaces.len();
+        assert!(feeds > 0 && self.feeds.iter().all(has_interface), "an interface for every feed");
         Ok(())
     }
 
-    /// The source's interface id in every record.
-    #[must_use]
-    pub fn interface_id(&self) -> u32 {
-        self.interfaces.len() as u32 - 1
+    /// The same for some of its feeds.
+    pub(crate) fn of_feeds(&self, feeds: Vec<Feed>) -> Setup {
+        Setup { feeds, ..self.clone() }
     }
 
-    /// Sets the link type of the source's own interface.
-    pub(crate) fn set_link_type(&mut self, link_type: u16) {
-        if let Some(own) = self.interfaces.last_mut() {
-            own.link_type = link_type;
+    /// Sets the link type of the source's own interfaces.
+    ///
+    /// # Errors
+    /// A filter that was compiled for another one.
+    pub(crate) fn set_link_type(&mut self, link_type: u16) -> Result<(), CaptureError> {
+        for feed in &self.feeds {
+            self.interfaces[feed.interface_id as usize].link_type = link_type;
         }
+        let mut filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
+        if let Some(filter) = filters.find(|filter| filter.link_type != link_type) {
+            return Err(CaptureError::Options(format!(
+                "the filter '{}' was compiled for link type {}, and the frames have {link_type}",
+                filter.text, filter.link_type
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -185,18 +266,44 @@ pub struct Info {
     pub why: String,
     /// Things the user should know: what this engine cannot see here, and the remedy.
     pub notes: Vec<String>,
+    /// Where each feed's frames are chosen, feed by feed.
+    pub homes: Vec<Home>,
 }
 
-/// The counts of a ledger that the writers of `rings` keep: what went in.
-pub(crate) fn written(rings: &[Ring<Mapping>]) -> Ledger {
-    let sum = |word| rings.iter().map(|ring| ring.writer_word(word)).sum();
-    Ledger {
-        captured: sum(WriterWord::Ordinal),
-        kept_bytes: sum(WriterWord::KeptBytes),
-        wire_bytes: sum(WriterWord::WireBytes),
-        super_frames: sum(WriterWord::SuperFrames),
-        ..Ledger::default()
+/// Where a feed's frames are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Home {
+    /// There is nothing to choose.
+    #[default]
+    Nowhere,
+    /// In the kernel, at the hook.
+    Hook,
+    /// In user space, by machine code.
+    Compiled,
+    /// In user space, step by step.
+    Interpreted,
+}
+
+impl Home {
+    /// As reports have it.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Home::Nowhere => None,
+            Home::Hook => Some("hook"),
+            Home::Compiled => Some("user space, compiled"),
+            Home::Interpreted => Some("user space, interpreted"),
+        }
     }
+}
+
+/// Takes over the counts that the writers of a feed's rings keep: what went in.
+pub(crate) fn count_written(ledger: &mut Ledger, rings: &[Ring<Mapping>]) {
+    let sum = |word| rings.iter().map(|ring| ring.writer_word(word)).sum();
+    ledger.captured = sum(WriterWord::Ordinal);
+    ledger.kept_bytes = sum(WriterWord::KeptBytes);
+    ledger.wire_bytes = sum(WriterWord::WireBytes);
+    ledger.super_frames = sum(WriterWord::SuperFrames);
 }
 
 /// What a turn of [`Source::pump`] came to.
@@ -216,7 +323,8 @@ pub trait Source: Send {
     /// Engine, hook and reasons.
     fn info(&self) -> &Info;
 
-    /// The rings it fills: one, or one per CPU. Readers may attach before `start`.
+    /// The rings it fills: of each feed one, or as many as threads or CPUs write; those of the first feed
+    /// first, and all feeds have as many. Readers may attach before `start`.
     fn rings(&self) -> &[Ring<Mapping>];
 
     /// An eventfd that sleepers signal after a new wish, where the writer cannot look by itself.
@@ -225,7 +333,10 @@ pub trait Source: Send {
     }
 
     /// A sleeper to wake; the source's first ring is the sleeper's ring number `first`.
-    fn add_bell(&mut self, bell: Bell, first: usize);
+    ///
+    /// # Errors
+    /// If there are no descriptors left for those who wake it.
+    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError>;
 
     /// Begins: from here on frames are offered.
     ///
@@ -240,14 +351,31 @@ pub trait Source: Send {
     /// stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
-    /// The ledger so far. While frames come, its counts are not of one instant.
+    /// The ledgers so far, feed by feed. While frames come, their counts are not of one instant.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.
-    fn ledger(&mut self) -> Result<Ledger, CaptureError>;
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError>;
 
-    /// Stops the offering, drains what is under way into the rings, closes them, and gives the final
-    /// ledger, exact to the frame.
+    /// All feeds together: a frame that is offered to two of them counts twice.
+    ///
+    /// # Errors
+    /// As [`ledgers`](Source::ledgers).
+    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+        let mut total = Ledger::default();
+        self.ledgers()?.iter().for_each(|ledger| total.add(ledger));
+        Ok(total)
+    }
+
+    /// Changes what feed number `feed` chooses, of a source whose [`Setup::may_change`] was set. It holds for every
+    /// frame that comes after this returns.
+    ///
+    /// # Errors
+    /// If the place where this feed's frames are chosen cannot do it; nothing has changed then.
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError>;
+
+    /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
+    /// exact to the frame; gives that of all feeds together.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.
@@ -306,10 +434,10 @@ mod tests {
     fn setup(ring_mib: u64) -> Setup {
         Setup {
             interfaces: vec![Interface::default()],
-            snaplen: 262_144,
-            direction: Direction::Both,
+            feeds: vec![Feed::default()],
             ring_bytes: ring_mib << 20,
             promiscuous: true,
+            may_change: false,
         }
     }
 
@@ -323,7 +451,7 @@ mod tests {
 
     #[test]
     fn memory_is_more_than_the_rings() {
-        let more = |kind| Setup::memory(64 << 20, kind) - (64 << 20);
+        let more = |kind| Setup::memory(64 << 20, 1, kind) - (64 << 20);
         assert_eq!(more(Kind::Offline), 1 << 20);
         assert_eq!(more(Kind::Buffered), 33 << 20);
         assert_eq!(more(Kind::Bpf) * 4, crate::bpf::least_ring_bytes());
@@ -333,9 +461,10 @@ mod tests {
         // Each queue has 128 chunks, however many queues there are.
         assert_eq!(more(Kind::AfXdp { queues: 128, copiers: 1 }), (128 + 64) << 20);
         assert_eq!(more(Kind::Dpdk { queues: 20, buffer_bytes: 40 << 20 }), (20 + 40) << 20);
-        assert_eq!(Setup::memory(u64::MAX, Kind::Live), u64::MAX);
+        assert_eq!(Setup::memory(u64::MAX, 1, Kind::Live), u64::MAX);
+        assert_eq!(Setup::memory(64 << 20, 3, Kind::Buffered), (3 * 65 + 32) << 20);
         let absurd = Kind::AfXdp { queues: u32::MAX, copiers: u32::MAX };
-        assert_eq!(Setup::memory(64 << 20, absurd), u64::MAX);
+        assert_eq!(Setup::memory(64 << 20, 1, absurd), u64::MAX);
     }
 
     #[test]

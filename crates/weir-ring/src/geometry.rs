@@ -76,7 +76,7 @@ const _: () = {
     assert!(INDEX_AT as u64 + DATA_BLOCKS_MAX * 64 <= BLOCK_BYTES as u64 - 8);
     assert!(ENTRY_WORDS * 8 == 64 && (EntryWord::LastNs as usize) < ENTRY_WORDS);
     assert!(WRITER_AT.is_multiple_of(128) && INDEX_AT.is_multiple_of(128));
-    assert!(WriterWord::Busy as usize * 8 == 128);
+    assert!(WriterWord::Offset as usize * 8 == 128);
     assert!(WRITER_AT as usize + WriterWord::DropsUnreadable as usize * 8 < INDEX_AT as usize);
 };
 
@@ -99,14 +99,10 @@ pub enum WriterWord {
     SuperFrames = 4,
     /// Not zero: nothing more will come.
     Closed = 5,
-    /// A BPF writer's own words: is it inside the ring on this CPU?
-    Busy = 16,
-    /// A BPF writer's own words: next free byte of the open block.
-    Offset = 17,
-    /// Frames dropped because the writer was entered again on the same CPU.
-    DropsReentry = 18,
+    /// A BPF writer's own word: next free byte of the open block.
+    Offset = 16,
     /// Frames dropped because their bytes could not be read.
-    DropsUnreadable = 19,
+    DropsUnreadable = 17,
 }
 
 /// The words of an index entry.

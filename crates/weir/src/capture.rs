@@ -16,6 +16,7 @@ use weir_store::{Count, FileWriter};
 
 use crate::cli::CaptureArgs;
 use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
+use crate::control::Control;
 use crate::ending::conclude;
 use crate::latency::Latency;
 use crate::outlet::{Outlet, Stop};
@@ -23,9 +24,9 @@ use crate::printer::Printer;
 use crate::ran::Ran;
 use crate::rest::Rest;
 use crate::source_name::SourceName;
-use crate::sources::{Opened, kind, open_all, ring_bytes};
+use crate::sources::{Opened, Subscribed, kind, open_all, ring_bytes};
 use crate::units::{bit_rate, grouped, packet_rate};
-use crate::{applies, mistaken, signals, sources};
+use crate::{applies, feeds, mistaken, signals, sources};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
@@ -38,9 +39,18 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
 pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     check(args)?;
     let mut session = Session::new();
-    let Opened { interfaces, places } = open_all(&mut session, args)?;
+    let Opened { interfaces, feeds, places } = open_all(&mut session, args)?;
     let rings = session.rings();
-    let run = Run { args, stop, places, start_ns: now_ns() };
+    // Until the end of the run.
+    let _control = match &args.control {
+        Some(path) => {
+            let link_type = |feed: &Subscribed| interfaces[feed.interface_id as usize].link_type;
+            let own = feeds.iter().map(|feed| (feed.clone(), link_type(feed))).collect();
+            Some(Control::listen(path, session.remote(), own)?)
+        }
+        None => None,
+    };
+    let run = Run { args, stop, feeds, places, start_ns: now_ns() };
     if let Some(path) = &args.write {
         let file = open_file(path, &interfaces, run.output_stop())?;
         return run.to_sink(session, Ordered::new(&rings, args.merge_slack, file)?);
@@ -83,6 +93,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
         );
     }
     sources::check_names(&args.sources)?;
+    feeds::check(args)?;
     applies::check(args)?;
     check_memory(args)
 }
@@ -90,7 +101,9 @@ fn check(args: &CaptureArgs) -> Result<()> {
 /// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
 fn check_memory(args: &CaptureArgs) -> Result<()> {
     let ring_bytes = ring_bytes(args);
-    let needs = args.sources.iter().map(|source| Setup::memory(ring_bytes, kind(args, source)));
+    let feeds = args.feed.len().max(1) as u64;
+    let need = |source| Setup::memory(ring_bytes, feeds, kind(args, source));
+    let needs = args.sources.iter().map(need);
     let wanted = needs.fold(0, u64::saturating_add);
     let Some(room) = room::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
     let (wanted, free) = (grouped(wanted >> 20), grouped(room.bytes >> 20));
@@ -141,6 +154,7 @@ fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
 struct Run<'a> {
     args: &'a CaptureArgs,
     stop: &'a Arc<AtomicBool>,
+    feeds: Vec<Subscribed>,
     places: Vec<(usize, Place)>,
     start_ns: u64,
 }
@@ -199,10 +213,12 @@ impl Run<'_> {
         // The rings outlive their sources: what a slow stop brought is still to be taken.
         let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
         let duration = last.duration_since(begin);
-        let delivered = consumer.delivered();
+        let (delivered, by_interface) = (consumer.delivered(), consumer.by_interface());
         Ok(Ran {
             outcomes,
+            feeds: self.feeds.clone(),
             delivered,
+            by_interface,
             duration,
             store_drops: 0,
             ring_drops: 0,
@@ -271,18 +287,20 @@ impl Run<'_> {
     /// The statistics blocks at the end of a file, one per interface.
     fn statistics(&self, outcomes: &[Outcome], delivered: u64) -> Vec<Statistics> {
         let end_ns = now_ns();
-        let one = |(id, outcome): (usize, &Outcome)| Statistics {
+        let ledgers: Vec<&Ledger> =
+            outcomes.iter().flat_map(|outcome| outcome.ledgers.iter()).collect();
+        let one = |(id, ledger): (usize, &&Ledger)| Statistics {
             interface_id: id as u32,
             ts_ns: end_ns,
             start_ns: Some(self.start_ns),
             end_ns: Some(end_ns),
-            received: Some(outcome.ledger.offered),
-            interface_drops: outcome.ledger.missed_before,
-            filter_accepted: Some(outcome.ledger.offered - outcome.ledger.filtered),
-            os_drops: Some(outcome.ledger.dropped()),
-            delivered: (outcomes.len() == 1).then_some(delivered),
+            received: Some(ledger.offered),
+            interface_drops: ledger.missed_before,
+            filter_accepted: Some(ledger.offered - ledger.filtered),
+            os_drops: Some(ledger.dropped()),
+            delivered: (ledgers.len() == 1).then_some(delivered),
         };
-        outcomes.iter().enumerate().map(one).collect()
+        ledgers.iter().enumerate().map(one).collect()
     }
 }
 
@@ -364,10 +382,13 @@ mod tests {
         let failure = consumer.step(u64::MAX).unwrap_err();
 
         let ledger = Ledger { offered: 12, captured: 12, ..Ledger::default() };
-        let outcome = Outcome { info: weir_capture::Info::default(), ledger, error: None };
+        let info = weir_capture::Info::default();
+        let outcome = Outcome { info, ledgers: vec![ledger], error: None };
         let mut ran = Ran {
             outcomes: vec![outcome],
+            feeds: Vec::new(),
             delivered: consumer.delivered(),
+            by_interface: consumer.by_interface(),
             duration: Duration::from_secs(1),
             store_drops: 0,
             ring_drops: 0,

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
 
+use crate::feeds::FeedName;
 use crate::source_name::SourceName;
 use crate::tcpdump_flags::TcpdumpFlags;
 use crate::units::{self, Cpus, FrameRate};
@@ -26,6 +27,8 @@ pub struct Cli {
 pub enum Command {
     /// Capture frames: count them, print them, or write them to a pcapng file
     Capture(CaptureArgs),
+    /// Give a capture that runs another filter
+    Filter(FilterArgs),
     /// Send numbered frames out of an interface and say exactly how many went
     Gen(GenArgs),
     /// Show the main job on live traffic that stays on this machine (without root: on a trace)
@@ -132,6 +135,16 @@ pub struct CaptureArgs {
     /// has it
     #[arg(long, value_name = "PATH")]
     pub write: Option<PathBuf>,
+    /// Which frames, as tcpdump has it: 'tcp port 80'. It acts where the frames come in, in the kernel if it can
+    #[arg(long, value_name = "EXPR")]
+    pub filter: Option<String>,
+    /// One of several shares of the sources' frames, each with rings of its own: 'web: tcp port 80', 'dns: udp
+    /// port 53, snaplen 128, in, sample 10'
+    #[arg(long, value_name = "NAME: EXPR, ...")]
+    pub feed: Vec<FeedName>,
+    /// A socket to change the filters of this capture by, while it runs: `weir filter`
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// How frames are taken from an interface
     #[arg(long, value_enum, default_value = "auto")]
     pub engine: EngineName,
@@ -163,7 +176,7 @@ pub struct CaptureArgs {
     /// Which frames are offered at all, seen from this machine; a file's by what it says of them
     #[arg(long, value_enum, default_value = "both")]
     pub direction: DirectionName,
-    /// Memory of a source's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
+    /// Memory of a feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
     /// Leave an interface's promiscuous mode alone
@@ -212,6 +225,20 @@ pub struct CaptureArgs {
 impl CaptureArgs {
     /// How long frames are merged over unless told otherwise.
     pub const MERGE_SLACK: Duration = Duration::from_millis(8);
+}
+
+/// `weir filter`.
+#[derive(Args, Debug)]
+pub struct FilterArgs {
+    /// The filter, as tcpdump has it; '' takes every frame
+    #[arg(value_name = "EXPR")]
+    pub filter: String,
+    /// The capture's socket: what it was given as --control
+    #[arg(long, value_name = "PATH")]
+    pub control: PathBuf,
+    /// Which of its feeds, if they have names
+    #[arg(long, value_name = "NAME")]
+    pub feed: Option<String>,
 }
 
 /// `weir gen`.

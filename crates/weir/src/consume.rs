@@ -33,6 +33,29 @@ pub struct Delivered {
     pub late: u64,
 }
 
+/// What was taken of one interface's frames: a feed's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Frames.
+    pub frames: u64,
+    /// Frames that the writers overtook.
+    pub lapped: u64,
+}
+
+/// Of each interface, by id.
+fn by_interface(readers: &[Reader<Mapping>], frames: impl Fn(usize) -> u64) -> Vec<Taken> {
+    let mut all: Vec<Taken> = Vec::new();
+    for (number, reader) in readers.iter().enumerate() {
+        // A ring that says nothing of itself is one that could not be read either.
+        let Ok(identity) = reader.ring().identity() else { continue };
+        let id = identity.interface_id as usize;
+        all.resize(all.len().max(id + 1), Taken::default());
+        all[id].lapped += reader.lapped();
+        all[id].frames += frames(number);
+    }
+    all
+}
+
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -53,6 +76,11 @@ pub trait Consumer {
 
     /// What was taken so far.
     fn delivered(&self) -> Delivered;
+
+    /// What was taken so far, by interface id; empty if it is not counted.
+    fn by_interface(&self) -> Vec<Taken> {
+        Vec::new()
+    }
 
     /// Lets what was taken be seen outside, when the rings are empty.
     fn flush(&mut self) -> Result<()> {
@@ -95,31 +123,35 @@ pub struct Null {
     readers: Vec<Reader<Mapping>>,
     /// The ring that the next turn begins with: each in its turn, or a busy one would starve the rest.
     first: usize,
-    tally: Tally,
+    /// By ring.
+    tallies: Vec<Tally>,
 }
 
 impl Null {
     pub fn new(rings: &[Ring<Mapping>]) -> Result<Null> {
         let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
         let readers = readers.collect::<Result<_, _>>()?;
-        Ok(Null { readers, first: 0, tally: Tally::default() })
+        Ok(Null { readers, first: 0, tallies: vec![Tally::default(); rings.len()] })
+    }
+
+    fn frames(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.frames).sum()
     }
 }
 
 impl Consumer for Null {
     fn step(&mut self, frames_max: u64) -> Result<Step> {
-        let before = self.tally.frames;
+        let before = self.frames();
         let (mut moved, mut closed) = (false, 0);
         let count = self.readers.len();
         self.first = (self.first + 1) % count;
         for index in (self.first..count).chain(0..self.first) {
-            let reader = &mut self.readers[index];
             loop {
-                let left = frames_max.min(TURN_FRAMES) - (self.tally.frames - before);
+                let left = frames_max.min(TURN_FRAMES) - (self.frames() - before);
                 if left == 0 {
                     return Ok(Step::Busy);
                 }
-                match reader.skim(&mut self.tally, left as u32)? {
+                match self.readers[index].skim(&mut self.tallies[index], left as u32)? {
                     Poll::Frames(_) | Poll::Lapped(_) => moved = true,
                     Poll::Empty => break,
                     Poll::Closed => {
@@ -138,11 +170,15 @@ impl Consumer for Null {
 
     fn delivered(&self) -> Delivered {
         Delivered {
-            frames: self.tally.frames,
-            wire_bytes: self.tally.wire_bytes,
+            frames: self.frames(),
+            wire_bytes: self.tallies.iter().map(|tally| tally.wire_bytes).sum(),
             lapped: self.readers.iter().map(Reader::lapped).sum(),
             ..Delivered::default()
         }
+    }
+
+    fn by_interface(&self) -> Vec<Taken> {
+        by_interface(&self.readers, |number| self.tallies[number].frames)
     }
 
     fn readers(&self) -> Vec<Reader<Mapping>> {
@@ -207,20 +243,27 @@ pub struct Ordered<S> {
     merge: Merge,
     pub sink: S,
     wire_bytes: u64,
+    /// Frames by interface id.
+    frames: Vec<u64>,
 }
 
 impl<S: Sink> Ordered<S> {
     pub fn new(rings: &[Ring<Mapping>], slack: Duration, sink: S) -> Result<Ordered<S>> {
-        Ok(Ordered { merge: Merge::new(rings, slack)?, sink, wire_bytes: 0 })
+        Ok(Ordered { merge: Merge::new(rings, slack)?, sink, wire_bytes: 0, frames: Vec::new() })
     }
 }
 
 impl<S: Sink> Consumer for Ordered<S> {
     fn step(&mut self, frames_max: u64) -> Result<Step> {
-        let (sink, wire_bytes) = (&mut self.sink, &mut self.wire_bytes);
+        let Ordered { sink, wire_bytes, frames, .. } = self;
         let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record| {
             sink.take(record)?;
             *wire_bytes += u64::from(record.meta.wire_len);
+            let id = record.meta.interface_id as usize;
+            if id >= frames.len() {
+                frames.resize(id + 1, 0);
+            }
+            frames[id] += 1;
             Ok::<(), MergeError>(())
         })?;
         Ok(match turn {
@@ -243,6 +286,14 @@ impl<S: Sink> Consumer for Ordered<S> {
 
     fn flush(&mut self) -> Result<()> {
         Ok(self.sink.flush()?)
+    }
+
+    fn by_interface(&self) -> Vec<Taken> {
+        let mut taken = by_interface(&self.readers(), |_| 0);
+        for (taken, frames) in taken.iter_mut().zip(&self.frames) {
+            taken.frames = *frames;
+        }
+        taken
     }
 
     fn readers(&self) -> Vec<Reader<Mapping>> {

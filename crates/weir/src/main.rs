@@ -8,9 +8,11 @@ mod applies;
 mod capture;
 mod cli;
 mod consume;
+mod control;
 mod demo;
 mod doctor;
 mod ending;
+mod feeds;
 mod generate;
 mod lab;
 mod latency;
@@ -40,6 +42,10 @@ const EXIT_LOSS: u8 = 1;
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    // This program is also the compiler of its filters, in a process of its own.
+    if let Some(code) = weir_filter_compile::child() {
+        return code;
+    }
     let result = match cli::Cli::try_parse() {
         Ok(cli) => run(cli.command),
         // Help and the version, too: they go to standard output.
@@ -65,6 +71,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     }
     match command {
         cli::Command::Capture(args) => capture::run(&args),
+        cli::Command::Filter(args) => control::set_filter(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args),

@@ -44,10 +44,7 @@ pub fn filter_hint(filter: &str) -> String {
 
 /// The same, with the sources that stand before it.
 pub fn filter_hint_for(sources: &str, filter: &str) -> String {
-    format!(
-        "filters are not in this release; let tcpdump filter: \
-         weir capture {sources} --write - | tcpdump -r - '{filter}'"
-    )
+    format!("a filter goes behind --filter: weir capture {sources} --filter '{filter}'")
 }
 
 /// What to say of an address or a network, which only filters have.

@@ -7,14 +7,19 @@ use weir_capture::Outcome;
 use weir_ring::RingError;
 use weir_store::{Count, FileError, Stalled};
 
-use crate::consume::Delivered;
+use crate::consume::{Delivered, Taken};
 use crate::latency::LatencyReport;
 use crate::report::{Report, error_text};
+use crate::sources::Subscribed;
 
 /// A run that has come to its end.
 pub struct Ran {
     pub outcomes: Vec<Outcome>,
+    /// The feeds that were asked for.
+    pub feeds: Vec<Subscribed>,
     pub delivered: Delivered,
+    /// What the consumer took, by interface id.
+    pub by_interface: Vec<Taken>,
     pub duration: Duration,
     /// Frames that were taken from the rings and that the output lost.
     pub store_drops: u64,
@@ -32,6 +37,8 @@ impl Ran {
         let Ran { outcomes, delivered, duration, store_drops, ring_drops, latency, .. } = self;
         Report {
             outcomes,
+            feeds: &self.feeds,
+            by_interface: &self.by_interface,
             delivered: *delivered,
             duration: *duration,
             store_drops: *store_drops,

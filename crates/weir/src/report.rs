@@ -5,17 +5,22 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_capture::{Info, Outcome};
+use weir_capture::{Direction, Home, Info, Outcome, Sampling};
 use weir_ring::Ledger;
 
-use crate::consume::Delivered;
+use crate::consume::{Delivered, Taken};
 use crate::latency::LatencyReport;
+use crate::sources::Subscribed;
 use crate::units::{bit_rate, grouped, packet_rate};
 
 /// What a run came to.
 pub struct Report<'a> {
     /// The sources.
     pub outcomes: &'a [Outcome],
+    /// The feeds that were asked for.
+    pub feeds: &'a [Subscribed],
+    /// What the consumer took, by interface id; empty if it does not know.
+    pub by_interface: &'a [Taken],
     /// What reached the consumer.
     pub delivered: Delivered,
     /// From the start of the sources to their stop, or until the last frame that reached the consumer if
@@ -38,6 +43,7 @@ struct Json<'a> {
     duration_s: f64,
     offered: u64,
     filtered: u64,
+    sampled: u64,
     captured: u64,
     bytes: u64,
     drops: BTreeMap<&'a str, u64>,
@@ -53,6 +59,7 @@ struct Json<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyReport>,
     sources: Vec<JsonSource<'a>>,
+    feeds: Vec<JsonFeed<'a>>,
 }
 
 #[derive(Serialize)]
@@ -64,22 +71,87 @@ struct JsonSource<'a> {
     notes: &'a [String],
     offered: u64,
     filtered: u64,
+    sampled: u64,
     captured: u64,
     bytes: u64,
-    drops: &'a BTreeMap<&'static str, u64>,
+    drops: BTreeMap<&'static str, u64>,
     missed_before: Option<u64>,
     super_frames: u64,
     error: Option<String>,
 }
 
+#[derive(Serialize)]
+struct JsonFeed<'a> {
+    source: &'a str,
+    feed: &'a str,
+    shares: Option<&'a str>,
+    filter: Option<&'a str>,
+    home: Option<&'static str>,
+    snaplen: u32,
+    direction: &'static str,
+    one_in: u32,
+    interface_id: u32,
+    offered: u64,
+    filtered: u64,
+    sampled: u64,
+    captured: u64,
+    bytes: u64,
+    drops: &'a BTreeMap<&'static str, u64>,
+    lapped: Option<u64>,
+    delivered: Option<u64>,
+}
+
 impl Report<'_> {
-    /// All sources together.
+    /// All feeds of all sources together.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
-        for outcome in self.outcomes {
-            total.add(&outcome.ledger);
+        for ledger in self.outcomes.iter().flat_map(|outcome| &outcome.ledgers) {
+            total.add(ledger);
         }
         total
+    }
+
+    /// The feeds that were asked for, each with its ledger and where its frames were chosen.
+    fn feeds(&self) -> impl Iterator<Item = (&Subscribed, &Outcome, &Ledger, Home)> {
+        self.feeds.iter().filter_map(|feed| {
+            let outcome = self.outcomes.get(feed.source)?;
+            let home = outcome.info.homes.get(feed.feed).copied().unwrap_or_default();
+            Some((feed, outcome, outcome.ledgers.get(feed.feed)?, home))
+        })
+    }
+
+    fn json_feeds(&self) -> Vec<JsonFeed<'_>> {
+        self.feeds()
+            .map(|(feed, outcome, ledger, home)| {
+                let taken = self.by_interface.get(feed.interface_id as usize);
+                JsonFeed {
+                    source: &outcome.info.source,
+                    feed: &feed.name,
+                    shares: feed.shares.as_deref(),
+                    filter: feed.takes.filter.as_ref().map(|filter| filter.text.as_str()),
+                    home: home.name(),
+                    snaplen: feed.takes.snaplen,
+                    direction: match feed.takes.direction {
+                        Direction::In => "in",
+                        Direction::Out => "out",
+                        Direction::Both => "both",
+                    },
+                    one_in: match feed.takes.sampling {
+                        Sampling::All => 1,
+                        Sampling::OneIn(count) => count,
+                    },
+                    interface_id: feed.interface_id,
+                    offered: ledger.offered,
+                    filtered: ledger.filtered,
+                    sampled: ledger.sampled,
+                    captured: ledger.captured,
+                    bytes: ledger.wire_bytes,
+                    drops: &ledger.drops,
+                    lapped: taken.map(|taken| taken.lapped),
+                    delivered: taken.map(|taken| taken.frames),
+                }
+            })
+            .collect()
     }
 
     /// Frames that were offered and did not reach the consumer.
@@ -123,20 +195,24 @@ impl Report<'_> {
         let mut drops: BTreeMap<&str, u64> = total.drops.iter().map(|(k, v)| (*k, *v)).collect();
         drops.insert("store", self.store_drops);
         drops.insert("ring", self.ring_drops);
-        let sources = self.outcomes.iter().map(|outcome| JsonSource {
-            source: &outcome.info.source,
-            engine: outcome.info.engine,
-            hook: outcome.info.hook,
-            why: &outcome.info.why,
-            notes: &outcome.info.notes,
-            offered: outcome.ledger.offered,
-            filtered: outcome.ledger.filtered,
-            captured: outcome.ledger.captured,
-            bytes: outcome.ledger.wire_bytes,
-            drops: &outcome.ledger.drops,
-            missed_before: outcome.ledger.missed_before,
-            super_frames: outcome.ledger.super_frames,
-            error: outcome.error.as_ref().map(|error| error_text(error)),
+        let sources = self.outcomes.iter().map(|outcome| {
+            let ledger = outcome.ledger();
+            JsonSource {
+                source: &outcome.info.source,
+                engine: outcome.info.engine,
+                hook: outcome.info.hook,
+                why: &outcome.info.why,
+                notes: &outcome.info.notes,
+                offered: ledger.offered,
+                filtered: ledger.filtered,
+                sampled: ledger.sampled,
+                captured: ledger.captured,
+                bytes: ledger.wire_bytes,
+                drops: ledger.drops,
+                missed_before: ledger.missed_before,
+                super_frames: ledger.super_frames,
+                error: outcome.error.as_ref().map(|error| error_text(error)),
+            }
         });
         let json = Json {
             source: names(|info| &info.source),
@@ -145,6 +221,7 @@ impl Report<'_> {
             duration_s: self.duration.as_secs_f64(),
             offered: total.offered,
             filtered: total.filtered,
+            sampled: total.sampled,
             captured: total.captured,
             bytes: total.wire_bytes,
             drops,
@@ -159,6 +236,7 @@ impl Report<'_> {
             gbps: self.gbps(),
             latency: self.latency,
             sources: sources.collect(),
+            feeds: self.json_feeds(),
         };
         serde_json::to_string(&json).expect("numbers and strings serialize")
     }
@@ -178,6 +256,12 @@ impl Report<'_> {
                 line(format!("  note: {note}"));
             }
         }
+        for (feed, _, _, home) in self.feeds() {
+            let Some(filter) = &feed.takes.filter else { continue };
+            let name = if feed.name.is_empty() { "filter" } else { &feed.name };
+            let home = home.name().unwrap_or("nowhere");
+            line(format!("  {name}: '{}' at: {home}", filter.text));
+        }
         line(format!(
             "{:.3} s, {}, {} reached the consumer",
             self.duration.as_secs_f64(),
@@ -185,12 +269,15 @@ impl Report<'_> {
             bit_rate(self.gbps() * 1e9)
         ));
         line(String::new());
-        if self.outcomes.len() > 1 {
+        if self.outcomes.len() > 1 || self.feeds.len() > 1 {
             self.rows().into_iter().for_each(&mut line);
             line(String::new());
         }
         line(format!("  offered    {:>15}", grouped(total.offered)));
         line(format!("  filtered   {:>15}", grouped(total.filtered)));
+        if total.sampled > 0 {
+            line(format!("  sampled    {:>15}", grouped(total.sampled)));
+        }
         line(format!("  captured   {:>15}", grouped(total.captured)));
         for (name, count) in &total.drops {
             line(format!("  drop {name:<10}{:>11}", grouped(*count)));
@@ -199,6 +286,7 @@ impl Report<'_> {
             line(format!("  (missed before the hook: {})", grouped(missed)));
         }
         let verdict = match self.unexplained() {
+            0 if total.sampled > 0 => "offered = filtered + sampled + captured + drops".to_owned(),
             0 => "offered = filtered + captured + drops".to_owned(),
             frames => format!("THE LEDGER DOES NOT CLOSE: {frames} frames unexplained"),
         };
@@ -231,19 +319,28 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// A row a source, under what its columns are.
+    /// A row a feed, under what its columns are.
     fn rows(&self) -> Vec<String> {
-        let names = self.outcomes.iter().map(|outcome| outcome.info.source.chars().count());
-        let width = names.max().unwrap_or_default();
-        let row = |cells: [&str; 5]| {
-            let [name, offered, captured, dropped, missed] = cells;
-            format!("  {name:<width$} {offered:>15} {captured:>15} {dropped:>13} {missed:>13}")
+        let name = |feed: &Subscribed, outcome: &Outcome| match feed.name.as_str() {
+            "" => outcome.info.source.clone(),
+            name => format!("{} {name}", outcome.info.source),
         };
-        let mut rows = vec![row(["", "offered", "captured", "drops", "missed before"])];
-        rows.extend(self.outcomes.iter().map(|Outcome { info, ledger, .. }| {
+        let names = self.feeds().map(|(feed, outcome, ..)| name(feed, outcome).chars().count());
+        let width = names.max().unwrap_or_default();
+        let row = |cells: [&str; 6]| {
+            let [name, offered, filtered, captured, dropped, missed] = cells;
+            format!(
+                "  {name:<width$} {offered:>15} {filtered:>15} {captured:>15} {dropped:>13} {missed:>13}"
+            )
+        };
+        let mut rows = vec![row(["", "offered", "filtered", "captured", "drops", "missed before"])];
+        rows.extend(self.feeds().map(|(feed, outcome, ledger, _)| {
             let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
-            let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
-            row([&info.source, &numbers[0], &numbers[1], &numbers[2], &missed])
+            let left_out = ledger.filtered + ledger.sampled;
+            let numbers =
+                [ledger.offered, left_out, ledger.captured, ledger.dropped()].map(grouped);
+            let [offered, filtered, captured, dropped] = &numbers;
+            row([&name(feed, outcome), offered, filtered, captured, dropped, &missed])
         }));
         rows
     }
@@ -286,6 +383,7 @@ mod tests {
         let explained = include_str!("../../../docs/ledger.md");
         let names_of_drops = [
             "kernel",
+            "relay",
             "reentry",
             "unreadable",
             "in_parts",
@@ -295,14 +393,30 @@ mod tests {
             "at_stop",
         ];
         let drops = names_of_drops.map(|name| (name, 1)).into();
-        let ledger =
-            Ledger { offered: 13, captured: 5, super_frames: 1, drops, ..Ledger::default() };
-        let outcome = Outcome { info: Info::default(), ledger, error: None };
+        let ledger = Ledger {
+            offered: 15,
+            captured: 5,
+            sampled: 1,
+            super_frames: 1,
+            drops,
+            ..Ledger::default()
+        };
+        let outcome = Outcome { info: Info::default(), ledgers: vec![ledger], error: None };
         let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
         let (store_drops, ring_drops, duration) = (1, 1, Duration::from_secs(1));
         let outcomes = [outcome];
+        let feed = Subscribed {
+            source: 0,
+            feed: 0,
+            interface_id: 0,
+            name: "web".into(),
+            takes: weir_capture::Feed::default(),
+            shares: None,
+        };
         let report = Report {
             outcomes: &outcomes,
+            feeds: &[feed],
+            by_interface: &[Taken::default()],
             delivered,
             duration,
             store_drops,

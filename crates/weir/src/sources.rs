@@ -7,13 +7,12 @@ use weir_capture::iface::Asker;
 use weir_capture::memgen::{GenSpec, MemGen};
 use weir_capture::pace::{Pace, Place};
 use weir_capture::replay::{Replay, ReplayOptions};
-use weir_capture::{CaptureError, Direction, Kind, Session, Setup, Source, auto};
-use weir_frame::pcapng::Interface;
+use weir_capture::{CaptureError, Feed, Kind, Session, Setup, Source, auto};
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_ring::Ring;
 
-use crate::cli::{
-    CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
-};
+use crate::cli::{CaptureArgs, EngineName, HookName, TcAttachName, TimestampName, XdpModeName};
+use crate::feeds::{Asked, Feeds};
 use crate::source_name::SourceName;
 use crate::{applies, mistaken, ports};
 
@@ -51,47 +50,110 @@ pub fn check_names(sources: &[SourceName]) -> Result<()> {
 
 /// The sources of a run, open.
 pub struct Opened {
-    /// Their interfaces by id.
+    /// The interfaces of their feeds by id: those of the first source first.
     pub interfaces: Vec<Interface>,
+    /// The feeds that were asked for, source by source, and the id of what each one reads.
+    pub feeds: Vec<Subscribed>,
     /// The consumer's places in rings whose source waits for it: ring number and place.
     pub places: Vec<(usize, Place)>,
 }
 
+/// A feed of one source.
+#[derive(Clone, Debug)]
+pub struct Subscribed {
+    /// Number of the source.
+    pub source: usize,
+    /// Number of the feed whose rings it reads, among those of the source.
+    pub feed: usize,
+    /// The id of that one's interface.
+    pub interface_id: u32,
+    /// Its name; empty for the only one.
+    pub name: String,
+    /// What it takes.
+    pub takes: Feed,
+    /// The name of the feed that it shares its rings with.
+    pub shares: Option<String>,
+}
+
 /// Opens all sources of a run, in order.
 pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
-    let mut interfaces: Vec<Interface> = Vec::new();
-    let mut places = Vec::new();
-    for source in &args.sources {
+    let mut opened = Opened { interfaces: Vec::new(), feeds: Vec::new(), places: Vec::new() };
+    let mut feeds = Feeds::new(args);
+    for (number, source) in args.sources.iter().enumerate() {
+        let link_type = if feeds.are_filtered() { link_type(source)? } else { LINKTYPE_ETHERNET };
+        let asked = feeds.of(link_type)?;
         let before = session.rings().len();
-        let mut table = interfaces.clone();
-        table.push(Interface {
-            name: source.to_string(),
-            link_type: 1,
-            snaplen: args.snaplen,
-            ..Interface::default()
-        });
+        let own = subscribe(&mut opened, number, source, &asked);
         let setup = Setup {
-            interfaces: table.clone(),
-            snaplen: args.snaplen,
-            direction: match args.direction {
-                DirectionName::In => Direction::In,
-                DirectionName::Out => Direction::Out,
-                DirectionName::Both => Direction::Both,
-            },
+            interfaces: opened.interfaces.clone(),
+            feeds: own,
             ring_bytes: ring_bytes(args),
             promiscuous: !args.no_promiscuous,
+            may_change: args.control.is_some(),
         };
-        if let Some(place) = open_one(session, source, setup, args)? {
-            places.push((before, place));
-        }
-        // The engine knows the link type; its ring says it.
+        let count = setup.feeds.len();
+        let places = open_one(session, source, setup, args)?;
+        opened
+            .places
+            .extend(places.into_iter().enumerate().map(|(at, place)| (before + at, place)));
+        // The engine knows the link type; its rings say it.
         let ring: &Ring<_> = &session.rings()[before];
-        if let Some(own) = table.last_mut() {
-            own.link_type = ring.identity()?.link_type;
-        }
-        interfaces = table;
+        let link_type = ring.identity()?.link_type;
+        let all = opened.interfaces.len();
+        opened.interfaces[all - count..].iter_mut().for_each(|own| own.link_type = link_type);
     }
-    Ok(Opened { interfaces, places })
+    Ok(opened)
+}
+
+/// Gives each feed of the source that differs from the others an interface; gives these feeds.
+fn subscribe(
+    opened: &mut Opened,
+    number: usize,
+    source: &SourceName,
+    asked: &[Asked],
+) -> Vec<Feed> {
+    // tcpdump refuses files whose interfaces differ in this.
+    let snaplen = asked.iter().map(|asked| asked.feed.snaplen).max().unwrap_or_default();
+    let first = opened.feeds.len();
+    let mut own: Vec<Feed> = Vec::new();
+    for one in asked {
+        let mut feed = one.feed.clone();
+        let at = match one.shares {
+            Some(other) => opened.feeds[first + other].feed,
+            None => {
+                feed.interface_id = opened.interfaces.len() as u32;
+                opened.interfaces.push(Interface {
+                    name: source.to_string(),
+                    description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
+                    filter: feed.filter.as_ref().map(|filter| filter.text.clone()),
+                    link_type: LINKTYPE_ETHERNET,
+                    snaplen,
+                });
+                own.push(feed.clone());
+                own.len() - 1
+            }
+        };
+        opened.feeds.push(Subscribed {
+            source: number,
+            feed: at,
+            interface_id: own[at].interface_id,
+            name: one.name.clone(),
+            takes: feed,
+            shares: one.shares.map(|other| asked[other].name.clone()),
+        });
+    }
+    own
+}
+
+/// The link type of the source's frames, which filters are compiled for.
+fn link_type(source: &SourceName) -> Result<u16> {
+    Ok(match source {
+        SourceName::Interface { netns, iface } => {
+            weir_capture::iface::link_type(netns.as_deref(), iface)?
+        }
+        SourceName::File(path) => weir_capture::replay::link_type(path)?,
+        SourceName::Gen(_) | SourceName::Dpdk(_) => LINKTYPE_ETHERNET,
+    })
 }
 
 /// What a source is, as far as its memory goes.
@@ -138,7 +200,7 @@ fn open_one(
     source: &SourceName,
     setup: Setup,
     args: &CaptureArgs,
-) -> Result<Option<Place>> {
+) -> Result<Vec<Place>> {
     match source {
         SourceName::Interface { netns, iface } => {
             let options = BpfOptions {
@@ -165,23 +227,24 @@ fn open_one(
             }))?;
         }
         SourceName::File(path) => {
-            let pace = (!args.no_wait).then(Pace::new);
-            let place = pace.as_ref().map(|pace| pace.join(0));
+            let waited_for = if args.no_wait { 0 } else { setup.feeds.len() };
+            let wait_for = std::iter::repeat_with(Pace::new).take(waited_for).collect::<Vec<_>>();
+            let places = wait_for.iter().map(|pace| pace.join(0)).collect();
             let speed = args.speed;
-            let options = ReplayOptions { speed, wait_for: pace, ..ReplayOptions::default() };
+            let options = ReplayOptions { speed, wait_for, ..ReplayOptions::default() };
             let path = path.clone();
             session.open(Box::new(move || {
                 Ok(Box::new(Replay::open(&path, setup, options)?) as Box<dyn Source>)
             }))?;
-            return Ok(place);
+            return Ok(places);
         }
         SourceName::Dpdk(device) => session.open(ports::opener(device, setup, args)?).map(drop)?,
         SourceName::Gen(spec) => {
             let spec: GenSpec = spec.parse()?;
             session.open(Box::new(move || {
-                Ok(Box::new(MemGen::open(spec, setup, None)?) as Box<dyn Source>)
+                Ok(Box::new(MemGen::open(spec, setup, Vec::new())?) as Box<dyn Source>)
             }))?;
         }
     }
-    Ok(None)
+    Ok(Vec::new())
 }

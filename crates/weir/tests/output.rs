@@ -245,10 +245,10 @@ fn frames_do_not_go_to_a_terminal() {
 #[test]
 fn sources_that_were_meant_otherwise_are_told_so() {
     for (line, words) in [
-        ("weir capture lo 'udp port 53'", "--write - | tcpdump -r - 'udp port 53'"),
-        ("weir capture lo udp port 53", "weir capture lo --write - | tcpdump -r - 'udp port 53'"),
-        ("weir capture udp port 53", "weir capture IFACE --write - | tcpdump -r - 'udp port 53'"),
-        ("weir capture lo net 10.0.0.0/8", "--write - | tcpdump -r - 'net 10.0.0.0/8'"),
+        ("weir capture lo 'udp port 53'", "capture IFACE --filter 'udp port 53'"),
+        ("weir capture lo udp port 53", "weir capture lo --filter 'udp port 53'"),
+        ("weir capture udp port 53", "weir capture IFACE --filter 'udp port 53'"),
+        ("weir capture lo net 10.0.0.0/8", "--filter 'net 10.0.0.0/8'"),
         ("weir capture any", "list several sources"),
         ("in_folder; touch td.pcap; weir capture td.pcap", "say file:td.pcap"),
         ("in_folder; touch a_long_name.pcap; weir capture a_long_name.pcap", "say file:a_long"),

@@ -7,14 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_frame::record::{CAPLEN_MAX, Meta};
 use weir_ring::segments::{Place, Segments};
-use weir_ring::{Mapping, Writer};
 
 use super::area::Area;
 use super::rings::{Descriptor, Rings};
 use super::socket::Socket;
 use super::words::{KIND_AT, WORDS_BYTES, Words};
 use crate::error::CaptureError;
-use crate::source::Bells;
+use crate::fan::Fan;
 use crate::vlan::{self, TAG_BYTES};
 
 /// Descriptors taken in one turn: their frames become visible together, and their chunks go back.
@@ -92,12 +91,9 @@ impl Queue {
 pub(super) struct Copier {
     pub(super) queue: Arc<Queue>,
     pub(super) place: Place,
-    pub(super) writer: Writer<Mapping>,
-    pub(super) bells: Bells,
-    /// Number of the writer's ring in the source.
-    pub(super) ring: usize,
-    pub(super) interface_id: u32,
-    pub(super) caplen_max: usize,
+    pub(super) fan: Fan,
+    /// The most that any feed wants of a frame.
+    pub(super) bytes_needed: usize,
     /// Written as an option, if so.
     pub(super) queue_option: Option<u32>,
     pub(super) partial: Partial,
@@ -121,8 +117,7 @@ impl Copier {
     /// If the kernel refuses to wait. The ring is closed all the same.
     pub(super) fn run(mut self) -> Result<(), CaptureError> {
         let result = self.copy_all();
-        self.writer.close();
-        self.bells.ring_all();
+        self.fan.close();
         result
     }
 
@@ -173,8 +168,7 @@ impl Copier {
             self.take(&queue, descriptor);
             queue.rings.give_back(index, descriptor.address & chunk_mask);
         }
-        self.writer.publish();
-        self.bells.published(self.ring, self.writer.frames());
+        self.fan.publish();
         queue.segments.advance(&mut self.place, count);
         queue.release();
         count
@@ -234,20 +228,15 @@ impl Copier {
             Some(words) => words.ts_ns,
             None => now_ns(),
         };
-        let mut meta = Meta {
-            interface_id: self.interface_id,
-            ts_ns,
-            wire_len,
-            flags: None,
-            queue: self.queue_option,
-        };
+        let mut meta =
+            Meta { interface_id: 0, ts_ns, wire_len, flags: None, queue: self.queue_option };
         match words.and_then(|words| words.tag) {
-            None => self.writer.push(&meta, &frame[..frame.len().min(self.caplen_max)]),
+            None => self.fan.push(&meta, frame),
             Some(tag) => {
                 meta.wire_len = meta.wire_len.saturating_add(TAG_BYTES as u32);
                 let mut scratch = Vec::with_capacity(frame.len() + TAG_BYTES);
-                let kept = vlan::put_back(&mut scratch, frame, tag, self.caplen_max);
-                self.writer.push(&meta, kept);
+                let whole = vlan::put_back(&mut scratch, frame, tag, self.bytes_needed);
+                self.fan.push(&meta, whole);
             }
         }
     }

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use weir_ring::segments::Segments;
-use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
+use weir_ring::{Clock, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::area::Area;
 use super::copier::{Copier, Partial, Queue};
 use super::rings::kernel;
 use crate::error::CaptureError;
-use crate::source::Bells;
+use crate::fan::Fan;
 
 /// Bytes of a chunk, and where the kernel puts the frame in it.
 const CHUNK_BYTES: u32 = 2048;
@@ -59,7 +59,7 @@ pub fn copiers(spec: SyntheticSpec) -> Result<Vec<(SyntheticCopier, Ring<Mapping
             writer: WriterKind::User,
         };
         let ring = memory::create_memfd("weir-synthetic", &spec)?;
-        let copier = copier(&queue, number, Writer::new(ring.clone()));
+        let copier = copier(&queue, number, Fan::into_ring(&ring, CHUNK_BYTES as usize));
         Ok((SyntheticCopier { copier }, ring))
     };
     (0..spec.copiers as usize).map(make).collect()
@@ -68,7 +68,7 @@ pub fn copiers(spec: SyntheticSpec) -> Result<Vec<(SyntheticCopier, Ring<Mapping
 impl SyntheticCopier {
     /// Copies for this long, every frame with a stamp of its own; says how many frames.
     pub fn copy_for(&mut self, time: Duration) -> u64 {
-        let before = self.copier.writer.frames();
+        let before = self.copier.fan.frames();
         let begin = Instant::now();
         while begin.elapsed() < time {
             for _ in 0..LOOK_BATCHES {
@@ -79,7 +79,7 @@ impl SyntheticCopier {
                 self.copier.queue.rings.refill();
             }
         }
-        self.copier.writer.frames() - before
+        self.copier.fan.frames() - before
     }
 }
 
@@ -98,15 +98,12 @@ fn queue(slots: u32, copiers: u32) -> io::Result<Queue> {
     })
 }
 
-fn copier(queue: &Arc<Queue>, number: usize, writer: Writer<Mapping>) -> Copier {
+fn copier(queue: &Arc<Queue>, number: usize, fan: Fan) -> Copier {
     Copier {
         queue: Arc::clone(queue),
         place: queue.segments.place(number),
-        writer,
-        bells: Bells::default(),
-        ring: number,
-        interface_id: 0,
-        caplen_max: CHUNK_BYTES as usize,
+        fan,
+        bytes_needed: CHUNK_BYTES as usize,
         queue_option: None,
         partial: Partial::default(),
     }
@@ -164,7 +161,7 @@ mod tests {
             (0..copiers).map(|_| memory::create_memfd("weir-test", &spec).unwrap()).collect();
         thread::scope(|scope| {
             for (number, ring) in rings.iter().enumerate() {
-                let copier = copier(&queue, number, Writer::new(ring.clone()));
+                let copier = copier(&queue, number, Fan::into_ring(ring, CHUNK_BYTES as usize));
                 scope.spawn(move || copier.run().unwrap());
             }
             let receive = |number: u64, len, continues| {
@@ -228,7 +225,7 @@ mod tests {
             writer: WriterKind::User,
         };
         let ring = memory::create_memfd("weir-test", &spec).unwrap();
-        copier(&queue, 0, Writer::new(ring.clone())).run().unwrap();
+        copier(&queue, 0, Fan::into_ring(&ring, CHUNK_BYTES as usize)).run().unwrap();
         assert_eq!(queue.unreadable.load(Ordering::Relaxed), 2);
         assert_eq!(read_all(&ring), [(7, 64)]);
     }

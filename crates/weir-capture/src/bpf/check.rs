@@ -5,8 +5,9 @@ use libbpf_rs::btf::{Btf, types};
 use super::program::{Choice, load};
 use super::{BpfOptions, memory};
 use crate::error::CaptureError;
+use crate::feed::Feed;
 use crate::iface::{Asker, Interface};
-use crate::source::{Direction, Setup};
+use crate::source::Setup;
 
 /// What became of a program.
 #[derive(Debug)]
@@ -68,10 +69,10 @@ fn loopback() -> Interface {
 fn try_one(choice: Choice, interface: &Interface, record_queue: bool) -> Result<(), CaptureError> {
     let setup = Setup {
         interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        snaplen: 262_144,
-        direction: Direction::Both,
+        feeds: vec![Feed::default()],
         ring_bytes: super::least_ring_bytes(),
         promiscuous: false,
+        may_change: false,
     };
     let options = BpfOptions { record_queue, ..BpfOptions::default() };
     let rings = memory::create(&setup)?;

@@ -17,31 +17,36 @@ const ARMED: usize = 1;
 const CLOSED: usize = 2;
 const OFFERED: usize = 17;
 const OFFERED_NESTED: usize = 18;
-const TAGS_UNKNOWN: usize = 19;
-const IN_PARTS: usize = 20;
+const JUDGED: usize = 19;
+const TAGS_UNKNOWN: usize = 20;
+const IN_PARTS: usize = 21;
+const CHOSEN: usize = 23;
+const SAMPLED: usize = 24;
 
 pub(crate) struct Control {
     map: Mapping,
+    /// Rings of one feed.
     cpus: usize,
+    feeds: usize,
 }
 
 impl Control {
-    pub(crate) fn map(map: &MapHandle, cpus: usize) -> Result<Control, CaptureError> {
+    pub(crate) fn map(map: &MapHandle, cpus: usize, feeds: usize) -> Result<Control, CaptureError> {
         let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
-        let bytes = ((1 + cpus) * LINE_WORDS * 8).next_multiple_of(4096);
+        let bytes = ((1 + cpus * feeds) * LINE_WORDS * 8).next_multiple_of(4096);
         // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached
         // through `word` only, as `AtomicU64`.
         let map = unsafe { Mapping::map(fd, bytes as u64, Access::Write) }?;
-        let control = Control { map, cpus };
-        for cpu in 0..cpus {
-            control.arm(cpu, weir_ring::doorbell::AWAKE);
+        let control = Control { map, cpus, feeds };
+        for ring in 0..cpus * feeds {
+            control.arm(ring, weir_ring::doorbell::AWAKE);
         }
         Ok(control)
     }
 
-    /// Has the doorbell rung once this CPU's ring holds `ordinal` frames.
-    pub(crate) fn arm(&self, cpu: usize, ordinal: u64) {
-        self.word(1 + cpu, ARMED).store(ordinal, Ordering::SeqCst);
+    /// Has the doorbell rung once this ring holds `ordinal` frames.
+    pub(crate) fn arm(&self, ring: usize, ordinal: u64) {
+        self.word(1 + ring, ARMED).store(ordinal, Ordering::SeqCst);
     }
 
     /// Has the programs of `af_xdp` take no more frames; true of those that run after a grace period.
@@ -51,13 +56,32 @@ impl Control {
 
     /// Frames that came to the hook, on all CPUs.
     pub(crate) fn offered(&self) -> u64 {
-        let count = |cpu, word| self.word(1 + cpu, word).load(Ordering::Acquire);
-        (0..self.cpus).map(|cpu| count(cpu, OFFERED) + count(cpu, OFFERED_NESTED)).sum()
+        self.sum(0, OFFERED) + self.reentry()
     }
 
-    /// Frames among them that the kernel would not have taken into a socket.
+    /// Frames among them that came while another was under way on their CPU.
+    pub(crate) fn reentry(&self) -> u64 {
+        self.sum(0, OFFERED_NESTED)
+    }
+
+    /// Frames that the feeds could choose among, where one of them leaves some out.
+    pub(crate) fn judged(&self) -> u64 {
+        self.sum(0, JUDGED)
+    }
+
+    /// Frames among those that a feed chose.
+    pub(crate) fn chosen(&self, feed: usize) -> u64 {
+        self.sum(feed, CHOSEN)
+    }
+
+    /// Frames among those that sampling left out.
+    pub(crate) fn sampled(&self, feed: usize) -> u64 {
+        self.sum(feed, SAMPLED)
+    }
+
+    /// Frames among those offered that the kernel would not have taken into a socket.
     pub(crate) fn in_parts(&self) -> u64 {
-        (0..self.cpus).map(|cpu| self.word(1 + cpu, IN_PARTS).load(Ordering::Acquire)).sum()
+        self.sum(0, IN_PARTS)
     }
 
     /// Whether the driver had no answer when it was asked for a VLAN tag.
@@ -69,6 +93,13 @@ impl Control {
     /// with a leap second, or when a time daemon first sets it.
     pub(crate) fn follow_tai(&self) {
         self.word(0, TAI_OFFSET).store(tai_offset_ns(), Ordering::Relaxed);
+    }
+
+    /// A word of all lines of a feed.
+    fn sum(&self, feed: usize, word: usize) -> u64 {
+        debug_assert!(feed < self.feeds);
+        let rings = feed * self.cpus..(feed + 1) * self.cpus;
+        rings.map(|ring| self.word(1 + ring, word).load(Ordering::Acquire)).sum()
     }
 
     fn word(&self, line: usize, word: usize) -> &AtomicU64 {

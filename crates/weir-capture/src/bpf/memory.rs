@@ -15,14 +15,16 @@ use super::cpus;
 use crate::error::CaptureError;
 use crate::source::Setup;
 
-/// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids.
+/// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids; those of
+/// the first feed first.
 pub(super) fn create(setup: &Setup) -> Result<Vec<MapHandle>, CaptureError> {
     let cpus = cpus::entries()?;
-    (0..cpus).map(|cpu| create_one(setup, cpus, cpu)).collect()
+    let each = (0..setup.feeds.len()).flat_map(|feed| (0..cpus).map(move |cpu| (feed, cpu)));
+    each.map(|(feed, cpu)| create_one(setup, feed, cpus, cpu)).collect()
 }
 
-fn create_one(setup: &Setup, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
-    let spec = setup.ring_spec(cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
+fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
+    let spec = setup.ring_spec(feed, cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
     let entries = spec.data_blocks as u32 + 1;
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,

@@ -24,6 +24,8 @@ pub(super) struct Programs {
     close: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
+    /// Where the filters' program is.
+    pub(super) filters: MapHandle,
 }
 
 /// What runs at the hook.
@@ -69,7 +71,10 @@ impl Programs {
         }
         // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
         // plain program is the answer to all of them; its own refusal is the one to report.
+        let chooses = setup.may_change || setup.feeds.iter().any(|feed| feed.filter.is_some());
+        // A program that is bound to a device cannot call filters.
         if super::xdp::metadata_possible(interface)
+            && !chooses
             && let Ok(programs) = load(Choice::XdpWithTags)
         {
             return Ok((programs, Vec::new()));
@@ -77,9 +82,9 @@ impl Programs {
         Ok((load(Choice::Xdp)?, vec![tags_note(interface)]))
     }
 
-    /// Ends the open block of a CPU's ring and closes it; no program may write it any more.
-    pub(super) fn close_ring(&self, cpu: u32) -> Result<(), CaptureError> {
-        let mut context = cpu.to_ne_bytes();
+    /// Ends the open block of a ring and closes it; no program may write it any more.
+    pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
+        let mut context = ring.to_ne_bytes();
         let mut run = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             ctx_in: context.as_mut_ptr().cast(),
@@ -91,7 +96,7 @@ impl Programs {
         let result =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run) };
         if result < 0 || run.retval != 0 {
-            return Err(CaptureError::last_os(format!("closing the ring of CPU {cpu}")));
+            return Err(CaptureError::last_os(format!("closing ring {ring}")));
         }
         Ok(())
     }
@@ -106,8 +111,19 @@ fn set_up(
 ) -> Result<(), libbpf_rs::Error> {
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.block_mask = rings[0].max_entries() - 2;
-    rodata.interface_id = setup.interface_id();
-    rodata.snaplen = setup.snaplen;
+    for (number, feed) in setup.feeds.iter().enumerate() {
+        let own = &mut rodata.feed_of[number];
+        own.interface_id = feed.interface_id;
+        own.snaplen = feed.snaplen;
+        own.one_in = feed.sampling.one_in();
+        rodata.wanted_in |= u32::from(feed.direction.takes_in()) << number;
+        rodata.wanted_out |= u32::from(feed.direction.takes_out()) << number;
+    }
+    rodata.feeds = setup.feeds.len() as u32;
+    rodata.rings_per_feed = (rings.len() / setup.feeds.len()) as u32;
+    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
+    rodata.with_filters = u32::from(filtered || setup.may_change);
+    rodata.chooses = u32::from(rodata.with_filters != 0 || !setup.is_of_one_direction());
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
@@ -143,8 +159,8 @@ pub(super) fn load(
         open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
     }
     let skel = open.load().map_err(refuse)?;
-    for (cpu, ring) in rings.iter().enumerate() {
-        let (key, value) = ((cpu as u32).to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
+    for (number, ring) in rings.iter().enumerate() {
+        let (key, value) = ((number as u32).to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
         skel.maps.rings.update(&key, &value, MapFlags::ANY).map_err(refuse)?;
     }
     let own = |fd: std::os::fd::BorrowedFd<'_>| {
@@ -165,5 +181,6 @@ pub(super) fn load(
         close: own(progs.weir_close.as_fd())?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
+        filters: MapHandle::try_from(&skel.maps.filters).map_err(refuse)?,
     })
 }

@@ -14,10 +14,10 @@ fn setup(snaplen: u32) -> Setup {
     Setup {
         // Not the first interface, so that a wrong id would show.
         interfaces: vec![PcapInterface::default(), own],
-        snaplen,
-        direction: Direction::Both,
+        feeds: vec![Feed { interface_id: 1, snaplen, ..Feed::default() }],
         ring_bytes: least_ring_bytes(),
         promiscuous: false,
+        may_change: false,
     }
 }
 
@@ -187,7 +187,7 @@ fn contradicting_options_say_what_to_leave_out() {
     let error = check_options("eth0", &setup_plain(64), &options(Hook::Tc, true)).unwrap_err();
     assert!(error.to_string().contains("--hook tc"));
     let mut out = setup_plain(64);
-    out.direction = Direction::Out;
+    out.feeds[0].direction = Direction::Out;
     assert!(check_options("eth0", &out, &options(Hook::Xdp, false)).is_err());
     assert!(check_options("eth0", &setup_plain(0), &options(Hook::Tc, false)).is_err());
 }
@@ -195,10 +195,10 @@ fn contradicting_options_say_what_to_leave_out() {
 fn setup_plain(snaplen: u32) -> Setup {
     Setup {
         interfaces: vec![PcapInterface::default()],
-        snaplen,
-        direction: Direction::Both,
+        feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 64 << 20,
         promiscuous: false,
+        may_change: false,
     }
 }
 
@@ -249,10 +249,10 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     // One ring is enough to ask for, and the bell has one line.
-    bpf.rings.truncate(1);
+    bpf.written.truncate(1);
     let ring = bpf.rings[0].clone();
     let (page, mut bell, writers_end) = wake_page();
-    bpf.add_bell(writers_end, 0);
+    bpf.add_bell(writers_end, 0).unwrap();
     let nudge = bpf.nudge.try_clone().unwrap();
     let AtHook::Tc { sent, .. } = &bpf.programs.at else { panic!("TC was asked for") };
     let sent = sent.try_clone().unwrap();

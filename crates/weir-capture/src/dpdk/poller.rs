@@ -6,10 +6,9 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_frame::record::Meta;
-use weir_ring::{Mapping, Writer};
 
 use super::ffi::{BURST, Entered, Frame, Rx};
-use crate::source::Bells;
+use crate::fan::Fan;
 use crate::vlan::{self, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 
 /// Looks without a frame before the first pause, some microseconds of them: within a burst of traffic,
@@ -23,12 +22,9 @@ const PAUSE_LONGEST: Duration = Duration::from_micros(100);
 /// One queue's work.
 pub(super) struct Poller {
     pub(super) rx: Rx,
-    pub(super) writer: Writer<Mapping>,
-    pub(super) bells: Bells,
-    /// Number of the writer's ring in the source.
-    pub(super) ring: usize,
-    pub(super) interface_id: u32,
-    pub(super) caplen_max: usize,
+    pub(super) fan: Fan,
+    /// The most that any feed wants of a frame.
+    pub(super) bytes_needed: usize,
     /// Written as an option, if so.
     pub(super) queue_option: Option<u32>,
     /// Nanoseconds of one tick of the driver's stamps, if they are wanted: ticks since the epoch.
@@ -43,8 +39,7 @@ impl Poller {
     pub(super) fn run(mut self) {
         let entered = Entered::new();
         self.receive();
-        self.writer.close();
-        self.bells.ring_all();
+        self.fan.close();
         drop(entered);
     }
 
@@ -90,25 +85,24 @@ impl Poller {
             };
             let tags = u32::from(frame.tci.is_some()) + u32::from(frame.outer_tci.is_some());
             let meta = Meta {
-                interface_id: self.interface_id,
+                interface_id: 0,
                 ts_ns,
                 wire_len: frame.wire_len.saturating_add(tags * TAG_BYTES as u32),
                 flags: None,
                 queue: self.queue_option,
             };
             let whole =
-                if frame.gather(gathered, self.caplen_max) { &*gathered } else { frame.bytes };
-            let kept = &whole[..whole.len().min(self.caplen_max)];
+                if frame.gather(gathered, self.bytes_needed) { &*gathered } else { frame.bytes };
+            let kept = &whole[..whole.len().min(self.bytes_needed)];
             if tags == 0 {
-                self.writer.push(&meta, kept);
+                self.fan.push(&meta, kept);
             } else {
-                let kept = with_tags(scratch, kept, &frame, self.caplen_max);
-                self.writer.push(&meta, kept);
+                let kept = with_tags(scratch, kept, &frame, self.bytes_needed);
+                self.fan.push(&meta, kept);
             }
         }
         drop(burst);
-        self.writer.publish();
-        self.bells.published(self.ring, self.writer.frames());
+        self.fan.publish();
         count
     }
 }

@@ -9,6 +9,7 @@ use weir_ring::{Batch, Poll, Reader, Start};
 
 use super::ffi::made::Made;
 use super::*;
+use crate::feed::Feed;
 
 /// What should take milliseconds has failed after this.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -16,10 +17,10 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn setup(snaplen: u32) -> Setup {
     Setup {
         interfaces: vec![pcapng::Interface::default()],
-        snaplen,
-        direction: Direction::Both,
+        feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 32 << 20,
         promiscuous: true,
+        may_change: false,
     }
 }
 

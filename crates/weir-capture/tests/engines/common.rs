@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_capture::{CaptureError, Direction, Pumped, Setup, Source};
+use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
 use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Ring, Start};
@@ -15,10 +15,10 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 pub fn setup(ring_mib: u64) -> Setup {
     Setup {
         interfaces: vec![Interface { name: "test".into(), link_type: 1, ..Interface::default() }],
-        snaplen: 262_144,
-        direction: Direction::Both,
+        feeds: vec![Feed::default()],
         ring_bytes: ring_mib << 20,
         promiscuous: true,
+        may_change: false,
     }
 }
 

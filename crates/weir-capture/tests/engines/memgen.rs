@@ -9,7 +9,7 @@ use weir_ring::{Batch, Clock, Poll};
 use super::common::{pump_until, read_closed, reader_of, run_to_end, setup};
 
 fn open(spec: &str) -> MemGen {
-    MemGen::open(spec.parse::<GenSpec>().unwrap(), setup(16), None).unwrap()
+    MemGen::open(spec.parse::<GenSpec>().unwrap(), setup(16), Vec::new()).unwrap()
 }
 
 #[test]
@@ -39,8 +39,8 @@ fn frames_are_numbered_and_exactly_as_many_as_asked_for() {
 #[test]
 fn snaplen_cuts_what_is_kept_and_not_what_was() {
     let mut setup = setup(16);
-    setup.snaplen = 50;
-    let mut source = MemGen::open("frames=100".parse().unwrap(), setup, None).unwrap();
+    setup.feeds[0].snaplen = 50;
+    let mut source = MemGen::open("frames=100".parse().unwrap(), setup, Vec::new()).unwrap();
     let (seen, ledger, _) = run_to_end(&mut source);
     assert_eq!((ledger.kept_bytes, ledger.wire_bytes), (5000, 6000));
     assert!(seen.iter().all(|seen| seen.frame.len() == 50 && seen.meta.wire_len == 60));
@@ -90,7 +90,7 @@ fn readers_that_are_waited_for_miss_nothing() {
     const FRAMES: u64 = 400_000; // 35 MiB of records through a ring of 4
     let pace = Pace::new();
     let spec: GenSpec = format!("frames={FRAMES}").parse().unwrap();
-    let mut source = MemGen::open(spec, setup(4), Some(pace.clone())).unwrap();
+    let mut source = MemGen::open(spec, setup(4), vec![pace.clone()]).unwrap();
     let mut threads = Vec::new();
     for slow in [false, true] {
         let mut reader = reader_of(&source);
@@ -131,7 +131,7 @@ fn readers_that_are_waited_for_miss_nothing() {
 
 #[test]
 fn who_is_not_waited_for_is_lapped_and_told() {
-    let mut source = MemGen::open("frames=400k".parse().unwrap(), setup(4), None).unwrap();
+    let mut source = MemGen::open("frames=400k".parse().unwrap(), setup(4), Vec::new()).unwrap();
     let mut reader = reader_of(&source);
     source.start().unwrap();
     pump_until(&mut source, u64::MAX).unwrap();

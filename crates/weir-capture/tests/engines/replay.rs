@@ -119,7 +119,7 @@ fn pcapng_keeps_flags_queue_and_times() {
 
     for (direction, way) in [(Direction::In, 1), (Direction::Out, 2)] {
         let mut setup = setup(16);
-        setup.direction = direction;
+        setup.feeds[0].direction = direction;
         let mut source = Replay::open(&path, setup, ReplayOptions::default()).unwrap();
         let (seen, ledger, _) = run_to_end(&mut source);
         // As at a hook, where the others do not come by.
@@ -137,7 +137,7 @@ fn snaplen_and_link_type_reach_the_ring() {
     let path = folder.file("raw.pcap", &classic(10, true, false, 101));
     for snaplen in [1, 14, 45] {
         let mut setup = setup(16);
-        setup.snaplen = snaplen;
+        setup.feeds[0].snaplen = snaplen;
         let mut source = Replay::open(&path, setup, ReplayOptions::default()).unwrap();
         assert_eq!(source.rings()[0].identity().unwrap().link_type, 101);
         let (seen, ..) = run_to_end(&mut source);
@@ -214,7 +214,7 @@ fn hostile_files_never_panic_and_the_ledger_closes() {
         }
         let path = folder.file("bad", &bad);
         let mut setup = setup(4);
-        setup.snaplen = 64;
+        setup.feeds[0].snaplen = 64;
         if let Ok(mut source) = Replay::open(&path, setup, ReplayOptions::default()) {
             let _ = run_to_end(&mut source);
             ran += 1;
@@ -280,7 +280,7 @@ fn a_file_waits_for_its_reader() {
     let folder = Folder::new();
     let path = folder.file("long.pcap", &classic(FRAMES, true, false, 1));
     let pace = Pace::new();
-    let options = ReplayOptions { wait_for: Some(pace.clone()), ..ReplayOptions::default() };
+    let options = ReplayOptions { wait_for: vec![pace.clone()], ..ReplayOptions::default() };
     let mut source = Replay::open(&path, setup(4), options).unwrap();
     let mut reader = reader_of(&source);
     let place = pace.join(reader.ordinal());

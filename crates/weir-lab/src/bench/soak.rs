@@ -115,11 +115,7 @@ pub fn soak(
 fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
     let Error::Measure { reason, .. } = error else { return Err(error) };
     let text = format!("{}: {reason}", tool.name);
-    Ok(vec![if reason.contains(NOT_BUILT) {
-        Check::absent(text)
-    } else {
-        Check::new(false, text)
-    }])
+    Ok(vec![if reason.contains(NOT_BUILT) { Check::absent(text) } else { Check::new(false, text) }])
 }
 
 fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result<Vec<Check>> {

@@ -8,8 +8,8 @@ use super::report::{Frames, Row, lost};
 use super::table::figure;
 use super::wire::{self, Traffic};
 use super::{Context, stopped};
-use crate::generator::Rate;
 use crate::Result;
+use crate::generator::Rate;
 
 pub(super) const SECTION: &str = "zero-loss";
 const SIZES: [u32; 1] = [64];

@@ -252,7 +252,11 @@ pub fn dropped(json: &Value) -> u64 {
 #[track_caller]
 pub fn closes(json: &Value) {
     let n = |name| number(json, name);
-    assert_eq!(n("offered"), n("filtered") + n("captured") + dropped(json), "{json}");
+    assert_eq!(
+        n("offered"),
+        n("filtered") + n("sampled") + n("captured") + dropped(json),
+        "{json}"
+    );
     assert_eq!(json["unexplained"].as_i64(), Some(0), "{json}");
     let behind = number(&json["drops"], "store") + number(&json["drops"], "ring");
     assert_eq!(n("captured"), n("delivered") + n("lapped") + n("after_limit") + behind, "{json}");

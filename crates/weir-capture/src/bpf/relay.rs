@@ -1,0 +1,171 @@
+//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them, and
+//! passes it on.
+//!
+//! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, Start};
+
+use crate::error::CaptureError;
+use crate::fan::{Fan, Feeds};
+use crate::feed::Feed;
+use crate::source::{Change, Home, Setup};
+
+/// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
+const PAUSE_FIRST: Duration = Duration::from_micros(50);
+const PAUSES: u32 = 5;
+/// The longest sleep, as for any consumer: a wish can be missed.
+const SLEEP: Duration = Duration::from_millis(8);
+
+/// What passes frames on.
+pub(super) struct Relay {
+    feeds: Feeds,
+    homes: Vec<Home>,
+    fans: Vec<Fan>,
+    readers: Vec<Reader<Mapping>>,
+    lapped: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Result<(), CaptureError>>>,
+}
+
+/// The feed that the hook writes for those that are derived: all that any of them could want.
+pub(super) fn base(setup: &Setup) -> Feed {
+    Feed {
+        name: "relay".into(),
+        interface_id: setup.feeds[0].interface_id,
+        snaplen: setup.bytes_needed(),
+        direction: setup.direction(),
+        ..Feed::default()
+    }
+}
+
+impl Relay {
+    /// Makes the rings of the derived feeds, `setup.feeds`; `base` are those that they are derived from. `numbers`: the
+    /// source's feeds that they are.
+    pub(super) fn new(
+        setup: &Setup,
+        base: &[Ring<Mapping>],
+        numbers: &[usize],
+    ) -> Result<Relay, CaptureError> {
+        let each = base.len();
+        let (feeds, mut fans) = Feeds::create(setup, each, Clock::Realtime)?;
+        let numbers: Vec<usize> =
+            numbers.iter().flat_map(|feed| feed * each..(feed + 1) * each).collect();
+        fans.iter_mut().for_each(|fan| fan.renumber(&numbers));
+        let readers = base.iter().map(|ring| Reader::new(ring, Start::Oldest));
+        Ok(Relay {
+            feeds,
+            homes: fans[0].homes(),
+            fans,
+            readers: readers.collect::<Result<_, _>>()?,
+            lapped: Arc::default(),
+            thread: None,
+        })
+    }
+
+    /// The rings of the derived feeds, feed by feed.
+    pub(super) fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    /// Where the derived feeds' frames are chosen.
+    pub(super) fn homes(&self) -> &[Home] {
+        &self.homes
+    }
+
+    /// A sleeper whose line for the source's first ring is `first`.
+    pub(super) fn add_bell(&mut self, bell: &Bell, first: usize) -> Result<(), RingError> {
+        self.fans.iter_mut().try_for_each(|fan| {
+            fan.add_bell(bell.try_clone()?, first);
+            Ok(())
+        })
+    }
+
+    /// Changes what derived feed number `feed` chooses; gives where that is done.
+    pub(super) fn change(&mut self, feed: usize, change: Change) -> Home {
+        self.feeds.change(feed, change)
+    }
+
+    /// Begins to pass frames on; gives what wakes it when the base rings have some. `nudge`: what tells their owner of a
+    /// new wish.
+    pub(super) fn start(&mut self, nudge: OwnedFd) -> Result<Bell, CaptureError> {
+        let sleeper = Sleeper::new(self.readers.len(), vec![nudge])?;
+        let bell = sleeper.bell()?;
+        let mut work = Work {
+            fans: std::mem::take(&mut self.fans),
+            readers: std::mem::take(&mut self.readers),
+            batch: Batch::new(),
+            lapped: Arc::clone(&self.lapped),
+        };
+        let thread = thread::Builder::new().name("weir-relay".into()).spawn(move || {
+            let result = work.run(&sleeper);
+            work.fans.iter_mut().for_each(Fan::close);
+            result.map_err(CaptureError::from)
+        });
+        self.thread = Some(thread.map_err(CaptureError::os("starting the relay"))?);
+        Ok(bell)
+    }
+
+    /// Waits until all that is in the base rings, which are closed, has passed.
+    pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
+        // Of a source that never began.
+        self.fans.iter_mut().for_each(Fan::close);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The ledgers of the derived feeds; `base` is what the hook counted for all of them.
+    pub(super) fn ledgers(&self, base: &Ledger) -> Vec<Ledger> {
+        let mut all = base.clone();
+        all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
+        self.feeds.ledgers(&all)
+    }
+}
+
+struct Work {
+    fans: Vec<Fan>,
+    readers: Vec<Reader<Mapping>>,
+    batch: Batch,
+    lapped: Arc<AtomicU64>,
+}
+
+impl Work {
+    fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
+        let mut pauses = 0;
+        loop {
+            let (mut moved, mut closed) = (false, 0);
+            for (reader, fan) in self.readers.iter_mut().zip(&mut self.fans) {
+                match reader.poll(&mut self.batch)? {
+                    Poll::Frames(_) => {
+                        self.batch
+                            .records()
+                            .for_each(|record| fan.push(&record.meta, record.frame));
+                        fan.publish();
+                        moved = true;
+                    }
+                    Poll::Lapped(missed) => {
+                        self.lapped.fetch_add(missed, Ordering::Release);
+                        moved = true;
+                    }
+                    Poll::Empty => {}
+                    Poll::Closed => closed += 1,
+                }
+            }
+            if moved {
+                pauses = 0;
+            } else if closed == self.readers.len() {
+                return Ok(());
+            } else if pauses < PAUSES {
+                thread::sleep(PAUSE_FIRST * (1 << pauses));
+                pauses += 1;
+            } else {
+                sleeper.sleep(&self.readers, 1, SLEEP)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! From one thread to every feed that wants the frame: the user-space home of filters.
+//!
+//! Each thread of an engine that moves frames has one fan, and the fan has a ring for each feed. What a feed leaves out
+//! it counts by name, and what it takes it writes, cut at its own length.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_filter::{Program, UserFilterSet};
+use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_ring::wake::Bell;
+use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, memory};
+
+use crate::error::CaptureError;
+use crate::feed::{Feed, Sampler};
+use crate::pace::{Gate, Pace};
+use crate::source::{Bells, Change, Direction, Home, Setup, count_written};
+
+/// Frames that a feed left out, of one ring. One thread counts, any may look.
+#[derive(Debug, Default)]
+struct LeftOut {
+    filtered: AtomicU64,
+    sampled: AtomicU64,
+}
+
+/// Filters on their way to a fan, which is another thread's.
+#[derive(Default)]
+struct Mail {
+    is_fresh: AtomicBool,
+    filters: Mutex<Option<UserFilterSet>>,
+}
+
+impl Mail {
+    fn post(&self, filters: UserFilterSet) {
+        *self.lock() = Some(filters);
+        self.is_fresh.store(true, Ordering::Release);
+    }
+
+    /// What has come since the last look.
+    #[inline]
+    fn take(&self) -> Option<UserFilterSet> {
+        if !self.is_fresh.load(Ordering::Acquire) {
+            return None;
+        }
+        self.is_fresh.store(false, Ordering::Relaxed);
+        self.lock().take()
+    }
+
+    /// Whole whoever panicked while holding it.
+    fn lock(&self) -> MutexGuard<'_, Option<UserFilterSet>> {
+        self.filters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rings of a source whose frames pass through fans, and what its feeds left out.
+pub(crate) struct Feeds {
+    /// All rings of the first feed, then those of the second: a ring for each fan.
+    rings: Vec<Ring<Mapping>>,
+    left_out: Vec<Arc<LeftOut>>,
+    /// As their filters are now.
+    feeds: Vec<Feed>,
+    /// To each fan, if filters may change.
+    mails: Vec<Arc<Mail>>,
+}
+
+impl Feeds {
+    /// Makes the rings, and as many fans as threads will fill them.
+    ///
+    /// # Errors
+    /// No memory for rings, or a size that no ring can have.
+    pub(crate) fn create(
+        setup: &Setup,
+        fans: usize,
+        clock: Clock,
+    ) -> Result<(Feeds, Vec<Fan>), CaptureError> {
+        let (rings, left_out, mails) = (Vec::new(), Vec::new(), Vec::new());
+        let mut own = Feeds { rings, left_out, feeds: setup.feeds.clone(), mails };
+        let mut all: Vec<Fan> = (0..fans).map(|_| Fan::default()).collect();
+        let offered = setup.direction();
+        for (number, feed) in setup.feeds.iter().enumerate() {
+            let mut feed = feed.clone();
+            // Nothing else comes.
+            if feed.direction == offered {
+                feed.direction = Direction::Both;
+            }
+            for fan in &mut all {
+                let spec = setup.ring_spec(number, fans as u64, None, clock, WriterKind::User)?;
+                let ring = memory::create_memfd("weir-ring", &spec)?;
+                let left_out = Arc::new(LeftOut::default());
+                let place = own.rings.len();
+                fan.branches.push(Branch::new(&feed, place, &ring, Arc::clone(&left_out)));
+                own.rings.push(ring);
+                own.left_out.push(left_out);
+            }
+        }
+        for fan in &mut all {
+            fan.filters = fan.chooses(setup).then(|| filters_of(&setup.feeds));
+            if setup.may_change {
+                let mail = Arc::new(Mail::default());
+                own.mails.push(Arc::clone(&mail));
+                fan.mail = Some(mail);
+            }
+        }
+        Ok((own, all))
+    }
+
+    /// [`create`](Feeds::create) for an engine with one thread.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub(crate) fn create_one(setup: &Setup, clock: Clock) -> Result<(Feeds, Fan), CaptureError> {
+        let (feeds, mut fans) = Feeds::create(setup, 1, clock)?;
+        Ok((feeds, fans.pop().expect("one was asked for")))
+    }
+
+    /// The rings, feed by feed.
+    pub(crate) fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    /// The ledgers, feed by feed: what the engine counted for all of them, and what went into each one's rings and was
+    /// left out of them.
+    pub(crate) fn ledgers(&self, all: &Ledger) -> Vec<Ledger> {
+        let each = self.rings.len() / self.feeds.len();
+        let rings = self.rings.chunks(each).zip(self.left_out.chunks(each));
+        rings
+            .map(|(rings, left_out)| {
+                let sum = |count: fn(&LeftOut) -> &AtomicU64| {
+                    left_out.iter().map(|one| count(one).load(Ordering::Acquire)).sum::<u64>()
+                };
+                let mut ledger = all.clone();
+                count_written(&mut ledger, rings);
+                ledger.filtered += sum(|one| &one.filtered);
+                ledger.sampled += sum(|one| &one.sampled);
+                ledger
+            })
+            .collect()
+    }
+
+    /// Changes what a feed chooses: in every fan, from its next frame on. Gives where that is done now.
+    ///
+    /// # Panics
+    /// If the source was not set up for changes.
+    pub(crate) fn change(&mut self, feed: usize, change: Change) -> Home {
+        assert!(!self.mails.is_empty(), "the setup allows no changes");
+        match change {
+            Change::Filter(filter) => self.feeds[feed].filter = filter,
+        }
+        let mut home = Home::Nowhere;
+        for mail in &self.mails {
+            let filters = filters_of(&self.feeds);
+            home = home_of(Some(&filters));
+            mail.post(filters);
+        }
+        home
+    }
+
+    /// Frames that passed through the fans so far, as far as it is visible.
+    pub(crate) fn seen(&self) -> u64 {
+        // Every feed sees every frame.
+        let first = &self.rings[..self.rings.len() / self.feeds.len()];
+        let left_out = &self.left_out[..first.len()];
+        let written: u64 = first.iter().map(Ring::frames_written).sum();
+        let rest = |one: &Arc<LeftOut>| {
+            one.filtered.load(Ordering::Acquire) + one.sampled.load(Ordering::Acquire)
+        };
+        written + left_out.iter().map(rest).sum::<u64>()
+    }
+}
+
+/// One thread's way into the rings of all feeds.
+#[derive(Default)]
+pub(crate) struct Fan {
+    branches: Vec<Branch>,
+    bells: Bells,
+    /// The filters of all branches; `None` if there is one feed, and it takes every frame.
+    filters: Option<UserFilterSet>,
+    mail: Option<Arc<Mail>>,
+}
+
+/// The filters of all feeds.
+fn filters_of(feeds: &[Feed]) -> UserFilterSet {
+    let program = |feed: &'_ Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
+    let programs: Vec<Option<Program>> = feeds.iter().map(program).collect();
+    UserFilterSet::new(&programs.iter().map(Option::as_ref).collect::<Vec<_>>())
+}
+
+fn home_of(filters: Option<&UserFilterSet>) -> Home {
+    match filters {
+        None => Home::Nowhere,
+        Some(filters) if filters.is_compiled() => Home::Compiled,
+        Some(_) => Home::Interpreted,
+    }
+}
+
+impl Fan {
+    /// Whether there is anything to choose, now or later.
+    fn chooses(&self, setup: &Setup) -> bool {
+        let takes_all = self.branches.iter().all(Branch::takes_all);
+        setup.may_change || setup.feeds.len() > 1 || !takes_all || setup.feeds[0].filter.is_some()
+    }
+
+    /// A fan of one feed that takes all, into a ring that is no source's.
+    pub(crate) fn into_ring(ring: &Ring<Mapping>, caplen_max: usize) -> Fan {
+        let feed = Feed { snaplen: caplen_max as u32, ..Feed::default() };
+        let mut fan = Fan::default();
+        fan.branches.push(Branch::new(&feed, 0, ring, Arc::default()));
+        fan
+    }
+
+    /// Where the feeds' frames are chosen.
+    pub(crate) fn homes(&self) -> Vec<Home> {
+        let home = home_of(self.filters.as_ref());
+        vec![home; self.branches.len()]
+    }
+
+    /// Frames written, into all rings together.
+    pub(crate) fn frames(&self) -> u64 {
+        self.branches.iter().map(|branch| branch.writer.frames()).sum()
+    }
+
+    /// Has the writers of each feed's ring wait for readers; of an engine that can wait. By feed.
+    pub(crate) fn wait_for(&mut self, paces: Vec<Pace>) {
+        for (branch, pace) in self.branches.iter_mut().zip(paces) {
+            branch.gate = Some(Gate::new(Some(pace), branch.writer.ring().clone()));
+        }
+    }
+
+    /// Whether a burst that opens one block of a ring at most would overtake nobody who is waited for. Everything must be
+    /// published.
+    #[inline]
+    pub(crate) fn is_open(&mut self) -> bool {
+        let is_open = |branch: &mut Branch| match &mut branch.gate {
+            None => true,
+            Some(gate) => gate.is_open(branch.writer.frames()),
+        };
+        // Every gate looks: each follows its own ring's blocks.
+        self.branches.iter_mut().map(is_open).fold(true, |all, one| all & one)
+    }
+
+    /// Has its rings be those of other numbers among the source's rings: `numbers` by the old ones.
+    pub(crate) fn renumber(&mut self, numbers: &[usize]) {
+        self.branches.iter_mut().for_each(|branch| branch.ring = numbers[branch.ring]);
+    }
+
+    /// A sleeper whose line for this source's first ring is `first`.
+    pub(crate) fn add_bell(&mut self, bell: Bell, first: usize) {
+        self.bells.add(bell, first);
+    }
+
+    /// The same sleepers as another fan's.
+    ///
+    /// # Errors
+    /// If there are no descriptors left.
+    pub(crate) fn set_bells(&mut self, bells: &Bells) -> Result<(), RingError> {
+        self.bells = bells.try_clone()?;
+        Ok(())
+    }
+
+    /// Offers one frame to every feed: the bytes that there are of it, tags and all. Whose feeds
+    /// differ in direction, its flags say which way it went.
+    #[inline]
+    pub(crate) fn push(&mut self, meta: &Meta, frame: &[u8]) {
+        if let Some(filters) = self.mail.as_ref().and_then(|mail| mail.take()) {
+            self.filters = Some(filters);
+        }
+        let Some(filters) = &self.filters else { return self.branches[0].write(meta, frame) };
+        let taken = filters.run(frame, meta.wire_len);
+        for (number, branch) in self.branches.iter_mut().enumerate() {
+            branch.offer(meta, frame, taken >> number & 1 != 0);
+        }
+    }
+
+    /// Makes everything so far visible, and wakes who waited for it.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        for branch in &mut self.branches {
+            branch.publish();
+            self.bells.published(branch.ring, branch.writer.frames());
+        }
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn close(&mut self) {
+        for branch in &mut self.branches {
+            branch.publish();
+            branch.writer.close();
+        }
+        self.bells.ring_all();
+    }
+}
+
+/// One feed's ring.
+struct Branch {
+    writer: Writer<Mapping>,
+    /// Its number among the source's rings.
+    ring: usize,
+    interface_id: u32,
+    caplen_max: usize,
+    direction: Direction,
+    sampler: Sampler,
+    filtered: u64,
+    sampled: u64,
+    left_out: Arc<LeftOut>,
+    gate: Option<Gate>,
+}
+
+impl Branch {
+    fn new(feed: &Feed, place: usize, ring: &Ring<Mapping>, left_out: Arc<LeftOut>) -> Branch {
+        Branch {
+            writer: Writer::new(ring.clone()),
+            ring: place,
+            interface_id: feed.interface_id,
+            caplen_max: feed.snaplen.min(CAPLEN_MAX) as usize,
+            direction: feed.direction,
+            sampler: Sampler::new(feed.sampling),
+            filtered: 0,
+            sampled: 0,
+            left_out,
+            gate: None,
+        }
+    }
+
+    /// Whether it takes every frame that its filter does.
+    fn takes_all(&self) -> bool {
+        self.direction == Direction::Both && self.sampler.takes_all()
+    }
+
+    #[inline]
+    fn write(&mut self, meta: &Meta, frame: &[u8]) {
+        let meta = Meta { interface_id: self.interface_id, ..*meta };
+        self.writer.push(&meta, &frame[..frame.len().min(self.caplen_max)]);
+    }
+
+    #[inline]
+    fn offer(&mut self, meta: &Meta, frame: &[u8], passes_filter: bool) {
+        if !passes_filter || !self.direction.takes(meta.flags) {
+            self.filtered += 1;
+        } else if !self.sampler.takes() {
+            self.sampled += 1;
+        } else {
+            self.write(meta, frame);
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.writer.publish();
+        self.left_out.filtered.store(self.filtered, Ordering::Release);
+        self.left_out.sampled.store(self.sampled, Ordering::Release);
+    }
+}

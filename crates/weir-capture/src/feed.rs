@@ -1,0 +1,150 @@
+//! Feeds: what subscribers want of a source, and how much of that they get.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_filter::Program;
+
+use crate::source::Direction;
+
+/// Most feeds of one source.
+pub const FEEDS_MAX: usize = 32;
+
+/// One feed: which frames of a source, and how much of each.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// What it is called; empty for the only one.
+    pub name: String,
+    /// The id of its frames' interface, among those of the run: each feed of a source has its own.
+    pub interface_id: u32,
+    /// Which frames; `None` takes all.
+    pub filter: Option<Arc<Filter>>,
+    /// Most bytes kept of a frame, 1 or more.
+    pub snaplen: u32,
+    /// Which way they go.
+    pub direction: Direction,
+    /// How many of those that the filter takes.
+    pub sampling: Sampling,
+}
+
+impl Default for Feed {
+    /// All frames, whole.
+    fn default() -> Self {
+        Feed {
+            name: String::new(),
+            interface_id: 0,
+            filter: None,
+            snaplen: 262_144,
+            direction: Direction::Both,
+            sampling: Sampling::All,
+        }
+    }
+}
+
+impl Feed {
+    /// Whether it takes the very same frames, to the same length.
+    #[must_use]
+    pub fn is_like(&self, other: &Feed) -> bool {
+        let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
+        (self.snaplen, self.direction, self.sampling)
+            == (other.snaplen, other.direction, other.sampling)
+            && program(self) == program(other)
+    }
+}
+
+/// A filter: the text that the user gave, and the program that it means.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// As it was written.
+    pub text: String,
+    /// The link type that it was compiled for, as in pcapng.
+    pub link_type: u16,
+    /// What it means.
+    pub program: Program,
+}
+
+impl fmt::Debug for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Filter({:?})", self.text)
+    }
+}
+
+/// Which of the frames that a filter takes are kept.
+///
+/// Source: RFC 5475, sections 5.1 (systematic count-based sampling) and 6.2 (hash-based selection).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// Every one.
+    #[default]
+    All,
+    /// The first of each N, counted by the ring that it goes to.
+    OneIn(u32),
+}
+
+impl Sampling {
+    /// Of how many frames one is kept: 1 or more.
+    pub(crate) fn one_in(self) -> u32 {
+        match self {
+            Sampling::All => 1,
+            Sampling::OneIn(count) => count.max(1),
+        }
+    }
+}
+
+/// Counts `Sampling::OneIn`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampler {
+    one_in: u32,
+    /// Frames until the next that is kept.
+    left: u32,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling) -> Sampler {
+        Sampler { one_in: sampling.one_in(), left: 0 }
+    }
+
+    pub(crate) fn takes_all(self) -> bool {
+        self.one_in == 1
+    }
+
+    /// Whether the next frame is kept.
+    #[inline]
+    pub(crate) fn takes(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            return false;
+        }
+        self.left = self.one_in - 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_n_is_the_first_of_each_n() {
+        let mut sampler = Sampler::new(Sampling::OneIn(3));
+        let kept: Vec<bool> = (0..7).map(|_| sampler.takes()).collect();
+        assert_eq!(kept, [true, false, false, true, false, false, true]);
+        let mut all = Sampler::new(Sampling::All);
+        assert!((0..5).all(|_| all.takes()));
+    }
+
+    #[test]
+    fn feeds_are_alike_whatever_their_names() {
+        let program = |k| weir_filter::Program::new([weir_filter::Insn::new(6, k)]).unwrap();
+        let filter = |text: &str, k| {
+            Some(Arc::new(Filter { text: text.into(), link_type: 1, program: program(k) }))
+        };
+        let web = Feed { name: "web".into(), filter: filter("tcp", 1), ..Feed::default() };
+        let same = Feed { name: "also".into(), filter: filter(" tcp ", 1), ..Feed::default() };
+        assert!(web.is_like(&same));
+        assert!(!web.is_like(&Feed { filter: filter("tcp", 2), ..web.clone() }));
+        assert!(!web.is_like(&Feed { snaplen: 64, ..web.clone() }));
+        assert!(!web.is_like(&Feed { sampling: Sampling::OneIn(2), ..web.clone() }));
+        assert!(!web.is_like(&Feed { filter: None, ..web.clone() }));
+    }
+}

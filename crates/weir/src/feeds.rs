@@ -1,0 +1,229 @@
+//! Feeds as they are typed, and what a source is told of them.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Result;
+use weir_capture::{Direction, Feed, Filter, Sampling};
+use weir_filter_compile::Compiler;
+
+use crate::cli::{CaptureArgs, DirectionName};
+
+/// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedName {
+    name: String,
+    filter: String,
+    snaplen: Option<u32>,
+    direction: Option<Direction>,
+    one_in: Option<u32>,
+}
+
+/// Longest name of a feed.
+const NAME_MAX: usize = 32;
+
+impl FromStr for FeedName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FeedName, String> {
+        const FORM: &str = "write 'NAME: FILTER', and behind it, with commas: snaplen BYTES; in, out or both; sample N";
+        let (name, rest) = text.split_once(':').ok_or_else(|| format!("it has no name; {FORM}"))?;
+        let name = name.trim();
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
+            return Err(format!(
+                "'{name}' is no name of a feed: up to {NAME_MAX} letters, digits, '-', '_' and '.'; {FORM}"
+            ));
+        }
+        // No filter has commas.
+        let mut parts = rest.split(',').map(str::trim);
+        let filter = parts.next().unwrap_or_default().to_owned();
+        let mut feed = FeedName {
+            name: name.to_owned(),
+            filter,
+            snaplen: None,
+            direction: None,
+            one_in: None,
+        };
+        for part in parts {
+            feed.take(part).map_err(|what| format!("{what}; {FORM}"))?;
+        }
+        Ok(feed)
+    }
+}
+
+impl FeedName {
+    fn take(&mut self, part: &str) -> Result<(), String> {
+        let (word, value) = part.split_once(char::is_whitespace).unwrap_or((part, ""));
+        let number = || match value.trim().parse::<u32>() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(format!("'{part}': a number above 0 is missing")),
+        };
+        let twice = match word {
+            "snaplen" => self.snaplen.replace(number()?).is_some(),
+            "sample" => self.one_in.replace(number()?).is_some(),
+            "in" | "out" | "both" if value.is_empty() => {
+                let direction = match word {
+                    "in" => Direction::In,
+                    "out" => Direction::Out,
+                    _ => Direction::Both,
+                };
+                self.direction.replace(direction).is_some()
+            }
+            _ => return Err(format!("'{part}' is nothing that a feed has")),
+        };
+        if twice { Err(format!("'{part}' is said twice")) } else { Ok(()) }
+    }
+}
+
+/// A feed of a source as it was asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its name; empty for the only one.
+    pub name: String,
+    /// What it takes.
+    pub feed: Feed,
+    /// The first that takes the very same: they share its rings.
+    pub shares: Option<usize>,
+}
+
+/// Makes feeds of what was typed, for any link type.
+pub struct Feeds<'a> {
+    args: &'a CaptureArgs,
+    compiled: BTreeMap<(u16, String), Arc<Filter>>,
+}
+
+impl<'a> Feeds<'a> {
+    pub fn new(args: &'a CaptureArgs) -> Feeds<'a> {
+        Feeds { args, compiled: BTreeMap::new() }
+    }
+
+    /// Whether there is any filter to compile.
+    pub fn are_filtered(&self) -> bool {
+        self.args.filter.is_some() || self.args.feed.iter().any(|feed| !feed.filter.is_empty())
+    }
+
+    /// The feeds of a source whose frames have this link type; their interfaces are yet to be given.
+    ///
+    /// # Errors
+    /// What is wrong with a filter.
+    pub fn of(&mut self, link_type: u16) -> Result<Vec<Asked>> {
+        let args = self.args;
+        if args.feed.is_empty() {
+            let filter = args.filter.as_deref().unwrap_or_default();
+            let feed = self.feed("", filter, link_type)?;
+            return Ok(vec![Asked { name: String::new(), feed, shares: None }]);
+        }
+        let mut all: Vec<Asked> = Vec::new();
+        for asked in &args.feed {
+            let mut feed = self.feed(&asked.name, &asked.filter, link_type)?;
+            feed.snaplen = asked.snaplen.unwrap_or(feed.snaplen);
+            feed.direction = asked.direction.unwrap_or(feed.direction);
+            feed.sampling = asked.one_in.map_or(Sampling::All, Sampling::OneIn);
+            let shares = all.iter().position(|other| other.feed.is_like(&feed));
+            all.push(Asked { name: asked.name.clone(), feed, shares });
+        }
+        Ok(all)
+    }
+
+    fn feed(&mut self, name: &str, filter: &str, link_type: u16) -> Result<Feed> {
+        Ok(Feed {
+            name: name.to_owned(),
+            filter: self.filter(filter, link_type)?,
+            snaplen: self.args.snaplen,
+            direction: direction(self.args.direction),
+            ..Feed::default()
+        })
+    }
+
+    fn filter(&mut self, text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
+        let key = (link_type, text.to_owned());
+        if let Some(filter) = self.compiled.get(&key) {
+            return Ok(Some(Arc::clone(filter)));
+        }
+        let filter = compile(text, link_type)?;
+        self.compiled.extend(filter.clone().map(|filter| (key, filter)));
+        Ok(filter)
+    }
+}
+
+/// The filter that `text` means for frames of this link type; the empty text means none.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let program = Compiler::default().with_link_type(link_type).compile(text)?;
+    Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
+}
+
+fn direction(name: DirectionName) -> Direction {
+    match name {
+        DirectionName::In => Direction::In,
+        DirectionName::Out => Direction::Out,
+        DirectionName::Both => Direction::Both,
+    }
+}
+
+/// Refuses feeds that cannot be told apart, and flags that contradict each other.
+pub fn check(args: &CaptureArgs) -> Result<()> {
+    if args.filter.is_some() && !args.feed.is_empty() {
+        anyhow::bail!(
+            "--filter is for a run without --feed; give each feed its own: --feed 'NAME: FILTER'"
+        );
+    }
+    for (at, feed) in args.feed.iter().enumerate() {
+        if args.feed[..at].iter().any(|other| other.name == feed.name) {
+            anyhow::bail!("--feed: two feeds are called '{}'; give each its own name", feed.name);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feed_is_read_in_its_parts() {
+        let plain = FeedName {
+            name: "web".into(),
+            filter: "tcp port 80".into(),
+            snaplen: None,
+            direction: None,
+            one_in: None,
+        };
+        assert_eq!("web: tcp port 80".parse(), Ok(plain.clone()));
+        let full = FeedName {
+            snaplen: Some(128),
+            direction: Some(Direction::In),
+            one_in: Some(10),
+            ..plain
+        };
+        assert_eq!("web:tcp port 80, snaplen 128 ,in, sample 10".parse(), Ok(full));
+        assert_eq!("all:".parse::<FeedName>().unwrap().filter, "");
+        // Colons of addresses are the filter's.
+        assert_eq!("six: host 2001:db8::1".parse::<FeedName>().unwrap().filter, "host 2001:db8::1");
+    }
+
+    #[test]
+    fn what_is_no_feed_says_how_one_is_written() {
+        for wrong in [
+            "tcp port 80",
+            ": tcp",
+            "a b: tcp",
+            "web: tcp, snaplen",
+            "web: tcp, snaplen 0",
+            "web: tcp, sample -1",
+            "web: tcp, in, out",
+            "web: tcp, in 5",
+            "web: tcp, fast",
+        ] {
+            let error = wrong.parse::<FeedName>().expect_err(wrong);
+            assert!(error.contains("NAME: FILTER"), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Filters where the frames come in, and feeds: shares of one source, each with rings of its own.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use common::frames::{Sender, arp, assortment, ipv4, ipv6};
+use common::tools::{bytes_of, read, tool};
+use common::{HOOKS, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
+use serde_json::{Value, json};
+use weir_lab::testbed::Testbed;
+
+/// `weir capture` of the bed's receiving end, with arguments that have spaces in them behind the plain ones.
+fn capture(bed: &Testbed, plain: &str, more: &[&str]) -> Run {
+    let mut command = weir(&format!("capture {} --json {plain}", bed.rx.iface));
+    command.args(more);
+    Run::capture_by(&bed.rx, command)
+}
+
+/// The feed of this name.
+#[track_caller]
+fn feed<'a>(json: &'a Value, name: &str) -> &'a Value {
+    let feeds = json["feeds"].as_array().expect("feeds");
+    feeds.iter().find(|feed| feed["feed"] == name).unwrap_or_else(|| panic!("no {name}: {json}"))
+}
+
+/// Every feed's ledger closes by itself, and agrees with the consumer.
+#[track_caller]
+fn all_close(json: &Value) {
+    closes(json);
+    for feed in json["feeds"].as_array().expect("feeds") {
+        let n = |name| number(feed, name);
+        let drops = feed["drops"].as_object().expect("drops").values();
+        let dropped: u64 = drops.map(|count| count.as_u64().expect("a count")).sum();
+        assert_eq!(n("offered"), n("filtered") + n("sampled") + n("captured") + dropped, "{feed}");
+        assert_eq!(n("captured"), n("delivered") + n("lapped"), "{feed}");
+    }
+}
+
+#[test]
+fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
+    let test = "root_a_filter_takes_what_tcpdump_takes_by_every_way_in";
+    let Some(_alone) = ready(test, &["tcpdump"]) else { return };
+    let frames = assortment();
+    let filters = ["ip6", "vlan and ip", "arp or (vlan and arp)", "less 100", "ip[8] != 0"];
+    let dir = folder();
+    let all = path(&dir, "all.pcap");
+    write_pcap(&all.0, &frames);
+    let wanted = filters.map(|filter| {
+        let (file, name) = path(&dir, "wanted.pcap");
+        tool("tcpdump", &["-r", &all.1, "-w", &name, filter]);
+        let mut wanted = bytes_of(&read(&file).1);
+        wanted.sort();
+        wanted
+    });
+    for hook in HOOKS {
+        let bed = bed();
+        let (file, name) = path(&dir, "kept.pcapng");
+        let feeds: Vec<String> =
+            filters.iter().enumerate().map(|(at, filter)| format!("f{at}: {filter}")).collect();
+        let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();
+        let run = capture(&bed, &format!("{hook} --ring-size 16MiB --write {name}"), &more);
+        let sender = Sender::new(&bed.tx);
+        frames.iter().for_each(|frame| sender.send(frame));
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let (_, kept) = read(&file);
+        for (at, wanted) in wanted.iter().enumerate() {
+            let own = feed(&json, &format!("f{at}"));
+            let id = number(own, "interface_id") as u32;
+            let mine: Vec<_> = kept.iter().filter(|frame| frame.interface == id).cloned().collect();
+            // Several rings merge by time, and frames that one stack sends at once may change places.
+            let mut mine = bytes_of(&mine);
+            mine.sort();
+            assert_eq!(&mine, wanted, "{hook}, '{}'", filters[at]);
+            assert_eq!(number(own, "filtered") as usize, frames.len() - wanted.len(), "{own}");
+            let in_kernel = hook.starts_with("--engine bpf");
+            let home = if in_kernel { "hook" } else { "user space, compiled" };
+            assert_eq!(own["home"], home, "{hook}");
+        }
+    }
+}
+
+/// A pcap file of these frames, without our code.
+fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+    let mut file = vec![];
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for (number, frame) in frames.iter().enumerate() {
+        for word in [1_700_000_000, number as u32, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    std::fs::write(path, file).expect("a file");
+}
+
+#[test]
+fn root_feeds_have_each_its_share_and_its_ledger() {
+    let test = "root_feeds_have_each_its_share_and_its_ledger";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf --hook tc", "--engine af_packet"] {
+        let bed = bed();
+        let dir = folder();
+        let (file, name) = path(&dir, "feeds.pcapng");
+        let feeds = [
+            "six: ip6, snaplen 40",
+            "four: ip",
+            "some: ip, sample 10",
+            "again: ip",
+            "sent: , out",
+            "all:",
+        ];
+        let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();
+        let run = capture(&bed, &format!("{engine} --write {name}"), &more);
+        let (there, back) = (Sender::new(&bed.tx), Sender::new(&bed.rx));
+        (0..95).for_each(|_| there.send(&ipv4(60)));
+        (0..20).for_each(|_| there.send(&ipv6(80)));
+        (0..7).for_each(|_| back.send(&arp()));
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let counts = |name: &str| {
+            let feed = feed(&json, name);
+            ["offered", "filtered", "sampled", "captured"].map(|count| number(feed, count))
+        };
+        assert_eq!(counts("six"), [122, 102, 0, 20], "{engine}");
+        assert_eq!(counts("four"), [122, 27, 0, 95]);
+        assert_eq!(counts("sent"), [122, 115, 0, 7]);
+        assert_eq!(counts("all"), [122, 0, 0, 122]);
+        // Each CPU's ring counts for itself, and keeps the first of its ten.
+        let [offered, filtered, sampled, some] = counts("some");
+        assert_eq!((offered, filtered, sampled + some), (122, 27, 95));
+        assert!((10..=20).contains(&some), "{some}");
+        assert_eq!(feed(&json, "again")["shares"], "four");
+        assert_eq!(counts("again"), counts("four"));
+        let (interfaces, frames) = read(&file);
+        assert_eq!(interfaces.len(), 5, "feeds that are alike share one");
+        let of = |name: &str| {
+            let id = number(feed(&json, name), "interface_id") as u32;
+            let own = frames.iter().filter(move |frame| frame.interface == id);
+            own.map(|frame| (frame.data.len(), frame.wire_len)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("six"), vec![(40, 80); 20]);
+        assert_eq!(of("four"), vec![(60, 60); 95]);
+        assert_eq!(of("sent").len(), 7);
+        assert_eq!(of("all").len(), 122);
+    }
+}
+
+#[test]
+fn root_more_feeds_than_a_hook_has_places_are_derived() {
+    let test = "root_more_feeds_than_a_hook_has_places_are_derived";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    // Frame lengths tell them apart; the longest filter is more than the kernel's jumps can span.
+    let mut feeds: Vec<String> =
+        (0..20).map(|number| format!("f{number}: ip and less {}", 60 + number)).collect();
+    let long = vec!["host 10.0.0.1"; 1200].join(" or ");
+    feeds[3] = format!("f3: less 63 and not ({long})");
+    let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();
+    let run = capture(&bed, "--ring-size 8MiB", &more);
+    let sender = Sender::new(&bed.tx);
+    (60..80).for_each(|bytes| sender.send(&ipv4(bytes)));
+    settle();
+    let json = run.stop().expect(0).json();
+    all_close(&json);
+    let homes: Vec<&str> = json["feeds"]
+        .as_array()
+        .expect("feeds")
+        .iter()
+        .map(|feed| feed["home"].as_str().expect("a home"))
+        .collect();
+    for (number, home) in homes.iter().enumerate() {
+        let own = feed(&json, &format!("f{number}"));
+        assert_eq!(own["captured"].as_u64(), Some(number as u64 + 1), "{own}");
+        assert_eq!(own["drops"].get("relay").is_some(), *home != "hook", "{own}");
+    }
+    assert_eq!(homes.iter().filter(|home| **home == "hook").count(), 15, "{homes:?}");
+}
+
+/// Asks a capture's control socket, as docs/filters.md says.
+struct Client(UnixStream);
+
+impl Client {
+    fn new(path: &Path) -> Client {
+        Client(UnixStream::connect(path).expect("a capture listens"))
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
+        let text = request.to_string();
+        self.0.write_all(&(text.len() as u32).to_be_bytes()).unwrap();
+        self.0.write_all(text.as_bytes()).unwrap();
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut answer = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut answer).unwrap();
+        serde_json::from_slice(&answer).unwrap()
+    }
+
+    fn filter(&mut self, feed: &str, filter: &str) -> Value {
+        let params = json!({ "feed": feed, "filter": filter });
+        self.ask(&json!({ "jsonrpc": "2.0", "id": 7, "method": "set_filter", "params": params }))
+    }
+}
+
+#[test]
+fn root_a_filter_is_changed_a_thousand_times_under_load_and_no_frame_is_lost() {
+    let test = "root_a_filter_is_changed_a_thousand_times_under_load_and_no_frame_is_lost";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for (engine, times) in [
+        ("--engine bpf --hook tc", 1000),
+        ("--engine bpf --consume", 200),
+        ("--engine af_packet", 200),
+    ] {
+        let bed = bed();
+        let dir = folder();
+        let (socket, name) = path(&dir, "control");
+        let feeds = ["--feed", "both: udp", "--feed", "none: tcp"];
+        let run = capture(&bed, &format!("{engine} --control {name}"), &feeds);
+        let mut client = Client::new(&socket);
+        let generator = weir(&format!("gen {} --rate 400kpps --json", bed.tx.iface));
+        let generator = Run::start(&bed.tx, generator);
+        for turn in 0..times {
+            // Every generated frame matches each of them.
+            let filter = ["udp", "ip", "udp or tcp", "ip and not tcp"][turn % 4];
+            let answer = client.filter("both", filter);
+            assert_eq!(answer["result"]["feeds"], 1, "{answer}");
+            if turn % 8 == 0 {
+                // And none of these.
+                let filter = ["tcp", "arp and udp", "ip6 and tcp"][turn % 3];
+                let answer = client.filter("none", filter);
+                assert_eq!(answer["id"], 7, "{answer}");
+            }
+        }
+        let sent = generator.stop().expect(0).json();
+        println!("{engine}: {times} swaps, {} frames", sent["sent"]);
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        assert!(number(&sent, "sent") > 100_000, "slow beyond any excuse: {sent}");
+        let count = |name: &str, what: &str| number(feed(&json, name), what);
+        assert!(count("both", "offered") >= number(&sent, "sent"), "{json}");
+        let others = count("both", "offered") - number(&sent, "sent");
+        let dropped = number(
+            &json["feeds"][0]["drops"],
+            if engine.contains("bpf") { "reentry" } else { "kernel" },
+        );
+        assert!(count("both", "captured") + dropped >= number(&sent, "sent"), "{json}");
+        assert!(count("none", "captured") <= others, "{json}");
+    }
+}
+
+#[test]
+fn root_what_changes_is_what_comes_after() {
+    let test = "root_what_changes_is_what_comes_after";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf", "--engine af_packet", "--engine af_xdp --consume"] {
+        let bed = bed();
+        let dir = folder();
+        let (_, name) = path(&dir, "control");
+        let run = capture(&bed, &format!("{engine} --control {name}"), &[]);
+        let sender = Sender::new(&bed.tx);
+        let change = |filter: &str| {
+            let mut command = weir(&format!("filter --control {name}"));
+            command.arg(filter);
+            Run::start(&bed.rx, command).end().expect(0);
+        };
+        let send = || {
+            (0..10).for_each(|_| sender.send(&ipv4(60)));
+            (0..3).for_each(|_| sender.send(&ipv6(80)));
+            settle();
+        };
+        send();
+        change("ip6");
+        send();
+        change("");
+        send();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        assert_eq!(number(&json, "captured"), 13 + 3 + 13, "{engine}: {json}");
+        assert!(!Path::new(&name).exists(), "the socket is left behind");
+    }
+}
+
+#[test]
+fn root_what_is_no_filter_and_no_feed_says_so() {
+    let test = "root_what_is_no_filter_and_no_feed_says_so";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let refused = |more: &[&str], words: &[&str]| {
+        let mut command = weir(&format!("capture {} --frames 1", bed.rx.iface));
+        command.args(more);
+        Run::start(&bed.rx, command).end().refused(words);
+    };
+    refused(&["--filter", "tcp prt 80"], &["prt", "character 5"]);
+    refused(&["--filter", "host 10.0.0.1 and"], &["something is missing"]);
+    let mut unnamed = weir(&format!("capture {}", bed.rx.iface));
+    unnamed.args(["--feed", "tcp port 80"]);
+    let ended = Run::start(&bed.rx, unnamed).end().expect(2);
+    assert!(ended.stderr.contains("NAME: FILTER"), "{ended:?}");
+    refused(&["--feed", "a: tcp", "--feed", "a: udp"], &["two feeds are called 'a'"]);
+    refused(&["--feed", "a: tcp", "--filter", "udp"], &["--filter is for a run without --feed"]);
+    refused(&["--feed", "a: tcp prt"], &["prt"]);
+    refused(&["--engine", "pcap", "--feed", "a: , in", "--feed", "b: , out"], &["one direction"]);
+    let dir = folder();
+    let (file, name) = path(&dir, "file");
+    std::fs::write(&file, "mine").unwrap();
+    refused(&["--control", &name], &["there already"]);
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    let ask = |args: &str, words: &[&str]| {
+        Run::start(&bed.rx, weir(args)).end().refused(words);
+    };
+    ask(&format!("filter tcp --control {name}.not"), &["no capture listens there"]);
+    let (socket, name) = path(&dir, "control");
+    let run = capture(&bed, &format!("--control {name}"), &["--feed", "web: tcp"]);
+    refused(&["--control", &name], &["there already"]);
+    ask(&format!("filter tcp --control {name}"), &["there are: web"]);
+    ask(&format!("filter tcp_ --control {name} --feed web"), &["tcp_"]);
+    // What is no request is answered, and one that is no message ends the talk and nothing else.
+    let mut client = Client::new(&socket);
+    assert_eq!(client.ask(&json!("hello"))["error"]["code"], -32600);
+    assert_eq!(client.ask(&json!({ "method": "shutdown" }))["error"]["code"], -32600);
+    client.0.write_all(&u32::MAX.to_be_bytes()).unwrap();
+    assert_eq!(client.0.read(&mut [0; 1]).unwrap(), 0, "it hangs up");
+    assert_eq!(Client::new(&socket).filter("web", "udp")["result"]["feeds"], 1);
+    assert_eq!(sh(&bed.rx, &format!("stat -c %a {name}")).trim(), "600");
+    run.stop().expect(0);
+    assert!(!socket.exists());
+}
