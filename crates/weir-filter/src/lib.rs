@@ -15,6 +15,7 @@
 //! | [`frame`] | what a program sees of a frame, and how a VLAN tag beside the bytes comes into that |
 //! | [`interpret`] | the reference: a program run step by step |
 //! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
+//! | [`block`] | block lists: addresses, prefixes and flows that a feed leaves out |
 //! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
 //!
 //! # One meaning
@@ -26,6 +27,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("converted programs are little-endian; big-endian hosts are not supported");
 
+pub mod block;
 pub mod ebpf;
 mod flow;
 pub mod frame;
@@ -36,6 +38,7 @@ mod set;
 pub mod user;
 pub mod verify;
 
+pub use block::BlockList;
 pub use frame::{Frame, Tag};
 pub use insn::Insn;
 pub use program::Program;

@@ -1,0 +1,176 @@
+//! Block lists: addresses, prefixes and flows whose frames a feed leaves out.
+//!
+//! A list stops capture, never traffic. The same lists act in the kernel (`bpf/block.h`, whose maps the crate
+//! `weir-capture` keeps) and in user space ([`BlockList::contains`]).
+//!
+//! An address or prefix blocks the frames from it and to it; a flow blocks both of its directions. IPv4 and
+//! IPv6 are two worlds: `::/0` blocks no IPv4, and `10.0.0.1` is not `::ffff:10.0.0.1`. A later fragment has no
+//! ports, so no flow with ports blocks it.
+
+mod entry;
+mod front;
+mod text;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use weir_frame::flow::FlowKey;
+use weir_frame::headers::Addresses;
+
+pub use entry::{Entry, Flow, Prefix};
+pub use front::{FRONT_WORDS, HEADER_WORDS, touched_words};
+pub use text::EntryError;
+
+use front::Front;
+
+/// Most entries of one list.
+pub const ENTRIES_MAX: usize = 65_536;
+
+/// A list that has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a block list has room for {ENTRIES_MAX} entries; take some out, or put neighbours together in a prefix (10.0.0.0/24)"
+)]
+pub struct Full;
+
+/// What a feed leaves out.
+#[derive(Clone, Debug, Default)]
+pub struct BlockList {
+    entries: HashSet<Entry>,
+    lengths: Lengths,
+    front: Front,
+}
+
+impl BlockList {
+    /// Whether nothing is blocked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// Whether this very entry is in the list. That of `10.0.0.0/8` says nothing of `10.0.0.1`.
+    #[must_use]
+    pub fn has(&self, entry: &Entry) -> bool {
+        self.entries.contains(entry)
+    }
+
+    /// Adds an entry; false if it was there.
+    ///
+    /// # Errors
+    /// [`Full`] above [`ENTRIES_MAX`].
+    pub fn add(&mut self, entry: Entry) -> Result<bool, Full> {
+        if self.entries.contains(&entry) {
+            return Ok(false);
+        }
+        if self.entries.len() >= ENTRIES_MAX {
+            return Err(Full);
+        }
+        self.entries.insert(entry);
+        self.lengths.add(&entry);
+        self.front.add(&entry);
+        Ok(true)
+    }
+
+    /// Takes an entry out; false if it was not there.
+    pub fn remove(&mut self, entry: &Entry) -> bool {
+        let was_there = self.entries.remove(entry);
+        if was_there {
+            self.lengths.remove(entry);
+            self.front.remove(entry);
+        }
+        was_there
+    }
+
+    /// Whether frames with this key are blocked. Made to be asked of every frame: most that are not
+    /// blocked cost a few loads from 256 KiB.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, key: &FlowKey) -> bool {
+        !self.entries.is_empty() && self.front.suspects(key) && self.has_key(key)
+    }
+
+    /// The front as the kernel reads it: `struct weir_block_front`, [`FRONT_WORDS`] words, or none before
+    /// the first entry (all of them 0).
+    #[must_use]
+    pub fn front_words(&self) -> &[u64] {
+        self.front.words()
+    }
+
+    #[inline(never)]
+    fn has_key(&self, key: &FlowKey) -> bool {
+        let (src, dst) = ends(key.addresses);
+        let has = |entry| self.entries.contains(&entry);
+        has(Entry::Address(src))
+            || has(Entry::Address(dst))
+            || has(Entry::Flow(Flow::new(*key)))
+            || self.lengths.of(src).any(|bits| {
+                has(Entry::Prefix(Prefix::around(src, bits)))
+                    || has(Entry::Prefix(Prefix::around(dst, bits)))
+            })
+    }
+}
+
+fn ends(addresses: Addresses) -> (IpAddr, IpAddr) {
+    match addresses {
+        Addresses::V4 { src, dst } => (src.into(), dst.into()),
+        Addresses::V6 { src, dst } => (src.into(), dst.into()),
+    }
+}
+
+/// How many prefixes there are of each length: only those that occur are looked up.
+#[derive(Clone, Debug)]
+struct Lengths {
+    v4: [u32; 32],
+    v6: [u32; 128],
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { v4: [0; 32], v6: [0; 128] }
+    }
+}
+
+impl Lengths {
+    fn add(&mut self, entry: &Entry) {
+        if let Entry::Prefix(prefix) = entry {
+            *self.count(prefix) += 1;
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        if let Entry::Prefix(prefix) = entry {
+            *self.count(prefix) -= 1;
+        }
+    }
+
+    fn count(&mut self, prefix: &Prefix) -> &mut u32 {
+        let bits = usize::from(prefix.bits());
+        match prefix.base() {
+            IpAddr::V4(_) => &mut self.v4[bits],
+            IpAddr::V6(_) => &mut self.v6[bits],
+        }
+    }
+
+    /// The lengths that occur among the prefixes of this address's version.
+    fn of(&self, address: IpAddr) -> impl Iterator<Item = u8> {
+        let counts: &[u32] = match address {
+            IpAddr::V4(_) => &self.v4,
+            IpAddr::V6(_) => &self.v6,
+        };
+        (0u8..).zip(counts).filter(|&(_, &count)| count > 0).map(|(bits, _)| bits)
+    }
+}
+
+#[cfg(test)]
+mod tests;
