@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// `flow_test` is in no binary: tests and examples load it.
-const PROGRAMS: [&str; 4] = ["capture", "count", "flow_test", "xsk"];
+/// `block_test` and `flow_test` are in no binary: tests and examples load them.
+const PROGRAMS: [&str; 5] = ["block_test", "capture", "count", "flow_test", "xsk"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

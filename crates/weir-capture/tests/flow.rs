@@ -1,13 +1,21 @@
-//! Flow keys and hashes in the kernel are those of `weir-frame`, at every hook, for every frame.
+//! Flow keys and hashes in the kernel are those of `weir-frame`, at every hook, for every frame; and its block
+//! lists hold what those of `weir-filter` hold.
 
+#[path = "flow/blocking.rs"]
+mod blocking;
 #[path = "flow/frames.rs"]
 mod frames;
 #[path = "flow/kernel.rs"]
 mod kernel;
 
+use std::net::{IpAddr, Ipv4Addr};
+
+use frames::Random;
 use kernel::{Found, Hook, Programs};
+use weir_capture::block::{BlockError, Blocks};
+use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, Flow};
 use weir_frame::flow::{FlowKey, shard_hash};
-use weir_frame::headers::{Fragment, FrameView};
+use weir_frame::headers::{Addresses, Fragment, FrameView};
 
 /// What `weir-frame` says of a whole frame.
 fn expected(frame: &[u8]) -> Found {
@@ -53,4 +61,177 @@ fn root_the_kernel_finds_the_keys_and_hashes_of_weir_frame() {
         // The frames are of many kinds, or this test would say little.
         assert!(with_ports > 500 && without_key > 100, "{hook:?}: {with_ports}, {without_key}");
     }
+}
+
+/// An entry that blocks frames with this key; some kinds more than it.
+fn entry_for(random: &mut Random, key: &FlowKey) -> Entry {
+    let (src, dst): (IpAddr, IpAddr) = match key.addresses {
+        Addresses::V4 { src, dst } => (src.into(), dst.into()),
+        Addresses::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    let end = random.of(&[src, dst]);
+    match random.below(3) {
+        0 => Entry::Address(end),
+        1 => Entry::Flow(Flow::new(*key)),
+        _ => {
+            // Mostly long ones: a short one blocks nearly all.
+            let width = if end.is_ipv4() { 32 } else { 128 };
+            let bits =
+                if random.one_in(40) { random.below(20) } else { 20 + random.below(width - 19) };
+            Entry::around(end, bits as u8).expect("not too many bits")
+        }
+    }
+}
+
+#[test]
+fn root_the_kernel_blocks_what_the_lists_hold() {
+    if !weir_lab::testbed::require_root("root_the_kernel_blocks_what_the_lists_hold") {
+        return;
+    }
+    let frames: Vec<_> = frames::all().into_iter().step_by(7).collect();
+    let keys: Vec<_> = frames.iter().map(|frame| FlowKey::of(&FrameView::parse(frame))).collect();
+    let found: Vec<FlowKey> = keys.iter().flatten().copied().collect();
+    let mut random = Random(0xb10c);
+    let mut blocks = Blocks::new(blocking::FEEDS).expect("maps");
+    let mut storage = blocking::storage();
+    let skel = blocking::load(&mut storage, &blocks);
+    let (mut blocked, mut passed) = (0, 0);
+    for round in 0..8 {
+        for _ in 0..60 {
+            // The last feed's list stays empty.
+            let feed = random.below(blocking::FEEDS - 1);
+            let count = blocks.list(feed).len();
+            // In every other round more goes than comes.
+            if count > 0 && random.below(8) < if round % 2 == 0 { 2 } else { 6 } {
+                let goes = *blocks.list(feed).iter().nth(random.below(count)).expect("so many");
+                assert!(blocks.remove(feed, &goes).expect("no error"), "{goes}");
+            } else {
+                let key = random.of(&found);
+                let comes = entry_for(&mut random, &key);
+                let is_new = !blocks.list(feed).has(&comes);
+                assert_eq!(blocks.add(feed, comes).expect("no error"), is_new, "{comes}");
+            }
+        }
+        for (frame, key) in frames.iter().zip(&keys) {
+            let holds = |feed: usize| key.is_some_and(|key| blocks.list(feed).contains(&key));
+            let expected: u32 =
+                (0..blocking::FEEDS).map(|feed| u32::from(holds(feed)) << feed).sum();
+            assert_eq!(blocking::run(&skel.progs.block_xdp, frame), expected, "{frame:02x?}");
+            if Hook::Tc.meets(frame) {
+                assert_eq!(blocking::run(&skel.progs.block_tc, frame), expected, "{frame:02x?}");
+            }
+            if expected == 0 { passed += 1 } else { blocked += 1 }
+        }
+    }
+    assert!(blocked > 300 && passed > 300, "{blocked} blocked, {passed} passed");
+    for feed in 0..blocking::FEEDS {
+        blocks.set(feed, &BlockList::default()).expect("no error");
+    }
+    for frame in &frames {
+        assert_eq!(blocking::run(&skel.progs.block_xdp, frame), 0, "{frame:02x?}");
+    }
+}
+
+/// UDP from 10.0.0.1 to 10.0.0.2.
+#[rustfmt::skip]
+const UDP: [u8; 60] = [
+    2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0,
+    0x45, 0, 0, 46, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    0x10, 0x92, 0, 53, 0, 26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+/// Entries that need the very bits of the front that this one needs.
+fn companions(of: &Entry, count: usize) -> Vec<Entry> {
+    let front = |entry: Entry| {
+        let mut list = BlockList::default();
+        list.add(entry).expect("room");
+        list
+    };
+    let wanted = front(*of);
+    let mut others = BlockList::default();
+    // One address in 2^20 has the same bit.
+    let mut found = Vec::new();
+    for number in 0x0b00_0000u32.. {
+        let entry = Entry::Address(Ipv4Addr::from_bits(number).into());
+        let word = weir_filter::block::touched_words(&entry).next().expect("one bit");
+        if wanted.front_words()[word] == 0 {
+            continue;
+        }
+        others.add(entry).expect("room");
+        if others.front_words()[word] == wanted.front_words()[word] {
+            found.push(entry);
+        }
+        others.remove(&entry);
+        if found.len() == count {
+            return found;
+        }
+    }
+    unreachable!("there are enough addresses")
+}
+
+#[test]
+fn root_what_stays_in_a_list_is_blocked_all_the_time() {
+    if !weir_lab::testbed::require_root("root_what_stays_in_a_list_is_blocked_all_the_time") {
+        return;
+    }
+    let entry = |text: &str| text.parse::<Entry>().expect("an entry");
+    let neighbours = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
+    for stays in ["10.0.0.1", "10.0.0.0/25", "udp 10.0.0.1:4242 10.0.0.2:53"].map(entry) {
+        let mut blocks = Blocks::new(1).expect("maps");
+        blocks.add(0, stays).expect("room");
+        let mut storage = blocking::storage();
+        let skel = blocking::load(&mut storage, &blocks);
+        // None of them blocks the frame.
+        let others = match stays {
+            Entry::Prefix(_) => neighbours.map(entry).to_vec(),
+            Entry::Address(_) | Entry::Flow(_) => companions(&stays, 2),
+        };
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for _ in 0..150 {
+                    for other in &others {
+                        assert!(blocks.add(0, *other).expect("room"));
+                    }
+                    for other in &others {
+                        assert!(blocks.remove(0, other).expect("no error"));
+                    }
+                }
+            });
+            while !changes.is_finished() {
+                assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 1, "{stays}");
+            }
+        });
+    }
+}
+
+#[test]
+fn root_a_list_in_the_kernel_holds_as_much_as_it_says() {
+    if !weir_lab::testbed::require_root("root_a_list_in_the_kernel_holds_as_much_as_it_says") {
+        return;
+    }
+    let mut blocks = Blocks::new(1).expect("maps");
+    let mut storage = blocking::storage();
+    let skel = blocking::load(&mut storage, &blocks);
+    let source = u32::from_be_bytes([10, 0, 0, 1]);
+    // Prefixes around addresses that lie far apart, that of the frame's source the last.
+    let prefix = |n: u32| {
+        let address = source.wrapping_sub((ENTRIES_MAX as u32 - 1 - n).wrapping_mul(0x1_0002));
+        Entry::around(Ipv4Addr::from_bits(address).into(), 31).expect("31 are not too many")
+    };
+    let mut wanted = BlockList::default();
+    for n in 0..ENTRIES_MAX as u32 - 1 {
+        blocks.add(0, prefix(n)).expect("room");
+        wanted.add(prefix(n)).expect("room");
+    }
+    assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 0);
+    let last = prefix(ENTRIES_MAX as u32 - 1);
+    assert!(blocks.add(0, last).expect("room"));
+    assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 1);
+    let over = "10.1.2.3".parse().expect("an entry");
+    assert!(matches!(blocks.add(0, over), Err(BlockError::Full(_))));
+    // One list for another where both do not fit at once.
+    assert!(wanted.add(over).expect("room"));
+    blocks.set(0, &wanted).expect("no error");
+    assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 0);
+    assert!(blocks.list(0).has(&over) && blocks.list(0).len() == ENTRIES_MAX);
 }

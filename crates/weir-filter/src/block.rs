@@ -100,7 +100,7 @@ impl BlockList {
         !self.entries.is_empty() && self.front.suspects(key) && self.has_key(key)
     }
 
-    /// The front as the kernel reads it: `struct weir_block_front`, [`FRONT_WORDS`] words, or none before
+    /// The front as the kernel reads it: `struct weir_blocklist_front`, [`FRONT_WORDS`] words, or none before
     /// the first entry (all of them 0).
     #[must_use]
     pub fn front_words(&self) -> &[u64] {

@@ -1,6 +1,6 @@
 //! The front of a block list: says of nearly every frame, from a few bits, that no entry can match.
 //!
-//! `struct weir_block_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is set while some
+//! `struct weir_blocklist_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is set while some
 //! entry needs it; counts by bit say when the last one is gone.
 
 use std::collections::HashMap;

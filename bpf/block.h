@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * Block lists: which frames a feed leaves out by their addresses. crates/weir-filter/src/block.rs says the
+ * same in Rust, crates/weir-capture/src/bpf/block.rs owns the maps, and a test holds all to one another
+ * (crates/weir-capture/tests/flow.rs).
+ *
+ * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Before
+ * them stands a front by feed, which says of nearly every frame that no entry can match: a bit for each
+ * hash of an address or flow, a cell for each 4,096 addresses of IPv4 under a prefix. It may suspect a frame
+ * in vain (with 10,000 entries 1 in 35 or so), never acquit one. Its owner writes it; here it is only read.
+ *
+ * What a capture program does for a feed:
+ *
+ *	struct weir_blocklist_front *front = weir_blocklist_of(feed);
+ *
+ *	if (front && weir_flow(ctx, hook, tag, &key) && weir_blocked(front, feed, &key))
+ *		... count it, and take it no further
+ */
+#ifndef WEIR_BLOCKLIST_H
+#define WEIR_BLOCKLIST_H
+
+#include "flow.h"
+
+/* Numbers of the front's bits. */
+#define WEIR_BLOCKLIST_HASHES (1u << 20)	/* addresses, flows, prefixes of IPv6 */
+#define WEIR_BLOCKLIST_CELLS (1u << 20)	/* behind them: prefixes of IPv4 */
+#define WEIR_BLOCKLIST_BITS (WEIR_BLOCKLIST_HASHES + WEIR_BLOCKLIST_CELLS)
+
+struct weir_blocklist_front {
+	__u64 entries;			/* of all kinds: 0, and nothing else is looked at */
+	__u64 addresses, flows;
+	__u64 prefixes_v4, prefixes_v6;
+	__u64 wide_v6;			/* prefixes that would need too many bits: all is suspected */
+	__u64 unused[2];
+	__u64 bits[WEIR_BLOCKLIST_BITS / 64];
+};
+
+struct weir_blocklist_address {
+	__u64 address[2];
+	__u32 feed, version;
+};
+
+struct weir_blocklist_flow {
+	__u64 low[2], high[2];
+	__u16 low_port, high_port;
+	__u8 protocol, version;
+	__u16 feed;
+};
+
+struct weir_blocklist_prefix {
+	__u32 bits;			/* of all that follows */
+	__u16 feed, version;
+	__u64 address[2];
+};
+
+_Static_assert(sizeof(struct weir_blocklist_front) == 262208, "shared with Rust");
+_Static_assert(sizeof(struct weir_blocklist_address) == 24, "shared with Rust");
+_Static_assert(sizeof(struct weir_blocklist_flow) == 40, "shared with Rust");
+_Static_assert(sizeof(struct weir_blocklist_prefix) == 24, "shared with Rust");
+
+/* By feed. The owner makes all four maps and has them used here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_blocklist_front);
+} block_front SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct weir_blocklist_address);
+	__type(value, __u8);
+} block_addresses SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct weir_blocklist_flow);
+	__type(value, __u8);
+} block_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct weir_blocklist_prefix);
+	__type(value, __u8);
+} block_prefixes SEC(".maps");
+
+enum {
+	WEIR_SUSPECT_SRC = 1,
+	WEIR_SUSPECT_DST = 2,
+	WEIR_SUSPECT_FLOW = 4,
+	WEIR_SUSPECT_SRC_PREFIX = 8,
+	WEIR_SUSPECT_DST_PREFIX = 16,
+};
+
+/* Multipliers as in flow.h: the best bits of a product are its upper ones, of which 20 are taken. */
+static __always_inline __u64 weir_blocklist_number(const __u64 *address)
+{
+	return bpf_be64_to_cpu(address[1]) + bpf_be64_to_cpu(address[0]) * WEIR_MIX_1;
+}
+
+/* front.rs, address_bit. */
+static __always_inline __u64 weir_blocklist_address_bit(const __u64 *address)
+{
+	return (weir_blocklist_number(address) * WEIR_MIX_0) >> 44;
+}
+
+static __always_inline __u64 weir_blocklist_end(const __u64 *address, __u64 port)
+{
+	__u64 end = (weir_blocklist_number(address) ^ port * WEIR_MIX_2) * WEIR_MIX_0;
+
+	return end ^ end >> 32;
+}
+
+/* front.rs, flow_bit: the same for both directions. A fifth of the cost of weir_flow_hash. */
+static __always_inline __u64 weir_blocklist_flow_bit(const struct weir_flow_key *key)
+{
+	__u64 ends = weir_blocklist_end(key->src, key->src_port) + weir_blocklist_end(key->dst, key->dst_port);
+
+	return ((ends + key->protocol) * WEIR_MIX_1) >> 44;
+}
+
+/* front.rs, prefix_bit: IPv4 by its upper 20 bits, IPv6 by a hash of its upper 32. */
+static __always_inline __u64 weir_blocklist_prefix_bit(const struct weir_flow_key *key,
+						   const __u64 *address)
+{
+	if (key->version == 4)
+		return WEIR_BLOCKLIST_HASHES + (bpf_ntohl(address[1] >> 32) >> 12);
+	return (bpf_ntohl((__u32)address[0]) * WEIR_MIX_2) >> 44;
+}
+
+static __always_inline int weir_blocklist_bit(const struct weir_blocklist_front *front, __u64 bit)
+{
+	return front->bits[bit >> 6] >> (bit & 63) & 1;
+}
+
+/* The feed's front if its list has entries, else 0: then there is no need of a key. */
+static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed)
+{
+	struct weir_blocklist_front *front = bpf_map_lookup_elem(&block_front, &feed);
+
+	return front && front->entries ? front : 0;
+}
+
+/* What of the key may be in the list. */
+static __always_inline __u32 weir_blocklist_suspects(const struct weir_blocklist_front *front,
+						 const struct weir_flow_key *key)
+{
+	__u32 suspects = 0;
+
+	if (front->addresses) {
+		if (weir_blocklist_bit(front, weir_blocklist_address_bit(key->src)))
+			suspects |= WEIR_SUSPECT_SRC;
+		if (weir_blocklist_bit(front, weir_blocklist_address_bit(key->dst)))
+			suspects |= WEIR_SUSPECT_DST;
+	}
+	if (front->flows && weir_blocklist_bit(front, weir_blocklist_flow_bit(key)))
+		suspects |= WEIR_SUSPECT_FLOW;
+	if (key->version == 4 ? front->prefixes_v4 : front->prefixes_v6) {
+		__u64 wide = key->version == 6 && front->wide_v6;
+
+		if (wide || weir_blocklist_bit(front, weir_blocklist_prefix_bit(key, key->src)))
+			suspects |= WEIR_SUSPECT_SRC_PREFIX;
+		if (wide || weir_blocklist_bit(front, weir_blocklist_prefix_bit(key, key->dst)))
+			suspects |= WEIR_SUSPECT_DST_PREFIX;
+	}
+	return suspects;
+}
+
+static __always_inline int weir_blocklist_has_address(__u32 feed, const struct weir_flow_key *key,
+						  const __u64 *address)
+{
+	struct weir_blocklist_address entry = {
+		.address = { address[0], address[1] },
+		.feed = feed,
+		.version = key->version,
+	};
+
+	return bpf_map_lookup_elem(&block_addresses, &entry) != 0;
+}
+
+static __always_inline int weir_blocklist_has_prefix(__u32 feed, const struct weir_flow_key *key,
+						 const __u64 *address)
+{
+	struct weir_blocklist_prefix entry = {
+		.bits = 8 * (sizeof(entry) - sizeof(entry.bits)),
+		.feed = feed,
+		.version = key->version,
+		.address = { address[0], address[1] },
+	};
+
+	return bpf_map_lookup_elem(&block_prefixes, &entry) != 0;
+}
+
+/* Whether the ends must change places to be in order: by address, then by port. */
+static __always_inline int weir_blocklist_swaps(const struct weir_flow_key *key)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < 2; i++) {
+		__u64 src = bpf_be64_to_cpu(key->src[i]), dst = bpf_be64_to_cpu(key->dst[i]);
+
+		if (src != dst)
+			return src > dst;
+	}
+	return key->src_port > key->dst_port;
+}
+
+static __always_inline int weir_blocklist_has_flow(__u32 feed, const struct weir_flow_key *key)
+{
+	int swaps = weir_blocklist_swaps(key);
+	struct weir_blocklist_flow entry = {
+		.low = { swaps ? key->dst[0] : key->src[0], swaps ? key->dst[1] : key->src[1] },
+		.high = { swaps ? key->src[0] : key->dst[0], swaps ? key->src[1] : key->dst[1] },
+		.low_port = swaps ? key->dst_port : key->src_port,
+		.high_port = swaps ? key->src_port : key->dst_port,
+		.protocol = key->protocol,
+		.version = key->version,
+		.feed = feed,
+	};
+
+	return bpf_map_lookup_elem(&block_flows, &entry) != 0;
+}
+
+static __noinline int weir_blocklist_asks_maps(__u32 feed, const struct weir_flow_key *key, __u32 suspects)
+{
+	if (suspects & WEIR_SUSPECT_SRC && weir_blocklist_has_address(feed, key, key->src))
+		return 1;
+	if (suspects & WEIR_SUSPECT_DST && weir_blocklist_has_address(feed, key, key->dst))
+		return 1;
+	if (suspects & WEIR_SUSPECT_FLOW && weir_blocklist_has_flow(feed, key))
+		return 1;
+	if (suspects & WEIR_SUSPECT_SRC_PREFIX && weir_blocklist_has_prefix(feed, key, key->src))
+		return 1;
+	return suspects & WEIR_SUSPECT_DST_PREFIX && weir_blocklist_has_prefix(feed, key, key->dst);
+}
+
+/* Whether the list, which is not empty, holds the key. BlockList::contains. */
+static __always_inline int weir_blocked(const struct weir_blocklist_front *front, __u32 feed,
+					const struct weir_flow_key *key)
+{
+	__u32 suspects;
+
+	if (!key->version)
+		return 0;
+	suspects = weir_blocklist_suspects(front, key);
+	return suspects && weir_blocklist_asks_maps(feed, key, suspects);
+}
+
+#endif

@@ -1,0 +1,46 @@
+//! `bpf/block_test.bpf.c`, with the maps of a real owner.
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::ProgramInput;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use weir_capture::block::Blocks;
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/block_test.skel.rs"));
+}
+
+pub use skel::BlockTestSkel;
+use skel::BlockTestSkelBuilder;
+
+/// What the skeleton borrows from.
+pub type Storage = Box<MaybeUninit<libbpf_rs::OpenObject>>;
+
+pub fn storage() -> Storage {
+    Box::new(MaybeUninit::uninit())
+}
+
+/// How many feeds the programs ask for.
+pub const FEEDS: usize = 3;
+
+/// Loads the programs onto these maps; attaches them nowhere.
+pub fn load<'obj>(storage: &'obj mut Storage, blocks: &Blocks) -> BlockTestSkel<'obj> {
+    let mut open = BlockTestSkelBuilder::default().open(storage).expect("a sound object");
+    let maps = blocks.maps();
+    let uses = [
+        open.maps.block_front.reuse_fd(maps.front),
+        open.maps.block_addresses.reuse_fd(maps.addresses),
+        open.maps.block_flows.reuse_fd(maps.flows),
+        open.maps.block_prefixes.reuse_fd(maps.prefixes),
+    ];
+    assert!(uses.iter().all(Result::is_ok), "{uses:?}");
+    open.load().expect("the kernel takes the programs")
+}
+
+/// Runs a program over the frame: what it returns.
+pub fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8]) -> u32 {
+    let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
+    let run = program.test_run(input);
+    run.unwrap_or_else(|error| panic!("{} bytes: {error}", frame.len())).return_value
+}
