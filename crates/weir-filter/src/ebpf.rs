@@ -14,7 +14,7 @@
 //!
 //! | register | what |
 //! |---|---|
-//! | r6 | the context |
+//! | r6 | the context; in user space, the frame's length on the wire |
 //! | r7, r8 | A and X, upper halves zero |
 //! | r9 | the frame's first byte, where that is known to be in place, and in user space |
 //! | r4 | user space: bytes there are |
@@ -43,7 +43,7 @@ use crate::program::Program;
 pub use crate::set::SET_MAX;
 use crate::set::{Distinct, Member};
 pub use asm::EbpfInsn;
-use asm::{Asm, FP, Operand, R0, R1, R4, R5, R6, R9, Reg, TooFar};
+use asm::{Asm, FP, Operand, R0, R1, R5, R6, Reg, TooFar};
 use kind::Kind;
 use section::Section;
 
@@ -57,23 +57,11 @@ pub enum Target {
     Tc,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket of type `SOCK_RAW`. Tags are put back.
     Socket,
-    /// User space; r1 points to a [`UserContext`].
+    /// User space: what [`crate::user`] makes machine code of. It begins with the frame in r4, r6 and r9.
     User,
 }
 
-/// What r1 points to in user space.
-#[repr(C)]
-#[derive(Debug)]
-pub struct UserContext {
-    /// The frame's bytes.
-    pub bytes: *const u8,
-    /// How many there are.
-    pub caplen: u64,
-    /// How many there were on the wire: at most `u32::MAX`.
-    pub wire_len: u64,
-}
-
-/// Most instructions of a program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h), and rbpf's limit.
+/// Most instructions of a program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h).
 pub const INSNS_MAX: usize = 1_000_000;
 
 /// Why there is no code. The way out is the same: the filter named, or the last ones of the set, go to the
@@ -270,10 +258,8 @@ fn too_long(&TooFar { from, to }: &TooFar, pieces: &[(Range<usize>, &Member<'_>)
 }
 
 fn prologue(asm: &mut Asm, target: Target, mask: Option<u32>) {
-    asm.mov(R6, Operand::Reg(R1));
-    if target == Target::User {
-        asm.load(8, R9, R6, 0);
-        asm.load(8, R4, R6, 8);
+    if target != Target::User {
+        asm.mov(R6, Operand::Reg(R1));
     }
     match (mask, target) {
         (Some(mask), Target::User) => asm.mov32(USER_MASK, mask),

@@ -11,6 +11,8 @@ mod jit;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "user/no_jit.rs"]
 mod jit;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use jit::Jit;
 

@@ -27,16 +27,23 @@ fn byte(at: u32, value: u32) -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// So many instructions in all, with a load and a condition every four.
+/// So many instructions in all, with loads and conditions.
 fn long(length: usize, value: u32) -> Program {
     let cycle = [
         Insn::new(LD_B_ABS, 12),
         Insn::new(LDX_MSH, 3),
         Insn::new(LD_B_IND, 1),
-        Insn::jump(JMP | JEQ, value, 0, 0),
+        Insn::jump(JMP | JEQ, value, 0, 1),
     ];
-    let mut insns: Vec<_> = cycle.into_iter().cycle().take(length - 1).collect();
-    insns.push(Insn::new(RET_A, 0));
+    let mut insns: Vec<_> = cycle.into_iter().cycle().take(length - 2).collect();
+    insns.extend([Insn::new(TAX, 0), Insn::new(RET_A, 0)]);
+    Program::new(insns).expect("valid")
+}
+
+/// Too long to be converted: loads through X that have to look where the tag is.
+fn too_long() -> Program {
+    let mut insns = vec![Insn::new(LD_W_IND, 1); 4000];
+    insns.extend([Insn::new(LD_B_ABS, VLAN_TAG_PRESENT), Insn::new(RET_A, 0)]);
     Program::new(insns).expect("valid")
 }
 
@@ -71,20 +78,29 @@ fn a_set_of_nothing_needs_no_code() {
     assert_eq!(UserFilterSet::new(&set).run(&[1; 60], 60), 0b101);
 }
 
+const FRAMES: [&[u8]; 4] =
+    [&[], &[0; 14], &[0x81; 60], &[1, 7, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]];
+
 #[test]
-fn a_set_too_long_for_one_piece_of_code_runs_in_several() {
-    let frames = [vec![], vec![0; 14], (0..60).collect::<Vec<u8>>(), vec![0xff; 80]];
-    // The first goes over several stepping stones for frames that are cut; the second is in pieces.
-    for (count, is_whole) in [(4, true), (SET_MAX, false)] {
-        let programs: Vec<_> = (0..count).map(|n| long(1500, n as u32)).collect();
-        let set: Vec<_> = programs.iter().map(Some).collect();
-        let filters = UserFilterSet::new(&set);
-        if cfg!(target_arch = "x86_64") {
-            assert!(filters.is_compiled());
-            assert_eq!(matches!(filters.rest, Rest::Whole(_)), is_whole, "{count}");
-        }
-        for bytes in &frames {
-            assert_eq!(filters.run(bytes, 1500), expected(&set, bytes), "{count} on {bytes:02x?}");
-        }
+fn a_long_set_goes_over_stepping_stones() {
+    let programs: Vec<_> = (0..SET_MAX).map(|n| long(1500, n as u32)).collect();
+    let set: Vec<_> = programs.iter().map(Some).collect();
+    let filters = UserFilterSet::new(&set);
+    assert_eq!(matches!(filters.rest, Rest::Whole(_)), cfg!(target_arch = "x86_64"));
+    for bytes in FRAMES {
+        assert_eq!(filters.run(bytes, 1500), expected(&set, bytes), "on {bytes:02x?}");
     }
+}
+
+#[test]
+fn what_cannot_be_compiled_is_interpreted() {
+    let (short, long) = (byte(0, 1), too_long());
+    let set = [Some(&short), None, Some(&long), Some(&short)];
+    let filters = UserFilterSet::new(&set);
+    assert!(!filters.is_compiled());
+    for bytes in FRAMES {
+        assert_eq!(filters.run(bytes, 1500), expected(&set, bytes), "on {bytes:02x?}");
+    }
+    let long = UserFilter::new(long);
+    assert_eq!((long.is_compiled(), long.run(&[0x81; 60], 60)), (false, 0));
 }

@@ -197,7 +197,7 @@ impl<'a> Section<'a> {
     /// The length on the wire, tag and all if the program sees it.
     fn length(&mut self, dst: Reg) {
         match self.cx.target {
-            Target::User => self.asm.load(8, dst, R6, 16),
+            Target::User => self.asm.mov(dst, Operand::Reg(R6)),
             Target::Tc | Target::Socket => self.asm.load(4, dst, R6, skb::LEN),
             Target::Xdp => {
                 self.asm.mov(R1, Operand::Reg(R6));

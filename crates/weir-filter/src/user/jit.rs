@@ -1,5 +1,4 @@
-//! eBPF to machine code, by rbpf's compiler, into memory of our own: as large as needed, and never writable
-//! and executable at once.
+//! Machine code in memory of our own, which is never writable and executable at once.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -8,19 +7,11 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use crate::ebpf::{EbpfInsn, UserContext};
+use super::x86;
+use crate::ebpf::EbpfInsn;
 
-/// The most that rbpf makes of one instruction is a division: some 60 bytes.
-const BYTES_OF_INSN: usize = 80;
-/// What it puts before and behind the program is less than this.
-const BYTES_AROUND: usize = 256;
-
-/// rbpf numbers some instructions (those that divide) with 16 bits.
-const INSNS_MAX: usize = u16::MAX as usize;
-
-/// Compiled code. What rbpf's code takes: context, its length, then a frame and offsets that we do not use.
-type Code =
-    unsafe extern "sysv64" fn(*const UserContext, usize, *mut u8, usize, usize, usize) -> u64;
+/// Compiled code: the frame's first byte, how many there are, and how many there were on the wire.
+type Code = unsafe extern "sysv64" fn(*const u8, usize, u32) -> u32;
 
 /// A compiled program.
 #[derive(Debug)]
@@ -31,37 +22,24 @@ pub(super) struct Jit {
 impl Jit {
     /// Compiles what was converted for [`Target::User`](crate::ebpf::Target::User).
     pub(super) fn new(insns: &[EbpfInsn]) -> io::Result<Jit> {
-        if insns.len() > INSNS_MAX {
-            return Err(io::Error::other(format!("{} instructions are too many", insns.len())));
-        }
-        let code: Vec<u8> = insns.iter().flat_map(|insn| insn.to_le_bytes()).collect();
-        let mut memory = Memory::new(BYTES_AROUND + insns.len() * BYTES_OF_INSN)?;
-        let failed = |error| io::Error::other(format!("{error:?}"));
-        let mut vm = rbpf::EbpfVmMbuff::new(Some(&code)).map_err(failed)?;
-        vm.set_jit_exec_memory(memory.bytes()).map_err(failed)?;
-        vm.jit_compile().map_err(failed)?;
-        drop(vm);
+        let code = x86::compile(insns).ok_or(io::ErrorKind::Unsupported)?;
+        let mut memory = Memory::new(code.len())?;
+        memory.bytes()[..code.len()].copy_from_slice(&code);
         memory.make_executable()?;
         Ok(Jit { memory })
     }
 
     #[inline]
     pub(super) fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
-        let context = UserContext {
-            bytes: bytes.as_ptr(),
-            caplen: bytes.len() as u64,
-            wire_len: u64::from(wire_len),
-        };
-        // SAFETY: the memory holds what rbpf compiled from verified programs as we converted them, and is
-        // executable since `new`. That code follows the System V convention (rbpf's JIT is written for
-        // it). It reads the context, which lives through the call, the frame within `caplen`, which the
-        // converter checks before each load, and its own stack. It writes nothing but that stack, so
-        // null and zero do for the arguments that it is not told of, and it ends: no jump goes back.
-        let verdict = unsafe {
+        // SAFETY: the memory holds what `x86::compile` made of verified programs as we converted them, and is
+        // executable since `new`. That code follows the System V convention: it takes its arguments where
+        // the type says, and spoils no register that it may not. It reads the frame within `bytes.len()`,
+        // which the converter checks before each load, and reads and writes the red zone, which `compile`
+        // checks. It ends: no jump goes back.
+        unsafe {
             let code: Code = std::mem::transmute::<NonNull<c_void>, Code>(self.memory.at);
-            code(&raw const context, size_of::<UserContext>(), ptr::null_mut(), 0, 0, 0)
-        };
-        verdict as u32
+            code(bytes.as_ptr(), bytes.len(), wire_len)
+        }
     }
 }
 

@@ -1,0 +1,315 @@
+//! eBPF to x86-64: what the converter makes for user space, and no more.
+//!
+//! One instruction becomes one or two, without a frame of its own: the code calls nobody, so registers that
+//! a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else touches (the
+//! red zone of the System V ABI).
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2; System V ABI, AMD64
+//! supplement, 3.2.2.
+
+use crate::ebpf::EbpfInsn;
+
+/// x86's numbers of registers, by eBPF's. r0 to r2 are where shifts and divisions work; r3 is not used in
+/// user space.
+const REGISTERS: [Option<u8>; 11] = [
+    Some(RAX),
+    Some(RCX),
+    Some(RDX),
+    None,
+    Some(6),  // rsi: the second argument
+    Some(11), // r11
+    Some(8),  // r8: the third argument, which comes in rdx
+    Some(9),  // r9
+    Some(10), // r10
+    Some(7),  // rdi: the first argument
+    Some(RSP),
+];
+const RAX: u8 = 0;
+const RCX: u8 = 1;
+const RDX: u8 = 2;
+const RSP: u8 = 4;
+/// The red zone.
+const STACK_BYTES: i16 = 128;
+
+/// Machine code for [`Code`](super::jit::Code). `None`: not an instruction that the converter makes.
+pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
+    let mut asm = X86 { code: Vec::with_capacity(8 * insns.len()) };
+    let (mut places, mut jumps) = (Vec::with_capacity(insns.len()), Vec::new());
+    asm.alu(false, 0x89, RDX, REGISTERS[6]?);
+    for (at, &insn) in insns.iter().enumerate() {
+        places.push(asm.code.len());
+        if let Some(distance) = asm.insn(Insn::of(insn)?)? {
+            jumps.push((asm.code.len(), at.checked_add_signed(1 + isize::from(distance))?));
+        }
+    }
+    for (behind, to) in jumps {
+        let distance = i32::try_from(*places.get(to)? as i64 - behind as i64).ok()?;
+        asm.code[behind - 4..behind].copy_from_slice(&distance.to_le_bytes());
+    }
+    Some(asm.code)
+}
+
+/// An instruction in its parts, registers in x86's numbers.
+struct Insn {
+    code: u8,
+    dst: u8,
+    src: u8,
+    off: i16,
+    imm: i32,
+}
+
+impl Insn {
+    fn of(insn: EbpfInsn) -> Option<Insn> {
+        let register = |number: u64| *REGISTERS.get(number as usize & 0xf)?;
+        Some(Insn {
+            code: insn as u8,
+            dst: register(insn >> 8)?,
+            src: register(insn >> 12)?,
+            off: (insn >> 16) as i16,
+            imm: (insn >> 32) as i32,
+        })
+    }
+}
+
+/// Code in the making.
+struct X86 {
+    code: Vec<u8>,
+}
+
+impl X86 {
+    /// For a jump, its distance; its last four bytes are still to be filled in.
+    fn insn(&mut self, insn: Insn) -> Option<Option<i16>> {
+        match insn.code & 7 {
+            1 => self.load(&insn)?,
+            2 | 3 => self.store(&insn)?,
+            4 => self.alu32(&insn)?,
+            7 => self.alu64(&insn)?,
+            5 if insn.code == 0x95 => self.code.push(0xc3),
+            5 | 6 => {
+                self.jump(&insn)?;
+                return Some(Some(insn.off));
+            }
+            _ => return None,
+        }
+        Some(None)
+    }
+
+    /// Prefix, opcode, and the byte that names two registers, or a register and what the opcode does.
+    fn alu(&mut self, wide: bool, opcode: u8, reg: u8, rm: u8) {
+        self.rex(wide, reg, rm, false);
+        self.code.extend([opcode, 0xc0 | (reg & 7) << 3 | rm & 7]);
+    }
+
+    fn rex(&mut self, wide: bool, reg: u8, rm: u8, always: bool) {
+        let rex = 0x40 | u8::from(wide) << 3 | (reg >> 3) << 2 | rm >> 3;
+        if rex != 0x40 || always {
+            self.code.push(rex);
+        }
+    }
+
+    /// `register op= imm`; `op` is 0 add, 1 or, 4 and, 5 sub, 6 xor, 7 compare.
+    fn alu_imm(&mut self, wide: bool, op: u8, register: u8, imm: i32) {
+        if let Ok(imm) = i8::try_from(imm) {
+            self.alu(wide, 0x83, op, register);
+            self.code.push(imm as u8);
+        } else {
+            self.alu(wide, 0x81, op, register);
+            self.code.extend(imm.to_le_bytes());
+        }
+    }
+
+    fn mov(&mut self, from: u8, to: u8) {
+        self.alu(true, 0x89, from, to);
+    }
+
+    /// `register = imm`, the upper half zero.
+    fn mov32_imm(&mut self, register: u8, imm: i32) {
+        if imm == 0 {
+            return self.alu(false, 0x31, register, register);
+        }
+        self.rex(false, 0, register, false);
+        self.code.push(0xb8 | register & 7);
+        self.code.extend(imm.to_le_bytes());
+    }
+
+    /// The bytes that name `register` and the memory at `base + off`.
+    fn memory(&mut self, register: u8, base: u8, off: i16) {
+        let short = i8::try_from(off).ok();
+        let form = if short.is_some() { 0x40 } else { 0x80 };
+        self.code.push(form | (register & 7) << 3 | base & 7);
+        if base & 7 == RSP {
+            self.code.push(0x24);
+        }
+        match short {
+            Some(off) => self.code.push(off as u8),
+            None => self.code.extend(i32::from(off).to_le_bytes()),
+        }
+    }
+
+    fn load(&mut self, insn: &Insn) -> Option<()> {
+        stack(insn.src, insn.off, insn.code)?;
+        self.rex(false, insn.dst, insn.src, false);
+        match insn.code {
+            0x61 => self.code.push(0x8b),
+            0x69 => self.code.extend([0x0f, 0xb7]),
+            0x71 => self.code.extend([0x0f, 0xb6]),
+            _ => return None,
+        }
+        self.memory(insn.dst, insn.src, insn.off);
+        Some(())
+    }
+
+    /// Only onto the stack.
+    fn store(&mut self, insn: &Insn) -> Option<()> {
+        stack(insn.dst, insn.off, insn.code).filter(|_| insn.dst == RSP)?;
+        match insn.code {
+            0x62 => {
+                self.code.push(0xc7);
+                self.memory(0, RSP, insn.off);
+                self.code.extend(insn.imm.to_le_bytes());
+                return Some(());
+            }
+            0x63 => {
+                self.rex(false, insn.src, RSP, false);
+                self.code.push(0x89);
+            }
+            // Without the prefix, some numbers mean other registers here.
+            0x73 => {
+                self.rex(false, insn.src, RSP, true);
+                self.code.push(0x88);
+            }
+            _ => return None,
+        }
+        self.memory(insn.src, RSP, insn.off);
+        Some(())
+    }
+
+    fn alu32(&mut self, insn: &Insn) -> Option<()> {
+        let &Insn { code, dst, src, imm, .. } = insn;
+        let by_register = code & 8 != 0;
+        match code {
+            0xb4 => self.mov32_imm(dst, imm),
+            0x24 => {
+                self.alu(false, 0x69, dst, dst);
+                self.code.extend(imm.to_le_bytes());
+            }
+            0x2c => {
+                self.rex(false, dst, src, false);
+                self.code.extend([0x0f, 0xaf, 0xc0 | (dst & 7) << 3 | src & 7]);
+            }
+            0x34 | 0x3c | 0x94 | 0x9c => self.divide(insn)?,
+            0x64 | 0x74 => {
+                self.alu(false, 0xc1, if code == 0x64 { 4 } else { 5 }, dst);
+                self.code.push(imm as u8 & 31);
+            }
+            0x6c | 0x7c => {
+                self.mov(src, RCX);
+                self.alu(false, 0xd3, if code == 0x6c { 4 } else { 5 }, dst);
+            }
+            0x84 => self.alu(false, 0xf7, 3, dst),
+            0xdc => self.big_endian(dst, imm)?,
+            _ => {
+                let op = match code & 0xf0 {
+                    0x00 => 0,
+                    0x40 => 1,
+                    0x50 => 4,
+                    0x10 => 5,
+                    0xa0 => 6,
+                    _ => return None,
+                };
+                if by_register {
+                    self.alu(false, op << 3 | 1, src, dst);
+                } else {
+                    self.alu_imm(false, op, dst, imm);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// eax and edx give quotient and remainder. No divisor is 0: the converter asks before, or knows.
+    fn divide(&mut self, insn: &Insn) -> Option<()> {
+        let is_constant = insn.code & 8 == 0;
+        if insn.dst <= RDX || !is_constant && insn.src <= RDX || is_constant && insn.imm == 0 {
+            return None;
+        }
+        let divisor = if is_constant { RCX } else { insn.src };
+        if is_constant {
+            self.mov32_imm(RCX, insn.imm);
+        }
+        self.mov(insn.dst, RAX);
+        self.mov32_imm(RDX, 0);
+        self.alu(false, 0xf7, 6, divisor);
+        self.alu(false, 0x89, if insn.code & 0xf0 == 0x30 { RAX } else { RDX }, insn.dst);
+        Some(())
+    }
+
+    fn big_endian(&mut self, register: u8, bits: i32) -> Option<()> {
+        self.rex(false, 0, register, false);
+        self.code.extend([0x0f, 0xc8 | register & 7]);
+        match bits {
+            16 => {
+                self.alu(false, 0xc1, 5, register);
+                self.code.push(16);
+            }
+            32 => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn alu64(&mut self, insn: &Insn) -> Option<()> {
+        match insn.code {
+            0xbf => self.mov(insn.src, insn.dst),
+            0xb7 if insn.imm >= 0 => self.mov32_imm(insn.dst, insn.imm),
+            0xb7 => {
+                self.alu(true, 0xc7, 0, insn.dst);
+                self.code.extend(insn.imm.to_le_bytes());
+            }
+            0x07 => self.alu_imm(true, 0, insn.dst, insn.imm),
+            0x0f => self.alu(true, 0x01, insn.src, insn.dst),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn jump(&mut self, insn: &Insn) -> Option<()> {
+        let wide = insn.code & 7 == 5;
+        let by_register = insn.code & 8 != 0;
+        let condition = match insn.code & 0xf0 {
+            0x00 if insn.code == 5 => {
+                self.code.extend([0xe9, 0, 0, 0, 0]);
+                return Some(());
+            }
+            0x10 => 0x84,
+            0x20 => 0x87,
+            0x30 => 0x83,
+            0x40 | 0x50 => 0x85,
+            0xa0 => 0x82,
+            0xb0 => 0x86,
+            _ => return None,
+        };
+        match (insn.code & 0xf0 == 0x40, by_register) {
+            (true, true) => self.alu(wide, 0x85, insn.src, insn.dst),
+            (true, false) => {
+                self.alu(wide, 0xf7, 0, insn.dst);
+                self.code.extend(insn.imm.to_le_bytes());
+            }
+            (false, true) => self.alu(wide, 0x39, insn.src, insn.dst),
+            (false, false) => self.alu_imm(wide, 7, insn.dst, insn.imm),
+        }
+        self.code.extend([0x0f, condition, 0, 0, 0, 0]);
+        Some(())
+    }
+}
+
+/// What is read or written from the stack is in the red zone.
+fn stack(base: u8, off: i16, code: u8) -> Option<()> {
+    // The width is in bits 3 and 4.
+    let bytes = [4, 2, 1, 8][usize::from(code >> 3 & 3)];
+    (base != RSP || (-STACK_BYTES..=-bytes).contains(&off)).then_some(())
+}
+
+#[cfg(test)]
+#[path = "x86_tests.rs"]
+mod tests;

@@ -1,0 +1,53 @@
+use super::*;
+
+/// In eBPF's numbers.
+fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> EbpfInsn {
+    u64::from(code)
+        | u64::from(src << 4 | dst) << 8
+        | u64::from(off as u16) << 16
+        | u64::from(imm as u32) << 32
+}
+
+const EXIT: EbpfInsn = 0x95;
+
+#[test]
+fn code_is_what_the_manual_says() {
+    let code = [
+        insn(0x69, 7, 9, 12, 0),    // movzx r9d, word [rdi + 12]
+        insn(0xdc, 7, 0, 0, 16),    // bswap r9d; shr r9d, 16
+        insn(0x56, 7, 0, 1, 0x800), // cmp r9d, 0x800; jne +1
+        insn(0x63, 10, 7, -64, 0),  // mov [rsp - 64], r9d
+        EXIT,
+    ];
+    #[rustfmt::skip]
+    let expected = [
+        0x41, 0x89, 0xd0,
+        0x44, 0x0f, 0xb7, 0x4f, 12,
+        0x41, 0x0f, 0xc9, 0x41, 0xc1, 0xe9, 16,
+        0x41, 0x81, 0xf9, 0, 8, 0, 0, 0x0f, 0x85, 5, 0, 0, 0,
+        0x44, 0x89, 0x4c, 0x24, 0xc0,
+        0xc3,
+    ];
+    assert_eq!(compile(&code).expect("known instructions"), expected);
+}
+
+#[test]
+fn what_the_converter_does_not_make_is_refused() {
+    let cases = [
+        insn(0x85, 0, 0, 0, 1),     // a call
+        insn(0x63, 10, 7, -132, 0), // below the red zone
+        insn(0x63, 10, 7, 0, 0),    // above the stack
+        insn(0x61, 7, 10, -3, 0),   // half above
+        insn(0x73, 9, 7, 0, 0),     // into the frame
+        insn(0xbf, 3, 7, 0, 0),     // r3
+        insn(0xbf, 11, 7, 0, 0),    // no register
+        insn(0x05, 0, 0, 100, 0),   // a jump out of the code
+        insn(0x34, 7, 0, 0, 0),     // division by zero
+        insn(0x3c, 0, 8, 0, 0),     // where divisions work
+        insn(0xdc, 7, 0, 0, 64),    // eight bytes
+        insn(0x18, 7, 0, 0, 0),     // of two halves
+    ];
+    for case in cases {
+        assert_eq!(compile(&[case, EXIT]), None, "{case:#x}");
+    }
+}
