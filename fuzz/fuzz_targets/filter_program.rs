@@ -1,28 +1,40 @@
 //! Any bytecode is verified or refused. What is verified ends, and gives the same verdict interpreted and
-//! as machine code; it converts for every home, or is too long for it.
+//! as machine code, alone and in a set; it converts for every home, or is too long for it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use weir_filter::ebpf::{self, Target};
-use weir_filter::{Frame, Insn, Program, Tag, UserFilter, interpret};
+use weir_filter::{Frame, Insn, Program, Tag, UserFilter, UserFilterSet, interpret};
 
 // First the frame's length and its bytes, then instructions of 8 bytes each.
 fuzz_target!(|input: &[u8]| {
     let Some((&len, rest)) = input.split_first() else { return };
     let Some((bytes, code)) = rest.split_at_checked(usize::from(len)) else { return };
     let insns: Vec<Insn> = code.chunks_exact(8).map(insn).collect();
-    let Ok(program) = Program::new(insns) else { return };
+    let Ok(program) = Program::new(&insns[..]) else { return };
+    // Jumps go forward, so what is left of a program without its first instructions is one, too.
+    let rests =
+        (0..insns.len().min(6)).map(|from| Program::new(&insns[from..]).expect("the end of one"));
+    let rests: Vec<_> = rests.collect();
+    let set: Vec<_> = rests.iter().map(Some).chain([None, Some(&program)]).collect();
 
     for target in [Target::Xdp, Target::Tc, Target::Socket] {
         if let Ok(code) = ebpf::convert(&program, target) {
             assert_eq!(code.last().map(|insn| insn & 0xff), Some(0x95), "it ends in exit");
         }
+        if let Ok(code) = ebpf::convert_set(&set, target) {
+            assert_eq!(code.last().map(|insn| insn & 0xff), Some(0x95), "it ends in exit");
+        }
     }
     let tag = Some(Tag { protocol: 0x88a8, tci: 7 });
     let _ = interpret::run(&program, &Frame { bytes, wire_len: 9000, tag });
-    let expected = interpret::run(&program, &Frame { bytes, wire_len: 1500, tag: None });
-    let filter = UserFilter::new(program);
-    assert_eq!(filter.run(bytes, 1500), expected);
+    let verdict = |program| interpret::run(program, &Frame { bytes, wire_len: 1500, tag: None });
+    let expected = set.iter().enumerate().fold(0, |mask, (n, program)| {
+        mask | u32::from(program.is_none_or(|program| verdict(program) > 0)) << n
+    });
+    assert_eq!(UserFilterSet::new(&set).run(bytes, 1500), expected);
+    let expected = verdict(&program);
+    assert_eq!(UserFilter::new(program).run(bytes, 1500), expected);
 });
 
 /// Codes are 16 bits wide; nearly always the upper half is zero here, so that programs come about.

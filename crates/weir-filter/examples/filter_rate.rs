@@ -1,18 +1,34 @@
-//! What a verdict costs: machine code, native Rust, libpcap's interpreter and ours, on the same frames.
+//! What a verdict costs, for one filter and for sets of them.
+//!
+//! In user space: machine code, native Rust, libpcap's interpreter and ours, on the same frames. In the
+//! kernel, as root: an XDP program that is the filter, and one that calls it, in both ways that there are.
 //! `cargo run --release -p weir-filter --example filter_rate`. Rounds are interleaved; the figures are the
-//! median and the spread of ten.
+//! median and the spread of ten, in time of the CPU, so that waiting for it does not count.
 
 use std::hint::black_box;
-use std::time::Instant;
 
-use weir_filter::{Frame, UserFilter, interpret};
+use weir_filter::ebpf::Target;
+use weir_filter::{Frame, Program, UserFilter, UserFilterSet, interpret};
 
+use kernel::Loaded;
+use slot::{Number, Slot};
+
+#[path = "../tests/homes/kernel.rs"]
+#[allow(dead_code)] // the tests need more of it
+mod kernel;
 #[path = "../tests/homes/oracle.rs"]
 mod oracle;
+#[path = "../tests/homes/slot.rs"]
+#[allow(dead_code)]
+mod slot;
 
 const ROUNDS: usize = 10;
 const FRAMES: usize = 256;
 const TURNS: usize = 4000;
+/// Runs of a program in the kernel, on one frame.
+const RUNS: i32 = 1_000_000;
+/// The ports of the sets' filters begin here.
+const PORTS: u16 = 5000;
 
 type Native = fn(&[u8]) -> bool;
 
@@ -69,64 +85,172 @@ fn frames() -> Vec<Vec<u8>> {
     (0..FRAMES).map(one).collect()
 }
 
-/// Nanoseconds a frame.
-fn time(frames: &[Vec<u8>], turns: usize, verdict: impl Fn(&[u8]) -> bool) -> (f64, usize) {
-    let begin = Instant::now();
-    let mut taken = 0;
+/// UDP over IPv4, 60 bytes, to this port.
+fn udp(port: u16) -> Vec<u8> {
+    let mut bytes = vec![0u8; 60];
+    bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+    bytes[23] = 17;
+    bytes[36..38].copy_from_slice(&port.to_be_bytes());
+    bytes
+}
+
+/// Nanoseconds that this thread has had.
+fn cpu_ns() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` lives through the call, and every thread has this clock.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(result, 0);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Nanoseconds a frame, and the sum of the answers.
+fn time(frames: &[Vec<u8>], turns: usize, answer: impl Fn(&[u8]) -> u32) -> (f64, u64) {
+    let begin = cpu_ns();
+    let mut sum = 0;
     for _ in 0..turns {
         for frame in frames {
-            taken += usize::from(verdict(black_box(frame)));
+            sum += u64::from(answer(black_box(frame)));
         }
     }
-    (begin.elapsed().as_nanos() as f64 / (turns * frames.len()) as f64, taken / turns)
+    ((cpu_ns() - begin) / (turns * frames.len()) as f64, sum / turns as u64)
+}
+
+/// Median, least and most.
+struct Spread(f64, f64, f64);
+
+/// Runs all of them in turn, round by round, and prints a line for each. They have to agree.
+fn rounds<const N: usize>(names: [&str; N], round: impl Fn() -> [(f64, u64); N]) -> [Spread; N] {
+    let mut rows = names.map(|name| (name, Vec::new()));
+    for _ in 0..ROUNDS {
+        let results = round();
+        for ((name, times), (ns, sum)) in rows.iter_mut().zip(results) {
+            assert_eq!(sum, results[0].1, "{name} disagrees");
+            times.push(ns);
+        }
+    }
+    rows.map(|(name, mut times)| {
+        times.sort_by(f64::total_cmp);
+        let spread = Spread(times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        println!("  {name:28} {:8.2} ({:.2} to {:.2})", spread.0, spread.1, spread.2);
+        spread
+    })
+}
+
+fn bars([code, native, libpcap, ..]: &[Spread; 4]) {
+    println!(
+        "  machine code takes {:.2} of native Rust's time, libpcap {:.1} times machine code's",
+        code.0 / native.0,
+        libpcap.0 / code.0
+    );
+}
+
+const IN_USER_SPACE: [&str; 4] = ["machine code", "native Rust", "libpcap", "interpreter"];
+
+fn one_filter(frames: &[Vec<u8>], text: &str, native: Native) {
+    let program = oracle::compile(text);
+    let filter = UserFilter::new(program.clone());
+    println!(
+        "'{text}': {} instructions, {}",
+        program.insns().len(),
+        if filter.is_compiled() { "compiled" } else { "not compiled" }
+    );
+    let wire_len = |bytes: &[u8]| bytes.len() as u32;
+    bars(&rounds(IN_USER_SPACE, || {
+        [
+            time(frames, TURNS, |bytes| (filter.run(bytes, wire_len(bytes)) > 0).into()),
+            time(frames, TURNS, |bytes| native(bytes).into()),
+            time(frames, TURNS / 4, |bytes| {
+                (oracle::run(&program, bytes, wire_len(bytes)) > 0).into()
+            }),
+            time(frames, TURNS / 4, |bytes| {
+                (interpret::run(&program, &Frame::whole(bytes)) > 0).into()
+            }),
+        ]
+    }));
+}
+
+/// Bit `n` for the `n`th verdict.
+fn mask(verdicts: impl Iterator<Item = bool>) -> u32 {
+    verdicts.enumerate().fold(0, |mask, (n, taken)| mask | u32::from(taken) << n)
+}
+
+fn set(programs: &[Program]) {
+    let count = programs.len() as u16;
+    let ports = PORTS..PORTS + count;
+    // As many frames for no filter as for one of them.
+    let frames: Vec<_> = (0..FRAMES as u16).map(|n| udp(PORTS + n % (2 * count))).collect();
+    let set: Vec<_> = programs.iter().map(Some).collect();
+    let filters = UserFilterSet::new(&set);
+    println!(
+        "{count} x 'udp port N', in user space, {}",
+        if filters.is_compiled() { "compiled" } else { "not compiled" }
+    );
+    let wire_len = |bytes: &[u8]| bytes.len() as u32;
+    bars(&rounds(IN_USER_SPACE, || {
+        [
+            time(&frames, TURNS, |bytes| filters.run(bytes, wire_len(bytes))),
+            time(&frames, TURNS, |bytes| {
+                mask(black_box(ports.clone()).map(|n| has_port(bytes, 17, n).unwrap_or(false)))
+            }),
+            time(&frames, TURNS / 8, |bytes| {
+                mask(programs.iter().map(|one| oracle::run(one, bytes, wire_len(bytes)) > 0))
+            }),
+            time(&frames, TURNS / 8, |bytes| {
+                mask(programs.iter().map(|one| interpret::run(one, &Frame::whole(bytes)) > 0))
+            }),
+        ]
+    }));
+}
+
+/// Nanoseconds a run in the kernel.
+fn time_in_kernel(program: &Loaded, frame: &[u8]) -> f64 {
+    let begin = cpu_ns();
+    program.run_often(frame, RUNS);
+    (cpu_ns() - begin) / f64::from(RUNS)
+}
+
+fn in_kernel(programs: &[Program], target: Target) {
+    let set: Vec<_> = programs.iter().map(Some).collect();
+    let filter = Loaded::set(&set, target).expect("short");
+    let nothing = Loaded::set(&[], target).expect("two instructions");
+    let slots = [Slot::new(), Slot::new(), Slot::new()];
+    let [constant, loaded, empty] = [Number::Constant, Number::Loaded, Number::Loaded];
+    let captures = [constant, loaded, empty]
+        .iter()
+        .zip(&slots)
+        .map(|(&number, slot)| slot.capture(number, target))
+        .collect::<Vec<_>>();
+    slots[0].put(&filter);
+    slots[1].put(&filter);
+    for (name, port) in [("none takes", 1), ("the last takes", PORTS + programs.len() as u16 - 1)] {
+        let frame = udp(port);
+        println!("{} x 'udp port N', {target:?} in the kernel, {name}", programs.len());
+        // What the answers are is the tests' business.
+        rounds(
+            ["nothing", "the filter", "called, constant slot", "called, loaded slot", "empty slot"],
+            || {
+                [&nothing, &filter, &captures[0], &captures[1], &captures[2]]
+                    .map(|program| (time_in_kernel(program, &frame), 0))
+            },
+        );
+    }
 }
 
 fn main() {
+    println!("ns a frame, median (least to most) of {ROUNDS} rounds");
+    println!("{FRAMES} frames of 60 to 1514 bytes, in user space");
     let frames = frames();
-    println!(
-        "ns a frame, median (least to most) of {ROUNDS} rounds, {FRAMES} frames of 60 to 1514 bytes"
-    );
     for (text, native) in CASES {
-        let program = oracle::compile(text);
-        let filter = UserFilter::new(program.clone());
-        let mut rows: [(&str, Vec<f64>); 4] =
-            ["machine code", "native Rust", "libpcap", "interpreter"]
-                .map(|name| (name, Vec::new()));
-        for _ in 0..ROUNDS {
-            let results = [
-                time(&frames, TURNS, |bytes| filter.run(bytes, bytes.len() as u32) > 0),
-                time(&frames, TURNS, native),
-                time(&frames, TURNS / 4, |bytes| {
-                    oracle::run(&program, bytes, bytes.len() as u32) > 0
-                }),
-                time(&frames, TURNS / 4, |bytes| {
-                    interpret::run(&program, &Frame::whole(bytes)) > 0
-                }),
-            ];
-            for ((_, times), (ns, taken)) in rows.iter_mut().zip(results) {
-                assert_eq!(taken, results[0].1, "{text}: they disagree");
-                times.push(ns);
+        one_filter(&frames, text, native);
+    }
+    for count in [1, 4, 16] {
+        let texts = (PORTS..PORTS + count).map(|port| format!("udp port {port}"));
+        let programs: Vec<_> = texts.map(|text| oracle::compile(&text)).collect();
+        set(&programs);
+        if weir_lab::testbed::require_root("filter_rate: the kernel's part") {
+            for target in [Target::Xdp, Target::Tc] {
+                in_kernel(&programs, target);
             }
         }
-        println!(
-            "'{text}': {} instructions, {}",
-            program.insns().len(),
-            if filter.is_compiled() { "compiled" } else { "not compiled" }
-        );
-        for (name, times) in &mut rows {
-            times.sort_by(f64::total_cmp);
-            println!(
-                "  {name:12} {:7.2} ({:.2} to {:.2})",
-                times[ROUNDS / 2],
-                times[0],
-                times[ROUNDS - 1]
-            );
-        }
-        let median = |row: usize| rows[row].1[ROUNDS / 2];
-        println!(
-            "  machine code is {:.2} of native Rust's time, libpcap {:.1} times machine code's",
-            median(0) / median(1),
-            median(2) / median(0)
-        );
     }
 }
