@@ -176,11 +176,11 @@ fn root_what_stays_in_a_list_is_blocked_all_the_time() {
     }
     let entry = |text: &str| text.parse::<Entry>().expect("an entry");
     let neighbours = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
+    let mut blocks = Blocks::new(1).expect("maps");
+    let mut storage = blocking::storage();
+    let skel = blocking::load(&mut storage, &blocks);
     for stays in ["10.0.0.1", "10.0.0.0/25", "udp 10.0.0.1:4242 10.0.0.2:53"].map(entry) {
-        let mut blocks = Blocks::new(1).expect("maps");
-        blocks.add(0, stays).expect("room");
-        let mut storage = blocking::storage();
-        let skel = blocking::load(&mut storage, &blocks);
+        assert!(blocks.add(0, stays).expect("room"));
         // None of them blocks the frame.
         let others = match stays {
             Entry::Prefix(_) => neighbours.map(entry).to_vec(),
@@ -201,6 +201,8 @@ fn root_what_stays_in_a_list_is_blocked_all_the_time() {
                 assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 1, "{stays}");
             }
         });
+        assert!(blocks.remove(0, &stays).expect("no error"));
+        assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 0, "{stays}");
     }
 }
 
