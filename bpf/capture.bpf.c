@@ -10,6 +10,7 @@
 
 #include "ring.h"
 #include "control.h"
+#include "flow.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -20,7 +21,13 @@ struct weir_feed {
 	__u32 interface_id;
 	__u32 snaplen;
 	__u32 one_in;		/* of those that it chose, the first of each so many is kept */
+	__u32 flows_one_in;	/* and the frames of one flow in so many */
+	__u32 shard_index;	/* it chooses frames of this shard only, of */
+	__u32 shard_of;		/* so many; 1: all */
+	__u32 queue;		/* and of this RX queue only; all ones: of all */
 };
+
+#define WEIR_ANY_QUEUE 0xffffffffu
 
 /* Set before loading. */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
@@ -29,6 +36,8 @@ const volatile __u32 feeds;
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
 const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
 const volatile __u32 wanted_out;	/* feeds of sent frames */
+const volatile __u32 by_flow;		/* some feed goes by the flow's hash */
+const volatile __u32 by_queue;		/* some feed goes by the RX queue */
 const volatile __u32 with_filters;	/* ask the program in `filters` which feeds want a frame */
 const volatile __u32 chooses;		/* some feed leaves frames out: count what each takes */
 const volatile __u32 with_flags;	/* write epb_flags */
@@ -75,16 +84,13 @@ struct {
 	__uint(max_entries, 4096);
 } doorbell SEC(".maps");
 
-/* How a hook's context gives up its bytes. */
-enum hook { HOOK_TC, HOOK_XDP };
-
 /* Accelerated VLAN tag: not in the bytes, put back behind the addresses. */
 struct tag {
 	__u32 present;
 	__u32 bytes;	/* protocol and TCI as they stand on the wire */
 };
 
-static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to, __u64 len,
+static __always_inline long load(void *ctx, enum weir_hook hook, __u32 from, void *to, __u64 len,
 				 __u64 len_max)
 {
 	/*
@@ -98,7 +104,7 @@ static __always_inline long load(void *ctx, enum hook hook, __u32 from, void *to
 		return -1;
 	weir_opaque(len);
 	len += 1;
-	if (hook == HOOK_TC)
+	if (hook == WEIR_TC)
 		return bpf_skb_load_bytes(ctx, from, to, len);
 	return bpf_xdp_load_bytes(ctx, from, to, len);
 }
@@ -131,10 +137,10 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen
 	return 0;
 }
 
-static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u64 caplen,
+static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to, __u64 caplen,
 				       __u32 caplen_max, const struct tag *tag)
 {
-	if (hook == HOOK_XDP && !tag->present && caplen >= 8 && caplen <= 128 &&
+	if (hook == WEIR_XDP && !tag->present && caplen >= 8 && caplen <= 128 &&
 	    copy_short(ctx, to, caplen) == 0)
 		return 0;
 	if (tag->present) {
@@ -149,7 +155,7 @@ static __always_inline long copy_frame(void *ctx, enum hook hook, __u8 *to, __u6
 }
 
 /* Writes one frame whose class is a constant, so that every bound is one too. */
-static __always_inline int write_class(void *ctx, enum hook hook, void *ring, void *meta,
+static __always_inline int write_class(void *ctx, enum weir_hook hook, void *ring, void *meta,
 				       struct weir_writer *w, const struct weir_frame *frame,
 				       __u32 interface_id, __u32 caplen_max, const struct tag *tag)
 {
@@ -183,8 +189,8 @@ static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordin
 	bpf_ringbuf_output(&doorbell, &number, sizeof(number), BPF_RB_FORCE_WAKEUP);
 }
 
-/* Writes the frame into this CPU's ring of a feed that chose it. */
-static __always_inline void write_feed(void *ctx, enum hook hook, __u32 feed, __u32 cpu,
+/* Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. */
+static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 cpu,
 				       struct weir_frame *frame, const struct tag *tag)
 {
 	__u32 number = feed * rings_per_feed + cpu, line_number = number + 1, zero = 0;
@@ -200,8 +206,18 @@ static __always_inline void write_feed(void *ctx, enum hook hook, __u32 feed, __
 	line = bpf_map_lookup_elem(&control, &line_number);
 	if (!line)
 		return;
+	if (by_queue && setup->queue != WEIR_ANY_QUEUE && setup->queue != frame->queue)
+		return;
+	if (by_flow && setup->shard_of > 1 &&
+	    !weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of))
+		return;
 	if (chooses)
 		line->chosen++;
+	if (by_flow && setup->flows_one_in > 1 &&
+	    !weir_sample_takes(frame->flow_hash, setup->flows_one_in)) {
+		line->sampled++;
+		return;
+	}
 	if (setup->one_in > 1) {
 		if (line->skip) {
 			line->skip--;
@@ -241,7 +257,7 @@ __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_fram
 			     struct tag *tag)
 {
 	if (frame && tag)
-		write_feed(skb, HOOK_TC, feed, bpf_get_smp_processor_id(), frame, tag);
+		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, tag);
 	return 0;
 }
 
@@ -249,7 +265,7 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 			      struct tag *tag)
 {
 	if (frame && tag)
-		write_feed(xdp, HOOK_XDP, feed, bpf_get_smp_processor_id(), frame, tag);
+		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, tag);
 	return 0;
 }
 
@@ -275,7 +291,24 @@ static __noinline int judge_xdp(struct xdp_md *xdp, __u32 slot)
 	return all;
 }
 
-static __always_inline void capture(void *ctx, enum hook hook, __u32 wanted, int may_filter,
+/* Which flow the frame is of, as shards and samples have it; a stack of its own. */
+static __noinline __u64 flow_hash_tc(struct __sk_buff *skb, __u32 tag_protocol)
+{
+	struct weir_flow_key key;
+
+	weir_flow(skb, WEIR_TC, tag_protocol, &key);
+	return weir_shard_hash(&key);
+}
+
+static __noinline __u64 flow_hash_xdp(struct xdp_md *xdp, __u32 tag_protocol)
+{
+	struct weir_flow_key key;
+
+	weir_flow(xdp, WEIR_XDP, tag_protocol, &key);
+	return weir_shard_hash(&key);
+}
+
+static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted, int may_filter,
 				    struct weir_frame *frame, struct tag *tag)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1, feed;
@@ -298,10 +331,17 @@ static __always_inline void capture(void *ctx, enum hook hook, __u32 wanted, int
 	if (may_filter && with_filters) {
 		__u32 slot = all->filters_slot;
 
-		if (hook == HOOK_TC)
+		if (hook == WEIR_TC)
 			wanted &= judge_tc(ctx, slot);
 		else
 			wanted &= judge_xdp(ctx, slot);
+	}
+	if (by_flow && wanted) {
+		/* The tag's protocol, as it stands on the wire; 0: there is none beside the bytes. */
+		__u32 protocol = tag->present ? tag->bytes & 0xffff : 0;
+
+		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, protocol)
+						   : flow_hash_xdp(ctx, protocol);
 	}
 	if (wanted)
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
@@ -312,7 +352,7 @@ static __always_inline void capture(void *ctx, enum hook hook, __u32 wanted, int
 		for (feed = 0; feed < WEIR_FEEDS_MAX; feed++) {
 			if (!(wanted & (1u << feed)))
 				continue;
-			if (hook == HOOK_TC)
+			if (hook == WEIR_TC)
 				weir_write_tc(ctx, feed, frame, tag);
 			else
 				weir_write_xdp(ctx, feed, frame, tag);
@@ -324,7 +364,11 @@ static __always_inline void capture(void *ctx, enum hook hook, __u32 wanted, int
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 {
-	struct weir_frame frame = { .wire_len = skb->len, .flags = direction };
+	struct weir_frame frame = {
+		.wire_len = skb->len,
+		.flags = direction,
+		.queue = WEIR_ANY_QUEUE,
+	};
 	struct tag tag = {};
 
 	if (skb->vlan_present) {
@@ -338,11 +382,11 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	if (skb->gso_size)
 		frame.flags |= WEIR_FLAG_SUPER_FRAME;
 	/* Received skbs carry their queue plus one, 0 for none. Of a sent one the queue is chosen later. */
-	if (with_queue && direction == WEIR_FLAG_INBOUND && skb->queue_mapping) {
-		frame.has_queue = 1;
+	if ((with_queue || by_queue) && direction == WEIR_FLAG_INBOUND && skb->queue_mapping) {
+		frame.has_queue = with_queue;
 		frame.queue = skb->queue_mapping - 1;
 	}
-	capture(skb, HOOK_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, 1, &frame, &tag);
+	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, 1, &frame, &tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
@@ -374,7 +418,7 @@ static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag, int may_filt
 		.has_queue = with_queue,
 	};
 
-	capture(ctx, HOOK_XDP, wanted_in, may_filter, &frame, tag);
+	capture(ctx, WEIR_XDP, wanted_in, may_filter, &frame, tag);
 	return consume ? XDP_DROP : XDP_PASS;
 }
 

@@ -64,6 +64,7 @@ struct weir_frame {
 	__u32 flags;	/* epb_flags; written if with_flags */
 	__u32 queue;	/* epb_queue; written if has_queue */
 	__u32 has_queue;
+	__u64 flow_hash;	/* not written: feeds go by it */
 };
 
 #define weir_barrier() asm volatile("" ::: "memory")

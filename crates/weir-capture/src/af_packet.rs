@@ -59,6 +59,7 @@ impl AfPacket {
     /// [`CaptureError`]: the interface, no CAP_NET_RAW, or no memory.
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
         setup.check()?;
+        setup.refuse_queues("a packet socket")?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);

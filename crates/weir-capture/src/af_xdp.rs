@@ -231,6 +231,7 @@ impl Drop for AfXdp {
 fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
     let wrong = |text: String| Err(CaptureError::Options(text));
     setup.check()?;
+    setup.refuse_queues("a socket or poller")?;
     if setup.feeds.iter().any(|feed| feed.direction == Direction::Out) {
         return wrong(format!(
             "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"

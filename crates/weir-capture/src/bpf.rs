@@ -31,7 +31,7 @@ pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use look::{Attached, Hooks, Place, hooks};
 
 use crate::error::CaptureError;
-use crate::feed::{Feed, Sampling};
+use crate::feed::Feed;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Bells, Change, Direction, Home, Info, Pumped, Setup, Source, count_written};
@@ -160,6 +160,13 @@ impl Bpf {
             setup.ignore_direction();
         }
         let (plan, filters) = Plan::of(options.hook, &setup, filters::FEEDS_MAX);
+        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
+            return Err(CaptureError::Options(format!(
+                "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
+                 filter is too long for the kernel",
+                filters::FEEDS_MAX
+            )));
+        }
         let own = |feed: &usize| setup.feeds[*feed].clone();
         let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
         let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
@@ -285,8 +292,7 @@ fn homes(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<Home> {
         if let Ok(at) = plan.derived.binary_search(&number) {
             return relay.map_or(Home::Nowhere, |relay| relay.homes()[at]);
         }
-        let chooses =
-            setup.may_change || feed.filter.is_some() || feed.sampling != Sampling::All || !one_way;
+        let chooses = setup.may_change || !feed.takes_all() || !one_way;
         if chooses { Home::Hook } else { Home::Nowhere }
     };
     setup.feeds.iter().enumerate().map(home).collect()

@@ -134,6 +134,7 @@ impl Dpdk {
         options: DpdkOptions,
     ) -> Result<Dpdk, CaptureError> {
         setup.check()?;
+        setup.refuse_queues("a socket or poller")?;
         if setup.feeds.iter().any(|feed| feed.direction != Direction::Both) {
             return Err(CaptureError::Options(
                 "--direction: DPDK does not say which way a frame went; leave it out".into(),

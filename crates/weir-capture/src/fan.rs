@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_filter::{Program, UserFilterSet};
+use weir_frame::flow::shard_hash;
+use weir_frame::headers::FrameView;
 use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_frame::shard::Shard;
 use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, memory};
 
@@ -94,6 +97,7 @@ impl Feeds {
             }
         }
         for fan in &mut all {
+            fan.by_flow = fan.branches.iter().any(Branch::goes_by_flow);
             fan.filters = fan.chooses(setup).then(|| filters_of(&setup.feeds));
             if setup.may_change {
                 let mail = Arc::new(Mail::default());
@@ -175,6 +179,8 @@ pub(crate) struct Fan {
     bells: Bells,
     /// The filters of all branches; `None` if there is one feed, and it takes every frame.
     filters: Option<UserFilterSet>,
+    /// Some feed goes by the flow's hash.
+    by_flow: bool,
     mail: Option<Arc<Mail>>,
 }
 
@@ -266,8 +272,9 @@ impl Fan {
         }
         let Some(filters) = &self.filters else { return self.branches[0].write(meta, frame) };
         let taken = filters.run(frame, meta.wire_len);
+        let flow_hash = if self.by_flow { shard_hash(&FrameView::parse(frame)) } else { 0 };
         for (number, branch) in self.branches.iter_mut().enumerate() {
-            branch.offer(meta, frame, taken >> number & 1 != 0);
+            branch.offer(meta, frame, taken >> number & 1 != 0, flow_hash);
         }
     }
 
@@ -298,6 +305,7 @@ struct Branch {
     interface_id: u32,
     caplen_max: usize,
     direction: Direction,
+    shard: Shard,
     sampler: Sampler,
     filtered: u64,
     sampled: u64,
@@ -313,6 +321,7 @@ impl Branch {
             interface_id: feed.interface_id,
             caplen_max: feed.snaplen.min(CAPLEN_MAX) as usize,
             direction: feed.direction,
+            shard: feed.shard,
             sampler: Sampler::new(feed.sampling),
             filtered: 0,
             sampled: 0,
@@ -323,7 +332,11 @@ impl Branch {
 
     /// Whether it takes every frame that its filter does.
     fn takes_all(&self) -> bool {
-        self.direction == Direction::Both && self.sampler.takes_all()
+        self.direction == Direction::Both && self.shard == Shard::WHOLE && self.sampler.takes_all()
+    }
+
+    fn goes_by_flow(&self) -> bool {
+        self.shard != Shard::WHOLE || self.sampler.goes_by_flow()
     }
 
     #[inline]
@@ -333,10 +346,13 @@ impl Branch {
     }
 
     #[inline]
-    fn offer(&mut self, meta: &Meta, frame: &[u8], passes_filter: bool) {
-        if !passes_filter || !self.direction.takes(meta.flags) {
+    fn offer(&mut self, meta: &Meta, frame: &[u8], passes_filter: bool, flow_hash: u64) {
+        let is_chosen = passes_filter
+            && self.direction.takes(meta.flags)
+            && (self.shard == Shard::WHOLE || self.shard.takes(flow_hash));
+        if !is_chosen {
             self.filtered += 1;
-        } else if !self.sampler.takes() {
+        } else if !self.sampler.takes(flow_hash) {
             self.sampled += 1;
         } else {
             self.write(meta, frame);

@@ -1,9 +1,11 @@
 //! Feeds: what subscribers want of a source, and how much of that they get.
 
 use std::fmt;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use weir_filter::Program;
+use weir_frame::shard::{Sample, Shard};
 
 use crate::source::Direction;
 
@@ -23,7 +25,11 @@ pub struct Feed {
     pub snaplen: u32,
     /// Which way they go.
     pub direction: Direction,
-    /// How many of those that the filter takes.
+    /// Which part of the link's flows.
+    pub shard: Shard,
+    /// Which RX queue; `None` takes all. Only engines that know a frame's queue can do it.
+    pub queue: Option<u32>,
+    /// How many of all those.
     pub sampling: Sampling,
 }
 
@@ -36,19 +42,34 @@ impl Default for Feed {
             filter: None,
             snaplen: 262_144,
             direction: Direction::Both,
+            shard: Shard::WHOLE,
+            queue: None,
             sampling: Sampling::All,
         }
     }
 }
 
 impl Feed {
+    /// Whether it goes by the flow's hash.
+    pub(crate) fn goes_by_flow(&self) -> bool {
+        self.shard != Shard::WHOLE || matches!(self.sampling, Sampling::FlowsOneIn(_))
+    }
+
+    /// Whether it takes every frame of its direction.
+    pub(crate) fn takes_all(&self) -> bool {
+        self.filter.is_none()
+            && self.shard == Shard::WHOLE
+            && self.queue.is_none()
+            && self.sampling == Sampling::All
+    }
+
     /// Whether it takes the very same frames, to the same length.
     #[must_use]
     pub fn is_like(&self, other: &Feed) -> bool {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
-        (self.snaplen, self.direction, self.sampling)
-            == (other.snaplen, other.direction, other.sampling)
-            && program(self) == program(other)
+        let rest =
+            |feed: &Feed| (feed.snaplen, feed.direction, feed.shard, feed.queue, feed.sampling);
+        rest(self) == rest(other) && program(self) == program(other)
     }
 }
 
@@ -79,14 +100,24 @@ pub enum Sampling {
     All,
     /// The first of each N, counted by the ring that it goes to.
     OneIn(u32),
+    /// All frames of one flow in N, both directions of it.
+    FlowsOneIn(NonZero<u32>),
 }
 
 impl Sampling {
     /// Of how many frames one is kept: 1 or more.
     pub(crate) fn one_in(self) -> u32 {
         match self {
-            Sampling::All => 1,
+            Sampling::All | Sampling::FlowsOneIn(_) => 1,
             Sampling::OneIn(count) => count.max(1),
+        }
+    }
+
+    /// Of how many flows one is kept: 1 or more.
+    pub(crate) fn flows_one_in(self) -> u32 {
+        match self {
+            Sampling::All | Sampling::OneIn(_) => 1,
+            Sampling::FlowsOneIn(count) => count.get(),
         }
     }
 }
@@ -95,22 +126,35 @@ impl Sampling {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     one_in: u32,
+    flows: Option<Sample>,
     /// Frames until the next that is kept.
     left: u32,
 }
 
 impl Sampler {
     pub(crate) fn new(sampling: Sampling) -> Sampler {
-        Sampler { one_in: sampling.one_in(), left: 0 }
+        let flows = match sampling {
+            Sampling::FlowsOneIn(one_in) => Some(Sample { one_in }),
+            Sampling::All | Sampling::OneIn(_) => None,
+        };
+        Sampler { one_in: sampling.one_in(), flows, left: 0 }
     }
 
     pub(crate) fn takes_all(self) -> bool {
-        self.one_in == 1
+        self.one_in == 1 && self.flows.is_none()
+    }
+
+    /// Whether it goes by the flow's hash.
+    pub(crate) fn goes_by_flow(self) -> bool {
+        self.flows.is_some()
     }
 
     /// Whether the next frame is kept.
     #[inline]
-    pub(crate) fn takes(&mut self) -> bool {
+    pub(crate) fn takes(&mut self, flow_hash: u64) -> bool {
+        if self.flows.is_some_and(|flows| !flows.takes(flow_hash)) {
+            return false;
+        }
         if self.left > 0 {
             self.left -= 1;
             return false;
@@ -127,10 +171,10 @@ mod tests {
     #[test]
     fn one_in_n_is_the_first_of_each_n() {
         let mut sampler = Sampler::new(Sampling::OneIn(3));
-        let kept: Vec<bool> = (0..7).map(|_| sampler.takes()).collect();
+        let kept: Vec<bool> = (0..7).map(|_| sampler.takes(0)).collect();
         assert_eq!(kept, [true, false, false, true, false, false, true]);
         let mut all = Sampler::new(Sampling::All);
-        assert!((0..5).all(|_| all.takes()));
+        assert!((0..5).all(|_| all.takes(0)));
     }
 
     #[test]

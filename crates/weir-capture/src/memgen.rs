@@ -57,6 +57,7 @@ impl MemGen {
     ) -> Result<MemGen, CaptureError> {
         spec.check()?;
         setup.check()?;
+        setup.refuse_queues("a generator")?;
         setup.set_link_type(LINKTYPE_ETHERNET)?;
         setup.ignore_direction();
         let clock = match spec.stamps {

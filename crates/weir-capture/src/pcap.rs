@@ -83,6 +83,7 @@ impl Pcap {
     /// [`CaptureError`]: the interface, or what libpcap says.
     pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
         setup.check()?;
+        setup.refuse_queues("libpcap")?;
         let asker = Asker::new()?;
         let interface = asker.find(iface)?;
         let missed = Missed::new(interface.index);

@@ -77,6 +77,7 @@ impl Replay {
         options: ReplayOptions,
     ) -> Result<Replay, CaptureError> {
         check_options(&setup, &options)?;
+        setup.refuse_queues("a file")?;
         let file = open_file(path)?;
         let link_type = link_type_of(&file);
         setup.set_link_type(link_type)?;

@@ -201,8 +201,21 @@ impl Setup {
     /// How much of a frame has to come to user space: what is kept, but all of it where a filter looks.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
-        let filtered = self.feeds.iter().any(|feed| feed.filter.is_some());
-        if filtered || self.may_change { CAPLEN_MAX } else { self.caplen_max() }
+        let looks = |feed: &Feed| feed.filter.is_some() || feed.goes_by_flow();
+        if self.feeds.iter().any(looks) || self.may_change { CAPLEN_MAX } else { self.caplen_max() }
+    }
+
+    /// For an engine that does not know a frame's RX queue.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`] if a feed goes by it.
+    pub(crate) fn refuse_queues(&self, engine: &str) -> Result<(), CaptureError> {
+        if self.feeds.iter().all(|feed| feed.queue.is_none()) {
+            return Ok(());
+        }
+        Err(CaptureError::Options(format!(
+            "@q: {engine} does not know which queue a frame came from; take --engine bpf, or af_xdp with --queues"
+        )))
     }
 
     /// For an engine whose frames go one way only: every feed gets them all.

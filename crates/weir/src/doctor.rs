@@ -15,7 +15,7 @@ use weir_doctor::settings::System;
 use weir_doctor::{machine, nic};
 
 use crate::cli::DoctorArgs;
-use crate::source_name::SourceName;
+use crate::source_name::{Part, SourceName};
 use crate::{EXIT_FAILED, EXIT_RAN};
 
 /// An interface and what came of it.
@@ -68,7 +68,9 @@ fn places(args: &DoctorArgs) -> Result<Vec<(Option<String>, String)>> {
         return Ok(names.into_iter().map(|name| (None, name)).collect());
     }
     let place = |source: &SourceName| match source {
-        SourceName::Interface { netns, iface } => Ok((netns.clone(), iface.clone())),
+        SourceName::Interface { netns, iface, part: Part::Whole } => {
+            Ok((netns.clone(), iface.clone()))
+        }
         other => bail!("{other} is no interface; `weir doctor` looks at interfaces"),
     };
     args.ifaces.iter().map(place).collect()

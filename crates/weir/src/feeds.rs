@@ -1,6 +1,7 @@
 //! Feeds as they are typed, and what a source is told of them.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,15 +10,16 @@ use weir_capture::{Direction, Feed, Filter, Sampling};
 use weir_filter_compile::Compiler;
 
 use crate::cli::{CaptureArgs, DirectionName};
+use crate::source_name::Part;
 
-/// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N`.
+/// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedName {
     name: String,
     filter: String,
     snaplen: Option<u32>,
     direction: Option<Direction>,
-    one_in: Option<u32>,
+    sampling: Option<Sampling>,
 }
 
 /// Longest name of a feed.
@@ -27,7 +29,7 @@ impl FromStr for FeedName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FeedName, String> {
-        const FORM: &str = "write 'NAME: FILTER', and behind it, with commas: snaplen BYTES; in, out or both; sample N";
+        const FORM: &str = "write 'NAME: FILTER', and behind it, with commas: snaplen BYTES; in, out or both; sample N or flows N";
         let (name, rest) = text.split_once(':').ok_or_else(|| format!("it has no name; {FORM}"))?;
         let name = name.trim();
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -44,7 +46,7 @@ impl FromStr for FeedName {
             filter,
             snaplen: None,
             direction: None,
-            one_in: None,
+            sampling: None,
         };
         for part in parts {
             feed.take(part).map_err(|what| format!("{what}; {FORM}"))?;
@@ -62,7 +64,11 @@ impl FeedName {
         };
         let twice = match word {
             "snaplen" => self.snaplen.replace(number()?).is_some(),
-            "sample" => self.one_in.replace(number()?).is_some(),
+            "sample" => self.sampling.replace(Sampling::OneIn(number()?)).is_some(),
+            "flows" => {
+                let one_in = NonZero::new(number()?).expect("it is above 0");
+                self.sampling.replace(Sampling::FlowsOneIn(one_in)).is_some()
+            }
             "in" | "out" | "both" if value.is_empty() => {
                 let direction = match word {
                     "in" => Direction::In,
@@ -82,10 +88,33 @@ impl FeedName {
 pub struct Asked {
     /// Its name; empty for the only one.
     pub name: String,
+    /// Which part of the source.
+    pub part: Part,
     /// What it takes.
     pub feed: Feed,
     /// The first that takes the very same: they share its rings.
     pub shares: Option<usize>,
+}
+
+impl Asked {
+    /// The same, of a part of the source.
+    pub fn of_part(mut self, part: Part) -> Asked {
+        self.part = part;
+        match part {
+            Part::Whole => {}
+            Part::Queue(queue) => self.feed.queue = Some(queue),
+            Part::Shard(shard) => self.feed.shard = shard,
+        }
+        self
+    }
+}
+
+/// Finds out which feeds of a source share their rings with one before them.
+pub fn share(asked: &mut [Asked]) {
+    for number in 1..asked.len() {
+        let (before, own) = asked.split_at_mut(number);
+        own[0].shares = before.iter().position(|other| other.feed.is_like(&own[0].feed));
+    }
 }
 
 /// Makes feeds of what was typed, for any link type.
@@ -113,16 +142,17 @@ impl<'a> Feeds<'a> {
         if args.feed.is_empty() {
             let filter = args.filter.as_deref().unwrap_or_default();
             let feed = self.feed("", filter, link_type)?;
-            return Ok(vec![Asked { name: String::new(), feed, shares: None }]);
+            let (name, part) = (String::new(), Part::Whole);
+            return Ok(vec![Asked { name, part, feed, shares: None }]);
         }
         let mut all: Vec<Asked> = Vec::new();
         for asked in &args.feed {
             let mut feed = self.feed(&asked.name, &asked.filter, link_type)?;
             feed.snaplen = asked.snaplen.unwrap_or(feed.snaplen);
             feed.direction = asked.direction.unwrap_or(feed.direction);
-            feed.sampling = asked.one_in.map_or(Sampling::All, Sampling::OneIn);
-            let shares = all.iter().position(|other| other.feed.is_like(&feed));
-            all.push(Asked { name: asked.name.clone(), feed, shares });
+            feed.sampling = asked.sampling.unwrap_or_default();
+            let (name, part) = (asked.name.clone(), Part::Whole);
+            all.push(Asked { name, part, feed, shares: None });
         }
         Ok(all)
     }
@@ -194,16 +224,18 @@ mod tests {
             filter: "tcp port 80".into(),
             snaplen: None,
             direction: None,
-            one_in: None,
+            sampling: None,
         };
         assert_eq!("web: tcp port 80".parse(), Ok(plain.clone()));
         let full = FeedName {
             snaplen: Some(128),
             direction: Some(Direction::In),
-            one_in: Some(10),
+            sampling: Some(Sampling::OneIn(10)),
             ..plain
         };
         assert_eq!("web:tcp port 80, snaplen 128 ,in, sample 10".parse(), Ok(full));
+        let flows: FeedName = "web: tcp, flows 7".parse().unwrap();
+        assert_eq!(flows.sampling, Some(Sampling::FlowsOneIn(NonZero::new(7).unwrap())));
         assert_eq!("all:".parse::<FeedName>().unwrap().filter, "");
         // Colons of addresses are the filter's.
         assert_eq!("six: host 2001:db8::1".parse::<FeedName>().unwrap().filter, "host 2001:db8::1");
@@ -220,6 +252,7 @@ mod tests {
             "web: tcp, sample -1",
             "web: tcp, in, out",
             "web: tcp, in 5",
+            "web: tcp, flows 2, sample 2",
             "web: tcp, fast",
         ] {
             let error = wrong.parse::<FeedName>().expect_err(wrong);

@@ -10,7 +10,7 @@ use weir_lab::generator::sizes::Sizes;
 use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate};
 
 use crate::cli::GenArgs;
-use crate::source_name::SourceName;
+use crate::source_name::{Part, SourceName};
 use crate::units::{FrameRate, bit_rate, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
@@ -33,7 +33,7 @@ struct Json<'a> {
 
 /// Runs the command.
 pub fn run(args: &GenArgs) -> Result<u8> {
-    let SourceName::Interface { netns, iface } = &args.iface else {
+    let SourceName::Interface { netns, iface, part: Part::Whole } = &args.iface else {
         bail!("{}: weir gen sends out of an interface; name one", args.iface);
     };
     if let Some(netns) = netns {

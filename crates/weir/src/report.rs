@@ -10,6 +10,7 @@ use weir_ring::Ledger;
 
 use crate::consume::{Delivered, Taken};
 use crate::latency::LatencyReport;
+use crate::source_name::Part;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, grouped, packet_rate};
 
@@ -84,12 +85,14 @@ struct JsonSource<'a> {
 struct JsonFeed<'a> {
     source: &'a str,
     feed: &'a str,
+    part: Option<String>,
     shares: Option<&'a str>,
     filter: Option<&'a str>,
     home: Option<&'static str>,
     snaplen: u32,
     direction: &'static str,
     one_in: u32,
+    flows_one_in: u32,
     interface_id: u32,
     offered: u64,
     filtered: u64,
@@ -127,6 +130,8 @@ impl Report<'_> {
                 JsonFeed {
                     source: &outcome.info.source,
                     feed: &feed.name,
+                    part: (feed.part != Part::Whole)
+                        .then(|| feed.part.to_string().trim_start_matches('@').to_owned()),
                     shares: feed.shares.as_deref(),
                     filter: feed.takes.filter.as_ref().map(|filter| filter.text.as_str()),
                     home: home.name(),
@@ -137,8 +142,12 @@ impl Report<'_> {
                         Direction::Both => "both",
                     },
                     one_in: match feed.takes.sampling {
-                        Sampling::All => 1,
+                        Sampling::All | Sampling::FlowsOneIn(_) => 1,
                         Sampling::OneIn(count) => count,
+                    },
+                    flows_one_in: match feed.takes.sampling {
+                        Sampling::FlowsOneIn(count) => count.get(),
+                        Sampling::All | Sampling::OneIn(_) => 1,
                     },
                     interface_id: feed.interface_id,
                     offered: ledger.offered,
@@ -322,8 +331,8 @@ impl Report<'_> {
     /// A row a feed, under what its columns are.
     fn rows(&self) -> Vec<String> {
         let name = |feed: &Subscribed, outcome: &Outcome| match feed.name.as_str() {
-            "" => outcome.info.source.clone(),
-            name => format!("{} {name}", outcome.info.source),
+            "" => format!("{}{}", outcome.info.source, feed.part),
+            name => format!("{}{} {name}", outcome.info.source, feed.part),
         };
         let names = self.feeds().map(|(feed, outcome, ..)| name(feed, outcome).chars().count());
         let width = names.max().unwrap_or_default();
@@ -410,6 +419,7 @@ mod tests {
             feed: 0,
             interface_id: 0,
             name: "web".into(),
+            part: Part::Whole,
             takes: weir_capture::Feed::default(),
             shares: None,
         };

@@ -3,7 +3,46 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use weir_frame::shard::{NoSuchShard, Shard};
+
 use crate::mistaken;
+
+/// Which of an interface's frames: what stands behind `@`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All.
+    #[default]
+    Whole,
+    /// Those of an RX queue: `@q2`.
+    Queue(u32),
+    /// Those of some of the flows: `@2/4`, the second of four.
+    Shard(Shard),
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        let Some(queue) = text.strip_prefix('q') else {
+            return text.parse().map(Part::Shard).map_err(|error: NoSuchShard| error.to_string());
+        };
+        // All ones means any queue.
+        let number = queue
+            .parse::<u16>()
+            .map_err(|_| format!("'@{text}' is no RX queue: write @q0 for the first"))?;
+        Ok(Part::Queue(number.into()))
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Part::Whole => Ok(()),
+            Part::Queue(queue) => write!(f, "@q{queue}"),
+            Part::Shard(shard) => write!(f, "@{shard}"),
+        }
+    }
+}
 
 /// A source as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +53,8 @@ pub enum SourceName {
         netns: Option<String>,
         /// Interface name.
         iface: String,
+        /// How much of it.
+        part: Part,
     },
     /// A capture file.
     File(PathBuf),
@@ -21,6 +62,19 @@ pub enum SourceName {
     Gen(String),
     /// A port of DPDK's: the device with its arguments, which is the text behind `dpdk:`.
     Dpdk(String),
+}
+
+impl SourceName {
+    /// The source that this is all or a part of, and which.
+    pub fn taken_apart(&self) -> (SourceName, Part) {
+        match self {
+            SourceName::Interface { netns, iface, part } => {
+                let (netns, iface) = (netns.clone(), iface.clone());
+                (SourceName::Interface { netns, iface, part: Part::Whole }, *part)
+            }
+            other => (other.clone(), Part::Whole),
+        }
+    }
 }
 
 impl FromStr for SourceName {
@@ -48,9 +102,10 @@ impl FromStr for SourceName {
                 _ => return Err(format!("'{text}': write netns:NAME/IFACE")),
             },
         };
-        if iface.contains('@') {
-            return Err("queues and shards (@q2, @2/4) are not in this release".into());
-        }
+        let (iface, part) = match iface.split_once('@') {
+            Some((iface, part)) => (iface, part.parse()?),
+            None => (iface, Part::Whole),
+        };
         // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes and white space.
         let valid = (1..16).contains(&iface.len())
             && !iface.contains(|c: char| c == '/' || c.is_whitespace());
@@ -71,16 +126,16 @@ impl FromStr for SourceName {
                  a capture file is file:PATH"
             ));
         }
-        Ok(SourceName::Interface { netns, iface: iface.to_owned() })
+        Ok(SourceName::Interface { netns, iface: iface.to_owned(), part })
     }
 }
 
 impl std::fmt::Display for SourceName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SourceName::Interface { netns: None, iface } => f.write_str(iface),
-            SourceName::Interface { netns: Some(netns), iface } => {
-                write!(f, "netns:{netns}/{iface}")
+            SourceName::Interface { netns: None, iface, part } => write!(f, "{iface}{part}"),
+            SourceName::Interface { netns: Some(netns), iface, part } => {
+                write!(f, "netns:{netns}/{iface}{part}")
             }
             SourceName::File(path) => write!(f, "file:{}", path.display()),
             SourceName::Gen(spec) => write!(f, "gen:{spec}"),
@@ -98,6 +153,7 @@ mod tests {
         let iface = |netns: Option<&str>, iface: &str| SourceName::Interface {
             netns: netns.map(str::to_owned),
             iface: iface.to_owned(),
+            part: Part::Whole,
         };
         assert_eq!("eth0".parse(), Ok(iface(None, "eth0")));
         assert_eq!("netns:blue/eth0".parse(), Ok(iface(Some("blue"), "eth0")));
@@ -105,11 +161,31 @@ mod tests {
         assert_eq!("gen:size=64".parse(), Ok(SourceName::Gen("size=64".into())));
         let device = "net_af_packet0,iface=eth0";
         assert_eq!(format!("dpdk:{device}").parse(), Ok(SourceName::Dpdk(device.into())));
+        let part = |text: &str| match text.parse() {
+            Ok(SourceName::Interface { part, .. }) => part,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(part("eth0@q2"), Part::Queue(2));
+        assert_eq!(part("netns:blue/eth0@2/4"), Part::Shard(Shard::new(2, 4).unwrap()));
+        for text in ["eth0@q2", "netns:blue/eth0@2/4"] {
+            assert_eq!(text.parse::<SourceName>().unwrap().to_string(), text);
+        }
     }
 
     #[test]
     fn wrong_names_say_the_way_out() {
-        for bad in ["", "a/b.pcap", "netns:eth0", "netns:/eth0", "host:eth0", "eth0@q2"] {
+        for bad in [
+            "",
+            "a/b.pcap",
+            "netns:eth0",
+            "netns:/eth0",
+            "host:eth0",
+            "eth0@",
+            "eth0@2",
+            "eth0@5/4",
+            "eth0@q",
+            "eth0@q-1",
+        ] {
             assert!(bad.parse::<SourceName>().is_err(), "{bad}");
         }
         assert!("trace/a.pcap".parse::<SourceName>().unwrap_err().contains("file:"));

@@ -1,7 +1,7 @@
 //! Sources opened with their engines.
 
 use anyhow::{Result, bail};
-use weir_capture::af_xdp::{AfXdpOptions, Mode, Stamps};
+use weir_capture::af_xdp::{AfXdpOptions, Mode, Queues, Stamps};
 use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
 use weir_capture::iface::Asker;
 use weir_capture::memgen::{GenSpec, MemGen};
@@ -12,8 +12,8 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_ring::Ring;
 
 use crate::cli::{CaptureArgs, EngineName, HookName, TcAttachName, TimestampName, XdpModeName};
-use crate::feeds::{Asked, Feeds};
-use crate::source_name::SourceName;
+use crate::feeds::{self, Asked, Feeds};
+use crate::source_name::{Part, SourceName};
 use crate::{applies, mistaken, ports};
 
 /// Bytes of a source's rings: what was asked for, or a default that every CPU has its least share of.
@@ -25,7 +25,7 @@ pub fn ring_bytes(args: &CaptureArgs) -> u64 {
 /// Refuses what is no interface and looks like something else.
 pub fn check_names(sources: &[SourceName]) -> Result<()> {
     for (at, source) in sources.iter().enumerate() {
-        let SourceName::Interface { netns: None, iface } = source else { continue };
+        let SourceName::Interface { netns: None, iface, .. } = source else { continue };
         if !matches!(Asker::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
             continue;
         }
@@ -69,6 +69,8 @@ pub struct Subscribed {
     pub interface_id: u32,
     /// Its name; empty for the only one.
     pub name: String,
+    /// Which part of the source.
+    pub part: Part,
     /// What it takes.
     pub takes: Feed,
     /// The name of the feed that it shares its rings with.
@@ -79,9 +81,14 @@ pub struct Subscribed {
 pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
     let mut opened = Opened { interfaces: Vec::new(), feeds: Vec::new(), places: Vec::new() };
     let mut feeds = Feeds::new(args);
-    for (number, source) in args.sources.iter().enumerate() {
+    for (number, (source, parts)) in by_source(args).iter().enumerate() {
         let link_type = if feeds.are_filtered() { link_type(source)? } else { LINKTYPE_ETHERNET };
-        let asked = feeds.of(link_type)?;
+        let (queues, parts) = queues_of(args, source, parts)?;
+        let mut asked = Vec::new();
+        for part in parts {
+            asked.extend(feeds.of(link_type)?.into_iter().map(|feed| feed.of_part(part)));
+        }
+        feeds::share(&mut asked);
         let before = session.rings().len();
         let own = subscribe(&mut opened, number, source, &asked);
         let setup = Setup {
@@ -92,7 +99,7 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
             may_change: args.control.is_some(),
         };
         let count = setup.feeds.len();
-        let places = open_one(session, source, setup, args)?;
+        let places = open_one(session, source, setup, args, queues)?;
         opened
             .places
             .extend(places.into_iter().enumerate().map(|(at, place)| (before + at, place)));
@@ -103,6 +110,40 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
         opened.interfaces[all - count..].iter_mut().for_each(|own| own.link_type = link_type);
     }
     Ok(opened)
+}
+
+/// Each source once, with the parts of it that were named.
+fn by_source(args: &CaptureArgs) -> Vec<(SourceName, Vec<Part>)> {
+    let mut all: Vec<(SourceName, Vec<Part>)> = Vec::new();
+    for source in &args.sources {
+        let (whole, part) = source.taken_apart();
+        match all.iter_mut().find(|(other, _)| *other == whole) {
+            // Files and generators are read twice if they are named twice.
+            Some((SourceName::Interface { .. }, parts)) => parts.push(part),
+            _ => all.push((whole, vec![part])),
+        }
+    }
+    all
+}
+
+/// Which queues an engine that has sockets or pollers for them is to take, and which parts are left to choose.
+fn queues_of(
+    args: &CaptureArgs,
+    source: &SourceName,
+    parts: &[Part],
+) -> Result<(Queues, Vec<Part>)> {
+    let names_queues = parts.iter().any(|part| matches!(part, Part::Queue(_)));
+    if args.engine != EngineName::AfXdp || !names_queues {
+        return Ok((args.queues, parts.to_vec()));
+    }
+    match (parts, args.queues) {
+        (&[Part::Queue(queue)], Queues::All) => {
+            Ok((Queues::Range(queue, queue), vec![Part::Whole]))
+        }
+        _ => bail!(
+            "{source}: --engine af_xdp takes one range of queues: name it once, as {source}@q2 or with --queues"
+        ),
+    }
 }
 
 /// Gives each feed of the source that differs from the others an interface; gives these feeds.
@@ -123,7 +164,7 @@ fn subscribe(
             None => {
                 feed.interface_id = opened.interfaces.len() as u32;
                 opened.interfaces.push(Interface {
-                    name: source.to_string(),
+                    name: format!("{source}{}", one.part),
                     description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
                     filter: feed.filter.as_ref().map(|filter| filter.text.clone()),
                     link_type: LINKTYPE_ETHERNET,
@@ -138,6 +179,7 @@ fn subscribe(
             feed: at,
             interface_id: own[at].interface_id,
             name: one.name.clone(),
+            part: one.part,
             takes: feed,
             shares: one.shares.map(|other| asked[other].name.clone()),
         });
@@ -148,7 +190,7 @@ fn subscribe(
 /// The link type of the source's frames, which filters are compiled for.
 fn link_type(source: &SourceName) -> Result<u16> {
     Ok(match source {
-        SourceName::Interface { netns, iface } => {
+        SourceName::Interface { netns, iface, .. } => {
             weir_capture::iface::link_type(netns.as_deref(), iface)?
         }
         SourceName::File(path) => weir_capture::replay::link_type(path)?,
@@ -158,11 +200,11 @@ fn link_type(source: &SourceName) -> Result<u16> {
 
 /// What a source is, as far as its memory goes.
 pub fn kind(args: &CaptureArgs, source: &SourceName) -> Kind {
-    match (source, wish(args)) {
+    match (source, wish(args, args.queues)) {
         (SourceName::File(_) | SourceName::Gen(_), _) => Kind::Offline,
         (SourceName::Interface { .. }, auto::Wish::Auto) => Kind::Live,
         (SourceName::Interface { .. }, auto::Wish::Bpf) => Kind::Bpf,
-        (SourceName::Interface { netns, iface }, auto::Wish::AfXdp(options)) => {
+        (SourceName::Interface { netns, iface, .. }, auto::Wish::AfXdp(options)) => {
             weir_capture::af_xdp::kind(netns.as_deref(), iface, &options)
         }
         (SourceName::Interface { .. }, auto::Wish::AfPacket | auto::Wish::Pcap) => Kind::Buffered,
@@ -170,7 +212,7 @@ pub fn kind(args: &CaptureArgs, source: &SourceName) -> Kind {
     }
 }
 
-fn wish(args: &CaptureArgs) -> auto::Wish {
+fn wish(args: &CaptureArgs, queues: Queues) -> auto::Wish {
     match args.engine {
         // `dpdk` comes with sources of its own, which do not ask here.
         EngineName::Auto | EngineName::Dpdk => auto::Wish::Auto,
@@ -178,7 +220,7 @@ fn wish(args: &CaptureArgs) -> auto::Wish {
         EngineName::AfPacket => auto::Wish::AfPacket,
         EngineName::Pcap => auto::Wish::Pcap,
         EngineName::AfXdp => auto::Wish::AfXdp(AfXdpOptions {
-            queues: args.queues,
+            queues,
             copiers: args.copiers,
             mode: match args.xdp_mode {
                 XdpModeName::Best => Mode::Best,
@@ -200,9 +242,10 @@ fn open_one(
     source: &SourceName,
     setup: Setup,
     args: &CaptureArgs,
+    queues: Queues,
 ) -> Result<Vec<Place>> {
     match source {
-        SourceName::Interface { netns, iface } => {
+        SourceName::Interface { netns, iface, .. } => {
             let options = BpfOptions {
                 hook: match (args.hook, args.consume) {
                     (Some(HookName::Xdp), _) | (None, true) => Hook::Xdp,
@@ -215,7 +258,7 @@ fn open_one(
                     TcAttachName::Clsact => TcAttach::Clsact,
                 },
             };
-            let wish = wish(args);
+            let wish = wish(args, queues);
             let asked = applies::only_bpf_will_do(args);
             let (iface, netns) = (iface.clone(), netns.clone());
             session.open(Box::new(move || {

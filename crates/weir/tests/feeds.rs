@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -10,6 +11,9 @@ use common::frames::{Sender, arp, assortment, ipv4, ipv6};
 use common::tools::{bytes_of, read, tool};
 use common::{HOOKS, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
 use serde_json::{Value, json};
+use weir_frame::flow::shard_hash;
+use weir_frame::headers::FrameView;
+use weir_frame::shard::{Sample, Shard};
 use weir_lab::testbed::Testbed;
 
 /// `weir capture` of the bed's receiving end, with arguments that have spaces in them behind the plain ones.
@@ -331,4 +335,91 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     assert_eq!(sh(&bed.rx, &format!("stat -c %a {name}")).trim(), "600");
     run.stop().expect(0);
     assert!(!socket.exists());
+}
+
+#[test]
+fn root_every_frame_is_in_one_shard_and_both_directions_in_the_same() {
+    let test = "root_every_frame_is_in_one_shard_and_both_directions_in_the_same";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf --hook tc", "--engine bpf --consume", "--engine af_packet"] {
+        let bed = bed();
+        let dir = folder();
+        let (file, name) = path(&dir, "shards.pcapng");
+        let iface = &bed.rx.iface;
+        let shards: Vec<String> = (1..=4).map(|number| format!("{iface}@{number}/4")).collect();
+        let mut command =
+            weir(&format!("capture --json --write {name} --ring-size 16MiB {engine}"));
+        command.args(&shards).args(["--feed", "all:", "--feed", "some: udp, flows 8"]);
+        let run = Run::capture_by(&bed.rx, command);
+        common::generate(&bed.tx, "--frames 20k --rate 100kpps --flows 500");
+        let (there, back) = (Sender::new(&bed.tx), Sender::new(&bed.rx));
+        // Neither is IP: the first shard's.
+        (0..3).for_each(|_| there.send(&arp()));
+        if !engine.contains("consume") {
+            assortment().iter().for_each(|frame| back.send(frame));
+        }
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let (interfaces, frames) = read(&file);
+        assert_eq!(interfaces.len(), 8, "{interfaces:?}");
+        let feeds = json["feeds"].as_array().expect("feeds");
+        let captured = |name: &str| {
+            let own = feeds.iter().filter(move |feed| feed["feed"] == name);
+            own.map(|feed| number(feed, "captured")).collect::<Vec<_>>()
+        };
+        let all = captured("all");
+        assert_eq!(all.iter().sum::<u64>(), number(&feeds[0], "offered"), "{json}");
+        assert!(all.iter().all(|count| *count > 3000), "{all:?}");
+        let some = captured("some").iter().sum::<u64>();
+        assert!((1200..4200).contains(&some), "{some} frames of an eighth of the flows");
+        for frame in &frames {
+            let id = u64::from(frame.interface);
+            let of = |feed: &&Value| number(feed, "interface_id") == id;
+            let feed = feeds.iter().find(of).expect("a feed");
+            let shard: Shard = feed["part"].as_str().expect("a part").parse().expect("a shard");
+            let hash = shard_hash(&FrameView::parse(&frame.data));
+            assert!(shard.takes(hash), "{engine}: {shard} has {:02x?}", frame.data);
+            let sample = Sample { one_in: NonZero::new(8).unwrap() };
+            assert!(feed["feed"] == "all" || sample.takes(hash), "{engine}: {:02x?}", frame.data);
+        }
+    }
+}
+
+#[test]
+fn root_a_queue_is_a_source() {
+    let test = "root_a_queue_is_a_source";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let iface = "wrx0";
+    for (engine, queues, counts) in [
+        // At TC it is up to the driver to record the queue; veth does not.
+        ("--engine bpf --hook xdp", [0, 1], vec![20, 0]),
+        ("--engine af_xdp --consume", [0, 0], vec![20]),
+    ] {
+        let bed = bed();
+        assert_eq!(bed.rx.iface, iface);
+        let mut sources: Vec<String> = queues.map(|queue| format!("{iface}@q{queue}")).into();
+        sources.dedup();
+        let mut command = weir(&format!("capture --json {engine}"));
+        command.args(&sources);
+        let run = Run::capture_by(&bed.rx, command);
+        let sender = Sender::new(&bed.tx);
+        (0..20).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let captured: Vec<u64> = json["feeds"]
+            .as_array()
+            .expect("feeds")
+            .iter()
+            .map(|feed| number(feed, "captured"))
+            .collect();
+        assert_eq!(captured, counts, "{engine}: {json}");
+    }
+    let bed = bed();
+    let refused = |args: &str, words: &[&str]| {
+        Run::start(&bed.rx, weir(&format!("capture {args} --frames 1"))).end().refused(words);
+    };
+    refused("wrx0@q0 --engine af_packet", &["which queue", "--engine bpf"]);
+    refused("wrx0@q0 wrx0@q1 --engine af_xdp --consume", &["--queues"]);
 }

@@ -15,6 +15,7 @@ use skel::{CaptureSkelBuilder, OpenCaptureSkel};
 use super::memory::refused;
 use super::{BpfOptions, Hook};
 use crate::error::CaptureError;
+use crate::feed::Feed;
 use crate::iface::Interface;
 use crate::source::Setup;
 
@@ -102,6 +103,9 @@ impl Programs {
     }
 }
 
+/// `WEIR_ANY_QUEUE` of `bpf/capture.bpf.c`.
+const ANY_QUEUE: u32 = u32::MAX;
+
 fn set_up(
     open: &mut OpenCaptureSkel<'_>,
     choice: Choice,
@@ -116,6 +120,10 @@ fn set_up(
         own.interface_id = feed.interface_id;
         own.snaplen = feed.snaplen;
         own.one_in = feed.sampling.one_in();
+        own.flows_one_in = feed.sampling.flows_one_in();
+        own.shard_index = feed.shard.index();
+        own.shard_of = feed.shard.of();
+        own.queue = feed.queue.unwrap_or(ANY_QUEUE);
         rodata.wanted_in |= u32::from(feed.direction.takes_in()) << number;
         rodata.wanted_out |= u32::from(feed.direction.takes_out()) << number;
     }
@@ -123,7 +131,10 @@ fn set_up(
     rodata.rings_per_feed = (rings.len() / setup.feeds.len()) as u32;
     let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
     rodata.with_filters = u32::from(filtered || setup.may_change);
-    rodata.chooses = u32::from(rodata.with_filters != 0 || !setup.is_of_one_direction());
+    rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
+    rodata.by_queue = u32::from(setup.feeds.iter().any(|feed| feed.queue.is_some()));
+    let chooses = rodata.with_filters | rodata.by_flow | rodata.by_queue != 0;
+    rodata.chooses = u32::from(chooses || !setup.is_of_one_direction());
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
