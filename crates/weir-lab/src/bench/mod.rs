@@ -8,6 +8,7 @@
 //! | `iperf` | what watching costs TCP |
 //! | `memory` | the ring alone |
 //! | `copiers` | threads that share one RX ring |
+//! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
 //! | `soak` | ledgers after a long run at full rate |
 //!
@@ -16,6 +17,7 @@
 mod ahead;
 mod child;
 mod copiers;
+mod filter;
 mod idle;
 mod iperf;
 mod latency;
@@ -97,18 +99,21 @@ pub enum Section {
     Memory,
     /// Threads that share an RX ring.
     Copiers,
+    /// Filters.
+    Filter,
     /// Nothing to do.
     Idle,
 }
 
 impl Section {
-    const ALL: [(Section, &'static str); 7] = [
+    const ALL: [(Section, &'static str); 8] = [
         (Section::Wire, wire::SECTION),
         (Section::ZeroLoss, zero_loss::SECTION),
         (Section::Latency, latency::SECTION),
         (Section::Iperf3, iperf::SECTION),
         (Section::Memory, memory::SECTION),
         (Section::Copiers, copiers::SECTION),
+        (Section::Filter, filter::SECTION),
         (Section::Idle, idle::SECTION),
     ];
 }
@@ -235,6 +240,7 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -
                 Section::Iperf3 => iperf::measure(&context)?,
                 Section::Memory => memory::measure(&context)?,
                 Section::Copiers => copiers::measure(&context)?,
+                Section::Filter => filter::measure(&context)?,
                 Section::Idle => idle::measure(&context)?,
             });
         }
@@ -288,6 +294,11 @@ fn conditions(context: &Context) -> Vec<String> {
         "copiers: a synthetic RX ring of 4096 slots that is always full; every frame is stamped and copied \
          into its copier's ring; the longest frames are bound by memory"
             .to_owned(),
+        format!(
+            "filter: as wire, 64 B, every frame a flow; Mpps = frames SENT / the generator's time, because a filter's \
+             work is on the generator's CPU; \"rejects all\" is 'tcp port 80' where all is UDP; 16 feeds have 8 MiB each \
+             and share the source ports evenly; user space: CPU time of a verdict on CPU {tool}"
+        ),
     ]
 }
 
@@ -351,6 +362,9 @@ fn bars_of(report: &Report, wanted: &dyn Fn(Section) -> bool) -> Vec<Bar> {
         let found = ratio(memory::READERS, memory::FOUR, None);
         let what = "writer's time a frame, four readers / none";
         bars.push(Bar::new(what, found, Side::Below, 1.1));
+    }
+    if wanted(Section::Filter) {
+        bars.extend(filter::bars(report));
     }
     if wanted(Section::Idle) {
         let engines: Vec<_> = Tool::weirs(Path::new("weir")).iter().map(|tool| tool.name).collect();

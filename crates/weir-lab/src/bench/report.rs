@@ -166,6 +166,13 @@ impl Row {
         self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
+    /// A round more, of frames of which those sent count: its value is their rate in Mpps.
+    pub fn add_offered(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
+        let value = frames.offered_pps() / 1e6;
+        let frames = Some(frames);
+        self.rounds.push(Round { round, value, disturbance, frames, latency: None });
+    }
+
     /// A round more, of frames that were timed: its value is the median in microseconds.
     pub fn add_latency(
         &mut self,

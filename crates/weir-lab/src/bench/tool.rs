@@ -178,6 +178,14 @@ impl Tool {
         tool
     }
 
+    /// Weir with rings of another size.
+    pub(super) fn with_ring(&self, size: &str) -> Tool {
+        let mut tool = self.clone();
+        let at = tool.args.iter().position(|arg| arg == "--ring-size");
+        tool.args[at.expect("Weir has one") + 1] = size.to_owned();
+        tool
+    }
+
     /// Whether it takes frames at XDP, where only one program can be.
     pub(super) fn is_xdp(&self) -> bool {
         self.args.iter().any(|arg| arg == "xdp" || arg == "--consume")
@@ -482,6 +490,13 @@ mod tests {
         assert_eq!(Kind::Weir("af_packet").counted(&lines(&text)), None);
         let error = unreadable(Kind::Weir("af_packet"), "weir af_packet", &lines(&text));
         assert!(error.to_string().contains("no engine af_packet: bpf answered"), "{error}");
+    }
+
+    #[test]
+    fn a_ring_of_another_size_takes_the_place_of_the_first() {
+        let tool = Tool::weir(Path::new("weir"), "weir", "bpf", &["--consume"]).with_ring("8MiB");
+        let args = ["capture", IFACE, "--json", "--ring-size", "8MiB", "--engine", "bpf"];
+        assert_eq!(tool.args, [&args[..], &["--consume"]].concat());
     }
 
     #[test]

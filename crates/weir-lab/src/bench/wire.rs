@@ -10,7 +10,7 @@ use super::child::cpu_ns;
 use super::report::{Frames, MPPS, Row, conclude};
 use super::tool::{TCPDUMP, Tool};
 use super::{Context, stopped};
-use crate::generator::{self, GenEngine, GenOptions, GenReport, Rate};
+use crate::generator::{self, Flows, GenEngine, GenOptions, GenReport, Rate};
 use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
@@ -106,10 +106,21 @@ pub(super) fn one(
     Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
-/// Sends out of `end` from the generator's CPU.
+/// Sends one flow out of `end` from the generator's CPU.
 pub(super) fn send(context: &Context, end: &End, traffic: Traffic) -> Result<GenReport> {
+    send_flows(context, end, traffic, Flows::Single)
+}
+
+/// The same with other flows.
+pub(super) fn send_flows(
+    context: &Context,
+    end: &End,
+    traffic: Traffic,
+    flows: Flows,
+) -> Result<GenReport> {
     let options = GenOptions {
         sizes: traffic.size.into(),
+        flows,
         rate: traffic.rate,
         duration: Some(Duration::from_secs_f64(traffic.seconds)),
         stamp: traffic.stamp,

@@ -1,0 +1,236 @@
+//! What filters cost: in the kernel off a veth pair, and as machine code in user space (`user`).
+//!
+//! The kernel half of a capture runs in the generator's softirq, on the generator's core: whatever a
+//! filter takes there, the generator cannot send. So the value of a row is what could be sent, not what
+//! was kept: of a filter that takes nothing there is nothing to keep.
+
+mod drop;
+mod user;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread::sleep;
+
+use super::child::cpu_ns;
+use super::report::{Bar, Frames, MPPS, Report, Row, Side, conclude};
+use super::stats::paired;
+use super::tool::{Tool, WeirReport};
+use super::wire::{Traffic, send_flows};
+use super::{Context, stopped};
+use crate::generator::{Flows, GenReport, Rate, SIZE_MIN};
+use crate::testbed::Testbed;
+use crate::{Error, Result};
+use drop::XdpDrop;
+
+pub(super) const SECTION: &str = "filter";
+const BARE: &str = "bare XDP drop";
+const REJECTS: &str = "weir --consume, rejects all";
+const ONE: &str = "weir --consume, one feed";
+const SIXTEEN: &str = "weir --consume, 16 feeds";
+
+/// Generated frames are UDP.
+const NOTHING: &str = "tcp port 80";
+const EVERYTHING: &str = "f0: udp";
+const FEEDS: u16 = 16;
+/// Of each of the 16, on which the same frames are spread.
+const FEED_RING: &str = "8MiB";
+/// The generator's source ports, from the first to 65535: `template::flow_of`.
+const PORT_MIN: u16 = 0x8000;
+
+/// What takes the frames of a row.
+enum Taker {
+    /// A program of two instructions.
+    Drop,
+    /// `weir capture`, and into how many feeds.
+    Weir(Tool, u16),
+}
+
+/// Measures filters in the kernel, then in user space.
+///
+/// # Errors
+/// If there can be no testbed, or machine code and its peers disagree on a frame.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let bed = Testbed::builder().gro(true).build()?;
+    let mut cases: Vec<_> = takers(&context.options.weir)
+        .into_iter()
+        .map(|(name, taker)| (taker, Row::new(SECTION, name, MPPS).sized(SIZE_MIN)))
+        .collect();
+    for round in 0..context.rounds {
+        for (taker, row) in &mut cases {
+            if stopped(context.stop) || row.absent.is_some() {
+                continue;
+            }
+            let neighbours = context.calm();
+            let frames = match taker {
+                Taker::Drop => dropped(context, &bed),
+                Taker::Weir(tool, feeds) => captured(context, &bed, tool, *feeds),
+            };
+            match frames {
+                Ok(frames) => {
+                    let mpps = frames.offered_pps() / 1e6;
+                    let round_of = format!("{SECTION}, round {}", round + 1);
+                    context.say(&format!("{round_of}: {} {mpps:.2} sent", row.what));
+                    row.add_offered(round, frames, neighbours.done());
+                }
+                Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let mut rows: Vec<Row> = cases.into_iter().map(|(_, row)| row).collect();
+    conclude(&mut rows, BARE);
+    rows.extend(user::measure(context)?);
+    Ok(rows)
+}
+
+/// Every row of the kernel's part, in its order.
+fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
+    let with = |name, args: &[&str]| Tool::weir(weir, name, "bpf", args);
+    let mut sixteen = with(SIXTEEN, &["--consume"]).with_ring(FEED_RING);
+    for feed in feeds() {
+        sixteen = sixteen.with(&["--feed", &feed]);
+    }
+    let tools = [
+        (with(REJECTS, &["--consume", "--filter", NOTHING]), 1),
+        (with(ONE, &["--consume", "--feed", EVERYTHING]), 1),
+        (sixteen, FEEDS),
+        (with("weir, passive tc", &[]), 1),
+        (with("weir, passive tc, rejects all", &["--filter", NOTHING]), 1),
+    ];
+    let weirs = tools.into_iter().map(|(tool, feeds)| (tool.name, Taker::Weir(tool, feeds)));
+    [(BARE, Taker::Drop)].into_iter().chain(weirs).collect()
+}
+
+/// Feeds that share the generator's source ports evenly, so that each frame is in exactly one.
+fn feeds() -> Vec<String> {
+    let each = (u16::MAX - PORT_MIN) / FEEDS + 1;
+    let feed = |n: u16| {
+        let first = PORT_MIN + n * each;
+        format!("f{n}: udp src portrange {first}-{}", first + (each - 1))
+    };
+    (0..FEEDS).map(feed).collect()
+}
+
+/// As fast as it goes, every frame a flow of its own.
+fn flood(context: &Context, bed: &Testbed) -> Result<GenReport> {
+    let (size, rate, stamp) = (SIZE_MIN, Rate::Max, false);
+    let traffic = Traffic { size, rate, seconds: context.seconds, stamp };
+    send_flows(context, &bed.tx, traffic, Flows::Multi)
+}
+
+fn dropped(context: &Context, bed: &Testbed) -> Result<Frames> {
+    let program = XdpDrop::attach(&bed.rx)?;
+    let sent = flood(context, bed)?;
+    let dropped = program.finish()?;
+    Ok(Frames::new(sent.sent, 0, [("xdp".to_owned(), dropped)].into(), sent.duration.as_secs_f64()))
+}
+
+fn captured(context: &Context, bed: &Testbed, tool: &Tool, feeds: u16) -> Result<Frames> {
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let id = capturing.child.id();
+    let before = cpu_ns(id);
+    let sent = flood(context, bed)?;
+    sleep(tool.grace());
+    let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
+    let report = capturing.finish_weir()?;
+    let drops = drops(&report, feeds);
+    let frames = Frames::new(sent.sent, report.delivered, drops, sent.duration.as_secs_f64());
+    Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
+}
+
+/// Where frames went that were not kept. `filtered` are those that no feed took: in the report each feed
+/// counts the frames that it rejects, so one that went to another feed is there `feeds - 1` times, and one
+/// that nobody took `feeds` times.
+fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
+    let feeds = u64::from(feeds);
+    let taken = report.captured + report.drops.values().sum::<u64>();
+    let filtered = report.filtered.saturating_sub((feeds - 1) * taken) / feeds;
+    let mut drops = report.drops.clone();
+    drops.insert("lapped".to_owned(), report.lapped);
+    drops.insert("filtered".to_owned(), filtered);
+    drops
+}
+
+/// What is asked of this part.
+pub(super) fn bars(report: &Report) -> Vec<Bar> {
+    let row = |what| report.row(SECTION, what, Some(SIZE_MIN));
+    let rejects = row(REJECTS).and_then(|row| row.ratio).map(|ratio| ratio.median);
+    let sixteen = row(SIXTEEN).zip(row(ONE));
+    let sixteen = sixteen.and_then(|(sixteen, one)| paired(&sixteen.values(), &one.values()));
+    let sixteen = sixteen.map(|ratio| ratio.median);
+    let mut bars = vec![
+        Bar::new(format!("64 B, sent: {REJECTS} / {BARE}"), rejects, Side::AtLeast, 0.85),
+        Bar::new("64 B, sent: weir --consume, 16 feeds / one", sixteen, Side::AtLeast, 0.5),
+    ];
+    bars.extend(user::bars(report));
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::Machine;
+    use super::*;
+    use crate::generator::template::flow_of;
+
+    #[test]
+    fn the_feeds_share_the_generators_ports_evenly() {
+        let ranges: Vec<(u16, u16)> = feeds()
+            .iter()
+            .map(|feed| {
+                let (_, range) = feed.split_once("portrange ").unwrap();
+                let (first, last) = range.split_once('-').unwrap();
+                (first.parse().unwrap(), last.parse().unwrap())
+            })
+            .collect();
+        assert_eq!((ranges.len(), ranges[0].0, ranges[15].1), (16, PORT_MIN, u16::MAX));
+        assert!(ranges.windows(2).all(|two| two[0].1 + 1 == two[1].0), "{ranges:?}");
+        let mut counts = [0u32; 16];
+        for number in 0..16_000 {
+            let (_, port) = flow_of(number, 0);
+            let at = ranges.iter().position(|&(first, last)| (first..=last).contains(&port));
+            counts[at.expect("every frame is in a feed")] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_frame_is_filtered_if_no_feed_took_it() {
+        // 100 frames: 90 captured by one of 16 feeds, 2 lost by one, 8 for nobody.
+        let report = WeirReport {
+            captured: 90,
+            filtered: 92 * 15 + 8 * 16,
+            drops: [("reentry".to_owned(), 2)].into(),
+            lapped: 5,
+            delivered: 85,
+            ..WeirReport::default()
+        };
+        let frames = Frames::new(100, report.delivered, drops(&report, 16), 1.0);
+        assert_eq!((frames.drops["filtered"], frames.unaccounted), (8, 0));
+        let rejects = WeirReport { filtered: 100, ..WeirReport::default() };
+        assert_eq!(drops(&rejects, 1)["filtered"], 100);
+    }
+
+    #[test]
+    fn bars_are_of_what_could_be_sent_not_of_what_was_kept() {
+        let row = |what: &str, sent: [u64; 2]| {
+            let mut row = Row::new(SECTION, what, MPPS).sized(SIZE_MIN);
+            for (round, sent) in (0..).zip(sent) {
+                let frames = Frames::new(sent, 0, [("filtered".to_owned(), sent)].into(), 1.0);
+                row.add_offered(round, frames, Default::default());
+            }
+            row
+        };
+        let mut rows = vec![
+            row(BARE, [4_000_000, 2_000_000]),
+            row(REJECTS, [3_600_000, 1_800_000]),
+            row(ONE, [3_000_000, 1_500_000]),
+            row(SIXTEEN, [1_200_000, 600_000]),
+        ];
+        conclude(&mut rows, BARE);
+        let report = Report { rows, ..Report::new(Machine::look()) };
+        let bars = bars(&report);
+        let value = |bar: &Bar| bar.value.unwrap();
+        assert!((value(&bars[0]) - 0.9).abs() < 1e-9 && (value(&bars[1]) - 0.4).abs() < 1e-9);
+        assert_eq!([bars[0].met, bars[1].met, bars[2].met], [Some(true), Some(false), None]);
+    }
+}
