@@ -242,8 +242,8 @@ mod tests {
         let tool = &Tool::weirs("weir".as_ref())[0];
         let measure =
             |reason: &str| Error::Measure { what: "weir".into(), reason: reason.to_owned() };
-        let verdict = |reason| not_run(tool, measure(reason)).unwrap()[0].verdict;
-        assert_eq!(verdict("not in this build: bpf answered"), Verdict::Absent);
+        let verdict = |reason: &str| not_run(tool, measure(reason)).unwrap()[0].verdict;
+        assert_eq!(verdict(&format!("{NOT_BUILT} bpf: af_packet answered")), Verdict::Absent);
         assert_eq!(verdict("ended at once"), Verdict::Fails);
     }
 }
