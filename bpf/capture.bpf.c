@@ -10,7 +10,7 @@
 
 #include "ring.h"
 #include "control.h"
-#include "flow.h"
+#include "block.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -38,6 +38,7 @@ const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
 const volatile __u32 wanted_out;	/* feeds of sent frames */
 const volatile __u32 by_flow;		/* some feed goes by the flow's hash */
 const volatile __u32 by_queue;		/* some feed goes by the RX queue */
+const volatile __u32 may_block;	/* feeds have block lists, though they may be empty */
 const volatile __u32 with_filters;	/* ask the program in `filters` which feeds want a frame */
 const volatile __u32 chooses;		/* some feed leaves frames out: count what each takes */
 const volatile __u32 with_flags;	/* write epb_flags */
@@ -213,6 +214,10 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		return;
 	if (chooses)
 		line->chosen++;
+	if (may_block && frame->blocked >> feed & 1) {
+		line->blocked++;
+		return;
+	}
 	if (by_flow && setup->flows_one_in > 1 &&
 	    !weir_sample_takes(frame->flow_hash, setup->flows_one_in)) {
 		line->sampled++;
@@ -270,25 +275,26 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 }
 
 /*
- * Which feeds' filters take the frame. A tail call leaves this subprogram and no more. Where the slot is comes
+ * Which feeds' filters take the frame. A tail call leaves this subprogram and no more. If there is no program the
+ * owner has died: the kernel empties the array then, and these are filters that the next start takes away. Where the slot is comes
  * from a map, so that the verifier cannot know it: docs/decisions/0009-filter-homes.md.
  */
 static __noinline int judge_tc(struct __sk_buff *skb, __u32 slot)
 {
-	int all = -1;
+	int none = 0;
 
 	bpf_tail_call(skb, &filters, slot);
-	weir_opaque(all);	/* clang does not know that the call may not come back */
-	return all;
+	weir_opaque(none);	/* clang does not know that the call may not come back */
+	return none;
 }
 
 static __noinline int judge_xdp(struct xdp_md *xdp, __u32 slot)
 {
-	int all = -1;
+	int none = 0;
 
 	bpf_tail_call(xdp, &filters, slot);
-	weir_opaque(all);	/* clang does not know that the call may not come back */
-	return all;
+	weir_opaque(none);	/* clang does not know that the call may not come back */
+	return none;
 }
 
 /* Which flow the frame is of, as shards and samples have it; a stack of its own. */
@@ -306,6 +312,46 @@ static __noinline __u64 flow_hash_xdp(struct xdp_md *xdp, __u32 tag_protocol)
 
 	weir_flow(xdp, WEIR_XDP, tag_protocol, &key);
 	return weir_shard_hash(&key);
+}
+
+/* Verified once, and called for each feed. */
+__noinline int weir_has_blocked(struct weir_flow_key *key, __u32 feed)
+{
+	struct weir_blocklist_front *front;
+
+	/* Before Linux 6.8 this is verified whether or not it is called, and then the maps may not be there. */
+	if (!may_block || !key)
+		return 0;
+	front = weir_blocklist_of(feed);
+	return front && weir_blocked(front, feed, key);
+}
+
+/* Which of the wanted feeds have the frame on their block lists. No key is made while all lists are empty. */
+static __always_inline __u32 blocked(void *ctx, enum weir_hook hook, __u32 protocol, __u32 wanted)
+{
+	struct weir_flow_key key;
+	__u32 found = 0, feed, keyed = 0;
+
+	for (feed = 0; feed < WEIR_FEEDS_MAX && feed < feeds; feed++) {
+		if (!(wanted & (1u << feed)) || !weir_blocklist_of(feed))
+			continue;
+		if (!keyed && !weir_flow(ctx, hook, protocol, &key))
+			return 0;
+		keyed = 1;
+		if (weir_has_blocked(&key, feed))
+			found |= 1u << feed;
+	}
+	return found;
+}
+
+static __noinline __u32 blocked_tc(struct __sk_buff *skb, __u32 protocol, __u32 wanted)
+{
+	return blocked(skb, WEIR_TC, protocol, wanted);
+}
+
+static __noinline __u32 blocked_xdp(struct xdp_md *xdp, __u32 protocol, __u32 wanted)
+{
+	return blocked(xdp, WEIR_XDP, protocol, wanted);
 }
 
 static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted, int may_filter,
@@ -336,12 +382,16 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		else
 			wanted &= judge_xdp(ctx, slot);
 	}
-	if (by_flow && wanted) {
+	if ((by_flow || may_block) && wanted) {
 		/* The tag's protocol, as it stands on the wire; 0: there is none beside the bytes. */
 		__u32 protocol = tag->present ? tag->bytes & 0xffff : 0;
 
-		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, protocol)
-						   : flow_hash_xdp(ctx, protocol);
+		if (by_flow)
+			frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, protocol)
+							   : flow_hash_xdp(ctx, protocol);
+		if (may_block)
+			frame->blocked = hook == WEIR_TC ? blocked_tc(ctx, protocol, wanted)
+							 : blocked_xdp(ctx, protocol, wanted);
 	}
 	if (wanted)
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;

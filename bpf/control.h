@@ -27,7 +27,8 @@ struct weir_control {
 	__u64 chosen;		/* frames that the feed chose */
 	__u64 sampled;		/* and that sampling left out */
 	__u64 skip;		/* frames to leave out before the next that is kept */
-	__u64 unused2[6];
+	__u64 blocked;		/* frames that the feed chose, and its block list left out */
+	__u64 unused2[5];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The af_packet engine's socket filter: takes every frame of the wanted directions and counts it,
- * because the socket's own statistics leave out what a filter rejects, and count what it lost by the
- * same code that loses it. At stop the owner replaces this filter by one that takes nothing.
+ * The af_packet engine's socket filter: counts every frame of the wanted directions, because the socket's
+ * own statistics leave out what a filter rejects, and count what it lost by the same code that loses it;
+ * and takes those that some feed wants. At stop the owner replaces this filter by one that takes nothing.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -15,32 +15,64 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
+const volatile __u32 with_filters;	/* ask the program in `filters` whether any feed wants a frame */
 
 /* Apart, because only outgoing frames interrupt each other: they are seen in process context too, where
  * a softirq may send in between. Incoming ones are seen in softirqs, which wait for each other. */
-enum { INCOMING, OUTGOING, COUNTERS };
+enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS, SLOT = COUNTERS, ENTRIES };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTERS);
+	__uint(max_entries, ENTRIES);	/* [SLOT]: 0, which the verifier is not to know (capture.bpf.c) */
 	__type(key, __u32);
 	__type(value, __u64);
 } offered SEC(".maps");
+
+/* As in capture.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} filters SEC(".maps");
+
+static __noinline int judge(struct __sk_buff *skb, __u32 slot)
+{
+	int all = -1;
+
+	bpf_tail_call(skb, &filters, slot);
+	asm volatile("" : "+r"(all));	/* clang does not know that the call may not come back */
+	return all;
+}
+
+static __always_inline void add(__u64 *count, __u32 which)
+{
+	if (which == OUTGOING)
+		__sync_fetch_and_add(count, 1);
+	else
+		*count += 1;
+}
 
 SEC("socket")
 int weir_count(struct __sk_buff *skb)
 {
 	__u32 which = skb->pkt_type == PACKET_OUTGOING ? OUTGOING : INCOMING;
-	__u64 *count;
+	__u32 unwanted = which == OUTGOING ? UNWANTED_OUT : UNWANTED_IN, at = SLOT;
+	__u64 *count, *slot;
 
 	if (which == OUTGOING ? !take_out : !take_in)
 		return 0;
 	count = bpf_map_lookup_elem(&offered, &which);
 	if (!count)
 		return 0;
-	if (which == OUTGOING)
-		__sync_fetch_and_add(count, 1);
-	else
-		*count += 1;
-	return snaplen;
+	add(count, which);
+	if (!with_filters)
+		return snaplen;
+	slot = bpf_map_lookup_elem(&offered, &at);
+	if (!slot || judge(skb, *slot))
+		return snaplen;
+	count = bpf_map_lookup_elem(&offered, &unwanted);
+	if (count)
+		add(count, which);
+	return 0;
 }

@@ -64,8 +64,12 @@ struct weir_frame {
 	__u32 flags;	/* epb_flags; written if with_flags */
 	__u32 queue;	/* epb_queue; written if has_queue */
 	__u32 has_queue;
-	__u64 flow_hash;	/* not written: feeds go by it */
+	__u32 blocked;		/* not written: feeds whose block lists have it, a bit each */
+	__u64 flow_hash;	/* neither: feeds go by it */
 };
+
+/* No holes: before Linux 6.3 a function may be given nothing that was not written. */
+_Static_assert(sizeof(struct weir_frame) == 40, "all of it has a name");
 
 #define weir_barrier() asm volatile("" ::: "memory")
 

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libbpf_rs::{ProgramInput, ProgramMut};
 use rustix::time::{ClockId, clock_gettime};
-use weir_capture::block::Blocks;
+use weir_capture::bpf::block::Blocks;
 use weir_filter::block::{BlockList, Entry};
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::Addresses;

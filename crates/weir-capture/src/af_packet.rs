@@ -18,8 +18,9 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::fan::{Fan, Feeds};
+use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Change, Info, Pumped, Setup, Source};
+use crate::source::{Change, Home, Info, Pumped, Setup, Source};
 use crate::vlan;
 use blocks::Blocks;
 use count::Counter;
@@ -66,17 +67,21 @@ impl AfPacket {
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
         let socket = Socket::new(&interface, direction)?;
-        let (counter, note) = Counter::attach(&socket, direction, setup.bytes_needed())?;
+        let (counter, note) = Counter::attach(&socket, &setup)?;
         let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&socket))
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
+        let mut homes = fan.homes();
+        if counter.choose(&setup.feeds)? {
+            homes[0] = Home::Hook;
+        }
         let info = Info {
             source: iface.to_owned(),
             engine: "af_packet",
             hook: Some("socket"),
             why: String::new(),
             notes: note.into_iter().chain(interface.twice_note(direction)).collect(),
-            homes: fan.homes(),
+            homes,
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let copier = Copier {
@@ -193,6 +198,7 @@ impl Source for AfPacket {
         let statistics = self.socket.statistics()?;
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
+            filtered: self.counter.unwanted()?,
             missed_before: self.missed.frames(),
             ..Ledger::default()
         };
@@ -201,7 +207,11 @@ impl Source for AfPacket {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.info.homes[feed] = self.feeds.change(feed, change);
+        self.feeds.change(feed, change, &mut self.info.homes[feed])?;
+        if self.counter.choose(self.feeds.now())? {
+            self.info.homes[0] = Home::Hook;
+        }
+        grace::wait();
         Ok(())
     }
 

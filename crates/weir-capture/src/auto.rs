@@ -3,7 +3,7 @@
 use crate::af_packet::AfPacket;
 use crate::af_xdp::{AfXdp, AfXdpOptions};
 use crate::bpf::{Bpf, BpfOptions};
-use crate::error::CaptureError;
+use crate::error::{CaptureError, with_causes};
 use crate::pcap::Pcap;
 use crate::source::{Setup, Source};
 
@@ -79,13 +79,6 @@ pub fn open(
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
     matches!(refusal, Attach { .. } | Bpf { .. } | NoRights { .. } | RealTimeKernel)
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        None => error.to_string(),
-        Some(cause) => format!("{error}: {}", with_causes(cause)),
-    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@
 //! touches no frame: it follows the clock, answers the doorbell and watches the interface.
 
 pub(crate) mod attach;
+pub mod block;
 mod check;
 mod clsact;
 pub(crate) mod control;
 pub(crate) mod cpus;
 mod doorbell;
-mod filters;
 mod look;
 pub(crate) mod memory;
+mod plan;
 mod program;
 mod relay;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use weir_filter::block::Entry;
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::{self, Bell};
 use weir_ring::{Ledger, Mapping, Ring};
@@ -30,16 +32,20 @@ use weir_ring::{Ledger, Mapping, Ring};
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use look::{Attached, Hooks, Place, hooks};
 
-use crate::error::CaptureError;
+use crate::error::{CaptureError, with_causes};
 use crate::feed::Feed;
+use crate::filters::Filters;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Change, Direction, Home, Info, Pumped, Setup, Source, count_written};
+use crate::source::{
+    Bells, Change, Direction, Home, Info, Pumped, Setup, Source, change_list, count_written,
+};
 use attach::Attachment;
+use block::Blocks;
 use control::Control;
 use doorbell::Doorbell;
-use filters::{Filters, Plan};
-use program::Programs;
+use plan::Plan;
+use program::{Maps, Programs};
 use relay::Relay;
 
 /// Where in the kernel frames are taken.
@@ -125,6 +131,7 @@ pub struct Bpf {
     plan: Plan,
     /// What the programs write: the feeds at the hook, and what the derived ones come from.
     at_hook: Vec<Feed>,
+    blocks: Option<Blocks>,
     /// Of all feeds.
     rings: Vec<Ring<Mapping>>,
     /// Those that the programs write.
@@ -159,12 +166,12 @@ impl Bpf {
         if options.hook == Hook::Xdp {
             setup.ignore_direction();
         }
-        let (plan, filters) = Plan::of(options.hook, &setup, filters::FEEDS_MAX);
+        let (plan, filters) = Plan::of(options.hook, &setup, plan::FEEDS_MAX);
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
             return Err(CaptureError::Options(format!(
                 "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
                  filter is too long for the kernel",
-                filters::FEEDS_MAX
+                plan::FEEDS_MAX
             )));
         }
         let own = |feed: &usize| setup.feeds[*feed].clone();
@@ -174,12 +181,18 @@ impl Bpf {
             at_hook.feeds.push(relay::base(&derived));
         }
         let arrays = memory::create(&at_hook)?;
-        let (programs, mut notes) = Programs::load(&interface, &at_hook, &options, &arrays)?;
+        let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;
+        let (has_filters, lists) = (filters.is_some(), blocks.as_ref().map(Blocks::maps));
+        let maps = Maps { rings: &arrays, has_filters, blocks: lists };
+        let (programs, mut notes) = Programs::load(&interface, &at_hook, &options, maps)?;
         if let Some(filters) = filters {
             filters.put(&programs.filters).map_err(memory::refused("putting the filters in"))?;
         }
         if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
             notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
+        }
+        if options.consume && !setup.feeds.iter().any(Feed::takes_all) {
+            notes.push("--consume: frames that no feed takes end here, too".to_owned());
         }
         if options.hook == Hook::Tc {
             notes.extend(interface.twice_note(setup.direction()));
@@ -220,6 +233,7 @@ impl Bpf {
             promiscuous: setup.promiscuous,
             plan,
             at_hook: at_hook.feeds,
+            blocks,
             rings,
             written,
             relay,
@@ -270,6 +284,23 @@ impl Bpf {
             settled &= ring.frames_written() < wish;
         }
         settled
+    }
+
+    /// Changes the block list of a feed at the hook.
+    fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
+        let blocks = self.blocks.as_mut().expect("set up for changes");
+        let mut wanted = blocks.list(at).clone();
+        let failed = |error: &dyn std::error::Error| CaptureError::Options(with_causes(error));
+        change_list(&mut wanted, remove, add).map_err(|full| failed(&full))?;
+        let before = blocks.list(at).clone();
+        if let Err(error) = blocks.set(at, &wanted) {
+            // What was taken away finds its room again.
+            let undone = blocks.set(at, &before).err();
+            return Err(failed(undone.as_ref().unwrap_or(&error)));
+        }
+        // What looked the list up before is over when this returns.
+        grace::wait();
+        Ok(())
     }
 
     fn look_for_interface(&mut self) -> Result<(), CaptureError> {
@@ -425,6 +456,9 @@ impl Source for Bpf {
                 break;
             }
         }
+        if let Some(relay) = self.relay.as_mut().filter(|relay| relay.is_over()) {
+            relay.finish()?;
+        }
         self.look_for_interface()?;
         Ok(Pumped::More)
     }
@@ -435,6 +469,7 @@ impl Source for Bpf {
         let of_feed = |(number, written): (usize, &[Written])| {
             let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
             ledger.filtered = judged.saturating_sub(self.control.chosen(number));
+            ledger.blocked = self.control.blocked(number);
             ledger.sampled = self.control.sampled(number);
             ledger.missed_before = missed_before;
             let rings: Vec<_> = written.iter().map(|written| written.ring.clone()).collect();
@@ -458,15 +493,17 @@ impl Source for Bpf {
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
         if let (Ok(at), Some(relay)) = (self.plan.derived.binary_search(&feed), &mut self.relay) {
-            self.info.homes[feed] = relay.change(at, change);
-            return Ok(());
+            return relay.change(at, change, &mut self.info.homes[feed]);
         }
         let at = self.plan.at_hook.iter().position(|own| *own == feed).expect("a feed of ours");
-        let Change::Filter(filter) = change;
+        let filter = match change {
+            Change::Filter(filter) => filter,
+            Change::Block { remove, add } => return self.block(at, &remove, &add),
+        };
         let text = filter.as_ref().map_or_else(String::new, |filter| filter.text.clone());
         let mut feeds = self.at_hook.clone();
         feeds[at].filter = filter;
-        let Some(filters) = Filters::load(self.options.hook, &feeds) else {
+        let Some(filters) = Filters::load(self.options.hook.target(), &feeds) else {
             return Err(CaptureError::Options(format!(
                 "the kernel does not take the filter '{text}' while the capture runs; the feed keeps the one that it \
                  has. A new capture can choose by it in user space"

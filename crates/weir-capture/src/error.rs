@@ -228,6 +228,14 @@ fn capabilities(needs: &str) -> String {
     format!("{all}{more}")
 }
 
+/// An error and what caused it, on one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        None => error.to_string(),
+        Some(cause) => format!("{error}: {}", with_causes(cause)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use weir_filter::block::{BlockList, Entry};
 use weir_filter::{Program, UserFilterSet};
-use weir_frame::flow::shard_hash;
+use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::FrameView;
 use weir_frame::record::{CAPLEN_MAX, Meta};
 use weir_frame::shard::Shard;
@@ -17,41 +18,59 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, mem
 use crate::error::CaptureError;
 use crate::feed::{Feed, Sampler};
 use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Change, Direction, Home, Setup, count_written};
+use crate::source::{Bells, Change, Direction, Home, Setup, change_list, count_written};
 
 /// Frames that a feed left out, of one ring. One thread counts, any may look.
 #[derive(Debug, Default)]
 struct LeftOut {
     filtered: AtomicU64,
+    blocked: AtomicU64,
     sampled: AtomicU64,
 }
 
-/// Filters on their way to a fan, which is another thread's.
+/// What is new for a fan.
+enum News {
+    Filters(UserFilterSet),
+    /// For the block list of this branch.
+    Block {
+        branch: usize,
+        remove: Vec<Entry>,
+        add: Vec<Entry>,
+    },
+}
+
+/// News on their way to a fan, which is another thread's.
 #[derive(Default)]
 struct Mail {
     is_fresh: AtomicBool,
-    filters: Mutex<Option<UserFilterSet>>,
+    news: Mutex<Vec<News>>,
 }
 
 impl Mail {
-    fn post(&self, filters: UserFilterSet) {
-        *self.lock() = Some(filters);
+    fn post(&self, news: News) {
+        let mut waiting = self.lock();
+        if matches!(news, News::Filters(_)) {
+            // A quiet fan keeps the last ones only.
+            waiting.retain(|one| !matches!(one, News::Filters(_)));
+        }
+        waiting.push(news);
         self.is_fresh.store(true, Ordering::Release);
     }
 
     /// What has come since the last look.
     #[inline]
-    fn take(&self) -> Option<UserFilterSet> {
+    fn take(&self) -> Vec<News> {
         if !self.is_fresh.load(Ordering::Acquire) {
-            return None;
+            return Vec::new();
         }
+        let mut news = self.lock();
         self.is_fresh.store(false, Ordering::Relaxed);
-        self.lock().take()
+        std::mem::take(&mut *news)
     }
 
     /// Whole whoever panicked while holding it.
-    fn lock(&self) -> MutexGuard<'_, Option<UserFilterSet>> {
-        self.filters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<News>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,6 +81,8 @@ pub(crate) struct Feeds {
     left_out: Vec<Arc<LeftOut>>,
     /// As their filters are now.
     feeds: Vec<Feed>,
+    /// Their block lists.
+    lists: Vec<BlockList>,
     /// To each fan, if filters may change.
     mails: Vec<Arc<Mail>>,
 }
@@ -77,7 +98,8 @@ impl Feeds {
         clock: Clock,
     ) -> Result<(Feeds, Vec<Fan>), CaptureError> {
         let (rings, left_out, mails) = (Vec::new(), Vec::new(), Vec::new());
-        let mut own = Feeds { rings, left_out, feeds: setup.feeds.clone(), mails };
+        let (feeds, lists) = (setup.feeds.clone(), vec![BlockList::default(); setup.feeds.len()]);
+        let mut own = Feeds { rings, left_out, feeds, lists, mails };
         let mut all: Vec<Fan> = (0..fans).map(|_| Fan::default()).collect();
         let offered = setup.direction();
         for (number, feed) in setup.feeds.iter().enumerate() {
@@ -135,28 +157,51 @@ impl Feeds {
                 let mut ledger = all.clone();
                 count_written(&mut ledger, rings);
                 ledger.filtered += sum(|one| &one.filtered);
+                ledger.blocked += sum(|one| &one.blocked);
                 ledger.sampled += sum(|one| &one.sampled);
                 ledger
             })
             .collect()
     }
 
-    /// Changes what a feed chooses: in every fan, from its next frame on. Gives where that is done now.
+    /// Changes what a feed chooses: in every fan, from its next frame on. `home`: where that is done.
+    ///
+    /// # Errors
+    /// A block list without room; nothing has changed then.
     ///
     /// # Panics
     /// If the source was not set up for changes.
-    pub(crate) fn change(&mut self, feed: usize, change: Change) -> Home {
+    pub(crate) fn change(
+        &mut self,
+        feed: usize,
+        change: Change,
+        home: &mut Home,
+    ) -> Result<(), CaptureError> {
         assert!(!self.mails.is_empty(), "the setup allows no changes");
         match change {
-            Change::Filter(filter) => self.feeds[feed].filter = filter,
+            Change::Filter(filter) => {
+                self.feeds[feed].filter = filter;
+                for mail in &self.mails {
+                    let filters = filters_of(&self.feeds);
+                    *home = home_of(Some(&filters));
+                    mail.post(News::Filters(filters));
+                }
+            }
+            Change::Block { remove, add } => {
+                change_list(&mut self.lists[feed], &remove, &add)
+                    .map_err(|full| CaptureError::Options(full.to_string()))?;
+                for mail in &self.mails {
+                    let (remove, add) = (remove.clone(), add.clone());
+                    mail.post(News::Block { branch: feed, remove, add });
+                }
+            }
         }
-        let mut home = Home::Nowhere;
-        for mail in &self.mails {
-            let filters = filters_of(&self.feeds);
-            home = home_of(Some(&filters));
-            mail.post(filters);
-        }
-        home
+        Ok(())
+    }
+
+    /// The feeds as they choose now.
+    pub(crate) fn now(&self) -> &[Feed] {
+        &self.feeds
     }
 
     /// Frames that passed through the fans so far, as far as it is visible.
@@ -166,7 +211,8 @@ impl Feeds {
         let left_out = &self.left_out[..first.len()];
         let written: u64 = first.iter().map(Ring::frames_written).sum();
         let rest = |one: &Arc<LeftOut>| {
-            one.filtered.load(Ordering::Acquire) + one.sampled.load(Ordering::Acquire)
+            let counts = [&one.filtered, &one.blocked, &one.sampled];
+            counts.map(|count| count.load(Ordering::Acquire)).iter().sum::<u64>()
         };
         written + left_out.iter().map(rest).sum::<u64>()
     }
@@ -181,6 +227,8 @@ pub(crate) struct Fan {
     filters: Option<UserFilterSet>,
     /// Some feed goes by the flow's hash.
     by_flow: bool,
+    /// Some feed has a block list that is not empty.
+    has_blocks: bool,
     mail: Option<Arc<Mail>>,
 }
 
@@ -267,15 +315,37 @@ impl Fan {
     /// differ in direction, its flags say which way it went.
     #[inline]
     pub(crate) fn push(&mut self, meta: &Meta, frame: &[u8]) {
-        if let Some(filters) = self.mail.as_ref().and_then(|mail| mail.take()) {
-            self.filters = Some(filters);
+        if let Some(mail) = &self.mail {
+            let news = mail.take();
+            if !news.is_empty() {
+                self.hear(news);
+            }
         }
         let Some(filters) = &self.filters else { return self.branches[0].write(meta, frame) };
         let taken = filters.run(frame, meta.wire_len);
-        let flow_hash = if self.by_flow { shard_hash(&FrameView::parse(frame)) } else { 0 };
-        for (number, branch) in self.branches.iter_mut().enumerate() {
-            branch.offer(meta, frame, taken >> number & 1 != 0, flow_hash);
+        let (mut flow_hash, mut key) = (0, None);
+        if self.by_flow || self.has_blocks {
+            let view = FrameView::parse(frame);
+            flow_hash = shard_hash(&view);
+            key = FlowKey::of(&view);
         }
+        for (number, branch) in self.branches.iter_mut().enumerate() {
+            branch.offer(meta, frame, taken >> number & 1 != 0, flow_hash, key.as_ref());
+        }
+    }
+
+    #[cold]
+    fn hear(&mut self, news: Vec<News>) {
+        for one in news {
+            match one {
+                News::Filters(filters) => self.filters = Some(filters),
+                News::Block { branch, remove, add } => {
+                    let list = &mut self.branches[branch].blocked;
+                    change_list(list, &remove, &add).expect("there was room in the owner's");
+                }
+            }
+        }
+        self.has_blocks = self.branches.iter().any(|branch| !branch.blocked.is_empty());
     }
 
     /// Makes everything so far visible, and wakes who waited for it.
@@ -307,7 +377,10 @@ struct Branch {
     direction: Direction,
     shard: Shard,
     sampler: Sampler,
+    /// Frames that it leaves out.
+    blocked: BlockList,
     filtered: u64,
+    blocked_frames: u64,
     sampled: u64,
     left_out: Arc<LeftOut>,
     gate: Option<Gate>,
@@ -323,7 +396,9 @@ impl Branch {
             direction: feed.direction,
             shard: feed.shard,
             sampler: Sampler::new(feed.sampling),
+            blocked: BlockList::default(),
             filtered: 0,
+            blocked_frames: 0,
             sampled: 0,
             left_out,
             gate: None,
@@ -346,12 +421,21 @@ impl Branch {
     }
 
     #[inline]
-    fn offer(&mut self, meta: &Meta, frame: &[u8], passes_filter: bool, flow_hash: u64) {
+    fn offer(
+        &mut self,
+        meta: &Meta,
+        frame: &[u8],
+        passes_filter: bool,
+        flow_hash: u64,
+        key: Option<&FlowKey>,
+    ) {
         let is_chosen = passes_filter
             && self.direction.takes(meta.flags)
             && (self.shard == Shard::WHOLE || self.shard.takes(flow_hash));
         if !is_chosen {
             self.filtered += 1;
+        } else if key.is_some_and(|key| self.blocked.contains(key)) {
+            self.blocked_frames += 1;
         } else if !self.sampler.takes(flow_hash) {
             self.sampled += 1;
         } else {
@@ -363,6 +447,7 @@ impl Branch {
     fn publish(&mut self) {
         self.writer.publish();
         self.left_out.filtered.store(self.filtered, Ordering::Release);
+        self.left_out.blocked.store(self.blocked_frames, Ordering::Release);
         self.left_out.sampled.store(self.sampled, Ordering::Release);
     }
 }

@@ -11,19 +11,18 @@
 //! | `gen` | [`memgen`] | memory: made up, for everything behind the NIC |
 //!
 //! What subscribers want of a source is a [`Feed`] each. [`auto`] chooses between the live ones and says why; [`session`] runs sources on threads; [`room`] says
-//! what memory there is for their rings; [`block`] keeps the block lists that act in the kernel.
+//! what memory there is for their rings; [`bpf::block`] keeps the block lists that act in the kernel.
 
 pub mod af_packet;
 pub mod af_xdp;
 pub mod auto;
-#[path = "bpf/block.rs"]
-pub mod block;
 pub mod bpf;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod error;
 mod fan;
 pub mod feed;
+mod filters;
 mod grace;
 pub mod iface;
 pub mod memgen;

@@ -323,8 +323,7 @@ impl Source for Replay {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.info.homes[feed] = self.feeds.change(feed, change);
-        Ok(())
+        self.feeds.change(feed, change, &mut self.info.homes[feed])
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_ring::wake::{Bell, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::source::{Change, Info, Pumped, Source};
+use crate::source::{Change, Info, Pumped, Source, of_all_feeds};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
+
+/// The same when it has just been asked to change.
+const PUMP_LIMIT_ASKED: Duration = Duration::from_millis(1);
 
 /// Opens a source; runs on the source's own thread, which may have entered a network namespace.
 pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Source>, CaptureError> + Send>;
@@ -81,9 +84,7 @@ impl Outcome {
     /// All feeds together: a frame that was offered to two of them counts twice.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let mut total = Ledger::default();
-        self.ledgers.iter().for_each(|ledger| total.add(ledger));
-        total
+        of_all_feeds(&self.ledgers)
     }
 }
 
@@ -277,12 +278,16 @@ fn pump(
     stop: &AtomicBool,
     requests: &Receiver<Request>,
 ) -> Option<CaptureError> {
+    let mut asked: Option<Instant> = None;
     while !stop.load(Ordering::Acquire) {
         for Request { feed, change, done } in requests.try_iter() {
             // Who asked may be gone.
             let _ = done.send(source.change(feed, change));
+            asked = Some(Instant::now());
         }
-        match source.pump(PUMP_LIMIT) {
+        // A change seldom comes alone.
+        let is_asked = asked.is_some_and(|at| at.elapsed() < PUMP_LIMIT);
+        match source.pump(if is_asked { PUMP_LIMIT_ASKED } else { PUMP_LIMIT }) {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return None,
             Err(error) => return Some(error),

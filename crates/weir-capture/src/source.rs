@@ -4,7 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_frame::pcapng::Interface;
+use weir_filter::block::{BlockList, Entry, Full};
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_frame::record::{CAPLEN_MAX, Flags};
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Bell;
@@ -79,6 +80,13 @@ pub struct Setup {
 pub enum Change {
     /// Its filter. Every frame is judged by the old one or by the new one.
     Filter(Option<Arc<Filter>>),
+    /// Its block list: entries that leave it, and entries that come. Not one changes if any cannot.
+    Block {
+        /// To be blocked no more; those that are not there make no difference.
+        remove: Vec<Entry>,
+        /// To be blocked, too.
+        add: Vec<Entry>,
+    },
 }
 
 /// Most that an engine of [`Kind::Buffered`] keeps beside its rings.
@@ -255,6 +263,11 @@ impl Setup {
         for feed in &self.feeds {
             self.interfaces[feed.interface_id as usize].link_type = link_type;
         }
+        if link_type != LINKTYPE_ETHERNET && self.feeds.iter().any(Feed::goes_by_flow) {
+            return Err(CaptureError::Options(format!(
+                "shards and samples of flows are of Ethernet frames only, and these have link type {link_type}"
+            )));
+        }
         let mut filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
         if let Some(filter) = filters.find(|filter| filter.link_type != link_type) {
             return Err(CaptureError::Options(format!(
@@ -308,6 +321,30 @@ impl Home {
             Home::Interpreted => Some("user space, interpreted"),
         }
     }
+}
+
+/// A block list with these changes; it is as it was if there is no room for them.
+pub(crate) fn change_list(
+    list: &mut BlockList,
+    remove: &[Entry],
+    add: &[Entry],
+) -> Result<(), Full> {
+    let gone: Vec<Entry> = remove.iter().filter(|entry| list.remove(entry)).copied().collect();
+    let mut come = Vec::new();
+    for entry in add {
+        match list.add(*entry) {
+            Ok(true) => come.push(*entry),
+            Ok(false) => {}
+            Err(full) => {
+                come.iter().for_each(|entry| _ = list.remove(entry));
+                for entry in gone {
+                    list.add(entry).expect("it was there before");
+                }
+                return Err(full);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Takes over the counts that the writers of a feed's rings keep: what went in.
@@ -375,9 +412,7 @@ pub trait Source: Send {
     /// # Errors
     /// As [`ledgers`](Source::ledgers).
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
-        let mut total = Ledger::default();
-        self.ledgers()?.iter().for_each(|ledger| total.add(ledger));
-        Ok(total)
+        Ok(of_all_feeds(&self.ledgers()?))
     }
 
     /// Changes what feed number `feed` chooses, of a source whose [`Setup::may_change`] was set. It holds for every
@@ -393,6 +428,15 @@ pub trait Source: Send {
     /// # Errors
     /// If the kernel's counts cannot be read.
     fn stop(&mut self) -> Result<Ledger, CaptureError>;
+}
+
+/// The feeds of one source together.
+pub(crate) fn of_all_feeds(ledgers: &[Ledger]) -> Ledger {
+    let mut total = Ledger::default();
+    ledgers.iter().for_each(|ledger| total.add(ledger));
+    // Of the source, and told to each of them.
+    total.missed_before = ledgers.first().and_then(|ledger| ledger.missed_before);
+    total
 }
 
 /// The sleepers of a source.

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use frames::Random;
 use kernel::{Found, Hook, Programs};
-use weir_capture::block::{BlockError, Blocks};
+use weir_capture::bpf::block::{BlockError, Blocks};
 use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, Flow};
 use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::{Addresses, Fragment, FrameView};

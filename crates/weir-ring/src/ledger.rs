@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// `offered = filtered + sampled + captured + named drops`, to the frame.
+/// `offered = filtered + blocked + sampled + captured + named drops`, to the frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Frames that came to the hook, by a count the writer does not make.
     pub offered: u64,
     /// Frames that a filter or the direction left out.
     pub filtered: u64,
+    /// Frames that passed the filter, and that a block list left out.
+    pub blocked: u64,
     /// Frames that passed the filter, and that sampling left out.
     pub sampled: u64,
     /// Frames written into the ring.
@@ -34,11 +36,12 @@ impl Ledger {
         self.drops.values().sum()
     }
 
-    /// `offered - (filtered + sampled + captured + drops)`; 0 when the ledger closes.
+    /// `offered - (filtered + blocked + sampled + captured + drops)`; 0 when the ledger closes.
     #[must_use]
     pub fn unexplained(&self) -> i128 {
         i128::from(self.offered)
             - i128::from(self.filtered)
+            - i128::from(self.blocked)
             - i128::from(self.sampled)
             - i128::from(self.captured)
             - i128::from(self.dropped())
@@ -54,6 +57,7 @@ impl Ledger {
     pub fn add(&mut self, other: &Ledger) {
         self.offered += other.offered;
         self.filtered += other.filtered;
+        self.blocked += other.blocked;
         self.sampled += other.sampled;
         self.captured += other.captured;
         self.kept_bytes += other.kept_bytes;
@@ -74,8 +78,8 @@ impl fmt::Display for Ledger {
         let sign = if self.closes() { "=" } else { "≠" };
         write!(
             f,
-            "offered {} {sign} filtered {} + sampled {} + captured {}",
-            self.offered, self.filtered, self.sampled, self.captured
+            "offered {} {sign} filtered {} + blocked {} + sampled {} + captured {}",
+            self.offered, self.filtered, self.blocked, self.sampled, self.captured
         )?;
         for (name, count) in &self.drops {
             write!(f, " + {name} {count}")?;
@@ -90,8 +94,14 @@ mod tests {
 
     #[test]
     fn a_frame_that_nobody_accounts_for_shows() {
-        let mut ledger =
-            Ledger { offered: 10, captured: 6, filtered: 1, sampled: 1, ..Ledger::default() };
+        let mut ledger = Ledger {
+            offered: 10,
+            captured: 5,
+            filtered: 1,
+            blocked: 1,
+            sampled: 1,
+            ..Ledger::default()
+        };
         ledger.drops.insert("kernel", 1);
         assert!(!ledger.closes());
         assert_eq!(ledger.unexplained(), 1);

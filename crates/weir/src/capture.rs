@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session, Setup, room};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
+use weir_ring::wake::RINGS_MAX;
 use weir_store::{Count, FileWriter};
 
 use crate::cli::CaptureArgs;
@@ -38,9 +40,17 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
 /// Captures until `stop` is set or a limit is reached.
 pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     check(args)?;
+    raise_descriptor_limit();
     let mut session = Session::new();
     let Opened { interfaces, feeds, places } = open_all(&mut session, args)?;
     let rings = session.rings();
+    if rings.len() > RINGS_MAX {
+        bail!(
+            "the feeds of all sources have {} rings together, one for each CPU, and a consumer can sleep on {RINGS_MAX}; \
+             take fewer --feed or fewer sources",
+            rings.len()
+        );
+    }
     // Until the end of the run.
     let _control = match &args.control {
         Some(path) => {
@@ -92,17 +102,31 @@ fn check(args: &CaptureArgs) -> Result<()> {
              --write - | tcpdump -r -, or --print"
         );
     }
-    sources::check_names(&args.sources)?;
+    sources::check_names(args)?;
     feeds::check(args)?;
     applies::check(args)?;
     check_memory(args)
 }
 
+/// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Refused: then what needs more says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
 fn check_memory(args: &CaptureArgs) -> Result<()> {
     let ring_bytes = ring_bytes(args);
-    let feeds = args.feed.len().max(1) as u64;
-    let need = |source| Setup::memory(ring_bytes, feeds, kind(args, source));
+    let named = args.feed.len().max(1) as u64;
+    // Feeds that are derived come from rings of their own: those that a hook has no place for, or that have a filter
+    // which it does not take.
+    let derives = named > 15 && feeds::are_filtered(args);
+    let fronts = if args.control.is_some() { (named << 18) + (8 << 20) } else { 0 };
+    let need = |source| {
+        let rings = Setup::memory(ring_bytes, named + u64::from(derives), kind(args, source));
+        rings.saturating_add(fronts)
+    };
     let needs = args.sources.iter().map(need);
     let wanted = needs.fold(0, u64::saturating_add);
     let Some(room) = room::free().filter(|room| wanted > room.bytes) else { return Ok(()) };

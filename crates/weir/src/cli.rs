@@ -29,6 +29,8 @@ pub enum Command {
     Capture(CaptureArgs),
     /// Give a capture that runs another filter
     Filter(FilterArgs),
+    /// Have a capture that runs leave out frames by address, prefix or flow: capture, not traffic
+    Block(BlockArgs),
     /// Send numbered frames out of an interface and say exactly how many went
     Gen(GenArgs),
     /// Show the main job on live traffic that stays on this machine (without root: on a trace)
@@ -124,7 +126,8 @@ pub enum DirectionName {
 /// `weir capture`.
 #[derive(Args, Debug)]
 pub struct CaptureArgs {
-    /// Where frames come from: eth0, netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000, or
+    /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
+    /// netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000, or
     /// dpdk:DEVICE,ARGUMENT=VALUE
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
@@ -139,10 +142,10 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
     /// One of several shares of the sources' frames, each with rings of its own: 'web: tcp port 80', 'dns: udp
-    /// port 53, snaplen 128, in, sample 10'
+    /// port 53, snaplen 128'; with commas also in, out or both, and sample N or flows N
     #[arg(long, value_name = "NAME: EXPR, ...")]
     pub feed: Vec<FeedName>,
-    /// A socket to change the filters of this capture by, while it runs: `weir filter`
+    /// A socket to change this capture by, while it runs: `weir filter`, `weir block`
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// How frames are taken from an interface
@@ -167,7 +170,8 @@ pub struct CaptureArgs {
     /// others stamp at the hook)
     #[arg(long, value_enum, default_value = "hook")]
     pub timestamp: TimestampName,
-    /// Frames end here instead of going on to the stack (bpf at XDP, af_xdp and dpdk, for monitoring ports)
+    /// Frames end here instead of going on to the stack, also those that no feed takes (bpf at XDP, af_xdp and
+    /// dpdk, for monitoring ports)
     #[arg(long)]
     pub consume: bool,
     /// Most bytes kept of a frame
@@ -233,6 +237,27 @@ pub struct FilterArgs {
     /// The filter, as tcpdump has it; '' takes every frame
     #[arg(value_name = "EXPR")]
     pub filter: String,
+    /// The capture's socket: what it was given as --control
+    #[arg(long, value_name = "PATH")]
+    pub control: PathBuf,
+    /// Which of its feeds, if they have names
+    #[arg(long, value_name = "NAME")]
+    pub feed: Option<String>,
+}
+
+/// `weir block`.
+#[derive(Args, Debug)]
+pub struct BlockArgs {
+    /// What to leave out: 10.0.0.1, 2001:db8::/32, or both directions of 'tcp 10.0.0.1:80 10.0.0.2:4711'; none: show
+    /// what is left out
+    #[arg(value_name = "ENTRY")]
+    pub entries: Vec<String>,
+    /// More of them, one a line
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+    /// Take them out of the list
+    #[arg(long)]
+    pub remove: bool,
     /// The capture's socket: what it was given as --control
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
@@ -384,7 +409,7 @@ pub struct BenchArgs {
     /// How often that rate is searched [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: Option<u32>,
-    /// One part only: wire, zero-loss, latency, iperf3, memory, copiers or idle
+    /// One part only: wire, filter, zero-loss, latency, iperf3, memory, copiers or idle
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

@@ -130,7 +130,7 @@ impl<'a> Feeds<'a> {
 
     /// Whether there is any filter to compile.
     pub fn are_filtered(&self) -> bool {
-        self.args.filter.is_some() || self.args.feed.iter().any(|feed| !feed.filter.is_empty())
+        are_filtered(self.args)
     }
 
     /// The feeds of a source whose frames have this link type; their interfaces are yet to be given.
@@ -188,6 +188,11 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     }
     let program = Compiler::default().with_link_type(link_type).compile(text)?;
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
+}
+
+/// Whether any feed of the run has a filter.
+pub fn are_filtered(args: &CaptureArgs) -> bool {
+    args.filter.is_some() || args.feed.iter().any(|feed| !feed.filter.is_empty())
 }
 
 fn direction(name: DirectionName) -> Direction {

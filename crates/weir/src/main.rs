@@ -72,6 +72,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     match command {
         cli::Command::Capture(args) => capture::run(&args),
         cli::Command::Filter(args) => control::set_filter(&args),
+        cli::Command::Block(args) => control::block(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args),

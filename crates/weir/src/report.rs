@@ -44,6 +44,7 @@ struct Json<'a> {
     duration_s: f64,
     offered: u64,
     filtered: u64,
+    blocked: u64,
     sampled: u64,
     captured: u64,
     bytes: u64,
@@ -72,6 +73,7 @@ struct JsonSource<'a> {
     notes: &'a [String],
     offered: u64,
     filtered: u64,
+    blocked: u64,
     sampled: u64,
     captured: u64,
     bytes: u64,
@@ -96,6 +98,7 @@ struct JsonFeed<'a> {
     interface_id: u32,
     offered: u64,
     filtered: u64,
+    blocked: u64,
     sampled: u64,
     captured: u64,
     bytes: u64,
@@ -108,8 +111,8 @@ impl Report<'_> {
     /// All feeds of all sources together.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
-        for ledger in self.outcomes.iter().flat_map(|outcome| &outcome.ledgers) {
-            total.add(ledger);
+        for outcome in self.outcomes {
+            total.add(&outcome.ledger());
         }
         total
     }
@@ -152,6 +155,7 @@ impl Report<'_> {
                     interface_id: feed.interface_id,
                     offered: ledger.offered,
                     filtered: ledger.filtered,
+                    blocked: ledger.blocked,
                     sampled: ledger.sampled,
                     captured: ledger.captured,
                     bytes: ledger.wire_bytes,
@@ -176,7 +180,12 @@ impl Report<'_> {
         let accounted =
             [frames, lapped, after_limit, self.store_drops, self.ring_drops].map(i128::from);
         let consumer = i128::from(total.captured) - accounted.iter().sum::<i128>();
-        if total.closes() { consumer } else { total.unexplained() }
+        // Of each feed: what one lacks another's surplus does not make up for.
+        let ledgers = self.outcomes.iter().flat_map(|outcome| &outcome.ledgers);
+        match ledgers.map(|ledger| ledger.unexplained().abs()).sum() {
+            0 => consumer,
+            unexplained => unexplained,
+        }
     }
 
     /// Frames a second that reached the consumer, in millions.
@@ -214,6 +223,7 @@ impl Report<'_> {
                 notes: &outcome.info.notes,
                 offered: ledger.offered,
                 filtered: ledger.filtered,
+                blocked: ledger.blocked,
                 sampled: ledger.sampled,
                 captured: ledger.captured,
                 bytes: ledger.wire_bytes,
@@ -230,6 +240,7 @@ impl Report<'_> {
             duration_s: self.duration.as_secs_f64(),
             offered: total.offered,
             filtered: total.filtered,
+            blocked: total.blocked,
             sampled: total.sampled,
             captured: total.captured,
             bytes: total.wire_bytes,
@@ -284,8 +295,10 @@ impl Report<'_> {
         }
         line(format!("  offered    {:>15}", grouped(total.offered)));
         line(format!("  filtered   {:>15}", grouped(total.filtered)));
-        if total.sampled > 0 {
-            line(format!("  sampled    {:>15}", grouped(total.sampled)));
+        for (name, count) in [("blocked", total.blocked), ("sampled", total.sampled)] {
+            if count > 0 {
+                line(format!("  {name:<10} {:>15}", grouped(count)));
+            }
         }
         line(format!("  captured   {:>15}", grouped(total.captured)));
         for (name, count) in &total.drops {
@@ -295,7 +308,9 @@ impl Report<'_> {
             line(format!("  (missed before the hook: {})", grouped(missed)));
         }
         let verdict = match self.unexplained() {
-            0 if total.sampled > 0 => "offered = filtered + sampled + captured + drops".to_owned(),
+            0 if total.blocked + total.sampled > 0 => {
+                "offered = filtered + blocked + sampled + captured + drops".to_owned()
+            }
             0 => "offered = filtered + captured + drops".to_owned(),
             frames => format!("THE LEDGER DOES NOT CLOSE: {frames} frames unexplained"),
         };
@@ -342,10 +357,10 @@ impl Report<'_> {
                 "  {name:<width$} {offered:>15} {filtered:>15} {captured:>15} {dropped:>13} {missed:>13}"
             )
         };
-        let mut rows = vec![row(["", "offered", "filtered", "captured", "drops", "missed before"])];
+        let mut rows = vec![row(["", "offered", "left out", "captured", "drops", "missed before"])];
         rows.extend(self.feeds().map(|(feed, outcome, ledger, _)| {
             let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
-            let left_out = ledger.filtered + ledger.sampled;
+            let left_out = ledger.filtered + ledger.blocked + ledger.sampled;
             let numbers =
                 [ledger.offered, left_out, ledger.captured, ledger.dropped()].map(grouped);
             let [offered, filtered, captured, dropped] = &numbers;
@@ -403,8 +418,9 @@ mod tests {
         ];
         let drops = names_of_drops.map(|name| (name, 1)).into();
         let ledger = Ledger {
-            offered: 15,
+            offered: 16,
             captured: 5,
+            blocked: 1,
             sampled: 1,
             super_frames: 1,
             drops,

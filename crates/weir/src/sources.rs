@@ -23,7 +23,8 @@ pub fn ring_bytes(args: &CaptureArgs) -> u64 {
 }
 
 /// Refuses what is no interface and looks like something else.
-pub fn check_names(sources: &[SourceName]) -> Result<()> {
+pub fn check_names(args: &CaptureArgs) -> Result<()> {
+    let sources = &args.sources;
     for (at, source) in sources.iter().enumerate() {
         let SourceName::Interface { netns: None, iface, .. } = source else { continue };
         if !matches!(Asker::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
@@ -39,6 +40,11 @@ pub fn check_names(sources: &[SourceName]) -> Result<()> {
             let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
             let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
             let before = if at == 0 { "IFACE" } else { &before };
+            // Of a filter without quotes the first word came behind the flag.
+            let filter = match &args.filter {
+                Some(first) => format!("{first} {filter}"),
+                None => filter,
+            };
             bail!(
                 "{iface}: no such interface here; {}",
                 mistaken::filter_hint_for(before, &filter)

@@ -38,7 +38,11 @@ fn all_close(json: &Value) {
         let n = |name| number(feed, name);
         let drops = feed["drops"].as_object().expect("drops").values();
         let dropped: u64 = drops.map(|count| count.as_u64().expect("a count")).sum();
-        assert_eq!(n("offered"), n("filtered") + n("sampled") + n("captured") + dropped, "{feed}");
+        assert_eq!(
+            n("offered"),
+            n("filtered") + n("blocked") + n("sampled") + n("captured") + dropped,
+            "{feed}"
+        );
         assert_eq!(n("captured"), n("delivered") + n("lapped"), "{feed}");
     }
 }
@@ -81,6 +85,7 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
             mine.sort();
             assert_eq!(&mine, wanted, "{hook}, '{}'", filters[at]);
             assert_eq!(number(own, "filtered") as usize, frames.len() - wanted.len(), "{own}");
+            // The socket leaves out what no feed wants; which of them wants it, user space says.
             let in_kernel = hook.starts_with("--engine bpf");
             let home = if in_kernel { "hook" } else { "user space, compiled" };
             assert_eq!(own["home"], home, "{hook}");
@@ -422,4 +427,101 @@ fn root_a_queue_is_a_source() {
     };
     refused("wrx0@q0 --engine af_packet", &["which queue", "--engine bpf"]);
     refused("wrx0@q0 wrx0@q1 --engine af_xdp --consume", &["--queues"]);
+}
+
+#[test]
+fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
+    let test = "root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf --hook tc", "--engine bpf --consume", "--engine af_packet"] {
+        let bed = bed();
+        let dir = folder();
+        let (_, name) = path(&dir, "control");
+        let feeds = ["--feed", "some: ip", "--feed", "all:"];
+        let run = capture(&bed, &format!("{engine} --control {name}"), &feeds);
+        let block = |args: &str, entries: &[&str]| {
+            let mut command = weir(&format!("block --control {name} {args}"));
+            command.args(entries);
+            Run::start(&bed.rx, command).end()
+        };
+        let (sender, frames) = (Sender::new(&bed.tx), [ipv4(60), ipv6(80), arp()]);
+        let send = || {
+            frames.iter().for_each(|frame| (0..10).for_each(|_| sender.send(frame)));
+            settle();
+        };
+        let source = |frame: &[u8]| std::net::Ipv4Addr::from(*frame[26..].first_chunk().unwrap());
+        let four = source(&frames[0]);
+        let six = std::net::Ipv6Addr::from(*frames[1][38..].first_chunk::<16>().unwrap());
+        send();
+        // 10,000 that match nothing, and one that does.
+        let (list, file) = path(&dir, "list");
+        let others: Vec<String> =
+            (0..10_000).map(|n| format!("198.18.{}.{} # bench", n / 256, n % 256)).collect();
+        std::fs::write(&list, others.join("\n")).unwrap();
+        block(&format!("--feed some --file {file}"), &[&four.to_string()]).expect(0);
+        block("--feed all", &[&format!("{six}/128")]).expect(0);
+        send();
+        let shown = block("--feed some", &[]).expect(0).text();
+        assert_eq!(shown.lines().count(), 10_001, "{engine}");
+        assert!(shown.lines().any(|line| line == four.to_string()));
+        block("--feed some --remove", &[&four.to_string()]).expect(0);
+        send();
+        block("--feed all", &["10.0.0.1/8"]).refused(&["10.0.0.0/8"]);
+        block("--feed all", &["nobody"]).refused(&["nothing to block"]);
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let counts = |name: &str| {
+            ["offered", "filtered", "blocked", "captured"]
+                .map(|count| number(feed(&json, name), count))
+        };
+        assert_eq!(counts("some"), [90, 60, 10, 20], "{engine}: {json}");
+        assert_eq!(counts("all"), [90, 0, 20, 70], "{engine}: {json}");
+    }
+}
+
+#[test]
+fn root_a_socket_left_by_a_killed_capture_makes_way_and_a_living_one_does_not() {
+    let test = "root_a_socket_left_by_a_killed_capture_makes_way_and_a_living_one_does_not";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (socket, name) = path(&dir, "control");
+    let mut killed = capture(&bed, &format!("--control {name}"), &[]);
+    killed.signal(libc::SIGKILL);
+    drop(killed);
+    assert!(socket.exists(), "nobody took it away");
+    // With a feed that is derived: changes reach it, too.
+    let feeds: Vec<String> =
+        (0..17).map(|number| format!("f{number}: less {}", 60 + number)).collect();
+    let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();
+    let run = capture(&bed, &format!("--control {name} --ring-size 8MiB"), &more);
+    let mut client = Client::new(&socket);
+    assert_eq!(client.filter("f16", "ip6")["result"]["feeds"], 1);
+    let params = json!({ "feed": "f16", "add": ["2001:db8::/32"] });
+    let answer = client.ask(&json!({ "id": 1, "method": "block", "params": params }));
+    assert_eq!(answer["result"]["blocked"], json!(["2001:db8::/32"]), "{answer}");
+    let sender = Sender::new(&bed.tx);
+    (0..4).for_each(|_| sender.send(&ipv4(60)));
+    (0..5).for_each(|_| sender.send(&ipv6(80)));
+    settle();
+    let json = run.stop().expect(0).json();
+    all_close(&json);
+    let derived = feed(&json, "f16");
+    assert!(derived["home"].as_str().is_some_and(|home| home.starts_with("user")), "{derived}");
+    let left = number(derived, "captured") + number(derived, "blocked");
+    assert_eq!((left, number(derived, "filtered")), (5, 4), "{derived}");
+    assert_eq!(number(feed(&json, "f0"), "captured"), 4);
+}
+
+#[test]
+fn root_a_limit_of_frames_is_of_all_feeds_together() {
+    let test = "root_a_limit_of_frames_is_of_all_feeds_together";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let run = capture(&bed, "--frames 30", &["--feed", "a: ip", "--feed", "b: ip, snaplen 20"]);
+    let sender = Sender::new(&bed.tx);
+    (0..50).for_each(|_| sender.send(&ipv4(60)));
+    let json = run.end().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "delivered"), 30);
 }

@@ -12,18 +12,24 @@ use std::os::fd::AsFd;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use skel::CountSkelBuilder;
+use weir_filter::ebpf::Target;
 
 use super::socket::{Socket, Statistics};
+use crate::bpf::memory::refused;
 use crate::error::CaptureError;
-use crate::source::Direction;
+use crate::feed::Feed;
+use crate::filters::{self, Filters};
+use crate::source::{Direction, Setup};
 
-/// Counters of `bpf/count.bpf.c`: incoming, outgoing.
-const COUNTERS: u32 = 2;
+/// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both, and a word that is 0.
+const ENTRIES: u32 = 5;
+const OFFERED: std::ops::Range<u32> = 0..2;
+const UNWANTED: std::ops::Range<u32> = 2..4;
 
 /// Who counts what is offered.
 pub(super) enum Counter {
-    /// Runs of the eBPF filter that let a frame through, incoming and outgoing, by CPU.
-    Filter(MapHandle),
+    /// Runs of the eBPF filter on frames of a wanted direction, by CPU; and where it finds the feeds' filters.
+    Filter { counts: MapHandle, filters: MapHandle },
     /// The socket itself, where BPF is not to be had.
     Socket,
 }
@@ -32,11 +38,11 @@ impl Counter {
     /// Puts the filter on the socket: the eBPF one, or a classic one and the reason why.
     pub(super) fn attach(
         socket: &Socket,
-        direction: Direction,
-        snaplen: u32,
+        setup: &Setup,
     ) -> Result<(Counter, Option<String>), CaptureError> {
-        match attach_ebpf(socket, direction, snaplen) {
-            Ok(offered) => Ok((Counter::Filter(offered), None)),
+        let (direction, snaplen) = (setup.direction(), setup.bytes_needed());
+        match attach_ebpf(socket, setup) {
+            Ok(counter) => Ok((counter, None)),
             Err(error) => {
                 let mut program = classic(direction, snaplen);
                 socket.attach_classic(&mut program).map_err(CaptureError::os("filtering"))?;
@@ -52,17 +58,41 @@ impl Counter {
 
     /// Frames offered so far.
     pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
-        let Counter::Filter(map) = self else { return Ok(statistics.packets) };
-        let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
-        let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
-        let mut offered = 0;
-        for counter in 0..COUNTERS {
-            let by_cpu =
-                map.lookup_percpu(&counter.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
-            offered += by_cpu.into_iter().flatten().map(count).sum::<u64>();
-        }
-        Ok(offered)
+        let Counter::Filter { counts, .. } = self else { return Ok(statistics.packets) };
+        sum(counts, OFFERED)
     }
+
+    /// Frames among them that no feed wanted, and that the socket did not take.
+    pub(super) fn unwanted(&self) -> Result<u64, CaptureError> {
+        let Counter::Filter { counts, .. } = self else { return Ok(0) };
+        sum(counts, UNWANTED)
+    }
+
+    /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. True if it
+    /// takes just what the only feed wants.
+    pub(super) fn choose(&self, feeds: &[Feed]) -> Result<bool, CaptureError> {
+        let Counter::Filter { filters: slots, .. } = self else { return Ok(false) };
+        let is_worth_it = feeds.iter().all(|feed| feed.filter.is_some());
+        let filters = is_worth_it.then(|| Filters::load(Target::Socket, feeds)).flatten();
+        match &filters {
+            Some(filters) => filters.put(slots).map_err(refused("putting the filters in"))?,
+            // There may be none.
+            None => drop(filters::take_away(slots)),
+        }
+        Ok(filters.is_some() && feeds.len() == 1)
+    }
+}
+
+/// All CPUs' counts of some entries.
+fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, CaptureError> {
+    let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
+    let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+    let mut all = 0;
+    for entry in entries {
+        let by_cpu = counts.lookup_percpu(&entry.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        all += by_cpu.into_iter().flatten().map(count).sum::<u64>();
+    }
+    Ok(all)
 }
 
 /// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
@@ -72,11 +102,8 @@ pub(super) fn reject_all(socket: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-fn attach_ebpf(
-    socket: &Socket,
-    direction: Direction,
-    snaplen: u32,
-) -> Result<MapHandle, libbpf_rs::Error> {
+fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Error> {
+    let direction = setup.direction();
     // The map comes first, and alone: without rights it is refused in silence, where libbpf would
     // have a long complaint about the program.
     let options = libbpf_sys::bpf_map_create_opts {
@@ -84,19 +111,22 @@ fn attach_ebpf(
         ..Default::default()
     };
     let offered =
-        MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, COUNTERS, &options)?;
+        MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, ENTRIES, &options)?;
     let mut object = MaybeUninit::uninit();
     let mut open = CountSkelBuilder::default().open(&mut object)?;
     open.maps.offered.reuse_fd(offered.as_fd())?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.take_in = u32::from(direction.takes_in());
     rodata.take_out = u32::from(direction.takes_out());
-    rodata.snaplen = snaplen;
+    rodata.snaplen = setup.bytes_needed();
+    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
+    rodata.with_filters = u32::from(filtered || setup.may_change);
     let skel = open.load()?;
     socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
-    Ok(offered)
+    let filters = MapHandle::try_from(&skel.maps.filters)?;
+    Ok(Counter::Filter { counts: offered, filters })
 }
 
 /// Opcodes of classic BPF. Source: linux/filter.h, linux/bpf_common.h.

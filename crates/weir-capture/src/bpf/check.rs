@@ -1,11 +1,15 @@
 //! Whether this kernel's verifier takes the programs.
 
-use libbpf_rs::btf::{Btf, types};
+use std::num::NonZero;
 
-use super::program::{Choice, load};
+use libbpf_rs::btf::{Btf, types};
+use weir_frame::shard::Shard;
+
+use super::block::Blocks;
+use super::program::{Choice, Maps, load};
 use super::{BpfOptions, memory};
 use crate::error::CaptureError;
-use crate::feed::Feed;
+use crate::feed::{Feed, Sampling};
 use crate::iface::{Asker, Interface};
 use crate::source::Setup;
 
@@ -26,25 +30,27 @@ pub enum Loaded {
 #[must_use]
 pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
     let lo = loopback();
-    let try_load = |choice, interface: &Interface, record_queue| match try_one(
-        choice,
-        interface,
-        record_queue,
-    ) {
-        Ok(()) => Loaded::Yes,
-        Err(error) => Loaded::Refused(error),
-    };
-    let tags = |record_queue| match find(&device) {
-        Ok(device) => try_load(Choice::XdpWithTags, &device, record_queue),
+    let try_load =
+        |choice, interface: &Interface, variant| match try_one(choice, interface, variant) {
+            Ok(()) => Loaded::Yes,
+            Err(error) => Loaded::Refused(error),
+        };
+    let tags = |variant| match find(&device) {
+        Ok(device) => try_load(Choice::XdpWithTags, &device, variant),
         Err(why) => Loaded::Skipped(why),
     };
     vec![
-        ("weir_tc_wait, weir_tc_in, weir_tc_out, weir_close", try_load(Choice::Tc, &lo, false)),
-        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, true)),
-        ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, false)),
-        ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, true)),
-        ("weir_xdp_tags, weir_close", tags(false)),
-        ("weir_xdp_tags with queue option", tags(true)),
+        (
+            "weir_tc_wait, weir_tc_in, weir_tc_out, weir_close",
+            try_load(Choice::Tc, &lo, Variant::Plain),
+        ),
+        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),
+        ("weir_tc_in, weir_tc_out with feeds", try_load(Choice::Tc, &lo, Variant::Feeds)),
+        ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, Variant::Plain)),
+        ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, Variant::Queues)),
+        ("weir_xdp with feeds", try_load(Choice::Xdp, &lo, Variant::Feeds)),
+        ("weir_xdp_tags, weir_close", tags(Variant::Plain)),
+        ("weir_xdp_tags with queue option", tags(Variant::Queues)),
     ]
 }
 
@@ -53,30 +59,53 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
 /// # Errors
 /// What the kernel refuses, and why.
 pub fn load_tc() -> Result<(), CaptureError> {
-    try_one(Choice::Tc, &loopback(), false)
+    try_one(Choice::Tc, &loopback(), Variant::Plain)
 }
 
 /// Whether an XDP program on this interface may ask its driver for the VLAN tag that it took off.
 #[must_use]
 pub fn xdp_has_tags(interface: &Interface) -> bool {
-    find(&Ok(&interface.name)).is_ok() && try_one(Choice::XdpWithTags, interface, false).is_ok()
+    find(&Ok(&interface.name)).is_ok()
+        && try_one(Choice::XdpWithTags, interface, Variant::Plain).is_ok()
 }
 
 fn loopback() -> Interface {
     Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
 }
 
-fn try_one(choice: Choice, interface: &Interface, record_queue: bool) -> Result<(), CaptureError> {
+/// What a program is asked for: what is not is dead code, which the verifier does not look at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    /// One feed that takes all.
+    Plain,
+    /// The same, with the queue in each record.
+    Queues,
+    /// Two feeds with all that a feed can have.
+    Feeds,
+}
+
+fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<(), CaptureError> {
+    let all = Feed::default();
+    let choosy = Feed {
+        shard: Shard::new(1, 2).expect("a shard"),
+        queue: Some(0),
+        sampling: Sampling::FlowsOneIn(NonZero::new(2).expect("above 0")),
+        ..Feed::default()
+    };
+    let with_feeds = variant == Variant::Feeds;
     let setup = Setup {
         interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        feeds: vec![Feed::default()],
+        feeds: if with_feeds { vec![choosy, all] } else { vec![all] },
         ring_bytes: super::least_ring_bytes(),
         promiscuous: false,
-        may_change: false,
+        may_change: with_feeds,
     };
-    let options = BpfOptions { record_queue, ..BpfOptions::default() };
+    let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
     let rings = memory::create(&setup)?;
-    load(choice, interface, &setup, &options, &rings).map(|_| ())
+    let blocks = with_feeds.then(|| Blocks::new(setup.feeds.len())).transpose()?;
+    let lists = blocks.as_ref().map(Blocks::maps);
+    let maps = Maps { rings: &rings, has_filters: with_feeds, blocks: lists };
+    load(choice, interface, &setup, &options, maps).map(|_| ())
 }
 
 /// The device to bind to, on kernels where XDP can ask for tags.

@@ -22,6 +22,7 @@ const TAGS_UNKNOWN: usize = 20;
 const IN_PARTS: usize = 21;
 const CHOSEN: usize = 23;
 const SAMPLED: usize = 24;
+const BLOCKED: usize = 26;
 
 pub(crate) struct Control {
     map: Mapping,
@@ -77,6 +78,11 @@ impl Control {
     /// Frames among those that sampling left out.
     pub(crate) fn sampled(&self, feed: usize) -> u64 {
         self.sum(feed, SAMPLED)
+    }
+
+    /// Frames among those that a block list left out.
+    pub(crate) fn blocked(&self, feed: usize) -> u64 {
+        self.sum(feed, BLOCKED)
     }
 
     /// Frames among those offered that the kernel would not have taken into a socket.

@@ -12,6 +12,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use skel::{CaptureSkelBuilder, OpenCaptureSkel};
 
+use super::block;
 use super::memory::refused;
 use super::{BpfOptions, Hook};
 use crate::error::CaptureError;
@@ -49,6 +50,17 @@ pub(super) fn tags_note(interface: &Interface) -> String {
     )
 }
 
+/// Maps that are there before the programs.
+#[derive(Clone, Copy)]
+pub(super) struct Maps<'a> {
+    /// The rings, feed by feed.
+    pub(super) rings: &'a [MapHandle],
+    /// There is a program of filters, which is put in before any frame comes.
+    pub(super) has_filters: bool,
+    /// Block lists, if feeds may have any.
+    pub(super) blocks: Option<block::Maps<'a>>,
+}
+
 /// Which programs of the object to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
@@ -64,9 +76,9 @@ impl Programs {
         interface: &Interface,
         setup: &Setup,
         options: &BpfOptions,
-        rings: &[MapHandle],
+        maps: Maps<'_>,
     ) -> Result<(Programs, Vec<String>), CaptureError> {
-        let load = |choice| load(choice, interface, setup, options, rings);
+        let load = |choice| load(choice, interface, setup, options, maps);
         if options.hook == Hook::Tc {
             return Ok((load(Choice::Tc)?, Vec::new()));
         }
@@ -111,8 +123,9 @@ fn set_up(
     choice: Choice,
     setup: &Setup,
     options: &BpfOptions,
-    rings: &[MapHandle],
+    maps: Maps<'_>,
 ) -> Result<(), libbpf_rs::Error> {
+    let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.block_mask = rings[0].max_entries() - 2;
     for (number, feed) in setup.feeds.iter().enumerate() {
@@ -129,8 +142,8 @@ fn set_up(
     }
     rodata.feeds = setup.feeds.len() as u32;
     rodata.rings_per_feed = (rings.len() / setup.feeds.len()) as u32;
-    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
-    rodata.with_filters = u32::from(filtered || setup.may_change);
+    rodata.with_filters = u32::from(maps.has_filters);
+    rodata.may_block = u32::from(maps.blocks.is_some());
     rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
     rodata.by_queue = u32::from(setup.feeds.iter().any(|feed| feed.queue.is_some()));
     let chooses = rodata.with_filters | rodata.by_flow | rodata.by_queue != 0;
@@ -146,6 +159,21 @@ fn set_up(
     progs.weir_xdp.set_autoload(choice == Choice::Xdp);
     progs.weir_xdp_tags.set_autoload(choice == Choice::XdpWithTags);
     open.maps.control.set_max_entries(1 + rings.len() as u32)?;
+    let own = &mut open.maps;
+    match maps.blocks {
+        Some(blocks) => {
+            own.block_front.reuse_fd(blocks.front)?;
+            own.block_addresses.reuse_fd(blocks.addresses)?;
+            own.block_flows.reuse_fd(blocks.flows)?;
+            own.block_prefixes.reuse_fd(blocks.prefixes)?;
+        }
+        None => {
+            own.block_front.set_autocreate(false)?;
+            own.block_addresses.set_autocreate(false)?;
+            own.block_flows.set_autocreate(false)?;
+            own.block_prefixes.set_autocreate(false)?;
+        }
+    }
     open.maps.rings.set_max_entries(rings.len() as u32)?;
     open.maps.rings.set_inner_map_fd(rings[0].as_fd())
 }
@@ -155,8 +183,9 @@ pub(super) fn load(
     interface: &Interface,
     setup: &Setup,
     options: &BpfOptions,
-    rings: &[MapHandle],
+    maps: Maps<'_>,
 ) -> Result<Programs, CaptureError> {
+    let rings = maps.rings;
     let what = match choice {
         Choice::Tc => "the TC capture programs",
         Choice::Xdp | Choice::XdpWithTags => "the XDP capture program",
@@ -164,7 +193,7 @@ pub(super) fn load(
     let refuse = refused(what);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default().open(&mut object).map_err(refuse)?;
-    set_up(&mut open, choice, setup, options, rings).map_err(refuse)?;
+    set_up(&mut open, choice, setup, options, maps).map_err(refuse)?;
     if choice == Choice::XdpWithTags {
         open.progs.weir_xdp_tags.set_ifindex(interface.index);
         open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);

@@ -5,7 +5,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -30,7 +30,15 @@ pub(super) struct Relay {
     fans: Vec<Fan>,
     readers: Vec<Reader<Mapping>>,
     lapped: Arc<AtomicU64>,
+    ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), CaptureError>>>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Of a source that did not start, or was not stopped.
+        let _ = self.finish();
+    }
 }
 
 /// The feed that the hook writes for those that are derived: all that any of them could want.
@@ -64,6 +72,7 @@ impl Relay {
             fans,
             readers: readers.collect::<Result<_, _>>()?,
             lapped: Arc::default(),
+            ending: Arc::default(),
             thread: None,
         })
     }
@@ -86,9 +95,14 @@ impl Relay {
         })
     }
 
-    /// Changes what derived feed number `feed` chooses; gives where that is done.
-    pub(super) fn change(&mut self, feed: usize, change: Change) -> Home {
-        self.feeds.change(feed, change)
+    /// Changes what derived feed number `feed` chooses. `home`: where that is done.
+    pub(super) fn change(
+        &mut self,
+        feed: usize,
+        change: Change,
+        home: &mut Home,
+    ) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, home)
     }
 
     /// Begins to pass frames on; gives what wakes it when the base rings have some. `nudge`: what tells their owner of a
@@ -101,6 +115,7 @@ impl Relay {
             readers: std::mem::take(&mut self.readers),
             batch: Batch::new(),
             lapped: Arc::clone(&self.lapped),
+            ending: Arc::clone(&self.ending),
         };
         let thread = thread::Builder::new().name("weir-relay".into()).spawn(move || {
             let result = work.run(&sleeper);
@@ -111,8 +126,14 @@ impl Relay {
         Ok(bell)
     }
 
-    /// Waits until all that is in the base rings, which are closed, has passed.
+    /// Whether it has come to an end of its own, which it says in [`finish`](Relay::finish).
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Waits until all that is in the base rings, which nobody writes any more, has passed.
     pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
+        self.ending.store(true, Ordering::Release);
         // Of a source that never began.
         self.fans.iter_mut().for_each(Fan::close);
         let Some(thread) = self.thread.take() else { return Ok(()) };
@@ -132,12 +153,16 @@ struct Work {
     readers: Vec<Reader<Mapping>>,
     batch: Batch,
     lapped: Arc<AtomicU64>,
+    ending: Arc<AtomicBool>,
 }
 
 impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
+            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at its
+            // end, too.
+            let ending = self.ending.load(Ordering::Acquire);
             let (mut moved, mut closed) = (false, 0);
             for (reader, fan) in self.readers.iter_mut().zip(&mut self.fans) {
                 match reader.poll(&mut self.batch)? {
@@ -158,7 +183,7 @@ impl Work {
             }
             if moved {
                 pauses = 0;
-            } else if closed == self.readers.len() {
+            } else if ending || closed == self.readers.len() {
                 return Ok(());
             } else if pauses < PAUSES {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));

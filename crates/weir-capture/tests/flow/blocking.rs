@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use libbpf_rs::ProgramInput;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use weir_capture::block::Blocks;
+use weir_capture::bpf::block::Blocks;
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks, dead_code)]
 mod skel {

@@ -254,7 +254,7 @@ pub fn closes(json: &Value) {
     let n = |name| number(json, name);
     assert_eq!(
         n("offered"),
-        n("filtered") + n("sampled") + n("captured") + dropped(json),
+        n("filtered") + n("blocked") + n("sampled") + n("captured") + dropped(json),
         "{json}"
     );
     assert_eq!(json["unexplained"].as_i64(), Some(0), "{json}");

@@ -1,70 +1,14 @@
-//! The filters of all feeds at the hook: one program, which the capture program calls and which is exchanged while
-//! frames go by (docs/decisions/0009-filter-homes.md).
+//! Which feeds the hook serves, and which are derived from what it writes.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::ptr;
-
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use weir_filter::Program;
-use weir_filter::ebpf::{self, Target};
+use weir_filter::ebpf::Target;
 
 use super::Hook;
 use crate::feed::Feed;
+use crate::filters::Filters;
 use crate::source::Setup;
 
 /// Most feeds that the capture program writes; `bpf/capture.bpf.c` has the same number.
 pub(super) const FEEDS_MAX: usize = 16;
-
-/// A program of filters, in the kernel.
-pub(super) struct Filters(OwnedFd);
-
-impl Filters {
-    /// Has the kernel take the feeds' filters as one program; `None` if it does not, or if they are too long. The
-    /// reason makes no difference: filters that are not here run in user space.
-    pub(super) fn load(hook: Hook, feeds: &[Feed]) -> Option<Filters> {
-        let target = match hook {
-            Hook::Tc => Target::Tc,
-            Hook::Xdp => Target::Xdp,
-        };
-        let programs: Vec<Option<&Program>> =
-            feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program)).collect();
-        let code = ebpf::convert_set(&programs, target).ok()?;
-        let mut options = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let kind = match hook {
-            Hook::Tc => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-            Hook::Xdp => {
-                // As libbpf loads the capture program: one array holds programs of one kind.
-                options.expected_attach_type = libbpf_sys::BPF_XDP;
-                options.prog_flags = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
-                libbpf_sys::BPF_PROG_TYPE_XDP
-            }
-        };
-        // SAFETY: name and license are terminated, the code lives through the call with its true length, and the
-        // options are whole and say their size.
-        let fd = unsafe {
-            libbpf_sys::bpf_prog_load(
-                kind,
-                c"weir_filters".as_ptr(),
-                c"Dual MIT/GPL".as_ptr(),
-                code.as_ptr().cast(),
-                code.len() as libbpf_sys::size_t,
-                ptr::from_mut(&mut options),
-            )
-        };
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        (fd >= 0).then(|| Filters(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// Puts the program where the capture program calls it, in place of the one that was there. Each frame sees the
-    /// one or the other whole.
-    pub(super) fn put(&self, slots: &MapHandle) -> Result<(), libbpf_rs::Error> {
-        let fd = self.0.as_fd().as_raw_fd();
-        slots.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
-    }
-}
 
 /// Which feeds the hook serves, and which are made from one of its own in user space.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -75,10 +19,22 @@ pub(super) struct Plan {
     pub(super) derived: Vec<usize>,
 }
 
+impl Hook {
+    /// Where filters run that are called there.
+    pub(super) fn target(self) -> Target {
+        match self {
+            Hook::Tc => Target::Tc,
+            Hook::Xdp => Target::Xdp,
+        }
+    }
+}
+
 impl Plan {
     /// Shares the feeds out, and loads the filters of those at the hook.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> (Plan, Option<Filters>) {
-        Plan::with(&setup.feeds, places, setup.may_change, |feeds| Filters::load(hook, feeds))
+        Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
+            Filters::load(hook.target(), feeds)
+        })
     }
 
     fn with<F>(
@@ -122,7 +78,7 @@ impl Plan {
 mod tests {
     use std::sync::Arc;
 
-    use weir_filter::Insn;
+    use weir_filter::{Insn, Program};
 
     use super::*;
     use crate::feed::Filter;
