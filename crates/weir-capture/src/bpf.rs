@@ -166,7 +166,8 @@ impl Bpf {
         if options.hook == Hook::Xdp {
             setup.ignore_direction();
         }
-        let (plan, filters) = Plan::of(options.hook, &setup, plan::FEEDS_MAX);
+        let gets_at_filters = || check::gets_at_filters(options.hook);
+        let (plan, filters) = Plan::of(options.hook, &setup, plan::FEEDS_MAX, gets_at_filters);
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
             return Err(CaptureError::Options(format!(
                 "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \

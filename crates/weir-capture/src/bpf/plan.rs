@@ -30,10 +30,17 @@ impl Hook {
 }
 
 impl Plan {
-    /// Shares the feeds out, and loads the filters of those at the hook.
-    pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> (Plan, Option<Filters>) {
+    /// Shares the feeds out, and loads the filters of those at the hook: of none, where programs do not get at filters.
+    pub(super) fn of(
+        hook: Hook,
+        setup: &Setup,
+        places: usize,
+        gets_at_filters: impl FnOnce() -> bool,
+    ) -> (Plan, Option<Filters>) {
+        let are_filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
+        let can = (are_filtered || setup.may_change) && gets_at_filters();
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
-            Filters::load(hook.target(), feeds)
+            if can { Filters::load(hook.target(), feeds) } else { None }
         })
     }
 
@@ -49,7 +56,8 @@ impl Plan {
             return (Plan { at_hook: all, derived: Vec::new() }, None);
         }
         let alone = |&feed: &usize| {
-            !is_filtered(&feed) || load(std::slice::from_ref(&feeds[feed])).is_some()
+            let needs_none = !is_filtered(&feed) && !may_change;
+            needs_none || load(std::slice::from_ref(&feeds[feed])).is_some()
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
@@ -58,13 +66,17 @@ impl Plan {
             if at_hook.len() > most {
                 derived.extend(at_hook.split_off(places - 1));
             }
+            if !may_change && !at_hook.iter().any(is_filtered) || at_hook.is_empty() {
+                derived.sort_unstable();
+                return (Plan { at_hook, derived }, None);
+            }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if !derived.is_empty() {
                 // What they are derived from takes all.
                 chosen.push(Feed::default());
             }
             let filters = load(&chosen);
-            if filters.is_some() || at_hook.is_empty() {
+            if filters.is_some() {
                 derived.sort_unstable();
                 return (Plan { at_hook, derived }, filters);
             }
@@ -114,7 +126,7 @@ mod tests {
         assert_eq!(plan(&[0], 16, 9), (planned(&[0], &[]), false));
         assert_eq!(plan(&[1, 0, 2], 16, 9), (planned(&[0, 1, 2], &[]), true));
         // One place is for all that are derived.
-        assert_eq!(plan(&[0, 0, 0, 0], 3, 9), (planned(&[0, 1], &[2, 3]), true));
+        assert_eq!(plan(&[0, 0, 0, 0], 3, 9), (planned(&[0, 1], &[2, 3]), false));
         assert_eq!(plan(&[1, 1, 1], 3, 9), (planned(&[0, 1, 2], &[]), true));
     }
 
@@ -128,7 +140,12 @@ mod tests {
         assert_eq!(plan(&[1, 50, 1], 16, 9), (planned(&[0, 2], &[1]), true));
         // Too long together.
         assert_eq!(plan(&[5, 4, 3], 16, 9), (planned(&[0, 1], &[2]), true));
-        assert_eq!(plan(&[50], 16, 9), (planned(&[], &[0]), true));
+        assert_eq!(plan(&[50], 16, 9), (planned(&[], &[0]), false));
+        assert_eq!(plan(&[0, 50], 16, 9), (planned(&[0], &[1]), false));
+        // Where programs get at no filter at all.
+        let none = |may_change| Plan::with(&feeds(&[0, 1]), 16, may_change, |_| None::<()>);
+        assert_eq!(none(false), (planned(&[0], &[1]), None));
+        assert_eq!(none(true), (planned(&[], &[0, 1]), None));
         assert_eq!(plan(&[1, 1, 50, 1], 3, 9), (planned(&[0, 1], &[2, 3]), true));
     }
 }

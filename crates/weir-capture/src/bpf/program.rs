@@ -95,6 +95,29 @@ impl Programs {
         Ok((load(Choice::Xdp)?, vec![tags_note(interface)]))
     }
 
+    /// Runs what is at the hook once, on a frame that came in.
+    pub(super) fn run_once(&self, frame: &[u8]) -> Result<(), CaptureError> {
+        let program = match &self.at {
+            AtHook::Tc { received, .. } => received,
+            AtHook::Xdp(program) => program,
+        };
+        let mut run = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            repeat: 1,
+            ..Default::default()
+        };
+        // SAFETY: `run` and the frame it points to live through the call, with their true sizes; the
+        // descriptor is a loaded program.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut run) };
+        if result < 0 {
+            return Err(CaptureError::last_os("running a capture program".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Ends the open block of a ring and closes it; no program may write it any more.
     pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
         let mut context = ring.to_ne_bytes();
