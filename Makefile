@@ -4,7 +4,7 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 PREFIX ?= /usr/local
-FUZZ_SECONDS ?= 40
+FUZZ_SECONDS ?= 25
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 
@@ -30,7 +30,7 @@ test: setup ## every check: lints, tests, models, static link, package, Debian 6
 lint: setup ## formatting and clippy, warnings being errors
 	@tests/lint.sh
 
-fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (40)
+fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (25)
 	@tests/fuzz.sh
 
 bench: build peers ## measure every engine beside other tools, some 15 minutes; needs root
