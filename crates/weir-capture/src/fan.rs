@@ -118,9 +118,12 @@ impl Feeds {
                 own.left_out.push(left_out);
             }
         }
+        let by_flow = setup.feeds.iter().any(Feed::goes_by_flow);
+        // Now or later. Of one feed, every frame that comes goes its way.
+        let chooses = setup.may_change || setup.feeds.len() > 1 || !setup.feeds[0].takes_all();
         for fan in &mut all {
-            fan.by_flow = fan.branches.iter().any(Branch::goes_by_flow);
-            fan.filters = fan.chooses(setup).then(|| filters_of(&setup.feeds));
+            fan.by_flow = by_flow;
+            fan.filters = chooses.then(|| filters_of(&setup.feeds));
             if setup.may_change {
                 let mail = Arc::new(Mail::default());
                 own.mails.push(Arc::clone(&mail));
@@ -248,12 +251,6 @@ fn home_of(filters: Option<&UserFilterSet>) -> Home {
 }
 
 impl Fan {
-    /// Whether there is anything to choose, now or later.
-    fn chooses(&self, setup: &Setup) -> bool {
-        let takes_all = self.branches.iter().all(Branch::takes_all);
-        setup.may_change || setup.feeds.len() > 1 || !takes_all || setup.feeds[0].filter.is_some()
-    }
-
     /// A fan of one feed that takes all, into a ring that is no source's.
     pub(crate) fn into_ring(ring: &Ring<Mapping>, caplen_max: usize) -> Fan {
         let feed = Feed { snaplen: caplen_max as u32, ..Feed::default() };
@@ -326,8 +323,8 @@ impl Fan {
         let (mut flow_hash, mut key) = (0, None);
         if self.by_flow || self.has_blocks {
             let view = FrameView::parse(frame);
-            flow_hash = shard_hash(&view);
-            key = FlowKey::of(&view);
+            flow_hash = if self.by_flow { shard_hash(&view) } else { 0 };
+            key = if self.has_blocks { FlowKey::of(&view) } else { None };
         }
         for (number, branch) in self.branches.iter_mut().enumerate() {
             branch.offer(meta, frame, taken >> number & 1 != 0, flow_hash, key.as_ref());
@@ -403,15 +400,6 @@ impl Branch {
             left_out,
             gate: None,
         }
-    }
-
-    /// Whether it takes every frame that its filter does.
-    fn takes_all(&self) -> bool {
-        self.direction == Direction::Both && self.shard == Shard::WHOLE && self.sampler.takes_all()
-    }
-
-    fn goes_by_flow(&self) -> bool {
-        self.shard != Shard::WHOLE || self.sampler.goes_by_flow()
     }
 
     #[inline]

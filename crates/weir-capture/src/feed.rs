@@ -140,15 +140,6 @@ impl Sampler {
         Sampler { one_in: sampling.one_in(), flows, left: 0 }
     }
 
-    pub(crate) fn takes_all(self) -> bool {
-        self.one_in == 1 && self.flows.is_none()
-    }
-
-    /// Whether it goes by the flow's hash.
-    pub(crate) fn goes_by_flow(self) -> bool {
-        self.flows.is_some()
-    }
-
     /// Whether the next frame is kept.
     #[inline]
     pub(crate) fn takes(&mut self, flow_hash: u64) -> bool {
