@@ -34,9 +34,8 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
         let answer = socket.receive()?;
         let mut rest = answer.as_slice();
         while let Some((message, more)) = next_message(rest) {
-            if kind(message) != Some(libc::RTM_NEWLINK) {
-                // NLMSG_DONE, or NLMSG_ERROR.
-                return Ok(names);
+            if let Some(end) = end_of_dump(message) {
+                return end.map(|()| names);
             }
             // Kernels that do not heed the wish tell of all links.
             if attribute(message, libc::IFLA_MASTER) == Some(&master.to_ne_bytes())
@@ -51,6 +50,19 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
             return Ok(names);
         }
     }
+}
+
+/// Whether the dump is at its end, and what ended it: NLMSG_DONE and NLMSG_ERROR both bring a number behind their
+/// header, an errno below zero if it failed, and the kernel may fail when some links are told already.
+///
+/// Source: `netlink_dump_done` and `netlink_ack`, net/netlink/af_netlink.c.
+fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
+    let ends = [libc::NLMSG_DONE, libc::NLMSG_ERROR].map(|kind| kind as u16);
+    let code = || message.get(HEADER_BYTES..)?.first_chunk().copied();
+    ends.contains(&kind(message)?).then(|| match code().map_or(0, i32::from_ne_bytes) {
+        code @ ..0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+        _ => Ok(()),
+    })
 }
 
 /// The value of an attribute in an RTM_NEWLINK message.
@@ -101,6 +113,22 @@ mod tests {
         let answer = ask(1).unwrap();
         assert_eq!(attribute(&answer, libc::IFLA_IFNAME), Some(&b"lo\0"[..]));
         assert_eq!(members(1).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_dump_that_fails_is_no_dump_that_ends() {
+        let end = |kind: i32, code: &[u8]| {
+            let mut message = [&[0; HEADER_BYTES][..], code].concat();
+            message[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
+            end_of_dump(&message).map(|end| end.map_err(|error| error.raw_os_error()))
+        };
+        let (fine, failed) = (0i32.to_ne_bytes(), (-libc::EBUSY).to_ne_bytes());
+        for kind in [libc::NLMSG_DONE, libc::NLMSG_ERROR] {
+            assert_eq!(end(kind, &fine), Some(Ok(())));
+            assert_eq!(end(kind, &failed), Some(Err(Some(libc::EBUSY))));
+            assert_eq!(end(kind, &[]), Some(Ok(())), "old kernels");
+        }
+        assert_eq!(end(i32::from(libc::RTM_NEWLINK), &failed), None);
     }
 
     #[test]
