@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_filter::block::{BlockList, Entry};
+use weir_filter::block::BlockList;
 use weir_filter::{Program, UserFilterSet};
 use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::FrameView;
@@ -28,15 +28,22 @@ struct LeftOut {
     sampled: AtomicU64,
 }
 
-/// What is new for a fan.
+/// What is new for a fan: ready to be used, because frames wait while it is taken over.
 enum News {
     Filters(UserFilterSet),
-    /// For the block list of this branch.
-    Block {
-        branch: usize,
-        remove: Vec<Entry>,
-        add: Vec<Entry>,
-    },
+    /// The block list of this branch.
+    Block(usize, Arc<BlockList>),
+}
+
+impl News {
+    /// Whether nobody needs `other` once there is this.
+    fn replaces(&self, other: &News) -> bool {
+        match (self, other) {
+            (News::Filters(_), News::Filters(_)) => true,
+            (News::Block(own, _), News::Block(branch, _)) => own == branch,
+            _ => false,
+        }
+    }
 }
 
 /// News on their way to a fan, which is another thread's.
@@ -49,10 +56,8 @@ struct Mail {
 impl Mail {
     fn post(&self, news: News) {
         let mut waiting = self.lock();
-        if matches!(news, News::Filters(_)) {
-            // A quiet fan keeps the last ones only.
-            waiting.retain(|one| !matches!(one, News::Filters(_)));
-        }
+        // A quiet fan keeps the last ones only.
+        waiting.retain(|one| !news.replaces(one));
         waiting.push(news);
         self.is_fresh.store(true, Ordering::Release);
     }
@@ -81,8 +86,11 @@ pub(crate) struct Feeds {
     left_out: Vec<Arc<LeftOut>>,
     /// As their filters are now.
     feeds: Vec<Feed>,
-    /// Their block lists.
-    lists: Vec<BlockList>,
+    /// Their block lists, which all fans share.
+    lists: Vec<Arc<BlockList>>,
+    /// Lists of the past that some fan may still hold: whoever lets go of one last has to take it to pieces, and that
+    /// is not for a thread that frames wait for.
+    past: Vec<Arc<BlockList>>,
     /// To each fan, if filters may change.
     mails: Vec<Arc<Mail>>,
 }
@@ -98,8 +106,9 @@ impl Feeds {
         clock: Clock,
     ) -> Result<(Feeds, Vec<Fan>), CaptureError> {
         let (rings, left_out, mails) = (Vec::new(), Vec::new(), Vec::new());
-        let (feeds, lists) = (setup.feeds.clone(), vec![BlockList::default(); setup.feeds.len()]);
-        let mut own = Feeds { rings, left_out, feeds, lists, mails };
+        // Empty ones have no front yet, and all feeds can begin with the same.
+        let (feeds, lists) = (setup.feeds.clone(), vec![Arc::default(); setup.feeds.len()]);
+        let mut own = Feeds { rings, left_out, feeds, lists, past: Vec::new(), mails };
         let mut all: Vec<Fan> = (0..fans).map(|_| Fan::default()).collect();
         let offered = setup.direction();
         for (number, feed) in setup.feeds.iter().enumerate() {
@@ -169,6 +178,9 @@ impl Feeds {
 
     /// Changes what a feed chooses: in every fan, from its next frame on. `home`: where that is done.
     ///
+    /// What is new is made here, on the thread that asks, and fans take it over ready. Where that thread moves the frames
+    /// itself (one fan, one thread), they wait that long in the kernel's buffer, or in their file.
+    ///
     /// # Errors
     /// A block list without room; nothing has changed then.
     ///
@@ -191,15 +203,25 @@ impl Feeds {
                 }
             }
             Change::Block { remove, add } => {
-                change_list(&mut self.lists[feed], &remove, &add)
+                let mut list = BlockList::clone(&self.lists[feed]);
+                change_list(&mut list, &remove, &add)
                     .map_err(|full| CaptureError::Options(full.to_string()))?;
-                for mail in &self.mails {
-                    let (remove, add) = (remove.clone(), add.clone());
-                    mail.post(News::Block { branch: feed, remove, add });
-                }
+                // A front is for those who block something.
+                self.exchange(feed, if list.is_empty() { BlockList::default() } else { list });
             }
         }
         Ok(())
+    }
+
+    /// Has a feed's frames meet this list from now on.
+    fn exchange(&mut self, feed: usize, list: BlockList) {
+        let new = Arc::new(list);
+        for mail in &self.mails {
+            mail.post(News::Block(feed, Arc::clone(&new)));
+        }
+        self.past.push(std::mem::replace(&mut self.lists[feed], new));
+        // Fans that have had frames since hold newer ones.
+        self.past.retain(|list| Arc::strong_count(list) > 1);
     }
 
     /// The feeds as they choose now.
@@ -336,10 +358,7 @@ impl Fan {
         for one in news {
             match one {
                 News::Filters(filters) => self.filters = Some(filters),
-                News::Block { branch, remove, add } => {
-                    let list = &mut self.branches[branch].blocked;
-                    change_list(list, &remove, &add).expect("there was room in the owner's");
-                }
+                News::Block(branch, list) => self.branches[branch].blocked = list,
             }
         }
         self.has_blocks = self.branches.iter().any(|branch| !branch.blocked.is_empty());
@@ -375,7 +394,7 @@ struct Branch {
     shard: Shard,
     sampler: Sampler,
     /// Frames that it leaves out.
-    blocked: BlockList,
+    blocked: Arc<BlockList>,
     filtered: u64,
     blocked_frames: u64,
     sampled: u64,
@@ -393,7 +412,7 @@ impl Branch {
             direction: feed.direction,
             shard: feed.shard,
             sampler: Sampler::new(feed.sampling),
-            blocked: BlockList::default(),
+            blocked: Arc::default(),
             filtered: 0,
             blocked_frames: 0,
             sampled: 0,
@@ -439,3 +458,7 @@ impl Branch {
         self.left_out.sampled.store(self.sampled, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+#[path = "fan_tests.rs"]
+mod tests;
