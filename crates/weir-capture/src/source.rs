@@ -206,11 +206,16 @@ impl Setup {
         longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
     }
 
-    /// How much of a frame has to come to user space: what is kept, but all of it where a filter looks.
+    /// How much of a frame has to come to user space: what is kept, and what filters look at. A flow's hash may look
+    /// behind any number of headers, and so may a filter that comes later.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
-        let looks = |feed: &Feed| feed.filter.is_some() || feed.goes_by_flow();
-        if self.feeds.iter().any(looks) || self.may_change { CAPLEN_MAX } else { self.caplen_max() }
+        if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {
+            return CAPLEN_MAX;
+        }
+        let filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
+        let looked_at = filters.map(|filter| filter.program.reach()).max().unwrap_or(0);
+        self.caplen_max().max(looked_at.min(CAPLEN_MAX))
     }
 
     /// For an engine that does not know a frame's RX queue.
@@ -496,6 +501,28 @@ mod tests {
             promiscuous: true,
             may_change: false,
         }
+    }
+
+    #[test]
+    fn a_short_snaplen_leaves_what_filters_look_at() {
+        use weir_filter::insn::{LD_B_ABS, LD_B_IND, LDX_LEN, RET_A};
+        use weir_filter::{Insn, Program};
+
+        let mut setup = setup(64);
+        let mut needed = |snaplen, insns: &[Insn]| {
+            let program = Program::new([insns, &[Insn::new(RET_A, 0)]].concat()).unwrap();
+            let filter = Filter { text: String::new(), link_type: LINKTYPE_ETHERNET, program };
+            setup.feeds[0] = Feed { snaplen, filter: Some(filter.into()), ..Feed::default() };
+            let needed = setup.bytes_needed();
+            setup.may_change = true;
+            assert_eq!(setup.bytes_needed(), CAPLEN_MAX, "the next filter may look anywhere");
+            setup.may_change = false;
+            needed
+        };
+        let protocol = [Insn::new(LD_B_ABS, 23)];
+        assert_eq!([needed(10, &protocol), needed(100, &protocol)], [24, 100]);
+        let anywhere = [Insn::new(LDX_LEN, 0), Insn::new(LD_B_IND, 0)];
+        assert_eq!(needed(10, &anywhere), CAPLEN_MAX);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod frame;
 pub mod insn;
 pub mod interpret;
 pub mod program;
+mod reach;
 mod set;
 pub mod user;
 pub mod verify;

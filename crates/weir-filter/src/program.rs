@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::insn::Insn;
+use crate::reach::reach;
 use crate::verify::{INSNS_MAX, VerifyError, verify};
 
 /// A program that [`verify`] has passed.
@@ -78,6 +79,13 @@ impl Program {
     #[must_use]
     pub fn insns(&self) -> &[Insn] {
         &self.insns
+    }
+
+    /// How many of a frame's first bytes, tag and all, have to be there for the verdict on the whole of it: cut behind
+    /// them, it gets the same. `u32::MAX` if there is no telling.
+    #[must_use]
+    pub fn reach(&self) -> u32 {
+        reach(&self.insns, self.asks_for_tag)
     }
 
     /// Whether it asks for the VLAN tag beside the bytes, and so sees frames as the kernel's sockets do

@@ -63,11 +63,13 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
         wanted.sort();
         wanted
     });
-    for hook in HOOKS {
+    // Where the kernel hands frames over cut, it leaves what the filters look at: that is behind byte 20.
+    let cut = ["--engine af_packet", "--engine pcap"].map(|hook| (hook, 20));
+    for (hook, snaplen) in HOOKS.map(|hook| (hook, 262_144)).into_iter().chain(cut) {
         let bed = bed();
         let (file, name) = path(&dir, "kept.pcapng");
-        let feeds: Vec<String> =
-            filters.iter().enumerate().map(|(at, filter)| format!("f{at}: {filter}")).collect();
+        let feed_of = |(at, filter)| format!("f{at}: {filter}, snaplen {snaplen}");
+        let feeds: Vec<String> = filters.iter().enumerate().map(feed_of).collect();
         let more: Vec<&str> = feeds.iter().flat_map(|feed| ["--feed", feed]).collect();
         let run = capture(&bed, &format!("{hook} --ring-size 16MiB --write {name}"), &more);
         let sender = Sender::new(&bed.tx);
@@ -83,7 +85,10 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
             // Several rings merge by time, and frames that one stack sends at once may change places.
             let mut mine = bytes_of(&mine);
             mine.sort();
-            assert_eq!(&mine, wanted, "{hook}, '{}'", filters[at]);
+            let mut wanted = wanted.clone();
+            wanted.iter_mut().for_each(|bytes| bytes.truncate(snaplen));
+            wanted.sort();
+            assert_eq!(mine, wanted, "{hook}, '{}', {snaplen} bytes", filters[at]);
             assert_eq!(number(own, "filtered") as usize, frames.len() - wanted.len(), "{own}");
             // The socket leaves out what no feed wants; which of them wants it, user space says.
             let in_kernel = hook.starts_with("--engine bpf");

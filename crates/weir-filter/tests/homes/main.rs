@@ -51,6 +51,12 @@ fn user_space_gives_libpcaps_verdict() {
                 let expected = oracle::run(&program, bytes, wire_len);
                 let found = in_user_space(&filter, bytes, wire_len);
                 assert_eq!(found, expected, "'{text}' on {bytes:02x?}");
+                let cut = &bytes[..bytes.len().min(program.reach() as usize)];
+                assert_eq!(
+                    oracle::run(&program, cut, wire_len),
+                    expected,
+                    "'{text}' on {cut:02x?}"
+                );
                 if found > 0 { taken += 1 } else { rejected += 1 }
             }
         }
@@ -84,6 +90,8 @@ proptest! {
         wire_len in any::<u32>(),
     ) {
         let expected = oracle::run(&program, &bytes, wire_len);
+        let cut = &bytes[..bytes.len().min(program.reach() as usize)];
+        prop_assert_eq!(oracle::run(&program, cut, wire_len), expected, "{:?} on {:02x?}", program, cut);
         prop_assert_eq!(in_user_space(&compiled(program), &bytes, wire_len), expected);
     }
 
@@ -100,6 +108,9 @@ proptest! {
             let (off, tag) = taken_off(&bytes);
             let beside = Frame { bytes: &off, wire_len: wire_len - TAG_BYTES as u32, tag: Some(tag) };
             let expected = interpret::run(&program, &beside);
+            let cut = &bytes[..bytes.len().min(program.reach() as usize)];
+            let found = interpret::run(&program, &Frame { bytes: cut, wire_len, tag: None });
+            prop_assert_eq!(found, expected, "{:?} on {:02x?}", program, cut);
             prop_assert_eq!(in_user_space(&compiled(program), &bytes, wire_len), expected);
         }
     }
