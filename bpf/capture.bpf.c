@@ -39,7 +39,7 @@ const volatile __u32 wanted_out;	/* feeds of sent frames */
 const volatile __u32 by_flow;		/* some feed goes by the flow's hash */
 const volatile __u32 by_queue;		/* some feed goes by the RX queue */
 const volatile __u32 may_block;	/* feeds have block lists, though they may be empty */
-const volatile __u32 with_filters;	/* ask the program in `filters` which feeds want a frame */
+const volatile __u32 with_filters;	/* ask weir_judge_*() which feeds want a frame */
 const volatile __u32 chooses;		/* some feed leaves frames out: count what each takes */
 const volatile __u32 with_flags;	/* write epb_flags */
 const volatile __u32 with_queue;	/* write epb_queue */
@@ -70,14 +70,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct weir_control);
 } control SEC(".maps");
-
-/* The program of all feeds' filters, which is exchanged while frames go by. It gives a bit for each feed. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} filters SEC(".maps");
 
 /* A word for the owner: some sleeper's wish has come true. */
 struct {
@@ -275,26 +267,20 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 }
 
 /*
- * Which feeds' filters take the frame. A tail call leaves this subprogram and no more. If there is no program the
- * owner has died: the kernel empties the array then, and these are filters that the next start takes away. Where the slot is comes
- * from a map, so that the verifier cannot know it: docs/decisions/0009-filter-homes.md.
+ * Which feeds' filters take the frame, a bit each. These bodies stand in for the filters: the owner puts code made of
+ * those in their place before it loads the program, and loads it anew with others while it runs
+ * (docs/decisions/0012-filters-in-the-program.md). Global, so that the kernel verifies them by themselves; weak, so that
+ * clang knows nothing of what is in them.
  */
-static __noinline int judge_tc(struct __sk_buff *skb, __u32 slot)
+__noinline __weak int weir_judge_tc(struct __sk_buff *skb)
 {
-	int none = 0;
-
-	bpf_tail_call(skb, &filters, slot);
-	weir_opaque(none);	/* clang does not know that the call may not come back */
-	return none;
+	return -1;
 }
 
-static __noinline int judge_xdp(struct xdp_md *xdp, __u32 slot)
+/* `tag`: what the driver took off the frame, as it stands on the wire; 0: nothing. Weir's filters put it back. */
+__noinline __weak int weir_judge_xdp(struct xdp_md *xdp, __u32 tag)
 {
-	int none = 0;
-
-	bpf_tail_call(xdp, &filters, slot);
-	weir_opaque(none);	/* clang does not know that the call may not come back */
-	return none;
+	return -1;
 }
 
 /* Which flow the frame is of, as shards and samples have it; a stack of its own. */
@@ -354,7 +340,7 @@ static __noinline __u32 blocked_xdp(struct xdp_md *xdp, __u32 protocol, __u32 wa
 	return blocked(xdp, WEIR_XDP, protocol, wanted);
 }
 
-static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted, int may_filter,
+static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted,
 				    struct weir_frame *frame, struct tag *tag)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1, feed;
@@ -374,13 +360,11 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	mine->offered++;
 	if (chooses)
 		mine->judged++;
-	if (may_filter && with_filters) {
-		__u32 slot = all->filters_slot;
-
+	if (with_filters) {
 		if (hook == WEIR_TC)
-			wanted &= judge_tc(ctx, slot);
+			wanted &= weir_judge_tc(ctx);
 		else
-			wanted &= judge_xdp(ctx, slot);
+			wanted &= weir_judge_xdp(ctx, tag->present ? tag->bytes : 0);
 	}
 	if ((by_flow || may_block) && wanted) {
 		/* The tag's protocol, as it stands on the wire; 0: there is none beside the bytes. */
@@ -395,7 +379,8 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	}
 	if (wanted)
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
-	if (feeds == 1) {
+	/* Inline, the writer costs the verifier three times as much: not where filters change while the capture runs. */
+	if (feeds == 1 && !may_block) {
 		if (wanted & 1)
 			write_feed(ctx, hook, 0, cpu, frame, tag);
 	} else {
@@ -436,7 +421,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 		frame.has_queue = with_queue;
 		frame.queue = skb->queue_mapping - 1;
 	}
-	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, 1, &frame, &tag);
+	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, &frame, &tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
@@ -459,7 +444,7 @@ int weir_tc_out(struct __sk_buff *skb)
 	return tc(skb, WEIR_FLAG_OUTBOUND);
 }
 
-static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag, int may_filter)
+static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag)
 {
 	struct weir_frame frame = {
 		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
@@ -468,7 +453,7 @@ static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag, int may_filt
 		.has_queue = with_queue,
 	};
 
-	capture(ctx, WEIR_XDP, wanted_in, may_filter, &frame, tag);
+	capture(ctx, WEIR_XDP, wanted_in, &frame, tag);
 	return consume ? XDP_DROP : XDP_PASS;
 }
 
@@ -477,7 +462,7 @@ int weir_xdp(struct xdp_md *ctx)
 {
 	struct tag tag = {};
 
-	return xdp(ctx, &tag, 1);
+	return xdp(ctx, &tag);
 }
 
 #define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
@@ -505,8 +490,7 @@ int weir_xdp_tags(struct xdp_md *ctx)
 		tag.present = 1;
 		tag.bytes = proto | (__u32)bpf_htons(tci) << 16;
 	}
-	/* The kernel lets a program that is bound to a device use no program array. */
-	return xdp(ctx, &tag, 0);
+	return xdp(ctx, &tag);
 }
 
 struct close_args {

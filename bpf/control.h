@@ -13,8 +13,7 @@ struct weir_control {
 	__u64 tai_offset_ns;	/* [0]: CLOCK_TAI - CLOCK_REALTIME */
 	__u64 armed;		/* wake the owner at this many frames; all ones: do not */
 	__u64 closed;		/* [0]: take no more frames (af_xdp) */
-	__u64 filters_slot;	/* [0]: 0, which the verifier is not to know (capture.bpf.c) */
-	__u64 unused[12];
+	__u64 unused[13];
 	/* written by the programs: first feed's lines */
 	__u64 busy;		/* a frame is under way */
 	__u64 offered;		/* frames that came to the hook */

@@ -15,34 +15,23 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
-const volatile __u32 with_filters;	/* ask the program in `filters` whether any feed wants a frame */
+const volatile __u32 with_filters;	/* ask weir_judge() whether any feed wants a frame */
 
 /* Apart, because only outgoing frames interrupt each other: they are seen in process context too, where
  * a softirq may send in between. Incoming ones are seen in softirqs, which wait for each other. */
-enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS, SLOT = COUNTERS, ENTRIES };
+enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ENTRIES);	/* [SLOT]: 0, which the verifier is not to know (capture.bpf.c) */
+	__uint(max_entries, COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
 } offered SEC(".maps");
 
-/* As in capture.bpf.c. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} filters SEC(".maps");
-
-static __noinline int judge(struct __sk_buff *skb, __u32 slot)
+/* Which feeds want the frame, as in capture.bpf.c: the filters come in place of this body. */
+__noinline __weak int weir_judge(struct __sk_buff *skb)
 {
-	int all = -1;
-
-	bpf_tail_call(skb, &filters, slot);
-	asm volatile("" : "+r"(all));	/* clang does not know that the call may not come back */
-	return all;
+	return -1;
 }
 
 static __always_inline void add(__u64 *count, __u32 which)
@@ -57,8 +46,8 @@ SEC("socket")
 int weir_count(struct __sk_buff *skb)
 {
 	__u32 which = skb->pkt_type == PACKET_OUTGOING ? OUTGOING : INCOMING;
-	__u32 unwanted = which == OUTGOING ? UNWANTED_OUT : UNWANTED_IN, at = SLOT;
-	__u64 *count, *slot;
+	__u32 unwanted = which == OUTGOING ? UNWANTED_OUT : UNWANTED_IN;
+	__u64 *count;
 
 	if (which == OUTGOING ? !take_out : !take_in)
 		return 0;
@@ -66,10 +55,7 @@ int weir_count(struct __sk_buff *skb)
 	if (!count)
 		return 0;
 	add(count, which);
-	if (!with_filters)
-		return snaplen;
-	slot = bpf_map_lookup_elem(&offered, &at);
-	if (!slot || judge(skb, *slot))
+	if (!with_filters || weir_judge(skb))
 		return snaplen;
 	count = bpf_map_lookup_elem(&offered, &unwanted);
 	if (count)

@@ -44,6 +44,6 @@ while read -r package name; do
 done <<<"$names"
 
 mkdir "$scratch/out"
-WEIR_GUEST_TIMEOUT=${WEIR_GUEST_TIMEOUT:-600} WEIR_BIN=$target_dir/debug/weir \
+WEIR_GUEST_TIMEOUT=${WEIR_GUEST_TIMEOUT:-1200} WEIR_BIN=$target_dir/debug/weir \
     tests/guest/run.sh "${add[@]}" --out "$scratch/out" -- check.sh
 tests/guest/file.sh "$scratch/out/pings.pcapng" "$scratch/out/pings.json"

@@ -72,7 +72,7 @@ impl AfPacket {
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
         let mut homes = fan.homes();
-        if counter.choose(&setup.feeds)? {
+        if counter.choose(&socket, &setup.feeds)? {
             homes[0] = Home::Hook;
         }
         let info = Info {
@@ -208,7 +208,7 @@ impl Source for AfPacket {
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
         self.feeds.change(feed, change, &mut self.info.homes[feed])?;
-        if self.counter.choose(self.feeds.now())? {
+        if self.counter.choose(&self.socket, self.feeds.now())? {
             self.info.homes[0] = Home::Hook;
         }
         grace::wait();

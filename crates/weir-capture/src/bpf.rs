@@ -23,6 +23,7 @@ pub(crate) mod xdp;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use libbpf_rs::MapHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use weir_filter::block::Entry;
 use weir_ring::geometry::WriterWord;
@@ -34,7 +35,6 @@ pub use look::{Attached, Hooks, Place, hooks};
 
 use crate::error::{CaptureError, with_causes};
 use crate::feed::Feed;
-use crate::filters::Filters;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{
@@ -144,6 +144,7 @@ pub struct Bpf {
     nudge: OwnedFd,
     bells: Bells,
     attachments: Vec<Attachment>,
+    has_begun: bool,
     promiscuity: Option<Promiscuity>,
     looked: Instant,
     closed: bool,
@@ -166,29 +167,14 @@ impl Bpf {
         if options.hook == Hook::Xdp {
             setup.ignore_direction();
         }
-        let gets_at_filters = || check::gets_at_filters(options.hook);
-        let (plan, filters) = Plan::of(options.hook, &setup, plan::FEEDS_MAX, gets_at_filters);
-        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
-            return Err(CaptureError::Options(format!(
-                "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
-                 filter is too long for the kernel",
-                plan::FEEDS_MAX
-            )));
-        }
-        let own = |feed: &usize| setup.feeds[*feed].clone();
-        let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
-        let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
-        if !plan.derived.is_empty() {
-            at_hook.feeds.push(relay::base(&derived));
-        }
-        let arrays = memory::create(&at_hook)?;
-        let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;
-        let (has_filters, lists) = (filters.is_some(), blocks.as_ref().map(Blocks::maps));
-        let maps = Maps { rings: &arrays, has_filters, blocks: lists };
-        let (programs, mut notes) = Programs::load(&interface, &at_hook, &options, maps)?;
-        if let Some(filters) = filters {
-            filters.put(&programs.filters).map_err(memory::refused("putting the filters in"))?;
-        }
+        let prepare = |plan| Prepared::new(iface, &interface, &setup, &options, plan);
+        let plan = Plan::of(options.hook, &setup, plan::FEEDS_MAX);
+        let Prepared { plan, derived, at_hook, arrays, blocks, programs, mut notes } =
+            match (plan.has_filters, prepare(plan)) {
+                // Filters can be too much together with the program that they are in.
+                (true, Err(_)) => prepare(Plan::without_filters(&setup, plan::FEEDS_MAX))?,
+                (_, prepared) => prepared?,
+            };
         if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
             notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
         }
@@ -211,8 +197,7 @@ impl Bpf {
         let doorbell = Doorbell::new(&programs.doorbell)?;
         let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
-        let attachments =
-            attach::take_places(&interface, &programs.at, options.tc_attach, setup.direction())?;
+        let attachments = attach::take_places(&interface, &programs, options.tc_attach)?;
         let info = Info {
             source: iface.to_owned(),
             engine: "bpf",
@@ -245,6 +230,7 @@ impl Bpf {
             nudge,
             bells: Bells::default(),
             attachments,
+            has_begun: false,
             promiscuity: None,
             looked: Instant::now(),
             closed: false,
@@ -314,6 +300,49 @@ impl Bpf {
             return Ok(());
         }
         Err(CaptureError::Vanished { iface: self.interface.name.clone() })
+    }
+}
+
+/// What is in the kernel before the capture starts.
+struct Prepared {
+    plan: Plan,
+    /// The feeds that are derived.
+    derived: Setup,
+    /// The feeds that the hook serves, and the one that those come from.
+    at_hook: Setup,
+    arrays: Vec<MapHandle>,
+    blocks: Option<Blocks>,
+    programs: Programs,
+    notes: Vec<String>,
+}
+
+impl Prepared {
+    fn new(
+        iface: &str,
+        interface: &Interface,
+        setup: &Setup,
+        options: &BpfOptions,
+        plan: Plan,
+    ) -> Result<Prepared, CaptureError> {
+        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
+            return Err(CaptureError::Options(format!(
+                "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
+                 filter is too long for the kernel",
+                plan::FEEDS_MAX
+            )));
+        }
+        let own = |feed: &usize| setup.feeds[*feed].clone();
+        let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
+        let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
+        if !plan.derived.is_empty() {
+            at_hook.feeds.push(relay::base(&derived));
+        }
+        let arrays = memory::create(&at_hook)?;
+        let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;
+        let lists = blocks.as_ref().map(Blocks::maps);
+        let maps = Maps { rings: &arrays, has_filters: plan.has_filters, blocks: lists };
+        let (programs, notes) = Programs::load(interface, &at_hook, options, maps)?;
+        Ok(Prepared { plan, derived, at_hook, arrays, blocks, programs, notes })
     }
 }
 
@@ -420,6 +449,7 @@ impl Source for Bpf {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
         attach::begin(&self.interface, &self.programs.at, &mut self.attachments)?;
+        self.has_begun = true;
         if self.options.hook == Hook::Xdp && xdp::is_generic(self.interface.index) {
             self.info.hook = Some("xdp-generic");
             let note = "the driver has no native XDP; the kernel's generic hook is slower";
@@ -504,13 +534,21 @@ impl Source for Bpf {
         let text = filter.as_ref().map_or_else(String::new, |filter| filter.text.clone());
         let mut feeds = self.at_hook.clone();
         feeds[at].filter = filter;
-        let Some(filters) = Filters::load(self.options.hook.target(), &feeds) else {
+        let Some(programs) = self.programs.with_filters_of(&feeds) else {
             return Err(CaptureError::Options(format!(
                 "the kernel does not take the filter '{text}' while the capture runs; the feed keeps the one that it \
                  has. A new capture can choose by it in user space"
             )));
         };
-        filters.put(&self.programs.filters).map_err(memory::refused("exchanging the filters"))?;
+        if self.has_begun {
+            let exchanged = attach::exchange(&self.interface, &programs, &mut self.attachments);
+            if let Err(error) = exchanged {
+                // One of two sides may have the new one already.
+                let _ = attach::exchange(&self.interface, &self.programs.at, &mut self.attachments);
+                return Err(error);
+            }
+        }
+        self.programs.at = programs;
         // What still runs by the old one is over when this returns.
         grace::wait();
         self.at_hook = feeds;

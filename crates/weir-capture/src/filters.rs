@@ -1,65 +1,71 @@
-//! The filters of all feeds in the kernel: one program, which the program at the hook or socket calls, and which is
-//! exchanged while frames go by (docs/decisions/0009-filter-homes.md).
+//! The filters of all feeds in the kernel: code in the place of a function of the program at the hook or socket, which
+//! is loaded anew when they change (docs/decisions/0012-filters-in-the-program.md).
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+mod splice;
+mod template;
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use weir_filter::Program;
-use weir_filter::ebpf::{self, Target};
+use weir_filter::ebpf::{self, EbpfInsn, Target};
 
 use crate::feed::Feed;
 
-/// A program of filters, in the kernel.
-pub(crate) struct Filters(OwnedFd);
+pub(crate) use template::{Template, prepare};
+
+/// Filters as code that the kernel takes by itself.
+pub(crate) struct Filters {
+    code: Vec<EbpfInsn>,
+}
 
 impl Filters {
-    /// Has the kernel take the feeds' filters as one program; `None` if it does not, or if they are too long. The
-    /// reason makes no difference: filters that are not here run in user space.
-    pub(crate) fn load(target: Target, feeds: &[Feed]) -> Option<Filters> {
+    /// The feeds' filters as one function, which gives a bit for each; `None` if they are too long or the kernel does not
+    /// take them. The reason makes no difference: filters that are not here run in user space.
+    pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
         let programs: Vec<Option<&Program>> =
             feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program)).collect();
         let code = ebpf::convert_set(&programs, target).ok()?;
-        let mut options = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let kind = match target {
-            Target::Tc => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-            Target::Socket => libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
-            Target::User => return None,
-            Target::Xdp => {
-                // As libbpf loads the capture program: one array holds programs of one kind.
-                options.expected_attach_type = libbpf_sys::BPF_XDP;
-                options.prog_flags = libbpf_sys::BPF_F_XDP_HAS_FRAGS;
-                libbpf_sys::BPF_PROG_TYPE_XDP
-            }
-        };
-        // SAFETY: name and license are terminated, the code lives through the call with its true length, and the
-        // options are whole and say their size.
-        let fd = unsafe {
-            libbpf_sys::bpf_prog_load(
-                kind,
-                c"weir_filters".as_ptr(),
-                c"Dual MIT/GPL".as_ptr(),
-                code.as_ptr().cast(),
-                code.len() as libbpf_sys::size_t,
-                ptr::from_mut(&mut options),
-            )
-        };
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        (fd >= 0).then(|| Filters(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// Puts the program where it is called, in place of the one that was there. Each frame sees the
-    /// one or the other whole.
-    pub(crate) fn put(&self, slots: &MapHandle) -> Result<(), libbpf_rs::Error> {
-        let fd = self.0.as_fd().as_raw_fd();
-        slots.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+        let alone = ebpf::alone(&code, target);
+        load(target, c"weir_filters", &alone, Default::default()).ok()?;
+        Some(Filters { code })
     }
 }
 
-/// Takes away what is called: every feed gets every frame from here on.
-pub(crate) fn take_away(slots: &MapHandle) -> Result<(), libbpf_rs::Error> {
-    slots.delete(&0u32.to_ne_bytes())
+/// Has the kernel take a program. What `options` points to lives through the call.
+fn load(
+    target: Target,
+    name: &std::ffi::CStr,
+    code: &[EbpfInsn],
+    mut options: libbpf_sys::bpf_prog_load_opts,
+) -> io::Result<OwnedFd> {
+    let kind = match target {
+        Target::Tc => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
+        Target::Socket => libbpf_sys::BPF_PROG_TYPE_SOCKET_FILTER,
+        Target::Xdp | Target::XdpTag => {
+            options.expected_attach_type = libbpf_sys::BPF_XDP;
+            options.prog_flags |= libbpf_sys::BPF_F_XDP_HAS_FRAGS;
+            libbpf_sys::BPF_PROG_TYPE_XDP
+        }
+        Target::User => panic!("not for the kernel"),
+    };
+    options.sz = size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t;
+    // SAFETY: name and license are terminated, the code lives through the call with its true length (an instruction is
+    // as large as `bpf_insn`), and the options are whole and say their size.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            kind,
+            name.as_ptr(),
+            c"Dual MIT/GPL".as_ptr(),
+            code.as_ptr().cast(),
+            code.len() as libbpf_sys::size_t,
+            ptr::from_mut(&mut options),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

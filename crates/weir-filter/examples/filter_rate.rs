@@ -1,7 +1,7 @@
 //! What a verdict costs, for one filter and for sets of them.
 //!
 //! In user space: machine code, native Rust, libpcap's interpreter and ours, on the same frames. In the
-//! kernel, as root: an XDP program that is the filter, and one that calls it, in both ways that there are.
+//! kernel, as root: an XDP program that is the filter, as capture programs have it in them.
 //! `cargo run --release -p weir-filter --example filter_rate`. Rounds are interleaved; the figures are the
 //! median and the spread of ten, in time of the CPU, so that waiting for it does not count.
 
@@ -11,16 +11,12 @@ use weir_filter::ebpf::Target;
 use weir_filter::{Frame, Program, UserFilter, UserFilterSet, interpret};
 
 use kernel::Loaded;
-use slot::{Number, Slot};
 
 #[path = "../tests/homes/kernel.rs"]
 #[allow(dead_code)] // the tests need more of it
 mod kernel;
 #[path = "../tests/homes/oracle.rs"]
 mod oracle;
-#[path = "../tests/homes/slot.rs"]
-#[allow(dead_code)]
-mod slot;
 
 const ROUNDS: usize = 10;
 const FRAMES: usize = 256;
@@ -213,26 +209,13 @@ fn in_kernel(programs: &[Program], target: Target) {
     let set: Vec<_> = programs.iter().map(Some).collect();
     let filter = Loaded::set(&set, target).expect("short");
     let nothing = Loaded::set(&[], target).expect("two instructions");
-    let slots = [Slot::new(), Slot::new(), Slot::new()];
-    let [constant, loaded, empty] = [Number::Constant, Number::Loaded, Number::Loaded];
-    let captures = [constant, loaded, empty]
-        .iter()
-        .zip(&slots)
-        .map(|(&number, slot)| slot.capture(number, target))
-        .collect::<Vec<_>>();
-    slots[0].put(&filter);
-    slots[1].put(&filter);
     for (name, port) in [("none takes", 1), ("the last takes", PORTS + programs.len() as u16 - 1)] {
         let frame = udp(port);
         println!("{} x 'udp port N', {target:?} in the kernel, {name}", programs.len());
         // What the answers are is the tests' business.
-        rounds(
-            ["nothing", "the filter", "called, constant slot", "called, loaded slot", "empty slot"],
-            || {
-                [&nothing, &filter, &captures[0], &captures[1], &captures[2]]
-                    .map(|program| (time_in_kernel(program, &frame), 0))
-            },
-        );
+        rounds(["nothing", "the filter"], || {
+            [&nothing, &filter].map(|program| (time_in_kernel(program, &frame), 0))
+        });
     }
 }
 

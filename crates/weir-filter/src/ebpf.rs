@@ -26,9 +26,8 @@
 //!
 //! # How to run it
 //! The kernel's programs take their context in r1 and give the answer in r0, as 32 bits. Each stands alone:
-//! no maps, no subprograms, no BTF, GPL not needed. They are made to be tail-called from a subprogram of the
-//! capture program, where the answer comes back as the subprogram's result: see
-//! `docs/decisions/0009-filter-homes.md`.
+//! no maps, no subprograms, no BTF, GPL not needed. They are made to come in the place of a function of the
+//! capture program: see `docs/decisions/0012-filters-in-the-program.md`.
 
 mod asm;
 mod kind;
@@ -43,7 +42,7 @@ use crate::program::Program;
 pub use crate::set::SET_MAX;
 use crate::set::{Distinct, Member};
 pub use asm::EbpfInsn;
-use asm::{Asm, FP, Operand, R0, R1, R5, R6, Reg, TooFar};
+use asm::{Asm, FP, Operand, R0, R1, R2, R5, R6, Reg, TooFar};
 use kind::Kind;
 use section::Section;
 
@@ -53,6 +52,9 @@ pub enum Target {
     /// `BPF_PROG_TYPE_XDP`, with or without frags. It sees the frame's bytes; a tag that the driver took
     /// off is not among them.
     Xdp,
+    /// The same, and the caller has asked the driver: r2 is the tag as it stands on the wire, protocol first, or 0. It
+    /// is put back.
+    XdpTag,
     /// `BPF_PROG_TYPE_SCHED_CLS`. Tags beside the bytes are put back.
     Tc,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket of type `SOCK_RAW`. Tags are put back.
@@ -112,6 +114,7 @@ mod skb {
 mod xdp_md {
     pub const DATA: i16 = 0;
     pub const DATA_END: i16 = 4;
+    pub const RX_QUEUE_INDEX: i16 = 16;
 }
 
 /// Numbers of helpers, linux/bpf.h.
@@ -125,14 +128,15 @@ impl Target {
     /// Where the context has the ends of the bytes that can be read in place.
     fn data(self) -> Option<(i16, i16)> {
         match self {
-            Target::Xdp => Some((xdp_md::DATA, xdp_md::DATA_END)),
+            Target::Xdp | Target::XdpTag => Some((xdp_md::DATA, xdp_md::DATA_END)),
             Target::Tc => Some((skb::DATA, skb::DATA_END)),
             Target::Socket | Target::User => None,
         }
     }
 
-    fn has_skb(self) -> bool {
-        matches!(self, Target::Tc | Target::Socket)
+    /// Whether a frame's tag may be beside its bytes.
+    fn tells_tag(self) -> bool {
+        matches!(self, Target::XdpTag | Target::Tc | Target::Socket)
     }
 }
 
@@ -184,6 +188,18 @@ pub fn convert_set(
         })
         .collect();
     emit(&members, target, (!is_alone).then_some(always))
+}
+
+/// The code as a program that stands alone, for the verifier to look at: a caller's argument is anything there.
+#[must_use]
+pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
+    let mut asm = Asm::default();
+    if target == Target::XdpTag {
+        asm.load(4, R2, R1, xdp_md::RX_QUEUE_INDEX);
+    }
+    let mut whole = asm.finish().expect("it jumps nowhere");
+    whole.extend(code);
+    whole
 }
 
 /// The code of these programs, each with its ending. With `mask`, that is what the mask begins as.

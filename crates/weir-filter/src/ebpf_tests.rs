@@ -3,7 +3,8 @@ use super::*;
 use crate::Insn;
 use crate::insn::*;
 
-const TARGETS: [Target; 4] = [Target::Xdp, Target::Tc, Target::Socket, Target::User];
+const TARGETS: [Target; 5] =
+    [Target::Xdp, Target::XdpTag, Target::Tc, Target::Socket, Target::User];
 
 fn program(insns: &[Insn]) -> Program {
     Program::new(insns).expect("valid")

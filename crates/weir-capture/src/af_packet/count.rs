@@ -7,7 +7,7 @@ mod skel {
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -15,21 +15,21 @@ use skel::CountSkelBuilder;
 use weir_filter::ebpf::Target;
 
 use super::socket::{Socket, Statistics};
-use crate::bpf::memory::refused;
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::filters::{self, Filters};
+use crate::filters::{Filters, Template, prepare};
 use crate::source::{Direction, Setup};
 
-/// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both, and a word that is 0.
-const ENTRIES: u32 = 5;
+/// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both.
+const ENTRIES: u32 = 4;
 const OFFERED: std::ops::Range<u32> = 0..2;
 const UNWANTED: std::ops::Range<u32> = 2..4;
 
 /// Who counts what is offered.
 pub(super) enum Counter {
-    /// Runs of the eBPF filter on frames of a wanted direction, by CPU; and where it finds the feeds' filters.
-    Filter { counts: MapHandle, filters: MapHandle },
+    /// Runs of the eBPF filter on frames of a wanted direction, by CPU; the filter as it is without those of feeds, and
+    /// with a place for them.
+    Filter { counts: MapHandle, plain: OwnedFd, template: Template },
     /// The socket itself, where BPF is not to be had.
     Socket,
 }
@@ -70,16 +70,14 @@ impl Counter {
 
     /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. True if it
     /// takes just what the only feed wants.
-    pub(super) fn choose(&self, feeds: &[Feed]) -> Result<bool, CaptureError> {
-        let Counter::Filter { filters: slots, .. } = self else { return Ok(false) };
+    pub(super) fn choose(&self, socket: &Socket, feeds: &[Feed]) -> Result<bool, CaptureError> {
+        let Counter::Filter { plain, template, .. } = self else { return Ok(false) };
         let is_worth_it = feeds.iter().all(|feed| feed.filter.is_some());
-        let filters = is_worth_it.then(|| Filters::load(Target::Socket, feeds)).flatten();
-        match &filters {
-            Some(filters) => filters.put(slots).map_err(refused("putting the filters in"))?,
-            // There may be none.
-            None => drop(filters::take_away(slots)),
-        }
-        Ok(filters.is_some() && feeds.len() == 1)
+        let filters = is_worth_it.then(|| Filters::of(Target::Socket, feeds)).flatten();
+        let chosen = filters.and_then(|filters| template.with(&filters).ok());
+        let program = chosen.as_ref().unwrap_or(plain).as_fd();
+        socket.attach_ebpf(program).map_err(CaptureError::os("exchanging the socket's filter"))?;
+        Ok(chosen.is_some() && feeds.len() == 1)
     }
 }
 
@@ -121,12 +119,16 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Err
     rodata.snaplen = setup.bytes_needed();
     let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
     rodata.with_filters = u32::from(filtered || setup.may_change);
+    prepare(open.open_object())?;
+    let object = open.open_object();
+    let program = &open.progs.weir_count;
+    let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
     let skel = open.load()?;
     socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
-    let filters = MapHandle::try_from(&skel.maps.filters)?;
-    Ok(Counter::Filter { counts: offered, filters })
+    let plain = skel.progs.weir_count.as_fd().try_clone_to_owned()?;
+    Ok(Counter::Filter { counts: offered, plain, template })
 }
 
 /// Opcodes of classic BPF. Source: linux/filter.h, linux/bpf_common.h.

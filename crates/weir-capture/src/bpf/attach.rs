@@ -10,11 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::TcAttach;
 use super::clsact::{self, Filter, Side};
-use super::program::AtHook;
+use super::program::{AtHook, Programs};
 use super::xdp;
 use crate::error::CaptureError;
 use crate::iface::Interface;
-use crate::source::Direction;
 
 /// A place at one hook, given up when dropped.
 pub(super) enum Attachment {
@@ -23,26 +22,17 @@ pub(super) enum Attachment {
 }
 
 /// Takes places at the TC hooks that are wanted, with a program that lets every frame by: a hook that
-/// has none to give says so now, while another engine can still be chosen.
+/// has none to give says so now, while another engine can still be chosen. At XDP there are none to take.
 pub(super) fn take_places(
     interface: &Interface,
-    at: &AtHook,
+    programs: &Programs,
     how: TcAttach,
-    direction: Direction,
 ) -> Result<Vec<Attachment>, CaptureError> {
-    let wait = match at {
-        AtHook::Tc { wait, .. } => wait.as_fd(),
-        AtHook::Xdp(program) => {
-            clsact::sweep(program.as_fd());
-            return Ok(Vec::new());
-        }
-    };
-    clsact::sweep(wait);
-    [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)]
-        .into_iter()
-        .filter(|(wanted, _)| *wanted)
-        .map(|(_, side)| take_place(interface, wait, side, how))
-        .collect()
+    let any = programs.at.sides().next().expect("there is one at least");
+    clsact::sweep(programs.at.program(any));
+    let Some(wait) = &programs.wait else { return Ok(Vec::new()) };
+    let take = |side| take_place(interface, wait.as_fd(), side, how);
+    programs.at.sides().flatten().map(take).collect()
 }
 
 fn take_place(
@@ -74,29 +64,32 @@ pub(super) fn begin(
     at: &AtHook,
     attachments: &mut Vec<Attachment>,
 ) -> Result<(), CaptureError> {
-    let (received, sent) = match at {
-        AtHook::Tc { received, sent, .. } => (received, sent),
-        AtHook::Xdp(program) => {
-            let fd = link(program.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0)
-                .map_err(|source| xdp::attach_error(interface, source))?;
-            attachments.push(Attachment::Link { fd, side: None });
-            return Ok(());
-        }
-    };
+    if at.sides().any(|side| side.is_none()) {
+        let fd = link(at.program(None), interface.index, libbpf_sys::BPF_XDP, 0)
+            .map_err(|source| xdp::attach_error(interface, source))?;
+        attachments.push(Attachment::Link { fd, side: None });
+        return Ok(());
+    }
+    exchange(interface, at, attachments)
+}
+
+/// Puts these programs in the place of those that are there; every frame meets the one or the other.
+pub(super) fn exchange(
+    interface: &Interface,
+    at: &AtHook,
+    attachments: &mut [Attachment],
+) -> Result<(), CaptureError> {
     for attachment in attachments {
-        let side = match attachment {
-            Attachment::Link { side, .. } => side.expect("a TC link has a side"),
-            Attachment::Filter(filter) => filter.side(),
-        };
-        let program = match side {
-            Side::Ingress => received.as_fd(),
-            Side::Egress => sent.as_fd(),
-        };
         match attachment {
-            Attachment::Link { fd, .. } => {
-                update(fd.as_fd(), program).map_err(|source| refused(interface, side, source))?;
+            Attachment::Link { fd, side } => {
+                update(fd.as_fd(), at.program(*side)).map_err(|source| match side {
+                    Some(side) => refused(interface, *side, source),
+                    None => xdp::attach_error(interface, source),
+                })?
             }
-            Attachment::Filter(filter) => filter.replace(interface, program)?,
+            Attachment::Filter(filter) => {
+                filter.replace(interface, at.program(Some(filter.side())))?;
+            }
         }
     }
     Ok(())

@@ -6,12 +6,10 @@ use libbpf_rs::btf::{Btf, types};
 use weir_frame::shard::Shard;
 
 use super::block::Blocks;
-use super::control::Control;
 use super::program::{Choice, Maps, load};
-use super::{BpfOptions, Hook, memory};
+use super::{BpfOptions, memory};
 use crate::error::CaptureError;
 use crate::feed::{Feed, Sampling};
-use crate::filters::Filters;
 use crate::iface::{Asker, Interface};
 use crate::source::Setup;
 
@@ -53,36 +51,8 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
         ("weir_xdp with feeds", try_load(Choice::Xdp, &lo, Variant::Feeds)),
         ("weir_xdp_tags, weir_close", tags(Variant::Plain)),
         ("weir_xdp_tags with queue option", tags(Variant::Queues)),
+        ("weir_xdp_tags with feeds", tags(Variant::Feeds)),
     ]
-}
-
-/// Whether this kernel's capture programs get at filters: one is loaded, given a filter that takes all, and run on a frame.
-/// On Linux 6.1 (Debian's 6.1.192, emulated) the call is made and finds nothing.
-pub(super) fn gets_at_filters(hook: Hook) -> bool {
-    // What is refused here is refused again, and said, when the capture's own programs are loaded.
-    try_filters(hook).unwrap_or(false)
-}
-
-fn try_filters(hook: Hook) -> Result<bool, CaptureError> {
-    let choice = match hook {
-        Hook::Tc => Choice::Tc,
-        Hook::Xdp => Choice::Xdp,
-    };
-    let setup = Setup {
-        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        feeds: vec![Feed::default()],
-        ring_bytes: super::least_ring_bytes(),
-        promiscuous: false,
-        may_change: false,
-    };
-    let rings = memory::create(&setup)?;
-    let maps = Maps { rings: &rings, has_filters: true, blocks: None };
-    let programs = load(choice, &loopback(), &setup, &BpfOptions::default(), maps)?;
-    let Some(filters) = Filters::load(hook.target(), &setup.feeds) else { return Ok(false) };
-    filters.put(&programs.filters).map_err(memory::refused("trying a filter"))?;
-    let control = Control::map(&programs.control, rings.len(), 1)?;
-    programs.run_once(&[0; 64])?;
-    Ok((control.offered(), control.chosen(0)) == (1, 1))
 }
 
 /// Loads the TC programs and attaches none.

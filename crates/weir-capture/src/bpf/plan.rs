@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) at_hook: Vec<usize>,
     /// And of those that are derived: the hook has no place for them, or the kernel does not take their filters.
     pub(super) derived: Vec<usize>,
+    /// There are filters at the hook.
+    pub(super) has_filters: bool,
 }
 
 impl Hook {
@@ -30,34 +32,32 @@ impl Hook {
 }
 
 impl Plan {
-    /// Shares the feeds out, and loads the filters of those at the hook: of none, where programs do not get at filters.
-    pub(super) fn of(
-        hook: Hook,
-        setup: &Setup,
-        places: usize,
-        gets_at_filters: impl FnOnce() -> bool,
-    ) -> (Plan, Option<Filters>) {
-        let are_filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
-        let can = (are_filtered || setup.may_change) && gets_at_filters();
+    /// Shares the feeds out by what the hook has places for and what filters the kernel takes.
+    pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
-            if can { Filters::load(hook.target(), feeds) } else { None }
+            Filters::of(hook.target(), feeds).is_some()
         })
     }
 
-    fn with<F>(
+    /// The same, where the kernel takes no filters.
+    pub(super) fn without_filters(setup: &Setup, places: usize) -> Plan {
+        Plan::with(&setup.feeds, places, setup.may_change, |_| false)
+    }
+
+    fn with(
         feeds: &[Feed],
         places: usize,
         may_change: bool,
-        load: impl Fn(&[Feed]) -> Option<F>,
-    ) -> (Plan, Option<F>) {
+        takes: impl Fn(&[Feed]) -> bool,
+    ) -> Plan {
         let all: Vec<usize> = (0..feeds.len()).collect();
         let is_filtered = |&feed: &usize| feeds[feed].filter.is_some();
         if all.len() <= places && !may_change && !all.iter().any(is_filtered) {
-            return (Plan { at_hook: all, derived: Vec::new() }, None);
+            return Plan { at_hook: all, derived: Vec::new(), has_filters: false };
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            needs_none || load(std::slice::from_ref(&feeds[feed])).is_some()
+            needs_none || takes(std::slice::from_ref(&feeds[feed]))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
@@ -68,17 +68,16 @@ impl Plan {
             }
             if !may_change && !at_hook.iter().any(is_filtered) || at_hook.is_empty() {
                 derived.sort_unstable();
-                return (Plan { at_hook, derived }, None);
+                return Plan { at_hook, derived, has_filters: false };
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if !derived.is_empty() {
                 // What they are derived from takes all.
                 chosen.push(Feed::default());
             }
-            let filters = load(&chosen);
-            if filters.is_some() {
+            if takes(&chosen) {
                 derived.sort_unstable();
-                return (Plan { at_hook, derived }, filters);
+                return Plan { at_hook, derived, has_filters: true };
             }
             // Each for itself would do, and all are too much: the last makes room.
             derived.extend(at_hook.pop());
@@ -109,43 +108,38 @@ mod tests {
         lengths.iter().map(one).collect()
     }
 
-    /// A kernel that takes `most` instructions.
-    fn plan(lengths: &[usize], places: usize, most: usize) -> (Plan, bool) {
+    /// With a kernel that takes `most` instructions.
+    fn plan(lengths: &[usize], places: usize, most: usize) -> Plan {
         let length = |feed: &Feed| feed.filter.as_ref().map_or(0, |f| f.program.insns().len());
-        let load = |feeds: &[Feed]| (feeds.iter().map(length).sum::<usize>() <= most).then_some(());
-        let (plan, filters) = Plan::with(&feeds(lengths), places, false, load);
-        (plan, filters.is_some())
+        let takes = |feeds: &[Feed]| feeds.iter().map(length).sum::<usize>() <= most;
+        Plan::with(&feeds(lengths), places, false, takes)
+    }
+
+    fn planned(at_hook: &[usize], derived: &[usize], has_filters: bool) -> Plan {
+        Plan { at_hook: at_hook.to_vec(), derived: derived.to_vec(), has_filters }
     }
 
     #[test]
     fn feeds_are_at_the_hook_as_far_as_it_has_places() {
-        let planned = |at_hook: &[usize], derived: &[usize]| Plan {
-            at_hook: at_hook.to_vec(),
-            derived: derived.to_vec(),
-        };
-        assert_eq!(plan(&[0], 16, 9), (planned(&[0], &[]), false));
-        assert_eq!(plan(&[1, 0, 2], 16, 9), (planned(&[0, 1, 2], &[]), true));
+        assert_eq!(plan(&[0], 16, 9), planned(&[0], &[], false));
+        assert_eq!(plan(&[1, 0, 2], 16, 9), planned(&[0, 1, 2], &[], true));
         // One place is for all that are derived.
-        assert_eq!(plan(&[0, 0, 0, 0], 3, 9), (planned(&[0, 1], &[2, 3]), false));
-        assert_eq!(plan(&[1, 1, 1], 3, 9), (planned(&[0, 1, 2], &[]), true));
+        assert_eq!(plan(&[0, 0, 0, 0], 3, 9), planned(&[0, 1], &[2, 3], false));
+        assert_eq!(plan(&[1, 1, 1], 3, 9), planned(&[0, 1, 2], &[], true));
     }
 
     #[test]
     fn what_the_kernel_does_not_take_is_derived() {
-        let planned = |at_hook: &[usize], derived: &[usize]| Plan {
-            at_hook: at_hook.to_vec(),
-            derived: derived.to_vec(),
-        };
         // Too long alone.
-        assert_eq!(plan(&[1, 50, 1], 16, 9), (planned(&[0, 2], &[1]), true));
+        assert_eq!(plan(&[1, 50, 1], 16, 9), planned(&[0, 2], &[1], true));
         // Too long together.
-        assert_eq!(plan(&[5, 4, 3], 16, 9), (planned(&[0, 1], &[2]), true));
-        assert_eq!(plan(&[50], 16, 9), (planned(&[], &[0]), false));
-        assert_eq!(plan(&[0, 50], 16, 9), (planned(&[0], &[1]), false));
-        // Where programs get at no filter at all.
-        let none = |may_change| Plan::with(&feeds(&[0, 1]), 16, may_change, |_| None::<()>);
-        assert_eq!(none(false), (planned(&[0], &[1]), None));
-        assert_eq!(none(true), (planned(&[], &[0, 1]), None));
-        assert_eq!(plan(&[1, 1, 50, 1], 3, 9), (planned(&[0, 1], &[2, 3]), true));
+        assert_eq!(plan(&[5, 4, 3], 16, 9), planned(&[0, 1], &[2], true));
+        assert_eq!(plan(&[50], 16, 9), planned(&[], &[0], false));
+        assert_eq!(plan(&[0, 50], 16, 9), planned(&[0], &[1], false));
+        assert_eq!(plan(&[1, 1, 50, 1], 3, 9), planned(&[0, 1], &[2, 3], true));
+        // Where it takes none at all.
+        let none = |may_change| Plan::with(&feeds(&[0, 1]), 16, may_change, |_| false);
+        assert_eq!(none(false), planned(&[0], &[1], false));
+        assert_eq!(none(true), planned(&[], &[0, 1], false));
     }
 }

@@ -6,7 +6,7 @@ use weir_frame::pcapng::Interface as PcapInterface;
 use weir_frame::record::{Flags, Meta, Record};
 use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind, memory};
 
-use super::program::AtHook;
+use super::clsact::Side;
 use super::*;
 
 fn setup(snaplen: u32) -> Setup {
@@ -86,10 +86,8 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
         writer: WriterKind::Bpf,
     };
     let mut rust = Writer::new(memory::create_memfd("oracle", &spec).unwrap());
-    let program = match &bpf.programs.at {
-        AtHook::Tc { received, .. } => received.as_fd(),
-        AtHook::Xdp(program) => program.as_fd(),
-    };
+    let at = &bpf.programs.at;
+    let program = at.program(at.sides().next().expect("a side"));
     let mut reader = Reader::new(&bpf.rings[0], Start::Oldest).unwrap();
     let (mut batch, mut frames) = (Batch::new(), 0);
     let before_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
@@ -216,8 +214,7 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!(received.len(), bpf.rings.len());
     let identity = received[0].identity().unwrap();
     assert_eq!((identity.interface_id, identity.cpu, identity.snaplen), (1, Some(0), 64));
-    let AtHook::Tc { sent, .. } = &bpf.programs.at else { panic!("TC was asked for") };
-    run(sent.as_fd(), &frame(7, 100));
+    run(bpf.programs.at.program(Some(Side::Egress)), &frame(7, 100));
     let mut reader = Reader::new(&received[0], Start::Oldest).unwrap();
     let mut batch = Batch::new();
     assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
@@ -254,8 +251,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     let (page, mut bell, writers_end) = wake_page();
     bpf.add_bell(writers_end, 0).unwrap();
     let nudge = bpf.nudge.try_clone().unwrap();
-    let AtHook::Tc { sent, .. } = &bpf.programs.at else { panic!("TC was asked for") };
-    let sent = sent.try_clone().unwrap();
+    let sent = bpf.programs.at.program(Some(Side::Egress)).try_clone_to_owned().unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

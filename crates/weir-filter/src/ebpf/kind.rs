@@ -22,7 +22,7 @@ impl Kind {
     /// The kinds to be told apart.
     pub(super) fn all(target: Target, somebody_asks: bool) -> Vec<Kind> {
         let mut kinds = vec![Kind::Plain];
-        if target.has_skb() {
+        if target.tells_tag() {
             kinds.push(Kind::Beside);
         }
         if somebody_asks {
@@ -48,20 +48,10 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
     let (known, in_bytes) = (asm.label(), asm.label());
     asm.store_imm(4, FP, KIND, 0);
     if let Some(number) = number_of(Kind::Beside) {
-        let present = asm.label();
-        asm.load(4, R1, R6, skb::VLAN_PRESENT);
-        asm.jump_if(Condition::Equal, R1, Operand::Imm(0), in_bytes);
-        asm.store_imm(4, FP, KIND, number as i32);
-        asm.load(4, R1, R6, skb::VLAN_TCI);
-        asm.store(4, FP, TCI, R1);
-        asm.big_endian(R1, 2);
-        asm.store(2, FP, TAG + 2, R1);
-        asm.load(4, R1, R6, skb::VLAN_PROTO);
-        asm.jump_if(Condition::NotEqual, R1, Operand::Imm(0), present);
-        // A missing protocol means 802.1Q, as for the rest of the kernel's users.
-        asm.mov(R1, Operand::Imm(i32::from(TAG_PROTOCOLS[0].to_be())));
-        asm.place(present);
-        asm.store(2, FP, TAG, R1);
+        match target {
+            Target::XdpTag => tag_of_caller(asm, number, in_bytes),
+            _ => tag_of_skb(asm, number, in_bytes),
+        }
         asm.jump(known);
     }
     asm.place(in_bytes);
@@ -82,6 +72,33 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
         asm.store_imm(4, FP, KIND, number as i32);
     }
     asm.place(known);
+}
+
+/// The tag in r2, if there is one; else to `none`.
+fn tag_of_caller(asm: &mut Asm, number: usize, none: Label) {
+    asm.jump_if32(Condition::Equal, R2, Operand::Imm(0), none);
+    asm.store_imm(4, FP, KIND, number as i32);
+    asm.store(4, FP, TAG, R2);
+    asm.load(2, R1, FP, TAG + 2);
+    asm.big_endian(R1, 2);
+    asm.store(4, FP, TCI, R1);
+}
+
+fn tag_of_skb(asm: &mut Asm, number: usize, none: Label) {
+    let present = asm.label();
+    asm.load(4, R1, R6, skb::VLAN_PRESENT);
+    asm.jump_if(Condition::Equal, R1, Operand::Imm(0), none);
+    asm.store_imm(4, FP, KIND, number as i32);
+    asm.load(4, R1, R6, skb::VLAN_TCI);
+    asm.store(4, FP, TCI, R1);
+    asm.big_endian(R1, 2);
+    asm.store(2, FP, TAG + 2, R1);
+    asm.load(4, R1, R6, skb::VLAN_PROTO);
+    asm.jump_if(Condition::NotEqual, R1, Operand::Imm(0), present);
+    // A missing protocol means 802.1Q, as for the rest of the kernel's users.
+    asm.mov(R1, Operand::Imm(i32::from(TAG_PROTOCOLS[0].to_be())));
+    asm.place(present);
+    asm.store(2, FP, TAG, R1);
 }
 
 /// Goes to `other` unless the frame is of this kind, if that is not known, and its first `in_place` bytes can

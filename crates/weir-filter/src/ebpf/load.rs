@@ -34,7 +34,9 @@ pub(super) fn bytes(
         _ => match target {
             Target::User => user(asm, at, size, dst, reject),
             Target::Socket => by_helper(asm, target, at, size, BUFFER, reject, Some(dst)),
-            Target::Xdp | Target::Tc => kernel(asm, target, in_place > 0, at, size, dst, reject),
+            Target::Xdp | Target::XdpTag | Target::Tc => {
+                kernel(asm, target, in_place > 0, at, size, dst, reject);
+            }
         },
     }
     asm.big_endian(dst, size);
@@ -128,7 +130,7 @@ fn by_helper(
     asm.add(R3, Operand::Imm(i32::from(to)));
     asm.mov(R4, Operand::Imm(i32::from(size)));
     asm.call(match target {
-        Target::Xdp => helper::XDP_LOAD_BYTES,
+        Target::Xdp | Target::XdpTag => helper::XDP_LOAD_BYTES,
         _ => helper::SKB_LOAD_BYTES,
     });
     asm.jump_if(Condition::NotEqual, R0, Operand::Imm(0), reject);

@@ -199,7 +199,7 @@ impl<'a> Section<'a> {
         match self.cx.target {
             Target::User => self.asm.mov(dst, Operand::Reg(R6)),
             Target::Tc | Target::Socket => self.asm.load(4, dst, R6, skb::LEN),
-            Target::Xdp => {
+            Target::Xdp | Target::XdpTag => {
                 self.asm.mov(R1, Operand::Reg(R6));
                 self.asm.call(helper::XDP_GET_BUFF_LEN);
                 self.asm.mov(dst, Operand::Reg(R0));

@@ -34,6 +34,15 @@ impl Loaded {
         Loaded::code(&code, target)
     }
 
+    /// Loads a filter for XDP behind instructions that tell it of a tag that the driver took off.
+    pub fn told(filter: &[EbpfInsn], tag: Tag) -> Result<Loaded, String> {
+        let [p0, p1] = tag.protocol.to_be_bytes();
+        let [t0, t1] = tag.tci.to_be_bytes();
+        let mut code = vec![insn(0xb4, 2, 0, 0, i32::from_ne_bytes([p0, p1, t0, t1]))];
+        code.extend(filter);
+        Loaded::code(&code, Target::Xdp)
+    }
+
     /// Loads a filter for TC behind instructions that give the frame a tag beside its bytes.
     pub fn tagging(filter: &[EbpfInsn], tag: Tag) -> Result<Loaded, String> {
         const SKB_VLAN_PUSH: i32 = 18;
@@ -50,38 +59,7 @@ impl Loaded {
 
     /// Loads what was put together elsewhere.
     pub fn code(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
-        load_aloud(code, target, libbpf_sys::bpf_prog_load_opts::default())
-    }
-
-    /// Loads a main program and one subprogram, which begins at instruction `second`, with the type
-    /// information that the kernel asks of subprograms with tail calls.
-    pub fn with_subprogram(
-        code: &[EbpfInsn],
-        second: u32,
-        target: Target,
-    ) -> Result<Loaded, String> {
-        let btf = two_functions();
-        // SAFETY: the blob lives through the call and has its true size; null options mean defaults.
-        let btf = unsafe {
-            libbpf_sys::bpf_btf_load(btf.as_ptr().cast(), btf.len() as _, std::ptr::null_mut())
-        };
-        assert!(btf >= 0, "type information: {}", io::Error::from_raw_os_error(-btf));
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        let btf = unsafe { OwnedFd::from_raw_fd(btf) };
-        // By function: its first instruction, the number of its type.
-        let functions = [[0, 3], [second, 4]];
-        let options = libbpf_sys::bpf_prog_load_opts {
-            prog_btf_fd: btf.as_raw_fd() as u32,
-            func_info: functions.as_ptr().cast(),
-            func_info_cnt: functions.len() as u32,
-            func_info_rec_size: size_of_val(&functions[0]) as u32,
-            ..Default::default()
-        };
-        load_aloud(code, target, options)
-    }
-
-    pub fn fd(&self) -> &OwnedFd {
-        &self.0
+        load_aloud(code, target)
     }
 
     /// The answer for the frame.
@@ -149,13 +127,11 @@ impl Socket {
 }
 
 /// Loads; the error has the verifier's reason.
-fn load_aloud(
-    code: &[EbpfInsn],
-    target: Target,
-    mut options: libbpf_sys::bpf_prog_load_opts,
-) -> Result<Loaded, String> {
+fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
+    let code = &ebpf::alone(code, target);
+    let mut options = libbpf_sys::bpf_prog_load_opts::default();
     let (kind, flags) = match target {
-        Target::Xdp => (BPF_PROG_TYPE_XDP, BPF_F_XDP_HAS_FRAGS),
+        Target::Xdp | Target::XdpTag => (BPF_PROG_TYPE_XDP, BPF_F_XDP_HAS_FRAGS),
         Target::Tc => (BPF_PROG_TYPE_SCHED_CLS, 0),
         Target::Socket => (BPF_PROG_TYPE_SOCKET_FILTER, 0),
         Target::User => panic!("not for the kernel"),
@@ -198,27 +174,6 @@ fn load(
     }
     // SAFETY: the kernel just gave us this descriptor and nobody else has it.
     Ok(Loaded(unsafe { OwnedFd::from_raw_fd(fd) }))
-}
-
-/// BTF of two static functions without parameters, types 3 and 4, that return an int. Source: the
-/// kernel's Documentation/bpf/btf.rst.
-fn two_functions() -> Vec<u8> {
-    const INT: u32 = 1 << 24;
-    const FUNC: u32 = 12 << 24;
-    const FUNC_PROTO: u32 = 13 << 24;
-    const SIGNED_32: u32 = 1 << 24 | 32;
-    let names = b"\0int\0main\0call\0";
-    #[rustfmt::skip]
-    let types = [
-        1, INT, 4, SIGNED_32,
-        0, FUNC_PROTO, 1,
-        5, FUNC, 2,
-        10, FUNC, 2,
-    ];
-    let types_len = size_of_val(&types) as u32;
-    let header = [0x0001_eb9f, 24, 0, types_len, types_len, names.len() as u32];
-    let words = header.iter().chain(&types);
-    words.flat_map(|word: &u32| word.to_le_bytes()).chain(*names).collect()
 }
 
 /// The end of the verifier's log: there it says why.

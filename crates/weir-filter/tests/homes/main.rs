@@ -3,12 +3,10 @@
 
 mod expressions;
 mod frames;
-mod hook;
 mod kernel;
 mod oracle;
 mod random;
 mod sets;
-mod slot;
 
 use proptest::prelude::*;
 use weir_filter::ebpf::{Target, convert};
@@ -223,10 +221,13 @@ fn root_a_tag_beside_the_bytes_is_put_back() {
     for program in programs {
         let filter = convert(&program, Target::Tc).expect("short");
         let loaded = Loaded::tagging(&filter, tag).unwrap_or_else(|log| panic!("{log}"));
+        let told = convert(&program, Target::XdpTag).expect("short");
+        let told = Loaded::told(&told, tag).unwrap_or_else(|log| panic!("{log}"));
         for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
             let whole = frames::tagged(bytes, tag);
             let expected = oracle::run(&program, &whole, whole.len() as u32);
             assert_eq!(loaded.run(bytes), expected, "{program:?} on {whole:02x?}");
+            assert_eq!(told.run(bytes), expected, "XDP, {program:?} on {whole:02x?}");
         }
     }
 }
@@ -241,13 +242,17 @@ fn root_programs_that_ask_for_the_tag_get_it() {
     for program in random::some(&random::asking(), 100) {
         let filter = convert(&program, Target::Tc).expect("short");
         let tagging = Loaded::tagging(&filter, tag).unwrap_or_else(|log| panic!("{log}"));
+        let told = convert(&program, Target::XdpTag).expect("short");
+        let told = Loaded::told(&told, tag).unwrap_or_else(|log| panic!("{log}"));
         let plain = [Target::Tc, Target::Xdp].map(|target| {
             Loaded::new(&program, target).unwrap_or_else(|log| panic!("{target:?}: {log}"))
         });
         for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
             let wire_len = bytes.len() as u32;
             let beside = Frame { bytes, wire_len, tag: Some(tag) };
-            assert_eq!(tagging.run(bytes), interpret::run(&program, &beside), "{program:?}");
+            for with_tag in [&tagging, &told] {
+                assert_eq!(with_tag.run(bytes), interpret::run(&program, &beside), "{program:?}");
+            }
             let expected = interpret::run(&program, &Frame { tag: None, ..beside });
             for plain in &plain {
                 assert_eq!(plain.run(bytes), expected, "{program:?} on {bytes:02x?}");

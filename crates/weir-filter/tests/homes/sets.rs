@@ -98,9 +98,15 @@ fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     let tag = Tag { protocol: 0x8100, tci: 0x6064 };
     let code = convert_set(set, Target::Tc).expect("it was converted");
     let tagging = Loaded::tagging(&code, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
+    let told = convert_set(set, Target::XdpTag).expect("it was converted");
+    // Whatever a caller tells, and this.
+    Loaded::code(&told, Target::XdpTag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
+    let told = Loaded::told(&told, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
         let whole = frames::tagged(bytes, tag);
-        assert_eq!(tagging.run(bytes), by_libpcap(set, &whole), "{set:?} on {whole:02x?}");
+        for with_tag in [&tagging, &told] {
+            assert_eq!(with_tag.run(bytes), by_libpcap(set, &whole), "{set:?} on {whole:02x?}");
+        }
     }
 }
 

@@ -59,9 +59,14 @@ impl Drop for Alone {
     }
 }
 
+/// Whether tests take their time: `WEIR_SOAK=1`.
+pub fn soaks() -> bool {
+    std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1")
+}
+
 /// Seconds of traffic where more of it shows more: `short`, or 30 s with `WEIR_SOAK=1`.
 pub fn seconds(short: u64) -> u64 {
-    if std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1") { 30 } else { short }
+    if soaks() { 30 } else { short }
 }
 
 /// A pair whose receiving end takes the kernel generator's frames at any hook.
