@@ -27,7 +27,8 @@ struct weir_control {
 	__u64 sampled;		/* and that sampling left out */
 	__u64 skip;		/* frames to leave out before the next that is kept */
 	__u64 blocked;		/* frames that the feed chose, and its block list left out */
-	__u64 unused2[5];
+	__u64 unwanted;		/* first feed's lines: frames that no feed's filter took (af_xdp) */
+	__u64 unused2[4];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

@@ -18,6 +18,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 const volatile __u32 with_words;
 /* The kernel takes frames in several parts (Linux 6.6). */
 const volatile __u32 takes_parts;
+const volatile __u32 with_filters;	/* ask weir_judge_xsk() whether any feed wants a frame */
 
 /* By RX queue. */
 struct {
@@ -50,6 +51,15 @@ struct weir_words {
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
+/*
+ * Which feeds want the frame, as in capture.bpf.c: the filters come in place of this body. `tag`: what the driver took
+ * off the frame, as it stands on the wire; 0: nothing.
+ */
+__noinline __weak int weir_judge_xsk(struct xdp_md *xdp, __u32 tag)
+{
+	return -1;
+}
+
 static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *words,
 				 struct weir_control *all)
 {
@@ -75,6 +85,10 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 		/* Older kernels refuse such a frame after it was steered, and count it nowhere. */
 		mine->in_parts++;
 		return XDP_PASS;
+	}
+	if (with_filters && !weir_judge_xsk(ctx, words->kind & WEIR_WORDS_TAG ? words->tag : 0)) {
+		mine->unwanted++;
+		return XDP_DROP;	/* where it would have been taken from the stack, it does not go on either */
 	}
 	/* Words of others in front of the frame make way: the copier looks right before it. */
 	if (with_words && before_us)

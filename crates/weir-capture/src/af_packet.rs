@@ -67,7 +67,7 @@ impl AfPacket {
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
         let socket = Socket::new(&interface, direction)?;
-        let (counter, note) = Counter::attach(&socket, &setup)?;
+        let (mut counter, note) = Counter::attach(&socket, &setup)?;
         let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&socket))
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;

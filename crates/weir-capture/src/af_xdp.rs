@@ -34,9 +34,9 @@ use crate::error::CaptureError;
 use crate::fan::Feeds;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
-use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
+use crate::source::{Bells, Change, Direction, Home, Info, Kind, Pumped, Setup, Source};
 use copier::{Copier, Partial, Queue};
-use program::Program;
+use program::{Needs, Program};
 use socket::{Shape, Socket};
 
 /// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
@@ -133,12 +133,17 @@ impl AfXdp {
         let shape = shape_of(&interface, wanted.len() as u32, options.copiers)?;
         let cpus = cpus::entries()?;
         let with_words = options.stamps == Stamps::Hook;
-        let end = wanted.end;
-        let program = Program::load(&interface, end, cpus, with_words)?;
+        let has_filters = setup.feeds.iter().any(|feed| feed.filter.is_some());
+        let has_filters = has_filters || setup.may_change;
+        let needs = Needs { queues: wanted.end, cpus, with_words, has_filters };
+        let mut program = Program::load(&interface, needs)?;
         let control = Control::map(&program.control, cpus as usize, 1)?;
         let total = options.copiers as usize * wanted.len();
         let (feeds, fans) = Feeds::create(&setup, total, Clock::Realtime)?;
-        let homes = fans[0].homes();
+        let mut homes = fans[0].homes();
+        if program.choose(&setup.feeds) {
+            homes[0] = Home::Hook;
+        }
         let mut fans = fans.into_iter();
         let (mut queues, mut copiers) = (Vec::new(), Vec::new());
         for number in wanted {
@@ -218,7 +223,8 @@ impl AfXdp {
 /// The kernel's refusal.
 pub fn load_check() -> Result<(), CaptureError> {
     let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 1500 };
-    Program::load(&interface, 1, 1, true).map(drop)
+    let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
+    Program::load(&interface, needs).map(drop)
 }
 
 impl Drop for AfXdp {
@@ -386,7 +392,7 @@ impl Source for AfXdp {
                 .map_err(CaptureError::os("starting a copier"))?;
             self.threads.push(thread);
         }
-        let (program, index) = (self.program.xdp.as_fd(), self.interface.index);
+        let (program, index) = (self.program.xdp(), self.interface.index);
         let link = attach::link(program, index, libbpf_sys::BPF_XDP, 0);
         self.link = Some(link.map_err(|source| xdp::attach_error(&self.interface, source))?);
         if xdp::is_generic(index) {
@@ -414,7 +420,11 @@ impl Source for AfXdp {
     }
 
     fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
+        let mut ledger = Ledger {
+            offered: self.control.offered(),
+            filtered: self.control.unwanted(),
+            ..Ledger::default()
+        };
         let (mut kernel, mut unreadable) = (0, 0);
         for queue in &self.queues {
             unreadable += queue.unreadable.load(Ordering::Relaxed);
@@ -433,7 +443,16 @@ impl Source for AfXdp {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])
+        self.feeds.change(feed, change, &mut self.info.homes[feed])?;
+        if self.program.choose(self.feeds.now()) {
+            self.info.homes[0] = Home::Hook;
+        }
+        if let Some(link) = &self.link {
+            attach::update(link.as_fd(), self.program.xdp())
+                .map_err(|source| xdp::attach_error(&self.interface, source))?;
+        }
+        grace::wait();
+        Ok(())
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

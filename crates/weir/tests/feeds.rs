@@ -231,6 +231,7 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         ("--engine bpf --hook tc --tc-attach clsact", 50),
         ("--engine bpf --consume", 100),
         ("--engine af_packet", 100),
+        ("--engine af_xdp --consume", 100),
     ] {
         let times = if soaks() { 10 * times } else { times };
         let bed = bed();
@@ -299,10 +300,28 @@ fn root_what_changes_is_what_comes_after() {
         let json = run.stop().expect(0).json();
         all_close(&json);
         assert_eq!(number(&json, "captured"), 13 + 3 + 13, "{engine}: {json}");
-        if engine.contains("bpf") {
-            assert_eq!(json["feeds"][0]["home"], "hook", "{json}");
-        }
+        let home = if engine.contains("bpf") { "hook" } else { "user space, compiled" };
+        assert_eq!(json["feeds"][0]["home"], home, "{json}");
         assert!(!Path::new(&name).exists(), "the socket is left behind");
+    }
+}
+
+#[test]
+fn root_one_filter_is_all_in_the_kernel() {
+    let test = "root_one_filter_is_all_in_the_kernel";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["--engine bpf", "--consume", "--engine af_packet", "--engine af_xdp --consume"] {
+        let bed = bed();
+        let run = capture(&bed, &format!("{engine} --filter ip6"), &[]);
+        let sender = Sender::new(&bed.tx);
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        (0..3).for_each(|_| sender.send(&ipv6(80)));
+        settle();
+        let json = run.stop().expect(0).json();
+        all_close(&json);
+        let count = |name| number(&json, name);
+        assert_eq!((count("captured"), count("filtered")), (3, 10), "{engine}: {json}");
+        assert_eq!(json["feeds"][0]["home"], "hook", "{engine}: {json}");
     }
 }
 

@@ -7,7 +7,7 @@ mod skel {
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -17,7 +17,7 @@ use weir_filter::ebpf::Target;
 use super::socket::{Socket, Statistics};
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::filters::{Filters, Template, prepare};
+use crate::filters::{Sieve, Template, prepare};
 use crate::source::{Direction, Setup};
 
 /// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both.
@@ -27,9 +27,8 @@ const UNWANTED: std::ops::Range<u32> = 2..4;
 
 /// Who counts what is offered.
 pub(super) enum Counter {
-    /// Runs of the eBPF filter on frames of a wanted direction, by CPU; the filter as it is without those of feeds, and
-    /// with a place for them.
-    Filter { counts: MapHandle, plain: OwnedFd, template: Template },
+    /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
+    Filter { counts: MapHandle, sieve: Sieve },
     /// The socket itself, where BPF is not to be had.
     Socket,
 }
@@ -70,14 +69,12 @@ impl Counter {
 
     /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. True if it
     /// takes just what the only feed wants.
-    pub(super) fn choose(&self, socket: &Socket, feeds: &[Feed]) -> Result<bool, CaptureError> {
-        let Counter::Filter { plain, template, .. } = self else { return Ok(false) };
-        let is_worth_it = feeds.iter().all(|feed| feed.filter.is_some());
-        let filters = is_worth_it.then(|| Filters::of(Target::Socket, feeds)).flatten();
-        let chosen = filters.and_then(|filters| template.with(&filters).ok());
-        let program = chosen.as_ref().unwrap_or(plain).as_fd();
-        socket.attach_ebpf(program).map_err(CaptureError::os("exchanging the socket's filter"))?;
-        Ok(chosen.is_some() && feeds.len() == 1)
+    pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> Result<bool, CaptureError> {
+        let Counter::Filter { sieve, .. } = self else { return Ok(false) };
+        let is_all = sieve.choose(feeds);
+        let failed = CaptureError::os("exchanging the socket's filter");
+        socket.attach_ebpf(sieve.program()).map_err(failed)?;
+        Ok(is_all)
     }
 }
 
@@ -127,8 +124,8 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Err
     socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
-    let plain = skel.progs.weir_count.as_fd().try_clone_to_owned()?;
-    Ok(Counter::Filter { counts: offered, plain, template })
+    let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
+    Ok(Counter::Filter { counts: offered, sieve })
 }
 
 /// Opcodes of classic BPF. Source: linux/filter.h, linux/bpf_common.h.

@@ -10,38 +10,72 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use skel::XskSkelBuilder;
+use skel::{OpenXskSkel, XskSkelBuilder};
+use weir_filter::ebpf::Target;
 
 use crate::bpf::memory::refused;
 use crate::bpf::xdp;
 use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::filters::{Sieve, Template, prepare};
 use crate::iface::Interface;
 
 /// Descriptors that keep it all alive in the kernel.
 pub(super) struct Program {
-    pub(super) xdp: OwnedFd,
+    xdp: Xdp,
     pub(super) control: MapHandle,
     sockets: MapHandle,
     /// It asks the driver for VLAN tags.
     pub(super) sees_tags: bool,
 }
 
+enum Xdp {
+    Plain(OwnedFd),
+    /// Feeds have filters, or may get some.
+    Sieve(Sieve),
+}
+
+/// What a program is loaded for.
+#[derive(Clone, Copy)]
+pub(super) struct Needs {
+    /// Queues up to this one have sockets.
+    pub(super) queues: u32,
+    /// CPUs that there may be.
+    pub(super) cpus: u32,
+    /// Words are put in front of frames.
+    pub(super) with_words: bool,
+    /// Feeds have filters, or may get some.
+    pub(super) has_filters: bool,
+}
+
 impl Program {
-    /// Loads it for queues up to `queues`; bound to the device if that can tell VLAN tags.
-    pub(super) fn load(
-        interface: &Interface,
-        queues: u32,
-        cpus: u32,
-        with_words: bool,
-    ) -> Result<Program, CaptureError> {
+    /// Loads it; bound to the device if that can tell VLAN tags.
+    pub(super) fn load(interface: &Interface, needs: Needs) -> Result<Program, CaptureError> {
         // As in the bpf engine: a refusal is likely here, and the plain program answers them all.
-        if with_words
+        if needs.with_words
             && xdp::metadata_possible(interface)
-            && let Ok(program) = load(interface, queues, cpus, with_words, true)
+            && let Ok(program) = load(interface, needs, true)
         {
             return Ok(program);
         }
-        load(interface, queues, cpus, with_words, false)
+        load(interface, needs, false)
+    }
+
+    /// What runs at the hook.
+    pub(super) fn xdp(&self) -> BorrowedFd<'_> {
+        match &self.xdp {
+            Xdp::Plain(program) => program.as_fd(),
+            Xdp::Sieve(sieve) => sieve.program(),
+        }
+    }
+
+    /// Has the hook let through what some feed's filter takes, where the kernel can tell; otherwise everything. True if
+    /// it lets through just what the only feed wants. Whoever has attached the program has to do so anew.
+    pub(super) fn choose(&mut self, feeds: &[Feed]) -> bool {
+        match &mut self.xdp {
+            Xdp::Plain(_) => false,
+            Xdp::Sieve(sieve) => sieve.choose(feeds),
+        }
     }
 
     /// Sends the frames of `queue` to a bound socket.
@@ -68,35 +102,49 @@ fn is_at_least(release: &str, least: (u32, u32)) -> bool {
     }
 }
 
-fn load(
-    interface: &Interface,
-    queues: u32,
-    cpus: u32,
-    with_words: bool,
-    tags: bool,
-) -> Result<Program, CaptureError> {
+fn load(interface: &Interface, needs: Needs, tags: bool) -> Result<Program, CaptureError> {
     let refuse = refused("the AF_XDP steering program");
     let mut object = MaybeUninit::uninit();
     let mut open = XskSkelBuilder::default().open(&mut object).map_err(refuse)?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
-    rodata.with_words = u32::from(with_words);
+    rodata.with_words = u32::from(needs.with_words);
     rodata.takes_parts = u32::from(takes_parts());
-    open.maps.sockets.set_max_entries(queues).map_err(refuse)?;
-    open.maps.control.set_max_entries(1 + cpus).map_err(refuse)?;
+    rodata.with_filters = u32::from(needs.has_filters);
+    open.maps.sockets.set_max_entries(needs.queues).map_err(refuse)?;
+    open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
     if tags {
         open.progs.weir_xsk_tags.set_ifindex(interface.index);
         open.progs.weir_xsk_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
     }
+    let template = match needs.has_filters {
+        true => Some(template(&open, tags.then_some(interface.index)).map_err(refuse)?),
+        false => None,
+    };
     let skel = open.load().map_err(refuse)?;
-    let xdp = if tags { skel.progs.weir_xsk_tags.as_fd() } else { skel.progs.weir_xsk.as_fd() };
+    let plain = if tags { skel.progs.weir_xsk_tags.as_fd() } else { skel.progs.weir_xsk.as_fd() };
+    let own = CaptureError::os("duplicating a program");
+    let xdp = match template {
+        Some(template) => Sieve::new(template, plain).map(Xdp::Sieve),
+        None => plain.try_clone_to_owned().map(Xdp::Plain),
+    };
     Ok(Program {
-        xdp: xdp.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))?,
+        xdp: xdp.map_err(own)?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         sockets: MapHandle::try_from(&skel.maps.sockets).map_err(refuse)?,
         sees_tags: tags,
     })
+}
+
+fn template(open: &OpenXskSkel<'_>, device: Option<u32>) -> Result<Template, libbpf_rs::Error> {
+    let object = open.open_object();
+    prepare(object)?;
+    let (program, target) = match device {
+        Some(_) => (&open.progs.weir_xsk_tags, Target::XdpTag),
+        None => (&open.progs.weir_xsk, Target::Xdp),
+    };
+    Ok(Template::take(object, program, target, c"weir_judge_xsk", device)?)
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ pub(super) fn exchange(
 }
 
 /// Puts another program in a link's place; every frame meets one of the two.
-fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are borrowed for the call; null options mean defaults.
     let result = unsafe {
         libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())

@@ -23,6 +23,7 @@ const IN_PARTS: usize = 21;
 const CHOSEN: usize = 23;
 const SAMPLED: usize = 24;
 const BLOCKED: usize = 26;
+const UNWANTED: usize = 27;
 
 pub(crate) struct Control {
     map: Mapping,
@@ -88,6 +89,11 @@ impl Control {
     /// Frames among those offered that the kernel would not have taken into a socket.
     pub(crate) fn in_parts(&self) -> u64 {
         self.sum(0, IN_PARTS)
+    }
+
+    /// Frames among those offered that no feed's filter took, and that went into no socket.
+    pub(crate) fn unwanted(&self) -> u64 {
+        self.sum(0, UNWANTED)
     }
 
     /// Whether the driver had no answer when it was asked for a VLAN tag.
