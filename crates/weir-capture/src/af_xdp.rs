@@ -167,6 +167,7 @@ impl AfXdp {
                     bytes_needed: setup.bytes_needed() as usize,
                     queue_option: options.record_queue.then_some(number),
                     partial: Partial::default(),
+                    filled: 0,
                 });
             }
             queues.push(queue);

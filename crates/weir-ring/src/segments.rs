@@ -26,14 +26,15 @@ pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
-/// A word on a cache line of its own (two: the next is fetched with it).
+/// What is on a cache line of its own (two: the next is fetched with it).
 #[repr(align(128))]
-struct Line(AtomicU32);
+struct Line<T>(T);
 
 /// How far each copier is, and how far the ring was released.
 pub struct Segments {
-    done: Box<[Line]>,
-    released: Mutex<u32>,
+    done: Box<[Line<AtomicU32>]>,
+    /// Not beside what all copiers read for every frame: each writes it.
+    released: Line<Mutex<u32>>,
     segment: u32,
 }
 
@@ -83,7 +84,7 @@ impl Segments {
     fn of(copiers: usize, segment: u32) -> Segments {
         let line = |copier| Line(AtomicU32::new(copier as u32 * segment));
         let done = (0..copiers).map(line).collect();
-        Segments { done, released: Mutex::new(0), segment }
+        Segments { done, released: Line(Mutex::new(0)), segment }
     }
 
     /// Where a copier begins; they are numbered from 0.
@@ -93,32 +94,34 @@ impl Segments {
         Place { copier, at, end: at.wrapping_add(self.segment) }
     }
 
-    /// The copier is done with the next `count` of its own, none of them past its segment.
+    /// The copier is done with the next `count` of its own, none of them past its segment; true if that is at its end.
     #[inline]
-    pub fn advance(&self, place: &mut Place, count: u32) {
+    pub fn advance(&self, place: &mut Place, count: u32) -> bool {
         place.at = place.at.wrapping_add(count);
-        if place.at == place.end {
+        let ended = place.at == place.end;
+        if ended {
             let others = (self.done.len() as u32 - 1) * self.segment;
             place.at = place.at.wrapping_add(others);
             place.end = place.at.wrapping_add(self.segment);
         }
         // O, pairs with P in `release`: what lies below was read, and what goes back is stored.
         self.done[place.copier].0.store(place.at, Ordering::Release);
+        ended
     }
 
     /// Whether everything below `filled` was released. While another copier releases, it was not.
     #[must_use]
     pub fn is_released(&self, filled: u32) -> bool {
-        self.released.try_lock().is_ok_and(|released| *released == filled)
+        self.released.0.try_lock().is_ok_and(|released| *released == filled)
     }
 
     /// Releases what all are done with, by `give(index)`, never backwards; true if anything was. If another
     /// copier is at it, it or the next call sees to ours.
     #[inline]
     pub fn release(&self, give: impl FnOnce(u32)) -> bool {
-        let Ok(mut released) = self.released.try_lock() else { return false };
+        let Ok(mut released) = self.released.0.try_lock() else { return false };
         // P, pairs with O in `advance`: `give` hands over what every copier did before.
-        let ahead = |line: &Line| line.0.load(Ordering::Acquire).wrapping_sub(*released);
+        let ahead = |line: &Line<AtomicU32>| line.0.load(Ordering::Acquire).wrapping_sub(*released);
         let least = self.done.iter().map(ahead).min().unwrap_or(0);
         if least == 0 {
             return false;
@@ -155,12 +158,12 @@ mod tests {
         let two = Segments::new(2, 8192);
         let (mut first, mut second) = (two.place(0), two.place(1));
         let mut given = None;
-        two.advance(&mut second, 100);
+        assert!(!two.advance(&mut second, 100));
         assert!(!two.release(|index| given = Some(index)));
         two.advance(&mut first, 7);
         assert!(two.release(|index| given = Some(index)));
         assert_eq!(given, Some(7));
-        two.advance(&mut first, SEGMENT - 7);
+        assert!(two.advance(&mut first, SEGMENT - 7), "at the end of its segment");
         assert!(two.release(|index| given = Some(index)));
         assert_eq!(given, Some(SEGMENT + 100));
         assert!(!two.release(|_| unreachable!("nothing new")));
@@ -177,7 +180,7 @@ mod tests {
             place.end = place.at.wrapping_add(SEGMENT);
             two.done[copier].0.store(place.at, Ordering::Relaxed);
         }
-        *two.released.lock().unwrap() = near;
+        *two.released.0.lock().unwrap() = near;
         for place in &mut places {
             assert_eq!(place.ready(50, 5000), SEGMENT);
             two.advance(place, SEGMENT);

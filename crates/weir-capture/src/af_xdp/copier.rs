@@ -16,7 +16,7 @@ use crate::error::CaptureError;
 use crate::fan::Fan;
 use crate::vlan::{self, TAG_BYTES};
 
-/// Descriptors taken in one turn: their frames become visible together, and their chunks go back.
+/// Descriptors taken in one turn: their frames become visible together.
 const BATCH: u32 = 64;
 /// A copier that has found nothing looks again after this pause; after some, it sleeps in the kernel.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -97,6 +97,8 @@ pub(super) struct Copier {
     /// Written as an option, if so.
     pub(super) queue_option: Option<u32>,
     pub(super) partial: Partial,
+    /// Up to where the kernel had filled, when last looked.
+    pub(super) filled: u32,
 }
 
 /// A frame that lies in several chunks, put together.
@@ -122,15 +124,15 @@ impl Copier {
     }
 
     fn copy_all(&mut self) -> Result<(), CaptureError> {
+        let queue = Arc::clone(&self.queue);
         let mut pauses = 0;
         loop {
             // Looked at before the ring: what came before the end is then seen.
-            let ending = self.queue.ending.load(Ordering::Acquire);
-            if self.turn() > 0 {
+            let ending = queue.ending.load(Ordering::Acquire);
+            if self.turn(&queue) > 0 {
                 pauses = 0;
                 continue;
             }
-            self.queue.release();
             if ending {
                 return Ok(());
             }
@@ -139,7 +141,7 @@ impl Copier {
                 thread::sleep(PAUSE);
                 continue;
             }
-            match &self.queue.socket {
+            match &queue.socket {
                 Some(socket) => {
                     socket.wait(SLEEP).map_err(CaptureError::os("waiting for frames"))?;
                 }
@@ -153,24 +155,34 @@ impl Copier {
         self.queue.segments.is_released(self.queue.rings.filled())
     }
 
-    /// Copies what there is of this copier's own, up to a batch; says how much.
+    /// Copies what there is of this copier's own, up to a batch; says how much. `queue` is the copier's own, held by the
+    /// caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
     #[inline]
-    pub(super) fn turn(&mut self) -> u32 {
-        let queue = Arc::clone(&self.queue);
-        let count = self.place.ready(queue.rings.filled(), BATCH);
+    pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
+        let mut count = self.place.ready(self.filled, BATCH);
         if count == 0 {
+            // Only now: the kernel writes that line at every flush, and who looks at it takes it away.
+            self.filled = queue.rings.filled();
+            count = self.place.ready(self.filled, BATCH);
+        }
+        if count == 0 {
+            // What was done since the last end of a segment, or was missed there because another was at it.
+            queue.release();
             return 0;
         }
         let chunk_mask = !u64::from(queue.chunk_bytes - 1);
         for index in 0..count {
             let index = self.place.at().wrapping_add(index);
             let descriptor = queue.rings.descriptor(index);
-            self.take(&queue, descriptor);
+            self.take(queue, descriptor);
             queue.rings.give_back(index, descriptor.address & chunk_mask);
         }
         self.fan.publish();
-        queue.segments.advance(&mut self.place, count);
-        queue.release();
+        // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of each
+        // copier fit any ring, so the kernel has chunks meanwhile.
+        if queue.segments.advance(&mut self.place, count) {
+            queue.release();
+        }
         count
     }
 
@@ -180,7 +192,7 @@ impl Copier {
         if descriptor.continues || self.partial.is_open {
             return self.take_part(queue, descriptor);
         }
-        // SAFETY: of a descriptor between `released` and `filled`, the chunk is ours until `release`,
+        // SAFETY: of a descriptor between `released` and `filled`, the chunk is ours until `advance`,
         // which follows the whole batch; only this copier has this index (`Segments`).
         let (bytes, words) = unsafe { (queue.frame(descriptor), queue.take_words(descriptor)) };
         match bytes {

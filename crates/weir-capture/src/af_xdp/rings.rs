@@ -174,7 +174,11 @@ pub(super) mod kernel {
         pub(in crate::af_xdp) fn refill(&self) {
             let released = self.rx.u32(self.rx_places.consumer).load(Ordering::Acquire);
             let made = released.wrapping_add(self.size);
-            self.rx.u32(self.rx_places.producer).store(made, Ordering::Release);
+            let producer = self.rx.u32(self.rx_places.producer);
+            // Written when something was released only: all copiers read it.
+            if producer.load(Ordering::Relaxed) != made {
+                producer.store(made, Ordering::Release);
+            }
         }
     }
 }

@@ -68,15 +68,17 @@ pub fn copiers(spec: SyntheticSpec) -> Result<Vec<(SyntheticCopier, Ring<Mapping
 impl SyntheticCopier {
     /// Copies for this long, every frame with a stamp of its own; says how many frames.
     pub fn copy_for(&mut self, time: Duration) -> u64 {
+        let queue = Arc::clone(&self.copier.queue);
         let before = self.copier.fan.frames();
         let begin = Instant::now();
         while begin.elapsed() < time {
             for _ in 0..LOOK_BATCHES {
-                // None of its own: the others are behind. A NIC would not wait either.
-                if self.copier.turn() == 0 {
-                    std::hint::spin_loop();
+                // None of its own: the others are behind. One of them may need this CPU, as an engine's copier,
+                // which sleeps then, would leave it.
+                if self.copier.turn(&queue) == 0 {
+                    std::thread::yield_now();
                 }
-                self.copier.queue.rings.refill();
+                queue.rings.refill();
             }
         }
         self.copier.fan.frames() - before
@@ -106,6 +108,7 @@ fn copier(queue: &Arc<Queue>, number: usize, fan: Fan) -> Copier {
         bytes_needed: CHUNK_BYTES as usize,
         queue_option: None,
         partial: Partial::default(),
+        filled: 0,
     }
 }
 
@@ -228,6 +231,33 @@ mod tests {
         copier(&queue, 0, Fan::into_ring(&ring, CHUNK_BYTES as usize)).run().unwrap();
         assert_eq!(queue.unreadable.load(Ordering::Relaxed), 2);
         assert_eq!(read_all(&ring), [(7, 64)]);
+    }
+
+    #[test]
+    fn chunks_go_back_by_the_segment_and_when_nothing_more_comes() {
+        let queue = Arc::new(queue(1024, 1).unwrap());
+        for number in 1..=300 {
+            assert!(queue.rings.receive(64, OFFSET, false, |at| write_frame(
+                &queue.umem,
+                at,
+                number,
+                64
+            )));
+        }
+        let spec = RingSpec {
+            data_blocks: 4,
+            interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
+            cpu: None,
+            clock: Clock::Realtime,
+            writer: WriterKind::User,
+        };
+        let ring = memory::create_memfd("weir-test", &spec).unwrap();
+        let mut copier = copier(&queue, 0, Fan::into_ring(&ring, CHUNK_BYTES as usize));
+        let mut turns = [(64, 0), (64, 0), (64, 0), (64, 256), (44, 256), (0, 300)].into_iter();
+        assert!(turns.all(|(count, released)| {
+            copier.turn(&queue) == count && queue.segments.is_released(released)
+        }));
+        assert_eq!(ring.frames_written(), 300);
     }
 
     #[test]
