@@ -377,8 +377,12 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 			frame->blocked = hook == WEIR_TC ? blocked_tc(ctx, protocol, wanted)
 							 : blocked_xdp(ctx, protocol, wanted);
 	}
-	if (wanted)
+	if (wanted) {
+		/* A call, which frames that nobody wants are spared. */
+		if (hook == WEIR_XDP)
+			frame->wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0);
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	}
 	/* Inline, the writer costs the verifier three times as much: not where filters change while the capture runs. */
 	if (feeds == 1 && !may_block) {
 		if (wanted & 1)
@@ -447,7 +451,6 @@ int weir_tc_out(struct __sk_buff *skb)
 static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag)
 {
 	struct weir_frame frame = {
-		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
 		.flags = WEIR_FLAG_INBOUND,
 		.queue = ctx->rx_queue_index,
 		.has_queue = with_queue,
