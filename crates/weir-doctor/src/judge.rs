@@ -171,7 +171,7 @@ fn memory(findings: &mut Findings, facts: &Machine) {
     }
     let free: u64 = facts.hugepages_free.values().sum();
     let mounted = if facts.hugepage_mounts.is_empty() { "not mounted" } else { "mounted" };
-    let text = format!("{free} free, {mounted}; no engine of this release needs them");
+    let text = format!("{free} free, {mounted}; only engine dpdk wants them, with most NICs");
     findings.ok("hugepages", text);
 }
 

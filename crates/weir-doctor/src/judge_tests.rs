@@ -61,7 +61,7 @@ fn all_is_well_for_root_on_a_new_kernel() {
     let plan = plan(&veth(), &root(), Use::Passive);
     assert_eq!(
         plan.passive.as_deref(),
-        Some("weir capture eth1 --engine bpf --hook tc --ring-size 256MiB")
+        Some("weir capture eth1 --engine bpf --hook tc --ring-size 128MiB")
     );
     // A veth has no zero-copy: sockets gain nothing there.
     assert!(plan.monitoring_port.unwrap().contains("--engine bpf --consume"));
@@ -247,8 +247,11 @@ fn commands_go_into_the_namespace_and_name_the_queues_that_there_are() {
 
 #[test]
 fn rings_never_ask_for_most_of_the_memory() {
-    for (free_mib, ring_mib) in [(512, 64), (2048, 128), (1 << 20, 1024)] {
-        let facts = Machine { free_bytes: Some(free_mib << 20), ..root() };
+    for (cpus, free_mib, ring_mib) in
+        [(1, 512, 64), (1, 24 << 10, 64), (2, 24 << 10, 128), (16, 4096, 128), (64, 1 << 20, 1024)]
+    {
+        let cpus = (0..cpus).collect();
+        let facts = Machine { free_bytes: Some(free_mib << 20), cpus, ..root() };
         assert_eq!(plan(&veth(), &facts, Use::Passive).ring_bytes, ring_mib << 20);
     }
 }

@@ -70,10 +70,15 @@ pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
     if near.is_empty() { machine.cpus.clone() } else { near }
 }
 
-/// A sixteenth of what is free, in powers of two from 64 MiB to 1 GiB, and never below the least.
+/// 64 MiB for each CPU, as far as that is a thirty-second of what is free at most: a power of two up to 1 GiB, and
+/// never below 64 MiB, the default, or the least.
+///
+/// Rings cannot be swapped out, and several captures may run. At 10 Gbit/s 64 MiB are 50 ms, the longest that a busy
+/// machine usually leaves a reader without a CPU; who sees frames lapped takes more.
 fn ring_bytes(machine: &Machine) -> u64 {
-    let share = machine.free_bytes.unwrap_or(0) / 16;
-    let size = (6..=10).map(|power| 1u64 << (20 + power)).rfind(|&bytes| bytes <= share);
+    let share = machine.free_bytes.unwrap_or(0) / 32;
+    let most = share.min((machine.cpus.len() as u64) << 26);
+    let size = (6..=10).map(|power| 1u64 << (20 + power)).rfind(|&bytes| bytes <= most);
     size.unwrap_or(64 << 20).max(machine.ring_bytes_least)
 }
 

@@ -147,6 +147,12 @@ fn root_a_missing_or_sleeping_interface_is_named() {
     sh(&bed.rx, "ip link set wrx0 down");
     let text = doctor(&bed.rx, "wrx0").expect(2).text();
     assert!(text.contains("$ ip link set wrx0 up"), "{text}");
+    // Where nobody named it, it may sleep; but one must be there that does not.
+    doctor(&bed.rx, "").expect(2);
+    sh(&bed.rx, "ip link add type veth");
+    sh(&bed.rx, "ip link set veth0 up");
+    let text = doctor(&bed.rx, "").expect(0).text();
+    assert!(text.contains("wrx0 is down") && text.contains("to watch it"), "{text}");
 }
 
 #[test]
