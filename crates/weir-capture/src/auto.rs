@@ -4,6 +4,7 @@ use crate::af_packet::AfPacket;
 use crate::af_xdp::{AfXdp, AfXdpOptions};
 use crate::bpf::{Bpf, BpfOptions};
 use crate::error::{CaptureError, with_causes};
+use crate::iface::Asker;
 use crate::pcap::Pcap;
 use crate::source::{Setup, Source};
 
@@ -30,6 +31,32 @@ pub enum Wish {
 /// # Errors
 /// That of the engine wished for; with `Auto`, that of `bpf` unless `af_packet` can stand in.
 pub fn open(
+    iface: &str,
+    setup: &Setup,
+    wish: Wish,
+    options: BpfOptions,
+    options_asked: bool,
+) -> Result<Box<dyn Source>, CaptureError> {
+    check_queues(iface, setup)?;
+    choose(iface, setup, wish, options, options_asked)
+}
+
+/// Refuses feeds of queues that the interface does not have: no frame would ever be in them.
+fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
+    let Some(asked) = setup.feeds.iter().filter_map(|feed| feed.queue).max() else { return Ok(()) };
+    match Asker::new()?.rx_queues(iface) {
+        Some(have) if asked >= have => {
+            let have = match have {
+                1 => "one RX queue, @q0".to_owned(),
+                many => format!("{many} RX queues, @q0 to @q{}", many - 1),
+            };
+            Err(CaptureError::Options(format!("{iface}@q{asked}: {iface} has {have}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn choose(
     iface: &str,
     setup: &Setup,
     wish: Wish,

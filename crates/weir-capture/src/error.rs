@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use thiserror::Error;
 use weir_ring::RingError;
 
+use crate::holder::Holder;
+
 /// What is wrong, on what, and the way out.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -56,7 +58,7 @@ pub enum CaptureError {
     },
     /// Somebody else's XDP program is on the interface.
     #[error(
-        "{iface} already has an XDP program, '{program}' (id {id}); detach it (`ip link set {iface} xdp off`), or capture with --hook tc, which goes beside it"
+        "{iface} already has an XDP program, '{program}' (id {id}); have whoever attached it take it off (`bpftool net` lists it), or capture beside it with --hook tc, without --consume"
     )]
     XdpBusy {
         /// Interface.
@@ -65,6 +67,20 @@ pub enum CaptureError {
         program: String,
         /// Its id.
         id: u32,
+    },
+    /// The same, and it is known who holds that program there.
+    #[error(
+        "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without --consume", way_out(.iface, .program, .holder)
+    )]
+    XdpHeld {
+        /// Interface.
+        iface: String,
+        /// Name of the program that is there.
+        program: String,
+        /// Its id.
+        id: u32,
+        /// Who holds it.
+        holder: Holder,
     },
     /// A driver that takes no XDP program as things are.
     #[error(
@@ -186,11 +202,15 @@ impl CaptureError {
 
     /// The same of an interface in a network namespace: it says which, and its advice looks there.
     pub(crate) fn in_netns(mut self, netns: &str) -> CaptureError {
-        use CaptureError::{Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpRefused};
+        use CaptureError::{
+            Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpBusy, XdpHeld, XdpRefused,
+        };
         if let NoInterface { iface }
         | InterfaceDown { iface }
         | Vanished { iface }
         | LinkType { iface, .. }
+        | XdpBusy { iface, .. }
+        | XdpHeld { iface, .. }
         | XdpRefused { iface, .. }
         | Attach { iface, .. } = &mut self
         {
@@ -216,8 +236,26 @@ fn ip(iface: &str) -> String {
     parts(iface).0.map_or_else(|| "ip".to_owned(), |netns| format!("ip -n {netns}"))
 }
 
-fn bare(iface: &str) -> &str {
+pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
+}
+
+/// How to get an XDP program off its interface: what a link holds, `ip link` does not take off.
+fn way_out(iface: &str, program: &str, holder: &Holder) -> String {
+    match holder {
+        Holder::Process { pid, .. } if program.starts_with("weir_") => {
+            format!("another Weir captures there, process {pid}; end that one")
+        }
+        Holder::Process { pid, name, link } => {
+            format!("process {pid} ({name}) holds it by BPF link {link}; end that process")
+        }
+        Holder::Link(link) => format!(
+            "BPF link {link} holds it, of no process that is seen here; `bpftool link detach id {link}` takes it off"
+        ),
+        Holder::Netlink => {
+            format!("`{} link set dev {} xdp off` takes it off", ip(iface), bare(iface))
+        }
+    }
 }
 
 /// What to give a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is nearly
@@ -250,6 +288,12 @@ mod tests {
         let down = CaptureError::InterfaceDown { iface: iface() };
         assert!(down.to_string().contains("`ip link set d0 up`"));
         assert!(down.in_netns("blue").to_string().contains("`ip -n blue link set d0 up`"));
+        let held = |holder| {
+            let (iface, program) = (iface(), "theirs".to_owned());
+            CaptureError::XdpHeld { iface, program, id: 1, holder }.in_netns("blue").to_string()
+        };
+        assert!(held(Holder::Netlink).contains("`ip -n blue link set dev d0 xdp off`"));
+        assert!(held(Holder::Link(7)).contains("`bpftool link detach id 7`"));
         let gone = CaptureError::Vanished { iface: iface() }.in_netns("blue");
         assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));
     }

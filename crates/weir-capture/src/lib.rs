@@ -24,6 +24,7 @@ mod fan;
 pub mod feed;
 mod filters;
 mod grace;
+pub mod holder;
 pub mod iface;
 pub mod memgen;
 pub mod netns;

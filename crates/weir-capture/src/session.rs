@@ -11,6 +11,7 @@ use weir_ring::wake::{Bell, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
+use crate::holder;
 use crate::source::{Change, Info, Pumped, Source, of_all_feeds};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
@@ -236,7 +237,7 @@ fn work(
     requests: &Receiver<Request>,
 ) -> Outcome {
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
-    let opened = opener().and_then(|source| {
+    let opened = opener().map_err(holder::named).and_then(|source| {
         let nudge = match source.nudge() {
             Some(fd) => {
                 Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
@@ -258,7 +259,7 @@ fn work(
     };
     let Ok(Some((bell, first))) = wait.recv() else { return nothing() };
     if let Err(error) = source.add_bell(bell, first).and_then(|()| source.start()) {
-        let _ = tell_started.send(Err(error));
+        let _ = tell_started.send(Err(holder::named(error)));
         return nothing();
     }
     let _ = tell_started.send(Ok(source.info().clone()));

@@ -243,7 +243,7 @@ impl Setup {
     pub(crate) fn check(&self) -> Result<(), CaptureError> {
         let wrong = |text: String| Err(CaptureError::Options(text));
         if self.feeds.iter().any(|feed| feed.snaplen == 0) {
-            let text = "--snaplen 0 keeps nothing; use 1 or more (14 keeps the Ethernet header)";
+            let text = "--snaplen 0 keeps nothing; leave it out for whole frames, or use 1 or more (14 keeps the Ethernet header)";
             return wrong(text.into());
         }
         let feeds = self.feeds.len();

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::bpf::{CountingFilter, FullHook, XdpPass};
+use common::bpf::{CountingFilter, FullHook, XdpPass, attach_xdp_for_good};
 use common::frames::{Sender, ipv4};
 use common::tools::{all_read, read};
 use common::{
@@ -156,6 +156,9 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
         capture(&bed, &format!("wrx0 {hook}")).refused(&[
             "wrx0 already has an XDP program",
             "test_xdp_pass",
+            // The test itself.
+            &format!("process {} (", std::process::id()),
+            "by BPF link ",
             "--hook tc",
         ]);
     }
@@ -168,10 +171,22 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
     drop(theirs);
 
     let ours = Run::capture(&bed.rx, "--hook xdp --json");
-    capture(&bed, "wrx0 --hook xdp").refused(&["already has an XDP program", "weir_xdp"]);
+    let who = format!("another Weir captures there, process {}", ours.pid());
+    capture(&bed, "wrx0 --hook xdp").refused(&["already has an XDP program", "weir_xdp", &who]);
     generate(&bed.tx, "--frames 1000 --rate 100kpps");
     settle();
     assert_eq!(number(&ours.stop().expect(0).json(), "delivered"), 1000);
+
+    // What no link holds: the advice is a command, and it works from outside.
+    attach_xdp_for_good(&bed.rx);
+    let source = format!("netns:{}/wrx0", bed.rx.netns);
+    let line = format!("capture {source} --engine af_xdp --consume --duration 50ms");
+    let refused = Run::start(&bed.tx, weir(&line)).end().expect(2);
+    let way_out = format!("ip -n {} link set dev wrx0 xdp off", bed.rx.netns);
+    assert!(refused.stderr.contains(&format!("`{way_out}`")), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("{source} already has")), "{}", refused.stderr);
+    sh(&bed.tx, &way_out);
+    Run::start(&bed.tx, weir(&line)).end().expect(0);
 }
 
 #[test]

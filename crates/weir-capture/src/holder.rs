@@ -1,0 +1,85 @@
+//! Who holds an interface's XDP hook: a process by a BPF link, such a link by itself, or nobody, for a program that was
+//! attached by netlink and stays until it is taken off.
+
+use std::fs;
+
+use crate::bpf;
+use crate::error::{CaptureError, bare};
+use crate::iface::Asker;
+
+/// Who holds an XDP program where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A process has the link open; the program goes when it ends.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// What it is called.
+        name: String,
+        /// The link's id.
+        link: u32,
+    },
+    /// A link that no process which can be seen here has open: it is pinned, or a process of another container has it.
+    Link(u32),
+    /// No link does.
+    Netlink,
+}
+
+impl Holder {
+    /// Of this program at the interface of this index.
+    fn find(ifindex: u32, program: u32) -> Holder {
+        let here = bpf::hooks(ifindex).programs;
+        let at_xdp = here.iter().find(|one| one.place == bpf::Place::Xdp && one.program == program);
+        let Some(link) = at_xdp.and_then(|one| one.link) else { return Holder::Netlink };
+        match process_with(link) {
+            Some((pid, name)) => Holder::Process { pid, name, link },
+            None => Holder::Link(link),
+        }
+    }
+}
+
+/// A refusal because of another XDP program, with who holds that one; any other as it is. The calling thread is in the
+/// interface's network namespace.
+pub(crate) fn named(error: CaptureError) -> CaptureError {
+    match error {
+        CaptureError::XdpBusy { iface, program, id } => {
+            let found = Asker::new().and_then(|asker| asker.find(bare(&iface)));
+            let holder = found.map_or(Holder::Netlink, |found| Holder::find(found.index, id));
+            CaptureError::XdpHeld { iface, program, id, holder }
+        }
+        other => other,
+    }
+}
+
+/// A process that has the link open, and its name. Of another user's processes nobody but root sees what they have.
+fn process_with(link: u32) -> Option<(u32, String)> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pid = pids.find(|pid| {
+        // It may have ended by now.
+        let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        open.into_iter()
+            .any(|fd| fs::read_to_string(fd.path()).is_ok_and(|info| is_of(&info, link)))
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((pid, name.trim().to_owned()))
+}
+
+/// Whether a descriptor's /proc/PID/fdinfo is of the link. Source: `bpf_link_show_fdinfo` of the kernel.
+fn is_of(fdinfo: &str, link: u32) -> bool {
+    let value = fdinfo.lines().find_map(|line| line.strip_prefix("link_id:"));
+    value.is_some_and(|value| value.trim().parse() == Ok(link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_known_by_its_own_number() {
+        let info = "pos:\t0\nflags:\t02000002\nlink_type:\txdp\nlink_id:\t12\nprog_id:\t7\n";
+        assert!(is_of(info, 12));
+        assert!(!is_of(info, 7) && !is_of(info, 1));
+        assert!(!is_of("prog_type:\t6\nprog_id:\t12\n", 12));
+    }
+}
