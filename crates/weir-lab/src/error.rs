@@ -88,7 +88,7 @@ pub enum Error {
         min: u32,
         /// Largest possible.
         max: u32,
-        /// What sets the upper limit, and how to raise it.
+        /// What sets the limit that it is beyond, and how to raise that.
         why: String,
     },
     /// An option makes no sense.

@@ -325,6 +325,10 @@ fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
     let sizes = [options.sizes.smallest(), options.sizes.largest()];
     match sizes.into_iter().find(|size| !(SIZE_MIN..=max).contains(size)) {
         None => Ok(()),
+        Some(size) if size < SIZE_MIN => {
+            let why = "FCS included: no Ethernet frame is shorter".into();
+            Err(Error::Size { iface: iface.to_owned(), size, min: SIZE_MIN, max, why })
+        }
         Some(size) => Err(Error::Size { iface: iface.to_owned(), size, min: SIZE_MIN, max, why }),
     }
 }
