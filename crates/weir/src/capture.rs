@@ -22,12 +22,12 @@ use crate::control::Control;
 use crate::ending::conclude;
 use crate::latency::Latency;
 use crate::outlet::{Outlet, Stop};
-use crate::printer::Printer;
+use crate::printer::{Printer, with_feeds};
 use crate::ran::Ran;
 use crate::rest::Rest;
-use crate::source_name::SourceName;
+use crate::source_name::{Part, SourceName};
 use crate::sources::{Opened, Subscribed, kind, open_all, ring_bytes};
-use crate::units::{bit_rate, grouped, packet_rate};
+use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 use crate::{applies, feeds, mistaken, signals, sources};
 
 /// Runs the command.
@@ -51,8 +51,7 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
             rings.len()
         );
     }
-    // Until the end of the run.
-    let _control = match &args.control {
+    let control = match &args.control {
         Some(path) => {
             let link_type = |feed: &Subscribed| interfaces[feed.interface_id as usize].link_type;
             let own = feeds.iter().map(|feed| (feed.clone(), link_type(feed))).collect();
@@ -60,14 +59,14 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
         }
         None => None,
     };
-    let run = Run { args, stop, feeds, places, start_ns: now_ns() };
+    let run = Run { args, stop, feeds, places, control, start_ns: now_ns() };
     if let Some(path) = &args.write {
         let file = open_file(path, &interfaces, run.output_stop())?;
         return run.to_sink(session, Ordered::new(&rings, args.merge_slack, file)?);
     }
     if args.print {
         let out = Outlet::stdout(run.output_stop()).context("standard output")?;
-        let printer = Printer::new(out, interfaces);
+        let printer = Printer::new(out, with_feeds(interfaces, &run.feeds));
         return run.to_sink(session, Ordered::new(&rings, args.merge_slack, printer)?);
     }
     if let Some(how) = args.latency {
@@ -80,6 +79,15 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
+    if let Some(hint) = args.tcpdump_hint() {
+        bail!(hint);
+    }
+    if args.sources.is_empty() {
+        bail!(
+            "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
+             `weir help capture` the flags"
+        );
+    }
     if args.print && args.write.is_some() {
         bail!(
             "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
@@ -180,6 +188,8 @@ struct Run<'a> {
     stop: &'a Arc<AtomicBool>,
     feeds: Vec<Subscribed>,
     places: Vec<(usize, Place)>,
+    /// Until the end of the run.
+    control: Option<Control>,
     start_ns: u64,
 }
 
@@ -193,11 +203,18 @@ impl Run<'_> {
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
         let mut rest = Rest::new(session.start()?);
-        for info in session.infos() {
+        for (number, info) in session.infos().enumerate() {
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
             for note in &info.notes {
                 eprintln!("weir: {}: {note}", info.source);
+            }
+            if info.hook == Some("tc") && self.feeds.iter().any(|feed| names_queue(feed, number)) {
+                eprintln!(
+                    "weir: {}: at tc only some drivers say which queue a frame came by (veth does not); at --hook \
+                     xdp it is always known",
+                    info.source
+                );
             }
         }
         if let Some(note) = self.args.write.as_deref().and_then(mistaken::format_note) {
@@ -240,7 +257,7 @@ impl Run<'_> {
         let (delivered, by_interface) = (consumer.delivered(), consumer.by_interface());
         Ok(Ran {
             outcomes,
-            feeds: self.feeds.clone(),
+            feeds: self.feeds_by_now(),
             delivered,
             by_interface,
             duration,
@@ -249,6 +266,17 @@ impl Run<'_> {
             failure,
             latency: None,
         })
+    }
+
+    /// The feeds with the filters that are in force.
+    fn feeds_by_now(&self) -> Vec<Subscribed> {
+        let mut feeds = self.feeds.clone();
+        let in_force = self.control.iter().flat_map(Control::in_force);
+        for (feed, now) in feeds.iter_mut().zip(in_force) {
+            feed.takes.filter = now.filter;
+            feed.changes = now.changes;
+        }
+        feeds
     }
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
@@ -328,17 +356,30 @@ impl Run<'_> {
     }
 }
 
+/// Whether it is a feed of one queue of this source.
+fn names_queue(feed: &Subscribed, source: usize) -> bool {
+    feed.source == source && matches!(feed.part, Part::Queue(_))
+}
+
 /// One line a second on standard error.
 struct Live {
     next: Instant,
     last: (Instant, Delivered),
+    packets: HeldUnit,
+    bits: HeldUnit,
     tty: bool,
 }
 
 impl Live {
     fn new(begin: Instant) -> Live {
         let next = begin + Duration::from_secs(1);
-        Live { next, last: (begin, Delivered::default()), tty: io::stderr().is_terminal() }
+        Live {
+            next,
+            last: (begin, Delivered::default()),
+            packets: HeldUnit::new(&PACKET_RATE),
+            bits: HeldUnit::new(&BIT_RATE),
+            tty: io::stderr().is_terminal(),
+        }
     }
 
     fn tick(&mut self, session: &Session, consumer: &dyn Consumer) {
@@ -357,8 +398,8 @@ impl Live {
         let end = if self.tty { "\x1b[K\n" } else { "\n" };
         eprint!(
             "weir: {} {} | captured {} dropped {} lapped {}{end}",
-            packet_rate(frames / seconds),
-            bit_rate(bits / seconds),
+            self.packets.show(frames / seconds),
+            self.bits.show(bits / seconds),
             grouped(total.captured),
             grouped(total.dropped()),
             grouped(delivered.lapped),

@@ -125,18 +125,20 @@ pub enum DirectionName {
 
 /// `weir capture`.
 #[derive(Args, Debug)]
+#[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
     /// netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000, or
     /// dpdk:DEVICE,ARGUMENT=VALUE
-    #[arg(required = true, value_name = "SOURCE")]
+    // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
+    #[arg(value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
     /// Print one line a frame; its time of day is UTC
     #[arg(long)]
     pub print: bool,
     /// Write a pcapng file, whatever its name (- for a pipe), rings merged in time order; ends when the disk
     /// has it
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     pub write: Option<PathBuf>,
     /// Which frames, as tcpdump has it: 'tcp port 80'. It acts where the frames come in, in the kernel if it can
     #[arg(long, value_name = "EXPR")]
@@ -175,7 +177,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub consume: bool,
     /// Most bytes kept of a frame
-    #[arg(long, value_name = "BYTES", default_value_t = 262_144)]
+    #[arg(short, long, value_name = "BYTES", default_value_t = 262_144)]
     pub snaplen: u32,
     /// Which frames are offered at all, seen from this machine; a file's by what it says of them
     #[arg(long, value_enum, default_value = "both")]
@@ -184,7 +186,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
     /// Leave an interface's promiscuous mode alone
-    #[arg(long)]
+    #[arg(short = 'p', long)]
     pub no_promiscuous: bool,
     /// Record the NIC queue of every frame (bpf, af_xdp and dpdk engines)
     #[arg(long)]
@@ -196,7 +198,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
     /// Stop after this many frames; what comes until the sources stop is "after limit" in the ledger, not lost
-    #[arg(long, value_name = "N", value_parser = units::count)]
+    #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = units::duration)]
@@ -229,20 +231,29 @@ pub struct CaptureArgs {
 impl CaptureArgs {
     /// How long frames are merged over unless told otherwise.
     pub const MERGE_SLACK: Duration = Duration::from_millis(8);
+
+    /// What to type instead of a flag of tcpdump's, if there is one.
+    pub fn tcpdump_hint(&self) -> Option<String> {
+        let words: Vec<String> = self.sources.iter().map(SourceName::to_string).collect();
+        self.tcpdump.hint(&words)
+    }
 }
 
 /// `weir filter`.
 #[derive(Args, Debug)]
 pub struct FilterArgs {
-    /// The filter, as tcpdump has it; '' takes every frame
-    #[arg(value_name = "EXPR")]
-    pub filter: String,
+    /// The filter, as tcpdump has it: in quotes, or its words; '' takes every frame
+    #[arg(value_name = "EXPR", required = true)]
+    pub filter: Vec<String>,
     /// The capture's socket: what it was given as --control
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
     /// Which of its feeds, if they have names
     #[arg(long, value_name = "NAME")]
     pub feed: Option<String>,
+    /// Answer with one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `weir block`.
@@ -264,6 +275,9 @@ pub struct BlockArgs {
     /// Which of its feeds, if they have names
     #[arg(long, value_name = "NAME")]
     pub feed: Option<String>,
+    /// Answer with one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `weir gen`.

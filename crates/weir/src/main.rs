@@ -6,6 +6,7 @@ mod out;
 
 mod applies;
 mod capture;
+mod change;
 mod cli;
 mod consume;
 mod control;
@@ -71,8 +72,8 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     }
     match command {
         cli::Command::Capture(args) => capture::run(&args),
-        cli::Command::Filter(args) => control::set_filter(&args),
-        cli::Command::Block(args) => control::block(&args),
+        cli::Command::Filter(args) => change::set_filter(&args),
+        cli::Command::Block(args) => change::block(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args),

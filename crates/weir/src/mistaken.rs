@@ -55,6 +55,11 @@ pub fn address_hint(text: &str) -> Option<String> {
     Some(format!("an address is no source; {}", filter_hint(&format!("{word} {text}"))))
 }
 
+/// Whether it is an address and nothing else.
+pub fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
 /// What to say of a file to write whose name promises the older format.
 pub fn format_note(path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();

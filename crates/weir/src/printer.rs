@@ -8,6 +8,19 @@ use weir_frame::summary::one_line;
 use weir_store::{Count, write_counted};
 
 use crate::consume::{MergeError, Sink};
+use crate::sources::Subscribed;
+
+/// The interfaces, each under its own name and those of the feeds that read it: `eth0[web]`, `eth0[web,also]`.
+pub fn with_feeds(mut interfaces: Vec<Interface>, feeds: &[Subscribed]) -> Vec<Interface> {
+    for (id, interface) in interfaces.iter_mut().enumerate() {
+        let own = feeds.iter().filter(|feed| feed.interface_id as usize == id);
+        let names: Vec<&str> = own.map(|feed| feed.name.as_str()).collect();
+        if names.iter().any(|name| !name.is_empty()) {
+            interface.name += &format!("[{}]", names.join(","));
+        }
+    }
+    interfaces
+}
 
 /// Bytes of lines collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;

@@ -36,19 +36,40 @@ pub struct Report<'a> {
     pub latency: Option<LatencyReport>,
 }
 
+/// What a ledger says, of all, of a source, of a feed.
 #[derive(Serialize)]
-struct Json<'a> {
-    source: String,
-    engine: String,
-    hook: Option<&'a str>,
-    duration_s: f64,
+struct Counts {
     offered: u64,
     filtered: u64,
     blocked: u64,
     sampled: u64,
     captured: u64,
     bytes: u64,
-    drops: BTreeMap<&'a str, u64>,
+    drops: BTreeMap<&'static str, u64>,
+}
+
+impl From<&Ledger> for Counts {
+    fn from(ledger: &Ledger) -> Self {
+        Counts {
+            offered: ledger.offered,
+            filtered: ledger.filtered,
+            blocked: ledger.blocked,
+            sampled: ledger.sampled,
+            captured: ledger.captured,
+            bytes: ledger.wire_bytes,
+            drops: ledger.drops.clone(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    source: String,
+    engine: String,
+    hook: Option<&'a str>,
+    duration_s: f64,
+    #[serde(flatten)]
+    counts: Counts,
     missed_before: Option<u64>,
     super_frames: u64,
     lapped: u64,
@@ -71,13 +92,8 @@ struct JsonSource<'a> {
     hook: Option<&'a str>,
     why: &'a str,
     notes: &'a [String],
-    offered: u64,
-    filtered: u64,
-    blocked: u64,
-    sampled: u64,
-    captured: u64,
-    bytes: u64,
-    drops: BTreeMap<&'static str, u64>,
+    #[serde(flatten)]
+    counts: Counts,
     missed_before: Option<u64>,
     super_frames: u64,
     error: Option<String>,
@@ -90,19 +106,15 @@ struct JsonFeed<'a> {
     part: Option<String>,
     shares: Option<&'a str>,
     filter: Option<&'a str>,
+    changes: u64,
     home: Option<&'static str>,
     snaplen: u32,
     direction: &'static str,
     one_in: u32,
     flows_one_in: u32,
     interface_id: u32,
-    offered: u64,
-    filtered: u64,
-    blocked: u64,
-    sampled: u64,
-    captured: u64,
-    bytes: u64,
-    drops: &'a BTreeMap<&'static str, u64>,
+    #[serde(flatten)]
+    counts: Counts,
     lapped: Option<u64>,
     delivered: Option<u64>,
 }
@@ -137,6 +149,7 @@ impl Report<'_> {
                         .then(|| feed.part.to_string().trim_start_matches('@').to_owned()),
                     shares: feed.shares.as_deref(),
                     filter: feed.takes.filter.as_ref().map(|filter| filter.text.as_str()),
+                    changes: feed.changes,
                     home: home.name(),
                     snaplen: feed.takes.snaplen,
                     direction: match feed.takes.direction {
@@ -153,13 +166,7 @@ impl Report<'_> {
                         Sampling::All | Sampling::OneIn(_) => 1,
                     },
                     interface_id: feed.interface_id,
-                    offered: ledger.offered,
-                    filtered: ledger.filtered,
-                    blocked: ledger.blocked,
-                    sampled: ledger.sampled,
-                    captured: ledger.captured,
-                    bytes: ledger.wire_bytes,
-                    drops: &ledger.drops,
+                    counts: ledger.into(),
                     lapped: taken.map(|taken| taken.lapped),
                     delivered: taken.map(|taken| taken.frames),
                 }
@@ -210,9 +217,9 @@ impl Report<'_> {
             }
             names.join(",")
         };
-        let mut drops: BTreeMap<&str, u64> = total.drops.iter().map(|(k, v)| (*k, *v)).collect();
-        drops.insert("store", self.store_drops);
-        drops.insert("ring", self.ring_drops);
+        let mut counts = Counts::from(&total);
+        counts.drops.insert("store", self.store_drops);
+        counts.drops.insert("ring", self.ring_drops);
         let sources = self.outcomes.iter().map(|outcome| {
             let ledger = outcome.ledger();
             JsonSource {
@@ -221,13 +228,7 @@ impl Report<'_> {
                 hook: outcome.info.hook,
                 why: &outcome.info.why,
                 notes: &outcome.info.notes,
-                offered: ledger.offered,
-                filtered: ledger.filtered,
-                blocked: ledger.blocked,
-                sampled: ledger.sampled,
-                captured: ledger.captured,
-                bytes: ledger.wire_bytes,
-                drops: ledger.drops,
+                counts: (&ledger).into(),
                 missed_before: ledger.missed_before,
                 super_frames: ledger.super_frames,
                 error: outcome.error.as_ref().map(|error| error_text(error)),
@@ -238,13 +239,7 @@ impl Report<'_> {
             engine: names(|info| info.engine),
             hook: self.outcomes.first().and_then(|outcome| outcome.info.hook),
             duration_s: self.duration.as_secs_f64(),
-            offered: total.offered,
-            filtered: total.filtered,
-            blocked: total.blocked,
-            sampled: total.sampled,
-            captured: total.captured,
-            bytes: total.wire_bytes,
-            drops,
+            counts,
             missed_before: total.missed_before,
             super_frames: total.super_frames,
             lapped: self.delivered.lapped,
@@ -268,19 +263,15 @@ impl Report<'_> {
         let mut line = |text: String| {
             let _ = writeln!(out, "{text}");
         };
-        for outcome in self.outcomes {
+        for (number, outcome) in self.outcomes.iter().enumerate() {
             let info = &outcome.info;
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             line(format!("{}: {}{hook} ({})", info.source, info.engine, info.why));
             for note in &info.notes {
                 line(format!("  note: {note}"));
             }
-        }
-        for (feed, _, _, home) in self.feeds() {
-            let Some(filter) = &feed.takes.filter else { continue };
-            let name = if feed.name.is_empty() { "filter" } else { &feed.name };
-            let home = home.name().unwrap_or("nowhere");
-            line(format!("  {name}: '{}' at: {home}", filter.text));
+            let own = self.feeds().filter(|(feed, ..)| feed.source == number);
+            own.filter_map(|(feed, .., home)| choice(feed, home)).for_each(&mut line);
         }
         line(format!(
             "{:.3} s, {}, {} reached the consumer",
@@ -340,6 +331,33 @@ impl Report<'_> {
         }
         out
     }
+}
+
+/// By what a feed chooses its frames, and where, if it has a filter or had one.
+fn choice(feed: &Subscribed, home: Home) -> Option<String> {
+    let what = match &feed.takes.filter {
+        Some(filter) => format!("filter '{}'", filter.text),
+        None if feed.changes > 0 => "no filter".to_owned(),
+        None => return None,
+    };
+    let place = match home {
+        Home::Nowhere => "",
+        Home::Hook => ", applied in the kernel, before the copy",
+        Home::Compiled => ", applied in user space",
+        Home::Interpreted => ", applied in user space, step by step",
+    };
+    let changes = match feed.changes {
+        0 => String::new(),
+        1 => "; changed once since the start".to_owned(),
+        many => format!("; changed {many} times since the start"),
+    };
+    let whose = match (feed.part, feed.name.as_str()) {
+        (Part::Whole, "") => String::new(),
+        (Part::Whole, name) => format!("feed {name}: "),
+        (part, "") => format!("{part}: "),
+        (part, name) => format!("{part}, feed {name}: "),
+    };
+    Some(format!("  {whose}{what}{place}{changes}"))
 }
 
 impl Report<'_> {
@@ -437,6 +455,7 @@ mod tests {
             name: "web".into(),
             part: Part::Whole,
             takes: weir_capture::Feed::default(),
+            changes: 0,
             shares: None,
         };
         let report = Report {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use weir_frame::shard::{NoSuchShard, Shard};
+use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
 use crate::mistaken;
 
@@ -23,14 +23,30 @@ impl FromStr for Part {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Part, String> {
-        let Some(queue) = text.strip_prefix('q') else {
-            return text.parse().map(Part::Shard).map_err(|error: NoSuchShard| error.to_string());
-        };
-        // All ones means any queue.
-        let number = queue
-            .parse::<u16>()
-            .map_err(|_| format!("'@{text}' is no RX queue: write @q0 for the first"))?;
-        Ok(Part::Queue(number.into()))
+        if let Some(queue) = text.strip_prefix('q') {
+            // All ones means any queue.
+            let number = queue
+                .parse::<u16>()
+                .map_err(|_| format!("'@{text}' is no RX queue: write @q0 for the first"))?;
+            return Ok(Part::Queue(number.into()));
+        }
+        text.parse().map(Part::Shard).map_err(|error: NoSuchShard| {
+            let numbers = text.split_once('/').map(|(a, b)| (a.parse::<u32>(), b.parse::<u32>()));
+            match numbers {
+                Some((Ok(_), Ok(of))) if (1..=SHARDS_MAX).contains(&of) => {
+                    format!("'@{text}': the shards of {of} are @1/{of} to @{of}/{of}")
+                }
+                Some(_) => format!("'@{text}': {error}"),
+                // `ip link` shows the other end of a veth or VLAN behind the name.
+                None if text.starts_with("if") => {
+                    format!("'@{text}' is not of the name: leave out what `ip link` shows behind it")
+                }
+                None => format!(
+                    "'@{text}' is no part of an interface: write @2/4 for the second of four shards of its flows, \
+                     or @q2 for an RX queue"
+                ),
+            }
+        })
     }
 }
 
@@ -187,6 +203,16 @@ mod tests {
             "eth0@q-1",
         ] {
             assert!(bad.parse::<SourceName>().is_err(), "{bad}");
+        }
+        for (bad, way) in [
+            ("eth0@3/2", "@1/2 to @2/2"),
+            ("eth0@x", "@q2 for an RX queue"),
+            ("eth0@1/x", "up to 1024"),
+            ("eth0@if12", "leave out"),
+            ("eth0@q-1", "@q0"),
+        ] {
+            let error = bad.parse::<SourceName>().unwrap_err();
+            assert!(error.contains(way), "{bad}: {error}");
         }
         assert!("trace/a.pcap".parse::<SourceName>().unwrap_err().contains("file:"));
     }

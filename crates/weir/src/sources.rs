@@ -36,7 +36,8 @@ pub fn check_names(args: &CaptureArgs) -> Result<()> {
         if let Some(hint) = mistaken::file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
         }
-        if mistaken::is_filter_word(iface) {
+        // An address is one of the words behind the first.
+        if mistaken::is_filter_word(iface) || mistaken::is_address(iface) {
             let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
             let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
             let before = if at == 0 { "IFACE" } else { &before };
@@ -77,8 +78,10 @@ pub struct Subscribed {
     pub name: String,
     /// Which part of the source.
     pub part: Part,
-    /// What it takes.
+    /// What it takes; the filter is the one in force when this was said.
     pub takes: Feed,
+    /// How often its filter was changed by then.
+    pub changes: u64,
     /// The name of the feed that it shares its rings with.
     pub shares: Option<String>,
 }
@@ -187,6 +190,7 @@ fn subscribe(
             name: one.name.clone(),
             part: one.part,
             takes: feed,
+            changes: 0,
             shares: one.shares.map(|other| asked[other].name.clone()),
         });
     }

@@ -1,57 +1,141 @@
-//! The flags that hands used to tcpdump type: each ends with the words that do it here.
+//! The flags that hands used to tcpdump type, and those that are Weir's one day. What means the same here is a short form of ours, in `cli.rs`; what
+//! asks for nothing that Weir would not do anyway is let pass; the others end with the words that do it here.
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
-/// Never filled: every value is refused.
+/// Source: tcpdump(1).
 #[derive(Args, Debug)]
-#[allow(dead_code, reason = "clap refuses every value before there is anything to read")]
 pub struct TcpdumpFlags {
-    #[arg(short = 'i', value_name = "IFACE", hide = true, value_parser = interface)]
+    #[arg(short = 'i', long = "interface", value_name = "IFACE", hide = true)]
     interface: Option<String>,
-    #[arg(short = 'c', value_name = "N", hide = true, value_parser = count)]
-    count: Option<String>,
-    #[arg(short = 'w', value_name = "PATH", hide = true, value_parser = write)]
-    write_to: Option<String>,
-    #[arg(short = 'r', value_name = "FILE", hide = true, value_parser = read)]
+    #[arg(short = 'r', value_name = "FILE", hide = true)]
     read_from: Option<String>,
+    #[arg(short = 'D', long = "list-interfaces", hide = true)]
+    list: bool,
+    #[arg(short = 'v', long = "verbose", action = ArgAction::Count, hide = true)]
+    verbose: u8,
+    #[arg(short = 'e', hide = true)]
+    link_level: bool,
+    #[arg(short = 'x', action = ArgAction::Count, hide = true)]
+    hex: u8,
+    #[arg(short = 'X', action = ArgAction::Count, hide = true)]
+    hex_and_ascii: u8,
+    #[arg(short = 'A', hide = true)]
+    ascii: bool,
+    #[arg(short = 'Q', value_name = "WAY", hide = true)]
+    way: Option<String>,
+    #[arg(short = 'B', value_name = "KIB", hide = true)]
+    buffer: Option<String>,
+    #[arg(short = 'F', value_name = "FILE", hide = true)]
+    filter_file: Option<String>,
+    #[arg(short = 'C', long = "rotate-size", value_name = "SIZE", hide = true)]
+    rotate_size: Option<String>,
+    #[arg(short = 'G', long = "rotate-time", value_name = "TIME", hide = true)]
+    rotate_time: Option<String>,
+    #[arg(long = "quota", value_name = "SHARE", hide = true)]
+    quota: Option<String>,
+    /// Names are never looked up.
+    #[arg(short = 'n', action = ArgAction::Count, hide = true)]
+    _numbers: u8,
+    /// What was captured is let out whenever no more comes.
+    #[arg(short = 'l', hide = true)]
+    _by_line: bool,
+    /// The same of a file.
+    #[arg(short = 'U', hide = true)]
+    _by_packet: bool,
 }
 
-fn interface(name: &str) -> Result<String, String> {
-    Err(format!("sources are named without a flag: weir capture {name}"))
-}
-
-fn count(frames: &str) -> Result<String, String> {
-    Err(format!("a number of frames is --frames {frames}"))
-}
-
-fn write(path: &str) -> Result<String, String> {
-    Err(format!("a file to write is --write {path}"))
-}
-
-fn read(path: &str) -> Result<String, String> {
-    Err(format!("a capture file is a source: weir capture file:{path}"))
+impl TcpdumpFlags {
+    /// What to type instead of the first that is not ours; `words` are what was given without a flag, which for
+    /// tcpdump is the filter.
+    pub fn hint(&self, words: &[String]) -> Option<String> {
+        let filter = match words {
+            [] => String::new(),
+            words => format!(" --filter '{}'", words.join(" ")),
+        };
+        let bytes = "bytes are shown by others: --write - | tcpdump -r -";
+        let later =
+            "a file for each size or time is not in this release; stop by --duration or --frames";
+        let hints = [
+            self.interface.as_ref().map(|name| {
+                format!("-i: sources are named without a flag: weir capture {name}{filter}")
+            }),
+            self.read_from.as_ref().map(|path| {
+                format!("-r: a capture file is a source: weir capture file:{path}{filter}")
+            }),
+            self.list.then(|| "-D: interfaces are listed by: weir doctor".to_owned()),
+            (self.verbose > 0).then(|| {
+                "-v: --print has one line a frame; tcpdump says more of each: --write - | tcpdump -r - -v"
+                    .to_owned()
+            }),
+            self.link_level.then(|| {
+                "-e: addresses of the link are shown by tcpdump: --write - | tcpdump -r - -e"
+                    .to_owned()
+            }),
+            (self.hex > 0).then(|| format!("-x: {bytes} -x")),
+            (self.hex_and_ascii > 0).then(|| format!("-X: {bytes} -X")),
+            self.ascii.then(|| format!("-A: {bytes} -A")),
+            self.way.as_ref().map(|way| {
+                let ours = if way == "inout" { "both" } else { way };
+                format!("-Q: the direction is --direction {ours}")
+            }),
+            self.buffer.as_ref().map(|kib| {
+                format!("-B: the memory for what waits is --ring-size {kib}KiB, and 64MiB without it")
+            }),
+            self.filter_file.as_ref().map(|path| {
+                format!("-F: a filter goes behind --filter: --filter \"$(cat {path})\"")
+            }),
+            self.rotate_size.as_ref().map(|_| format!("--rotate-size (-C): {later}")),
+            self.rotate_time.as_ref().map(|_| format!("--rotate-time (-G): {later}")),
+            self.quota.as_ref().map(|_| format!("--quota: {later}")),
+        ];
+        hints.into_iter().flatten().next()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
-    use crate::cli::Cli;
+    use crate::cli::{CaptureArgs, Cli, Command};
+
+    fn parsed(typed: &str) -> CaptureArgs {
+        let words = ["weir", "capture"].into_iter().chain(typed.split(' '));
+        match Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{typed}: {error}")).command
+        {
+            Command::Capture(args) => args,
+            _ => unreachable!("the words say capture"),
+        }
+    }
 
     #[test]
     fn tcpdumps_flags_name_ours() {
         for (typed, meant) in [
             ("-i eth0", "weir capture eth0"),
             ("-ieth0 -w a.pcap", "weir capture eth0"),
-            ("eth0 -c 5", "--frames 5"),
-            ("eth0 -w a.pcap", "--write a.pcap"),
-            ("eth0 -w -", "--write -"),
+            ("--interface eth0 -nn", "weir capture eth0"),
+            ("-ni eth0 tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
             ("-r a.pcap", "file:a.pcap"),
+            ("-D", "weir doctor"),
+            ("eth0 -vv", "--write - | tcpdump -r - -v"),
+            ("eth0 -e", "tcpdump -r - -e"),
+            ("eth0 -XX", "tcpdump -r - -X"),
+            ("eth0 -Q inout", "--direction both"),
+            ("eth0 -B 4096", "--ring-size 4096KiB"),
+            ("eth0 -F f", "--filter \"$(cat f)\""),
+            ("eth0 -G 60", "--duration"),
+            ("eth0 --rotate-size 1GiB", "not in this release"),
         ] {
-            let words = ["weir", "capture"].into_iter().chain(typed.split(' '));
-            let error = Cli::try_parse_from(words).expect_err(typed);
-            assert!(error.to_string().contains(meant), "{typed}: {error}");
-            assert_eq!(error.exit_code(), 2);
+            let hint = parsed(typed).tcpdump_hint().expect(typed);
+            assert!(hint.contains(meant), "{typed}: {hint}");
         }
+    }
+
+    #[test]
+    fn what_means_the_same_is_taken() {
+        let args = parsed("eth0 -c 5 -s 128 -w a.pcap -p -nn -l -U");
+        assert_eq!(args.tcpdump_hint(), None);
+        assert_eq!((args.frames, args.snaplen, args.no_promiscuous), (Some(5), 128, true));
+        assert_eq!(args.write.as_deref(), Some("a.pcap".as_ref()));
     }
 }

@@ -7,15 +7,16 @@ use weir_capture::replay::Speed;
 use weir_lab::generator::Flows;
 use weir_lab::generator::sizes::{IMIX, Sizes};
 
-/// `64MiB`, `1GiB`, `512KiB`, or plain bytes.
+/// `64MiB`, `1GiB`, `512KiB`, or plain bytes. Memory is counted in powers of two, so `64M` and `64MB` mean the same.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}' is no size; write it like 64MiB, 1GiB or 1048576");
+    let bad =
+        || format!("'{text}' is no size; write it in whole numbers like 64MiB, 1GiB or 1048576");
     let (number, unit) = split(text);
-    let scale = match unit {
-        "" | "B" => 1,
-        "KiB" | "K" | "k" => 1 << 10,
-        "MiB" | "M" => 1 << 20,
-        "GiB" | "G" => 1 << 30,
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
         _ => return Err(bad()),
     };
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
@@ -64,9 +65,11 @@ pub enum FrameRate {
     Bps(f64),
 }
 
-/// `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`.
+/// `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`, or as reports have it: `100Mbit/s`.
 pub fn frame_rate(text: &str) -> Result<FrameRate, String> {
-    let bad = || format!("'{text}' is no rate; write max, or 1Mpps, or 1Gbps");
+    const FORM: &str =
+        "max, or frames a second as 1Mpps, 10kpps or 5pps, or bits a second as 1Gbps or 100Mbit/s";
+    let bad = || format!("'{text}' is no rate; write {FORM}");
     if text == "max" {
         return Ok(FrameRate::Max);
     }
@@ -76,13 +79,22 @@ pub fn frame_rate(text: &str) -> Result<FrameRate, String> {
         "pps" => (1.0, FrameRate::Pps),
         "kpps" => (1e3, FrameRate::Pps),
         "Mpps" => (1e6, FrameRate::Pps),
-        "bps" => (1.0, FrameRate::Bps),
-        "kbps" => (1e3, FrameRate::Bps),
-        "Mbps" => (1e6, FrameRate::Bps),
-        "Gbps" => (1e9, FrameRate::Bps),
+        "bps" | "bit/s" => (1.0, FrameRate::Bps),
+        "kbps" | "kbit/s" => (1e3, FrameRate::Bps),
+        "Mbps" | "Mbit/s" => (1e6, FrameRate::Bps),
+        "Gbps" | "Gbit/s" => (1e9, FrameRate::Bps),
+        "" | "k" | "M" | "G" if number > 0.0 => {
+            return Err(format!(
+                "'{text}' lacks its unit: {text}pps are frames a second, {text}bps are bits"
+            ));
+        }
         _ => return Err(bad()),
     };
-    if number > 0.0 && number.is_finite() { Ok(kind(number * scale)) } else { Err(bad()) }
+    if number > 0.0 && number.is_finite() {
+        Ok(kind(number * scale))
+    } else {
+        Err(format!("'{text}': a rate is above 0; write max for full speed"))
+    }
 }
 
 /// `single`, `multi`, or a number of flows.
@@ -129,21 +141,59 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// A unit of a rate.
+pub struct Unit {
+    name: &'static str,
+    scale: f64,
+    digits: usize,
+    /// From here on it is the one to take.
+    from: f64,
+}
+
+const fn unit(name: &'static str, scale: f64, digits: usize, from: f64) -> Unit {
+    Unit { name, scale, digits, from }
+}
+
+/// Packets a second, smallest unit first.
+pub const PACKET_RATE: [Unit; 3] =
+    [unit("pps", 1.0, 1, 0.0), unit("kpps", 1e3, 1, 1e3), unit("Mpps", 1e6, 3, 1e5)];
+
+/// Bits a second, smallest unit first.
+pub const BIT_RATE: [Unit; 3] =
+    [unit("kbit/s", 1e3, 1, 0.0), unit("Mbit/s", 1e6, 1, 1e6), unit("Gbit/s", 1e9, 3, 1e8)];
+
 /// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`: what is small is still to be seen.
 pub fn packet_rate(pps: f64) -> String {
-    match pps {
-        1e5.. => format!("{:.3} Mpps", pps / 1e6),
-        1e3.. => format!("{:.1} kpps", pps / 1e3),
-        _ => format!("{pps:.1} pps"),
-    }
+    HeldUnit::new(&PACKET_RATE).show(pps)
 }
 
 /// `1.234 Gbit/s`, `12.3 Mbit/s`, `5.0 kbit/s`.
 pub fn bit_rate(bps: f64) -> String {
-    match bps {
-        1e8.. => format!("{:.3} Gbit/s", bps / 1e9),
-        1e6.. => format!("{:.1} Mbit/s", bps / 1e6),
-        _ => format!("{:.1} kbit/s", bps / 1e3),
+    HeldUnit::new(&BIT_RATE).show(bps)
+}
+
+/// A rate shown again and again, in a unit that stays: where it goes up and down around a bound, lines are to be
+/// compared.
+pub struct HeldUnit {
+    units: &'static [Unit],
+    now: usize,
+}
+
+impl HeldUnit {
+    /// In the smallest unit at first.
+    pub fn new(units: &'static [Unit]) -> HeldUnit {
+        HeldUnit { units, now: 0 }
+    }
+
+    /// The rate with its unit: a larger one as soon as it is reached, a smaller one below a tenth of where its own
+    /// begins.
+    pub fn show(&mut self, rate: f64) -> String {
+        let fitting = self.units.iter().rposition(|unit| rate >= unit.from).unwrap_or(0);
+        if fitting > self.now || rate < self.units[self.now].from / 10.0 {
+            self.now = fitting;
+        }
+        let Unit { name, scale, digits, .. } = self.units[self.now];
+        format!("{:.digits$} {name}", rate / scale)
     }
 }
 
@@ -162,12 +212,15 @@ pub fn queues(text: &str) -> Result<Queues, String> {
 
 /// Sizes on the wire: `64`, a mix as `64:7,594:4,1518:1`, or `imix`, which is that one.
 pub fn sizes(text: &str) -> Result<Sizes, String> {
-    let bad =
-        || format!("'{text}' is no size; write bytes, or a mix as 64:7,594:4,1518:1, or imix");
+    let bad = || {
+        format!(
+            "'{text}' is no size; write bytes on the wire such as 64, or a mix as 64:7,594:4,1518:1, or imix"
+        )
+    };
     if text == "imix" {
         return Sizes::mix(&IMIX);
     }
-    if let Ok(size) = text.parse::<u32>() {
+    if let Ok(size) = text.strip_suffix('B').unwrap_or(text).parse::<u32>() {
         return Ok(size.into());
     }
     let share = |part: &str| {
@@ -204,10 +257,13 @@ mod tests {
 
     #[test]
     fn units_are_read() {
-        assert_eq!(bytes("64MiB"), Ok(64 << 20));
+        for same in ["64MiB", "64M", "64MB", "64mb", "65536K", "67108864", "67108864B"] {
+            assert_eq!(bytes(same), Ok(64 << 20), "{same}");
+        }
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(count("10k"), Ok(10_000));
         assert_eq!(frame_rate("1.5Mpps"), Ok(FrameRate::Pps(1.5e6)));
+        assert_eq!(frame_rate("10Gbit/s"), frame_rate("10Gbps"));
         assert_eq!(speed("2x"), Ok(Speed::Times(2.0)));
     }
 
@@ -216,6 +272,10 @@ mod tests {
         for bad in ["", "MiB", "64MB5", "-1MiB", "99999999999999999999GiB", "1.5MiB"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+        assert!(
+            frame_rate("1M").unwrap_err().contains("1Mpps are frames a second, 1Mbps are bits")
+        );
+        assert!(frame_rate("0").unwrap_err().contains("100Mbit/s"));
         assert!(duration("10 parsecs").unwrap_err().contains("500ms"));
         assert!(duration("-1s").is_err() && duration("1e99h").is_err());
         assert!(count("0").is_err() && frame_rate("0pps").is_err() && speed("0x").is_err());
@@ -238,8 +298,22 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_stays_while_the_rate_goes_up_and_down() {
+        let mut held = HeldUnit::new(&PACKET_RATE);
+        let shown = [5.0, 99e3, 101e3, 99e3, 2e6, 10e3, 9e3, 101.0, 99.0].map(|pps| held.show(pps));
+        let units: Vec<_> = shown.iter().map(|text| text.split(' ').nth(1).unwrap()).collect();
+        assert_eq!(
+            units,
+            ["pps", "kpps", "Mpps", "Mpps", "Mpps", "Mpps", "kpps", "kpps", "pps"],
+            "{shown:?}"
+        );
+        assert_eq!(shown[3], "0.099 Mpps");
+    }
+
+    #[test]
     fn sizes_are_one_or_a_mix() {
         assert_eq!(sizes("1518"), Ok(Sizes::from(1518)));
+        assert_eq!(sizes("64B"), sizes("64"));
         assert_eq!(sizes("imix"), sizes("64:7,594:4,1518:1"));
         assert_eq!(sizes("64:7,594:4,1518:1").unwrap().shares(), IMIX);
         for bad in ["", "x", "64:", ":1", "64:1,", "64,128", "-64", "64:1:1", "64:1.5", "IMIX"] {

@@ -282,10 +282,11 @@ fn root_what_changes_is_what_comes_after() {
         let (_, name) = path(&dir, "control");
         let run = capture(&bed, &format!("{engine} --control {name}"), &[]);
         let sender = Sender::new(&bed.tx);
-        let change = |filter: &str| {
+        // With quotes and without.
+        let change = |words: &[&str], says: &str| {
             let mut command = weir(&format!("filter --control {name}"));
-            command.arg(filter);
-            Run::start(&bed.rx, command).end().expect(0);
+            command.args(words);
+            assert_eq!(Run::start(&bed.rx, command).end().expect(0).text(), says);
         };
         let send = || {
             (0..10).for_each(|_| sender.send(&ipv4(60)));
@@ -293,9 +294,9 @@ fn root_what_changes_is_what_comes_after() {
             settle();
         };
         send();
-        change("ip6");
+        change(&["ip6", "and", "not", "tcp"], "'ip6 and not tcp' is in force\n");
         send();
-        change("");
+        change(&[""], "every frame is taken\n");
         send();
         let json = run.stop().expect(0).json();
         all_close(&json);
@@ -367,7 +368,10 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     assert_eq!(client.0.read(&mut [0; 1]).unwrap(), 0, "it hangs up");
     assert_eq!(Client::new(&socket).filter("web", "udp")["result"]["feeds"], 1);
     assert_eq!(sh(&bed.rx, &format!("stat -c %a {name}")).trim(), "600");
-    run.stop().expect(0);
+    // The report has what is in force at the end; what was refused has changed nothing.
+    let json = run.stop().expect(0).json();
+    let own = feed(&json, "web");
+    assert_eq!((&own["filter"], number(own, "changes")), (&json!("udp"), 1), "{json}");
     assert!(!socket.exists());
 }
 
@@ -486,8 +490,10 @@ fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
         let others: Vec<String> =
             (0..10_000).map(|n| format!("198.18.{}.{} # bench", n / 256, n % 256)).collect();
         std::fs::write(&list, others.join("\n")).unwrap();
-        block(&format!("--feed some --file {file}"), &[&four.to_string()]).expect(0);
-        block("--feed all", &[&format!("{six}/128")]).expect(0);
+        let said = block(&format!("--feed some --file {file}"), &[&four.to_string()]).expect(0);
+        assert_eq!(said.text(), "some: 10 001 entries are blocked now\n");
+        let said = block("--feed all --json", &[&format!("{six}/128")]).expect(0).json();
+        assert_eq!(said, json!({ "feeds": 1, "blocked": [six.to_string()] }));
         send();
         let shown = block("--feed some", &[]).expect(0).text();
         assert_eq!(shown.lines().count(), 10_001, "{engine}");
@@ -526,7 +532,8 @@ fn root_a_socket_left_by_a_killed_capture_makes_way_and_a_living_one_does_not() 
     let mut client = Client::new(&socket);
     assert_eq!(client.filter("f16", "ip6")["result"]["feeds"], 1);
     let params = json!({ "feed": "f16", "add": ["2001:db8::/32"] });
-    let answer = client.ask(&json!({ "id": 1, "method": "block", "params": params }));
+    let answer =
+        client.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "block", "params": params }));
     assert_eq!(answer["result"]["blocked"], json!(["2001:db8::/32"]), "{answer}");
     let sender = Sender::new(&bed.tx);
     (0..4).for_each(|_| sender.send(&ipv4(60)));

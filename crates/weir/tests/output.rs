@@ -250,6 +250,12 @@ fn sources_that_were_meant_otherwise_are_told_so() {
         ("weir capture udp port 53", "weir capture IFACE --filter 'udp port 53'"),
         ("weir capture lo net 10.0.0.0/8", "--filter 'net 10.0.0.0/8'"),
         ("weir capture any", "list several sources"),
+        ("weir capture lo --filter host 10.0.0.1", "weir capture lo --filter 'host 10.0.0.1'"),
+        ("weir capture -nni lo tcp port 80", "weir capture lo --filter 'tcp port 80'"),
+        ("weir capture", "name a source"),
+        ("weir capture -D", "listed by: weir doctor"),
+        ("weir capture lo -v", "tcpdump -r - -v"),
+        ("weir capture lo -s 0", "leave it out for whole frames"),
         ("in_folder; touch td.pcap; weir capture td.pcap", "say file:td.pcap"),
         ("in_folder; touch a_long_name.pcap; weir capture a_long_name.pcap", "say file:a_long"),
     ] {
@@ -258,6 +264,23 @@ fn sources_that_were_meant_otherwise_are_told_so() {
         assert_eq!(ended.status.code(), Some(2), "{line}: {says}");
         assert!(says.contains(words), "{line}: {says}");
     }
+}
+
+#[test]
+fn printed_lines_name_their_source_and_their_feeds() {
+    let ended = shell(
+        "in_folder; for n in 3 4; do weir capture gen:size=64 -c $n -w $n 2>/dev/null >&2; done
+         weir capture file:3 file:4 --print --feed 'web: udp' --feed 'some: less 100' --feed 'also: udp'
+         echo; weir capture file:3 --print",
+    );
+    let text = String::from_utf8_lossy(&ended.stdout);
+    let (feeds, plain) = text.split_once("\n\n").expect("two runs");
+    let count = |part: &str, name: &str| {
+        part.lines().filter(|line| line.split(' ').nth(1) == Some(name)).count()
+    };
+    let names = ["file:3[web,also]", "file:3[some]", "file:4[web,also]", "file:4[some]"];
+    assert_eq!(names.map(|name| count(feeds, name)), [3, 3, 4, 4], "{text}");
+    assert_eq!(count(plain, "file:3"), 3, "{text}");
 }
 
 #[test]

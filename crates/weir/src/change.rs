@@ -1,0 +1,111 @@
+//! `weir filter` and `weir block`: changes to a capture that runs, asked for at its socket.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::cli::{BlockArgs, FilterArgs};
+use crate::control::PATIENCE;
+use crate::control::rpc::{self, Block, Method, SetFilter};
+use crate::units::grouped;
+
+/// Entries of block lists in one message: flows of IPv6 take 100 bytes.
+const ENTRIES_A_MESSAGE: usize = 4096;
+
+/// `weir filter`: changes the filter of a capture that runs.
+pub fn set_filter(args: &FilterArgs) -> Result<u8> {
+    let feed = args.feed.clone().unwrap_or_default();
+    let filter = args.filter.join(" ");
+    let method = Method::SetFilter(SetFilter { feed: feed.clone(), filter: filter.clone() });
+    let result = ask(&args.control, &method)?;
+    if args.json {
+        println!("{result}");
+        return Ok(crate::EXIT_RAN);
+    }
+    let what = match filter.trim() {
+        "" => "every frame is taken".to_owned(),
+        text => format!("'{text}' is in force"),
+    };
+    let sources = match result["feeds"].as_u64() {
+        Some(count @ 2..) => format!(" at {count} sources"),
+        _ => String::new(),
+    };
+    println!("{}{what}{sources}", prefix(&feed));
+    Ok(crate::EXIT_RAN)
+}
+
+/// `weir block`: changes a block list of a capture that runs, or shows it.
+pub fn block(args: &BlockArgs) -> Result<u8> {
+    let mut entries = args.entries.clone();
+    if let Some(path) = &args.file {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--file {}: cannot be read", path.display()))?;
+        // What is behind a `#` is said to people.
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        entries.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    let feed = args.feed.clone().unwrap_or_default();
+    let mut result = Value::Null;
+    // Each part of a long list is a change for itself: a source does nothing else meanwhile.
+    let mut parts: Vec<&[String]> = entries.chunks(ENTRIES_A_MESSAGE).collect();
+    if parts.is_empty() {
+        parts.push(&[]);
+    }
+    for part in parts {
+        let (add, remove) = if args.remove { (&[][..], part) } else { (part, &[][..]) };
+        let (add, remove) = (add.to_vec(), remove.to_vec());
+        result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
+    }
+    if args.json {
+        println!("{result}");
+        return Ok(crate::EXIT_RAN);
+    }
+    let blocked = result["blocked"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let count = match blocked.len() {
+        0 => "nothing is blocked".to_owned(),
+        1 => "1 entry is blocked".to_owned(),
+        many => format!("{} entries are blocked", grouped(many as u64)),
+    };
+    if !entries.is_empty() {
+        println!("{}{count} now", prefix(&feed));
+    } else if blocked.is_empty() {
+        eprintln!("weir: {}{count}", prefix(&feed));
+    }
+    if entries.is_empty() {
+        for entry in blocked {
+            println!("{}", entry.as_str().unwrap_or_default());
+        }
+    }
+    Ok(crate::EXIT_RAN)
+}
+
+fn prefix(feed: &str) -> String {
+    if feed.is_empty() { String::new() } else { format!("{feed}: ") }
+}
+
+/// Asks the capture at `path`.
+fn ask(path: &Path, method: &Method) -> Result<Value> {
+    let name = path.display();
+    let mut stream = UnixStream::connect(path).map_err(|error| {
+        let text = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("{name}: the capture there is another user's; ask as that user, or as root")
+            }
+            _ => format!("{name}: no capture listens there; start one with --control {name}"),
+        };
+        anyhow::Error::new(error).context(text)
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let request = rpc::request(method)?;
+    let talked = rpc::send(&mut stream, &request).and_then(|()| rpc::receive(&mut stream));
+    let answer = talked.with_context(|| format!("{name}: the capture does not answer"))?;
+    let Some(answer) = answer else { bail!("{name}: the capture has ended") };
+    let answer: Value = serde_json::from_slice(&answer)?;
+    match answer.get("error") {
+        Some(error) => bail!("{}", error["message"].as_str().unwrap_or("it failed")),
+        None => Ok(answer["result"].clone()),
+    }
+}

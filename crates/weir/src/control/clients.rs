@@ -1,0 +1,184 @@
+//! Connections to the socket of a capture, a thread each, and who has to go when all places are taken.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{PATIENCE, rpc};
+
+/// Connections at a time.
+const CLIENTS_MAX: usize = 16;
+
+/// Who is connected.
+#[derive(Clone, Default)]
+pub struct Clients {
+    all: Arc<Mutex<Vec<Arc<Client>>>>,
+}
+
+struct Client {
+    stream: UnixStream,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// No whole message has come since.
+    Waits(Instant),
+    /// A change is being made for it.
+    Busy,
+    /// Its place was given away: what it says now is not heard any more.
+    Gone,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Clients {
+    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of whoever has kept
+    /// one waiting for the longest time.
+    pub fn admit(
+        &self,
+        stream: UnixStream,
+        answer: impl Fn(&[u8]) -> Option<Value> + Send + 'static,
+    ) {
+        let client = Arc::new(Client { stream, state: Mutex::new(State::Waits(Instant::now())) });
+        {
+            let mut all = locked(&self.all);
+            if all.len() >= CLIENTS_MAX && !make_room(&mut all) {
+                drop(all);
+                let text = format!("{CLIENTS_MAX} others are being served; try again");
+                let refusal = rpc::failed(Value::Null, rpc::BUSY, &text);
+                let _ = client.stream.set_write_timeout(Some(Duration::from_millis(100)));
+                let _ = rpc::send(&mut &client.stream, &refusal);
+                return;
+            }
+            all.push(Arc::clone(&client));
+        }
+        let (clients, own) = (self.clone(), Arc::clone(&client));
+        let spawned = thread::Builder::new().name("weir-client".into()).spawn(move || {
+            // Whoever goes in mid-sentence has said nothing.
+            let _ = own.talk(answer);
+            clients.leave(&own);
+        });
+        if spawned.is_err() {
+            self.leave(&client);
+        }
+    }
+
+    fn leave(&self, client: &Arc<Client>) {
+        locked(&self.all).retain(|other| !Arc::ptr_eq(other, client));
+    }
+}
+
+/// Sends away whoever has said nothing for the longest time; `false` if all are being served.
+fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
+    let since = |client: &Arc<Client>| match *locked(&client.state) {
+        State::Waits(since) => Some(since),
+        State::Busy | State::Gone => None,
+    };
+    loop {
+        let waiting = all.iter().enumerate().filter_map(|(at, client)| Some((since(client)?, at)));
+        let Some((_, at)) = waiting.min() else { return false };
+        let mut state = locked(&all[at].state);
+        // Unless its message came just now.
+        if matches!(*state, State::Waits(_)) {
+            *state = State::Gone;
+            // Its thread wakes up to the end of the connection.
+            let _ = all[at].stream.shutdown(Shutdown::Both);
+            drop(state);
+            all.swap_remove(at);
+            return true;
+        }
+    }
+}
+
+impl Client {
+    fn talk(&self, answer: impl Fn(&[u8]) -> Option<Value>) -> io::Result<()> {
+        let mut stream = &self.stream;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        loop {
+            let Some(message) = rpc::receive(&mut stream)? else { return Ok(()) };
+            {
+                let mut state = locked(&self.state);
+                if matches!(*state, State::Gone) {
+                    return Ok(());
+                }
+                *state = State::Busy;
+            }
+            if let Some(answer) = answer(&message) {
+                rpc::send(&mut stream, &answer)?;
+            }
+            *locked(&self.state) = State::Waits(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ask(mut stream: &UnixStream, what: &str) -> Option<Value> {
+        rpc::send(&mut stream, &json!(what)).ok()?;
+        serde_json::from_slice(&rpc::receive(&mut stream).ok()??).ok()
+    }
+
+    #[test]
+    fn silent_connections_keep_nobody_out_and_served_ones_stay() {
+        let clients = Clients::default();
+        let connect = || {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            clients.admit(theirs, |message| serde_json::from_slice(message).ok());
+            ours
+        };
+        let silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| connect()).collect();
+        for _ in 0..CLIENTS_MAX - 1 {
+            let speaks = connect();
+            assert_eq!(ask(&speaks, "here"), Some(json!("here")));
+            // It ends at once or later; either way the oldest silence goes first.
+        }
+        assert!(ask(&silent[0], "late").is_none(), "the first was to go");
+        let last = connect();
+        assert_eq!(ask(&last, "here"), Some(json!("here")));
+        assert!(locked(&clients.all).len() <= CLIENTS_MAX);
+    }
+
+    #[test]
+    fn who_is_being_served_is_not_sent_away() {
+        let clients = Clients::default();
+        let gate = Arc::new(Mutex::new(()));
+        let held = locked(&gate);
+        let mut all = Vec::new();
+        for _ in 0..CLIENTS_MAX {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let gate = Arc::clone(&gate);
+            clients.admit(theirs, move |_| {
+                drop(locked(&gate));
+                Some(json!("served"))
+            });
+            rpc::send(&mut &ours, &json!("please")).unwrap();
+            all.push(ours);
+        }
+        let busy = |client: &Arc<Client>| matches!(*locked(&client.state), State::Busy);
+        while !locked(&clients.all).iter().all(busy) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (more, theirs) = UnixStream::pair().unwrap();
+        clients.admit(theirs, |_| None);
+        let refusal = rpc::receive(&mut &more).unwrap().unwrap();
+        let refusal: Value = serde_json::from_slice(&refusal).unwrap();
+        assert_eq!(refusal["error"]["code"], rpc::BUSY, "{refusal}");
+        drop(held);
+        for ours in &all {
+            let answer = rpc::receive(&mut &*ours).unwrap().unwrap();
+            assert_eq!(answer, json!("served").to_string().as_bytes());
+        }
+    }
+}
