@@ -107,7 +107,6 @@ control weir <<END
 Section: net
 Priority: optional
 Depends: $depends
-Homepage: https://github.com/weir-probe/weir
 Description: virtual network probe that counts every frame it loses
  Weir captures a link once, into shared memory, and lets any number of
  consumers read the same frames there, each at its own pace, with every lost
