@@ -111,8 +111,12 @@ impl Blocks {
     /// # Errors
     /// [`CaptureError`]: rights, memory, or a kernel that refuses.
     pub fn new(feeds: usize) -> Result<Blocks, CaptureError> {
+        Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
+    }
+
+    /// With room for so many entries of each kind.
+    fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
         assert!((1..=FEEDS_MAX).contains(&feeds), "{feeds} feeds");
-        let room = (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX);
         let front_bytes = (FRONT_WORDS * 8) as u32;
         let flag = libbpf_sys::BPF_F_MMAPABLE;
         let front = create(MapType::Array, "block_front", [4, front_bytes], feeds, flag)?;
@@ -294,5 +298,71 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_lab::testbed::require_root;
+
+    use super::*;
+
+    const ROOM: usize = 4;
+
+    fn entry(text: &str) -> Entry {
+        text.parse().expect("an entry")
+    }
+
+    /// Two feeds, the first of which has all the addresses that there is room for.
+    fn full() -> (Blocks, Entry) {
+        let mut blocks = Blocks::with_room(2, ROOM).expect("maps");
+        for n in 0..ROOM {
+            assert!(blocks.add(0, entry(&format!("10.0.0.{n}"))).expect("room"));
+        }
+        (blocks, entry("10.0.0.99"))
+    }
+
+    /// What the programs read of a feed's front.
+    fn seen(blocks: &Blocks, feed: usize) -> Vec<u64> {
+        let words = &blocks.words.words()[feed * FRONT_WORDS..][..FRONT_WORDS];
+        words.iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    #[test]
+    fn root_lists_of_all_feeds_share_their_room_kind_by_kind() {
+        if !require_root("root_lists_of_all_feeds_share_their_room_kind_by_kind") {
+            return;
+        }
+        let (mut blocks, one_more) = full();
+        let error = blocks.add(1, one_more).expect_err("no room");
+        assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
+        assert!(error.to_string().contains("4 addresses"), "{error}");
+        assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
+        // Of another kind there is room, what is there needs none, and what goes leaves some.
+        assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
+        assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
+        assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));
+        assert!(blocks.add(1, one_more).expect("its room"));
+    }
+
+    #[test]
+    fn root_what_the_kernel_refuses_changes_nothing() {
+        if !require_root("root_what_the_kernel_refuses_changes_nothing") {
+            return;
+        }
+        let (mut blocks, one_more) = full();
+        let before = seen(&blocks, 0);
+        // The map has no more room than it was made with.
+        blocks.room += 1;
+        let error = blocks.add(0, one_more).expect_err("the kernel has no room");
+        assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");
+        assert_eq!((blocks.list(0).len(), seen(&blocks, 0)), (ROOM, before.clone()));
+        // An entry that somebody else took out of the map cannot be taken out again, and stays on the list.
+        let gone = entry("10.0.0.2");
+        blocks.maps[Kind::Addresses as usize].delete(&key(0, &gone)).expect("it was there");
+        let error = blocks.remove(0, &gone).expect_err("it is not there");
+        assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");
+        assert!(blocks.list(0).has(&gone));
+        assert_eq!(seen(&blocks, 0), before);
     }
 }
