@@ -9,6 +9,7 @@ use std::hint::black_box;
 
 use weir_filter::ebpf::Target;
 use weir_filter::{Frame, Program, UserFilter, UserFilterSet, interpret};
+use weir_lab::verdict::{FRAMES, frames, has_port, has_syn, thread_ns, time};
 
 use kernel::Loaded;
 
@@ -19,8 +20,7 @@ mod kernel;
 mod oracle;
 
 const ROUNDS: usize = 10;
-const FRAMES: usize = 256;
-const TURNS: usize = 4000;
+const TURNS: u32 = 4000;
 /// Runs of a program in the kernel, on one frame.
 const RUNS: i32 = 1_000_000;
 /// The ports of the sets' filters begin here.
@@ -28,58 +28,12 @@ const PORTS: u16 = 5000;
 
 type Native = fn(&[u8]) -> bool;
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(*bytes.get(at..at + 2)?.first_chunk()?))
-}
-
-/// Where the layer above IPv4 begins, if the packet is a first fragment of this protocol.
-fn ipv4(bytes: &[u8], protocol: u8) -> Option<usize> {
-    let found = u16_at(bytes, 12)? == 0x800
-        && *bytes.get(23)? == protocol
-        && u16_at(bytes, 20)? & 0x1fff == 0;
-    found.then_some(14 + 4 * usize::from(*bytes.get(14)? & 0xf))
-}
-
-fn has_port(bytes: &[u8], protocol: u8, port: u16) -> Option<bool> {
-    let at = match u16_at(bytes, 12)? {
-        0x86dd if *bytes.get(20)? == protocol => 54,
-        0x800 => ipv4(bytes, protocol)?,
-        _ => return None,
-    };
-    Some(u16_at(bytes, at)? == port || u16_at(bytes, at + 2)? == port)
-}
-
 const CASES: [(&str, Native); 4] = [
-    ("tcp port 80", |bytes| has_port(bytes, 6, 80).unwrap_or(false)),
-    ("udp port 53 or tcp port 443", |bytes| {
-        has_port(bytes, 17, 53).unwrap_or(false) || has_port(bytes, 6, 443).unwrap_or(false)
-    }),
-    ("tcp[tcpflags] & tcp-syn != 0", |bytes| {
-        let flags = ipv4(bytes, 6).and_then(|at| bytes.get(at + 13));
-        flags.is_some_and(|flags| flags & 2 != 0)
-    }),
+    ("tcp port 80", |bytes| has_port(bytes, 6, 80)),
+    ("udp port 53 or tcp port 443", |bytes| has_port(bytes, 17, 53) || has_port(bytes, 6, 443)),
+    ("tcp[tcpflags] & tcp-syn != 0", has_syn),
     ("greater 1000", |bytes| bytes.len() >= 1000),
 ];
-
-/// IPv4 and IPv6, TCP and UDP, some ports, many sizes.
-fn frames() -> Vec<Vec<u8>> {
-    let one = |n: usize| {
-        let mut bytes = vec![0u8; [60, 64, 128, 590, 1514][n % 5]];
-        let (tcp, ports) = (!n.is_multiple_of(3), [[0, 80], [0, 53], [1, 187], [156, 64], [8, 1]]);
-        if !n.is_multiple_of(4) {
-            bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
-            bytes[23] = if tcp { 6 } else { 17 };
-            bytes[36..38].copy_from_slice(&ports[n % 7 % 5]);
-            bytes[47] = (n % 11) as u8;
-        } else {
-            bytes[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
-            bytes[20] = if tcp { 6 } else { 17 };
-            bytes[54..56].copy_from_slice(&ports[n % 7 % 5]);
-        }
-        bytes
-    };
-    (0..FRAMES).map(one).collect()
-}
 
 /// UDP over IPv4, 60 bytes, to this port.
 fn udp(port: u16) -> Vec<u8> {
@@ -88,27 +42,6 @@ fn udp(port: u16) -> Vec<u8> {
     bytes[23] = 17;
     bytes[36..38].copy_from_slice(&port.to_be_bytes());
     bytes
-}
-
-/// Nanoseconds that this thread has had.
-fn cpu_ns() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives through the call, and every thread has this clock.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(result, 0);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-/// Nanoseconds a frame, and the sum of the answers.
-fn time(frames: &[Vec<u8>], turns: usize, answer: impl Fn(&[u8]) -> u32) -> (f64, u64) {
-    let begin = cpu_ns();
-    let mut sum = 0;
-    for _ in 0..turns {
-        for frame in frames {
-            sum += u64::from(answer(black_box(frame)));
-        }
-    }
-    ((cpu_ns() - begin) / (turns * frames.len()) as f64, sum / turns as u64)
 }
 
 /// Median, least and most.
@@ -153,14 +86,10 @@ fn one_filter(frames: &[Vec<u8>], text: &str, native: Native) {
     let wire_len = |bytes: &[u8]| bytes.len() as u32;
     bars(&rounds(IN_USER_SPACE, || {
         [
-            time(frames, TURNS, |bytes| (filter.run(bytes, wire_len(bytes)) > 0).into()),
-            time(frames, TURNS, |bytes| native(bytes).into()),
-            time(frames, TURNS / 4, |bytes| {
-                (oracle::run(&program, bytes, wire_len(bytes)) > 0).into()
-            }),
-            time(frames, TURNS / 4, |bytes| {
-                (interpret::run(&program, &Frame::whole(bytes)) > 0).into()
-            }),
+            time(frames, TURNS, |bytes| filter.run(bytes, wire_len(bytes)) > 0),
+            time(frames, TURNS, native),
+            time(frames, TURNS / 4, |bytes| oracle::run(&program, bytes, wire_len(bytes)) > 0),
+            time(frames, TURNS / 4, |bytes| interpret::run(&program, &Frame::whole(bytes)) > 0),
         ]
     }));
 }
@@ -186,7 +115,7 @@ fn set(programs: &[Program]) {
         [
             time(&frames, TURNS, |bytes| filters.run(bytes, wire_len(bytes))),
             time(&frames, TURNS, |bytes| {
-                mask(black_box(ports.clone()).map(|n| has_port(bytes, 17, n).unwrap_or(false)))
+                mask(black_box(ports.clone()).map(|n| has_port(bytes, 17, n)))
             }),
             time(&frames, TURNS / 8, |bytes| {
                 mask(programs.iter().map(|one| oracle::run(one, bytes, wire_len(bytes)) > 0))
@@ -200,9 +129,9 @@ fn set(programs: &[Program]) {
 
 /// Nanoseconds a run in the kernel.
 fn time_in_kernel(program: &Loaded, frame: &[u8]) -> f64 {
-    let begin = cpu_ns();
+    let begin = thread_ns();
     program.run_often(frame, RUNS);
-    (cpu_ns() - begin) / f64::from(RUNS)
+    (thread_ns() - begin) / f64::from(RUNS)
 }
 
 fn in_kernel(programs: &[Program], target: Target) {

@@ -8,6 +8,7 @@ pub mod error;
 pub mod ethtool;
 pub mod generator;
 pub mod testbed;
+pub mod verdict;
 
 pub use error::{Error, Result};
 pub use testbed::Testbed;

@@ -1,10 +1,11 @@
 //! libpcap: its compiler, and its interpreter, which has the last word.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use pcap as _; // links libpcap
 use weir_filter::{Insn, Program};
+pub use weir_lab::verdict::libpcap as run;
 
 /// pcap/bpf.h.
 #[repr(C)]
@@ -25,12 +26,6 @@ unsafe extern "C" {
         netmask: c_uint,
     ) -> c_int;
     fn pcap_freecode(program: *mut BpfProgram);
-    fn bpf_filter(
-        insns: *const Insn,
-        bytes: *const c_uchar,
-        wire_len: c_uint,
-        caplen: c_uint,
-    ) -> c_uint;
 }
 
 /// Compiles for Ethernet. Fails on what libpcap does not take.
@@ -50,11 +45,4 @@ pub fn compile(text: &str) -> Program {
         pcap_close(handle);
         Program::new(insns).unwrap_or_else(|error| panic!("'{text}': {error}"))
     }
-}
-
-/// The verdict of libpcap's interpreter.
-pub fn run(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
-    // SAFETY: the instructions are a verified program, which is what bpf_filter asks for; it reads
-    // `bytes.len()` bytes of the frame at most.
-    unsafe { bpf_filter(program.insns().as_ptr(), bytes.as_ptr(), wire_len, bytes.len() as c_uint) }
 }

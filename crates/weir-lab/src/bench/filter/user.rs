@@ -1,15 +1,12 @@
 //! One verdict in user space: machine code, the same question in Rust, libpcap's interpreter and ours.
 
-use std::ffi::{c_uchar, c_uint};
-use std::hint::black_box;
-
-use pcap as _; // links libpcap
-use weir_filter::{Frame, Insn, Program, UserFilter, interpret};
+use weir_filter::{Frame, Program, UserFilter, interpret};
 
 use super::super::report::{Bar, Report, Row, Side, conclude};
 use super::super::stats::paired;
 use super::super::{Context, stopped};
 use crate::generator::affinity::Pinned;
+use crate::verdict::{frames, has_port, has_syn, libpcap, time};
 use crate::{Error, Result};
 
 const CODE: &str = "machine code";
@@ -17,17 +14,6 @@ const NATIVE: &str = "native Rust";
 const LIBPCAP: &str = "libpcap's interpreter";
 const OURS: &str = "weir's interpreter";
 
-unsafe extern "C" {
-    /// pcap/bpf.h; an [`Insn`] is a `struct bpf_insn`.
-    fn bpf_filter(
-        insns: *const Insn,
-        bytes: *const c_uchar,
-        wire_len: c_uint,
-        caplen: c_uint,
-    ) -> c_uint;
-}
-
-const FRAMES: usize = 256;
 /// Times that all frames are asked for in a round, 5 million verdicts: some tens of milliseconds.
 const TURNS: u32 = 20_000;
 /// Interpreters are five to fifteen times slower.
@@ -47,7 +33,7 @@ const CASES: [Case; 3] = [
         bytecode: "20,40 0 0 12,21 0 6 34525,48 0 0 20,21 0 15 6,40 0 0 54,21 12 0 80,40 0 0 56,\
                    21 10 11 80,21 0 10 2048,48 0 0 23,21 0 8 6,40 0 0 20,69 6 0 8191,177 0 0 14,\
                    72 0 0 14,21 2 0 80,72 0 0 16,21 0 1 80,6 0 0 262144,6 0 0 0",
-        native: |bytes| has_port(bytes, 6, 80).unwrap_or(false),
+        native: |bytes| has_port(bytes, 6, 80),
     },
     Case {
         section: "filter, user space: udp port 53 or tcp port 443",
@@ -56,85 +42,15 @@ const CASES: [Case; 3] = [
                    48 0 0 23,21 0 7 17,40 0 0 20,69 14 0 8191,177 0 0 14,72 0 0 14,21 10 0 53,\
                    72 0 0 16,21 8 9 53,21 0 8 6,40 0 0 20,69 6 0 8191,177 0 0 14,72 0 0 14,\
                    21 2 0 443,72 0 0 16,21 0 1 443,6 0 0 262144,6 0 0 0",
-        native: |bytes| {
-            has_port(bytes, 17, 53).unwrap_or(false) || has_port(bytes, 6, 443).unwrap_or(false)
-        },
+        native: |bytes| has_port(bytes, 17, 53) || has_port(bytes, 6, 443),
     },
     Case {
         section: "filter, user space: tcp[tcpflags] & tcp-syn != 0",
         bytecode: "11,40 0 0 12,21 0 8 2048,48 0 0 23,21 0 6 6,40 0 0 20,69 4 0 8191,177 0 0 14,\
                    80 0 0 27,69 0 1 2,6 0 0 262144,6 0 0 0",
-        native: |bytes| {
-            let flags = ipv4(bytes, 6).and_then(|at| bytes.get(at + 13));
-            flags.is_some_and(|flags| flags & 2 != 0)
-        },
+        native: has_syn,
     },
 ];
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(*bytes.get(at..at + 2)?.first_chunk()?))
-}
-
-/// Where the layer above IPv4 begins, if the packet is a first fragment of this protocol.
-fn ipv4(bytes: &[u8], protocol: u8) -> Option<usize> {
-    let found = u16_at(bytes, 12)? == 0x800
-        && *bytes.get(23)? == protocol
-        && u16_at(bytes, 20)? & 0x1fff == 0;
-    found.then_some(14 + 4 * usize::from(*bytes.get(14)? & 0xf))
-}
-
-fn has_port(bytes: &[u8], protocol: u8, port: u16) -> Option<bool> {
-    let at = match u16_at(bytes, 12)? {
-        0x86dd if *bytes.get(20)? == protocol => 54,
-        0x800 => ipv4(bytes, protocol)?,
-        _ => return None,
-    };
-    Some(u16_at(bytes, at)? == port || u16_at(bytes, at + 2)? == port)
-}
-
-/// IPv4 and IPv6, TCP and UDP, ports that the filters ask for and others, 60 to 1514 bytes.
-fn frames() -> Vec<Vec<u8>> {
-    const PORTS: [u16; 5] = [80, 53, 443, 40_000, 2049];
-    let one = |n: usize| {
-        let mut bytes = vec![0u8; [60, 64, 128, 590, 1514][n % 5]];
-        let protocol = if n.is_multiple_of(3) { 17 } else { 6 };
-        let port = PORTS[n % 7 % 5].to_be_bytes();
-        if n.is_multiple_of(4) {
-            bytes[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
-            bytes[20] = protocol;
-            bytes[56..58].copy_from_slice(&port);
-        } else {
-            bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
-            bytes[23] = protocol;
-            bytes[36..38].copy_from_slice(&port);
-            bytes[47] = (n % 11) as u8; // TCP's flags
-        }
-        bytes
-    };
-    (0..FRAMES).map(one).collect()
-}
-
-/// Nanoseconds that this thread has had: waiting for the CPU does not count.
-fn thread_ns() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives through the call, which writes nothing else.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(result, 0, "every thread has this clock");
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-/// Nanoseconds a frame, and how many of the frames were taken.
-fn time(frames: &[Vec<u8>], turns: u32, takes: impl Fn(&[u8]) -> bool) -> (f64, u64) {
-    let begin = thread_ns();
-    let mut taken = 0;
-    for _ in 0..turns {
-        for frame in frames {
-            taken += u64::from(takes(black_box(frame)));
-        }
-    }
-    let verdicts = f64::from(turns) * frames.len() as f64;
-    ((thread_ns() - begin) / verdicts, taken / u64::from(turns))
-}
 
 /// Measures each expression in all its forms, in turn.
 ///
@@ -161,7 +77,9 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                 let (ns, taken) = match row.what.as_str() {
                     CODE => time(&frames, TURNS, |bytes| filter.run(bytes, wire_len(bytes)) > 0),
                     NATIVE => time(&frames, TURNS, case.native),
-                    LIBPCAP => time(&frames, TURNS_INTERPRETED, |bytes| libpcap(&program, bytes)),
+                    LIBPCAP => {
+                        time(&frames, TURNS_INTERPRETED, |bytes| by_libpcap(&program, bytes))
+                    }
                     _ => time(&frames, TURNS_INTERPRETED, |bytes| interpreted(&program, bytes)),
                 };
                 row.add(round, ns, neighbours.done());
@@ -182,15 +100,8 @@ fn wire_len(bytes: &[u8]) -> u32 {
     bytes.len() as u32
 }
 
-/// The verdict of libpcap's interpreter.
-fn libpcap(program: &Program, bytes: &[u8]) -> bool {
-    // SAFETY: the instructions are a verified program: every path ends in a return, and jumps and memory
-    // words are in bounds, which bpf_filter does not check. Of the frame it reads `caplen` bytes at most.
-    let kept = unsafe {
-        let caplen = bytes.len() as c_uint;
-        bpf_filter(program.insns().as_ptr(), bytes.as_ptr(), wire_len(bytes), caplen)
-    };
-    kept > 0
+fn by_libpcap(program: &Program, bytes: &[u8]) -> bool {
+    libpcap(program, bytes, wire_len(bytes)) > 0
 }
 
 fn interpreted(program: &Program, bytes: &[u8]) -> bool {
@@ -223,6 +134,7 @@ pub(super) fn bars(report: &Report) -> Vec<Bar> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::FRAMES;
 
     #[test]
     fn all_forms_take_the_same_frames_and_not_all_of_them() {
@@ -235,7 +147,7 @@ mod tests {
                 let verdict = (case.native)(bytes);
                 let others = [
                     filter.run(bytes, wire_len(bytes)) > 0,
-                    libpcap(&program, bytes),
+                    by_libpcap(&program, bytes),
                     interpreted(&program, bytes),
                 ];
                 assert_eq!(others, [verdict; 3], "{}: {bytes:?}", case.section);
@@ -243,13 +155,5 @@ mod tests {
             }
             assert!((8..FRAMES - 8).contains(&taken), "{}: {taken}", case.section);
         }
-    }
-
-    #[test]
-    fn a_verdict_takes_time_and_frames_are_counted_once() {
-        let frames = frames();
-        let (ns, taken) = time(&frames, 3, |bytes| bytes.len() == 60);
-        assert!(ns > 0.0);
-        assert_eq!(taken, FRAMES.div_ceil(5) as u64);
     }
 }
