@@ -1,6 +1,7 @@
 //! The ways through a verified program: where each instruction leads, and what it relies on.
 
 use crate::insn::*;
+use crate::order;
 use crate::verify::skips;
 
 /// No frame is as long as this. A load from here on rejects.
@@ -33,6 +34,9 @@ pub(crate) struct Step {
     /// Its number in the program.
     pub at: usize,
     pub then: Then,
+    /// The size of what A holds as it came from the frame, not as a number: behind the load that this is, or for the
+    /// question that this asks ([`order`]).
+    pub of_network: Option<u8>,
 }
 
 /// What is known of a program before it runs. Jumps to jumps are followed, and conditions that change
@@ -83,8 +87,10 @@ impl Flow {
                     written[to] = Some(written[to].map_or(known, |others| others & known));
                 }
             }
-            flow.steps.push(Step { at, then });
+            flow.steps.push(Step { at, then, of_network: None });
         }
+        let sizes = order::of_network(insns, &flow.steps);
+        flow.steps.iter_mut().zip(sizes).for_each(|(step, size)| step.of_network = size);
         flow
     }
 
@@ -96,7 +102,7 @@ impl Flow {
 }
 
 impl Then {
-    fn ways(self) -> impl Iterator<Item = To> {
+    pub(crate) fn ways(self) -> impl Iterator<Item = To> {
         let (one, other) = match self {
             Then::To(to) => (Some(to), None),
             Then::If(yes, no) => (Some(yes), Some(no)),
@@ -126,7 +132,7 @@ fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
 }
 
 /// What an instruction reads and what it writes, as in [`Flow::begins_as_zero`].
-fn uses(insn: Insn) -> (u32, u32) {
+pub(crate) fn uses(insn: Insn) -> (u32, u32) {
     let by_x = if insn.code & X != 0 { X_REG } else { 0 };
     match insn.code {
         RET_A => (A, 0),

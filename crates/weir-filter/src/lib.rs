@@ -33,6 +33,7 @@ mod flow;
 pub mod frame;
 pub mod insn;
 pub mod interpret;
+mod order;
 pub mod program;
 mod reach;
 mod set;

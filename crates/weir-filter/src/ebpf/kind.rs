@@ -59,6 +59,7 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
         // A frame that ends before the tag does has none.
         let at = At::Constant(TAG_AT as u32);
         load::bytes(asm, target, 0, at, TAG_BYTES as u8, R7, known);
+        asm.big_endian(R7, TAG_BYTES as u8);
         asm.mov(R1, Operand::Reg(R7));
         asm.alu32(RSH, R1, Operand::Imm(16));
         asm.alu32(AND, R7, Operand::Imm(0xffff));

@@ -16,7 +16,7 @@ pub(super) enum At {
     R1,
 }
 
-/// `dst` = the `size` bytes at `at`, from big-endian; to `reject` if they are not all there. The first
+/// `dst` = the `size` bytes at `at`, in the network's order; to `reject` if they are not all there. The first
 /// `in_place` bytes are known to be.
 pub(super) fn bytes(
     asm: &mut Asm,
@@ -39,7 +39,6 @@ pub(super) fn bytes(
             }
         },
     }
-    asm.big_endian(dst, size);
 }
 
 fn user(asm: &mut Asm, at: At, size: u8, dst: Reg, reject: Label) {
@@ -54,9 +53,11 @@ fn user(asm: &mut Asm, at: At, size: u8, dst: Reg, reject: Label) {
             asm.mov(R1, Operand::Imm(offset as i32));
         }
         At::R1 => {
-            asm.mov(R2, Operand::Reg(R1));
-            asm.add(R2, Operand::Imm(i32::from(size)));
-            asm.jump_if(Condition::Greater, R2, Operand::Reg(R4), reject);
+            asm.add(R1, Operand::Imm(i32::from(size)));
+            asm.jump_if(Condition::Greater, R1, Operand::Reg(R4), reject);
+            asm.add(R1, Operand::Reg(R9));
+            asm.load(size, dst, R1, -i16::from(size));
+            return;
         }
     }
     asm.add(R1, Operand::Reg(R9));
@@ -146,6 +147,17 @@ pub(super) struct Context {
     pub view: View,
     pub in_place: u32,
     pub reject: Label,
+    /// What is loaded is to be a number; otherwise it stays in the network's order.
+    pub numbers: bool,
+}
+
+impl Context {
+    /// What was loaded, as it is wanted.
+    fn loaded(self, asm: &mut Asm, dst: Reg, size: u8) {
+        if self.numbers {
+            asm.big_endian(dst, size);
+        }
+    }
 }
 
 /// `dst` = what the program sees at a constant offset.
@@ -153,16 +165,17 @@ pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) 
     match (cx.view.place(offset), cx.view.place(offset + u32::from(size) - 1)) {
         (Place::Bytes(first), Place::Bytes(last)) if last - first == u32::from(size) - 1 => {
             bytes(asm, cx.target, cx.in_place, At::Constant(first), size, dst, cx.reject);
+            cx.loaded(asm, dst, size);
         }
         // The verifier wants loads from the stack aligned, as the tag is.
         (Place::Tag(first), Place::Tag(_)) if first % u32::from(size) == 0 => {
             asm.load(size, dst, FP, TAG + first as i16);
-            asm.big_endian(dst, size);
+            cx.loaded(asm, dst, size);
         }
         _ => {
             pieces(asm, cx, offset, size);
             asm.load(size, dst, FP, BUFFER);
-            asm.big_endian(dst, size);
+            cx.loaded(asm, dst, size);
         }
     }
 }
@@ -203,6 +216,7 @@ pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, d
             asm.add(R1, Operand::Imm(moved));
         }
         bytes(asm, cx.target, cx.in_place, At::R1, size, dst, cx.reject);
+        cx.loaded(asm, dst, size);
         return;
     }
     let (there, near, done) = (asm.label(), asm.label(), asm.label());
@@ -219,6 +233,7 @@ pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, d
     asm.place(there);
     // A load before the tag is where it seems to be.
     bytes(asm, cx.target, cx.in_place, At::R1, size, dst, cx.reject);
+    cx.loaded(asm, dst, size);
     asm.jump(done);
     for (offset, label) in cases {
         asm.place(label);

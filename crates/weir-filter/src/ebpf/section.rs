@@ -6,6 +6,7 @@ use super::{Ending, MASK, TCI, Target, USER_MASK, helper, is_shift, memory, skb}
 use crate::flow::{A, Flow, Then, To, X_REG};
 use crate::frame::{Place, View};
 use crate::insn::*;
+use crate::order::turned;
 use crate::program::Program;
 
 /// Bytes that may be asked to be in place: the headers that most programs look at. Frames are at least so
@@ -50,7 +51,7 @@ impl<'a> Section<'a> {
     ) -> Section<'a> {
         let labels = program.insns().iter().map(|_| asm.label()).collect();
         let take = asm.label();
-        let cx = Context { target, view, in_place, reject: asm.label() };
+        let cx = Context { target, view, in_place, reject: asm.label(), numbers: true };
         Section { asm, program, flow, cx, ending, take, labels }
     }
 
@@ -62,10 +63,15 @@ impl<'a> Section<'a> {
         for (n, step) in steps.iter().enumerate() {
             let behind = steps.get(n + 1).map_or(last, |next| To::Insn(next.at));
             self.asm.place(self.labels[step.at]);
-            self.insn(self.program.insns()[step.at]);
+            let mut insn = self.program.insns()[step.at];
+            self.cx.numbers = step.of_network.is_none();
+            self.insn(insn);
             match step.then {
                 Then::To(to) => self.go(to, behind),
-                Then::If(yes, no) => self.branch(self.program.insns()[step.at], yes, no, behind),
+                Then::If(yes, no) => {
+                    insn.k = step.of_network.map_or(insn.k, |size| turned(insn.k, size));
+                    self.branch(insn, yes, no, behind);
+                }
                 Then::End => {}
             }
         }

@@ -1,8 +1,8 @@
 //! eBPF to x86-64: what the converter makes for user space, and no more.
 //!
-//! One instruction becomes one or two, without a frame of its own: the code calls nobody, so registers that
-//! a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else touches (the
-//! red zone of the System V ABI).
+//! One instruction becomes one or two, or some become one, without a frame of its own: the code calls nobody,
+//! so registers that a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else
+//! touches (the red zone of the System V ABI).
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2; System V ABI, AMD64
 //! supplement, 3.2.2.
@@ -16,37 +16,67 @@ const REGISTERS: [Option<u8>; 11] = [
     Some(RCX),
     Some(RDX),
     None,
-    Some(6),  // rsi: the second argument
-    Some(11), // r11
-    Some(8),  // r8: the third argument, which comes in rdx
-    Some(9),  // r9
-    Some(10), // r10
-    Some(7),  // rdi: the first argument
+    Some(6),        // rsi: the second argument
+    Some(11),       // r11
+    Some(WIRE_LEN), // r8: the third argument, which comes in rdx
+    Some(9),        // r9
+    Some(10),       // r10
+    Some(7),        // rdi: the first argument
     Some(RSP),
 ];
 const RAX: u8 = 0;
 const RCX: u8 = 1;
 const RDX: u8 = 2;
 const RSP: u8 = 4;
+/// eBPF's r6, which few programs read.
+const WIRE_LEN: u8 = 8;
+
+/// eBPF's codes of `dst = src`, `dst += src` and `dst += constant`, 64 bits; of the end, and of a call.
+const MOV: u8 = 0xbf;
+const ADD: u8 = 0x0f;
+const ADD_IMM: u8 = 0x07;
+const EXIT: u8 = 0x95;
+const CALL: u8 = 0x85;
+
 /// The red zone.
 const STACK_BYTES: i16 = 128;
 
 /// Machine code for [`Code`](super::jit::Code). `None`: not an instruction that the converter makes.
 pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
+    let parts: Vec<Insn> = insns.iter().map(|&insn| Insn::of(insn)).collect::<Option<_>>()?;
+    let targets = targets(&parts)?;
     let mut asm = X86 { code: Vec::with_capacity(8 * insns.len()) };
-    let (mut places, mut jumps) = (Vec::with_capacity(insns.len()), Vec::new());
-    asm.alu(false, 0x89, RDX, REGISTERS[6]?);
-    for (at, &insn) in insns.iter().enumerate() {
-        places.push(asm.code.len());
-        if let Some(distance) = asm.insn(Insn::of(insn)?)? {
+    let (mut places, mut jumps) = (vec![0; insns.len()], Vec::new());
+    if parts.iter().any(|insn| insn.src == WIRE_LEN || insn.dst == WIRE_LEN) {
+        asm.alu(false, 0x89, RDX, WIRE_LEN);
+    }
+    let mut at = 0;
+    while let Some(insn) = parts.get(at) {
+        places[at] = asm.code.len();
+        let together = 1 + targets[at + 1..].iter().take(2).take_while(|target| !**target).count();
+        if let Some(count) = asm.several(&parts[at..at + together]) {
+            at += count;
+            continue;
+        }
+        if let Some(distance) = asm.insn(insn)? {
             jumps.push((asm.code.len(), at.checked_add_signed(1 + isize::from(distance))?));
         }
+        at += 1;
     }
     for (behind, to) in jumps {
         let distance = i32::try_from(*places.get(to)? as i64 - behind as i64).ok()?;
         asm.code[behind - 4..behind].copy_from_slice(&distance.to_le_bytes());
     }
     Some(asm.code)
+}
+
+/// By instruction: whether some jump goes there. `None`: one leaves the code.
+fn targets(insns: &[Insn]) -> Option<Vec<bool>> {
+    let mut targets = vec![false; insns.len()];
+    for (at, insn) in insns.iter().enumerate().filter(|(_, insn)| insn.is_jump()) {
+        *targets.get_mut(at.checked_add_signed(1 + isize::from(insn.off))?)? = true;
+    }
+    Some(targets)
 }
 
 /// An instruction in its parts, registers in x86's numbers.
@@ -71,27 +101,91 @@ impl Insn {
     }
 }
 
+impl Insn {
+    /// Whether `next` adds a constant to what this has set.
+    fn adds(&self, next: &Insn) -> bool {
+        next.code == ADD_IMM && next.dst == self.dst
+    }
+
+    fn is_load(&self) -> bool {
+        matches!(self.code, 0x61 | 0x69 | 0x71)
+    }
+
+    fn is_jump(&self) -> bool {
+        matches!(self.code & 7, 5 | 6) && !matches!(self.code, EXIT | CALL)
+    }
+}
+
 /// Code in the making.
 struct X86 {
     code: Vec<u8>,
 }
 
 impl X86 {
+    /// What one instruction of this machine does of the next few, and how many those are: none of them but the first is
+    /// jumped to.
+    fn several(&mut self, insns: &[Insn]) -> Option<usize> {
+        match *insns {
+            // dst = src + constants
+            [ref first, ref add, ref rest @ ..] if first.code == MOV && first.adds(add) => {
+                let more = rest.first().filter(|more| first.adds(more));
+                let sum = more.map_or(Some(add.imm), |more| add.imm.checked_add(more.imm))?;
+                self.lea(first.dst, first.src, sum);
+                Some(if more.is_some() { 3 } else { 2 })
+            }
+            // A load behind the frame's first byte; the converter needs the sum for nothing else.
+            [ref add, ref load, ..]
+                if add.code == ADD
+                    && (add.dst, load.src) == (RCX, RCX)
+                    && add.src != RSP
+                    && load.is_load() =>
+            {
+                self.load_at_sum(load, add.src);
+                Some(2)
+            }
+            _ => None,
+        }
+    }
+
     /// For a jump, its distance; its last four bytes are still to be filled in.
-    fn insn(&mut self, insn: Insn) -> Option<Option<i16>> {
+    fn insn(&mut self, insn: &Insn) -> Option<Option<i16>> {
         match insn.code & 7 {
-            1 => self.load(&insn)?,
-            2 | 3 => self.store(&insn)?,
-            4 => self.alu32(&insn)?,
-            7 => self.alu64(&insn)?,
-            5 if insn.code == 0x95 => self.code.push(0xc3),
+            1 => self.load(insn)?,
+            2 | 3 => self.store(insn)?,
+            4 => self.alu32(insn)?,
+            7 => self.alu64(insn)?,
+            5 if insn.code == EXIT => self.code.push(0xc3),
             5 | 6 => {
-                self.jump(&insn)?;
+                self.jump(insn)?;
                 return Some(Some(insn.off));
             }
             _ => return None,
         }
         Some(None)
+    }
+
+    /// `dst = src + offset`, all 64 bits.
+    fn lea(&mut self, dst: u8, src: u8, offset: i32) {
+        self.rex(true, dst, src, false);
+        self.code.push(0x8d);
+        self.memory(dst, src, offset);
+    }
+
+    /// `load.dst` = what lies at rcx + `index` + `load.off`.
+    fn load_at_sum(&mut self, load: &Insn, index: u8) {
+        let rex = 0x40 | (load.dst >> 3) << 2 | (index >> 3) << 1;
+        if rex != 0x40 {
+            self.code.push(rex);
+        }
+        self.load_opcode(load.code);
+        // The base is what follows, and two registers: SIB, with a factor of 1.
+        let short = i8::try_from(load.off).ok();
+        let form = if short.is_some() { 0x44 } else { 0x84 };
+        self.code.extend([form | (load.dst & 7) << 3, (index & 7) << 3 | RCX]);
+        match short {
+            Some(off) => self.code.push(off as u8),
+            None => self.code.extend(i32::from(load.off).to_le_bytes()),
+        }
     }
 
     /// Prefix, opcode, and the byte that names two registers, or a register and what the opcode does.
@@ -133,7 +227,7 @@ impl X86 {
     }
 
     /// The bytes that name `register` and the memory at `base + off`.
-    fn memory(&mut self, register: u8, base: u8, off: i16) {
+    fn memory(&mut self, register: u8, base: u8, off: i32) {
         let short = i8::try_from(off).ok();
         let form = if short.is_some() { 0x40 } else { 0x80 };
         self.code.push(form | (register & 7) << 3 | base & 7);
@@ -142,21 +236,24 @@ impl X86 {
         }
         match short {
             Some(off) => self.code.push(off as u8),
-            None => self.code.extend(i32::from(off).to_le_bytes()),
+            None => self.code.extend(off.to_le_bytes()),
         }
     }
 
     fn load(&mut self, insn: &Insn) -> Option<()> {
         stack(insn.src, insn.off, insn.code)?;
         self.rex(false, insn.dst, insn.src, false);
-        match insn.code {
+        insn.is_load().then(|| self.load_opcode(insn.code))?;
+        self.memory(insn.dst, insn.src, insn.off.into());
+        Some(())
+    }
+
+    fn load_opcode(&mut self, code: u8) {
+        match code {
             0x61 => self.code.push(0x8b),
             0x69 => self.code.extend([0x0f, 0xb7]),
-            0x71 => self.code.extend([0x0f, 0xb6]),
-            _ => return None,
+            _ => self.code.extend([0x0f, 0xb6]),
         }
-        self.memory(insn.dst, insn.src, insn.off);
-        Some(())
     }
 
     /// Only onto the stack.
@@ -165,7 +262,7 @@ impl X86 {
         match insn.code {
             0x62 => {
                 self.code.push(0xc7);
-                self.memory(0, RSP, insn.off);
+                self.memory(0, RSP, insn.off.into());
                 self.code.extend(insn.imm.to_le_bytes());
                 return Some(());
             }
@@ -180,7 +277,7 @@ impl X86 {
             }
             _ => return None,
         }
-        self.memory(insn.src, RSP, insn.off);
+        self.memory(insn.src, RSP, insn.off.into());
         Some(())
     }
 
@@ -260,14 +357,14 @@ impl X86 {
 
     fn alu64(&mut self, insn: &Insn) -> Option<()> {
         match insn.code {
-            0xbf => self.mov(insn.src, insn.dst),
+            MOV => self.mov(insn.src, insn.dst),
             0xb7 if insn.imm >= 0 => self.mov32_imm(insn.dst, insn.imm),
             0xb7 => {
                 self.alu(true, 0xc7, 0, insn.dst);
                 self.code.extend(insn.imm.to_le_bytes());
             }
-            0x07 => self.alu_imm(true, 0, insn.dst, insn.imm),
-            0x0f => self.alu(true, 0x01, insn.src, insn.dst),
+            ADD_IMM => self.alu_imm(true, 0, insn.dst, insn.imm),
+            ADD => self.alu(true, 0x01, insn.src, insn.dst),
             _ => return None,
         }
         Some(())

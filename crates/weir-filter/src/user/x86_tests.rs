@@ -21,7 +21,6 @@ fn code_is_what_the_manual_says() {
     ];
     #[rustfmt::skip]
     let expected = [
-        0x41, 0x89, 0xd0,
         0x44, 0x0f, 0xb7, 0x4f, 12,
         0x41, 0x0f, 0xc9, 0x41, 0xc1, 0xe9, 16,
         0x41, 0x81, 0xf9, 0, 8, 0, 0, 0x0f, 0x85, 5, 0, 0, 0,
@@ -29,6 +28,45 @@ fn code_is_what_the_manual_says() {
         0xc3,
     ];
     assert_eq!(compile(&code).expect("known instructions"), expected);
+}
+
+#[test]
+fn some_instructions_are_one_unless_somebody_jumps_in_between() {
+    let code = [
+        insn(0xbf, 1, 8, 0, 0), // lea rcx, [r10 + 30]
+        insn(0x07, 1, 0, 0, 14),
+        insn(0x07, 1, 0, 0, 16),
+        insn(0x0f, 1, 9, 0, 0), // movzx r9d, word [rcx + rdi - 2]
+        insn(0x69, 7, 1, -2, 0),
+        insn(0x0f, 1, 9, 0, 0), // mov r9d, [rcx + rdi + 300]
+        insn(0x61, 7, 1, 300, 0),
+        insn(0xbf, 0, 6, 0, 0), // mov rax, r8
+        EXIT,
+    ];
+    #[rustfmt::skip]
+    let expected = [
+        0x41, 0x89, 0xd0, // mov r8d, edx
+        0x49, 0x8d, 0x4a, 30,
+        0x44, 0x0f, 0xb7, 0x4c, 0x39, 0xfe,
+        0x44, 0x8b, 0x8c, 0x39, 0x2c, 1, 0, 0,
+        0x4c, 0x89, 0xc0,
+        0xc3,
+    ];
+    assert_eq!(compile(&code).expect("known instructions"), expected);
+    let jumped_into = [
+        insn(0x56, 7, 0, 1, 0), // cmp r9d, 0; jne to the addition
+        code[0],                // mov rcx, r10
+        code[1],                // add rcx, 14
+        EXIT,
+    ];
+    #[rustfmt::skip]
+    let expected = [
+        0x41, 0x83, 0xf9, 0, 0x0f, 0x85, 3, 0, 0, 0,
+        0x4c, 0x89, 0xd1,
+        0x48, 0x83, 0xc1, 14,
+        0xc3,
+    ];
+    assert_eq!(compile(&jumped_into).expect("known instructions"), expected);
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Which loads can leave their bytes in the order of the network.
+//!
+//! Most of what programs load is only held against constants: this EtherType, that port. Then the constant can be
+//! turned round once, when code is made, instead of the bytes of each frame. That is sound if A is asked nothing but
+//! for equality and common bits, and if whoever asks knows the order: on all ways to a question A comes from loads
+//! of one size, all of which leave their bytes alone.
+
+use crate::flow::{A, Step, To, uses};
+use crate::insn::*;
+
+/// Loads whose value some question may see, and the questions that may see it: all of them go one way.
+struct Group {
+    /// In which group it is now; its own number if it is whole.
+    into: usize,
+    /// The loads' size; `None` if somebody needs a number, or brings one.
+    size: Option<u8>,
+}
+
+struct Groups(Vec<Group>);
+
+impl Groups {
+    fn begin(&mut self, size: Option<u8>) -> usize {
+        self.0.push(Group { into: self.0.len(), size });
+        self.0.len() - 1
+    }
+
+    fn whole(&self, mut group: usize) -> usize {
+        while self.0[group].into != group {
+            group = self.0[group].into;
+        }
+        group
+    }
+
+    fn size(&self, group: usize) -> Option<u8> {
+        self.0[self.whole(group)].size
+    }
+
+    fn need_numbers(&mut self, group: usize) {
+        let group = self.whole(group);
+        self.0[group].size = None;
+    }
+
+    fn join(&mut self, one: usize, other: usize) -> usize {
+        let (one, other) = (self.whole(one), self.whole(other));
+        if self.0[one].size != self.0[other].size {
+            self.0[one].size = None;
+        }
+        self.0[other].into = one;
+        one
+    }
+}
+
+/// For each step: the size of what A holds in the network's order, behind the load that the step is, or before the
+/// question. `None` if A is a number there, and for all other steps.
+pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
+    let mut number = vec![usize::MAX; insns.len()];
+    steps.iter().enumerate().for_each(|(n, step)| number[step.at] = n);
+    let next = |to| if let To::Insn(at) = to { Some(number[at]) } else { None };
+    // Whether somebody behind a step's beginning reads the A that it begins with.
+    let mut is_live = vec![false; steps.len()];
+    for (n, step) in steps.iter().enumerate().rev() {
+        let (reads, writes) = uses(insns[step.at]);
+        let behind = || step.then.ways().filter_map(next).any(|to| is_live[to]);
+        is_live[n] = reads & A != 0 || writes & A == 0 && behind();
+    }
+    let mut groups = Groups(Vec::new());
+    // The group of A as each step begins. All begin with a number, 0.
+    let mut before = vec![None; steps.len()];
+    if let Some(first) = before.first_mut() {
+        *first = Some(groups.begin(None));
+    }
+    let mut own = vec![None; steps.len()];
+    for (n, step) in steps.iter().enumerate() {
+        let insn = insns[step.at];
+        let (reads, writes) = uses(insn);
+        let mut group = before[n];
+        if let (true, Some(group)) = (reads & A != 0, group) {
+            match is_question(insn, groups.size(group)) {
+                true => own[n] = Some(group),
+                false => groups.need_numbers(group),
+            }
+        }
+        if writes & A != 0 {
+            let size = insn.load().map(|load| load.size).filter(|size| *size > 1);
+            let new = groups.begin(size);
+            group = Some(new);
+            own[n] = size.map(|_| new);
+        }
+        for to in step.then.ways().filter_map(next).filter(|to| is_live[*to]) {
+            before[to] = match (before[to], group) {
+                (Some(one), Some(other)) => Some(groups.join(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
+    }
+    own.into_iter().map(|group| groups.size(group?)).collect()
+}
+
+/// Whether it asks something that bytes in the network's order can answer.
+fn is_question(insn: Insn, size: Option<u8>) -> bool {
+    let is_short = size.is_some_and(|size| size >= 4 || insn.k < 1 << (8 * size));
+    insn.is_conditional_jump()
+        && insn.code & X == 0
+        && matches!(insn.code & 0xf0, JEQ | JSET)
+        && is_short
+}
+
+/// A question's constant as A has it: `size` bytes in the network's order.
+pub(crate) fn turned(k: u32, size: u8) -> u32 {
+    k.swap_bytes() >> (32 - 8 * u32::from(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Flow;
+
+    fn sizes(insns: &[Insn]) -> Vec<Option<u8>> {
+        let flow = Flow::of(insns, true);
+        assert_eq!(flow.steps.len(), insns.len(), "every instruction is reached");
+        flow.steps.iter().map(|step| step.of_network).collect()
+    }
+
+    const RET: [Insn; 2] = [Insn::new(RET_K, 1), Insn::new(RET_K, 2)];
+
+    #[test]
+    fn what_is_only_compared_stays_as_it_is() {
+        let equal = Insn::jump(JMP | JEQ, 0x800, 1, 0);
+        let bits = Insn::jump(JMP | JSET, 0x1fff, 0, 1);
+        let insns = [&[Insn::new(LD_H_ABS, 12), equal, bits][..], &RET].concat();
+        assert_eq!(sizes(&insns), [Some(2), Some(2), Some(2), None, None]);
+        let insns = [&[Insn::new(LD_W_IND, 12), equal, bits][..], &RET].concat();
+        assert_eq!(sizes(&insns), [Some(4), Some(4), Some(4), None, None]);
+        let byte = [&[Insn::new(LD_B_ABS, 12), Insn::jump(JMP | JEQ, 8, 0, 1)][..], &RET].concat();
+        assert_eq!(sizes(&byte), [None; 4]);
+    }
+
+    #[test]
+    fn one_question_about_a_number_makes_numbers_of_all() {
+        let equal = Insn::jump(JMP | JEQ, 0x800, 1, 0);
+        for other in [
+            Insn::jump(JMP | JGT, 5, 0, 1),
+            Insn::jump(JMP | JEQ | X, 5, 0, 1),
+            Insn::jump(JMP | JEQ, 0x10000, 0, 1), // no two bytes
+        ] {
+            let insns = [&[Insn::new(LD_H_ABS, 12), equal, other][..], &RET].concat();
+            assert_eq!(sizes(&insns), [None; 5], "{other:?}");
+        }
+        let kept = [Insn::new(LD_H_ABS, 12), Insn::new(TAX, 0), Insn::jump(JMP | JEQ, 7, 0, 1)];
+        assert_eq!(sizes(&[&kept[..], &RET].concat()), [None; 5]);
+    }
+
+    #[test]
+    fn ways_that_meet_bring_the_same_or_numbers() {
+        let two_ways = |other: Insn| {
+            let question = Insn::jump(JMP | JEQ, 80, 0, 1);
+            let first = [Insn::new(LD_H_ABS, 12), Insn::jump(JMP | JEQ, 7, 1, 0)];
+            sizes(&[&first[..], &[other, question], &RET].concat())
+        };
+        let same = two_ways(Insn::new(LD_H_ABS, 14));
+        assert_eq!(same, [Some(2), Some(2), Some(2), Some(2), None, None]);
+        for other in [Insn::new(LD_W_ABS, 14), Insn::new(LD_LEN, 0), Insn::new(LD_B_ABS, 1)] {
+            assert_eq!(two_ways(other), [None; 6], "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_constant_is_turned_round_in_as_many_bytes() {
+        assert_eq!((turned(0x800, 2), turned(0x0102_0304, 4)), (0x8, 0x0403_0201));
+    }
+}
