@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
 use common::frames::{Sender, ipv4};
-use common::tools::{Got, all_read, in_time_order, read};
+use common::tools::{Got, all_read, in_time_order, read, tool};
 use common::{Run, bed, closes, folder, number, path, ready, settle, sh, weir, within};
 use weir_frame::record::Flags;
 use weir_lab::Testbed;
@@ -67,10 +67,18 @@ fn root_super_frames_are_kept_whole_flagged_and_counted() {
     let dir = folder();
     let (at_tx, tx_name) = path(&dir, "tx.pcapng");
     let (at_rx, rx_name) = path(&dir, "rx.pcapng");
-    let runs = [(&bed.tx, tx_name), (&bed.rx, rx_name)]
+    let runs = [(&bed.tx, &tx_name), (&bed.rx, &rx_name)]
         .map(|(end, name)| Run::capture(end, &format!("--hook tc --json --write {name}")));
+    // The same frames once more, by what is in their headers, in their pages, and by how long they are.
+    let filters = ["tcp dst port 7777", "ip[3000] & 1 != 0", "greater 10000", "tcp[5] & 1 != 0"];
+    let mut command = weir(&format!("capture {} --hook tc --json", bed.rx.iface));
+    for (at, filter) in filters.iter().enumerate() {
+        command.args(["--feed", &format!("f{at}: {filter}")]);
+    }
+    let filtering = Run::capture_by(&bed.rx, command);
     transfer(&bed);
     settle();
+    let filtered = filtering.stop().expect(0).json();
     let files = [(at_tx, Flags::OUTBOUND), (at_rx, Flags::INBOUND)];
     for (run, (file, way)) in runs.into_iter().zip(files) {
         let json = run.stop().expect(0).json();
@@ -96,6 +104,13 @@ fn root_super_frames_are_kept_whole_flagged_and_counted() {
             frames.iter().filter(|frame| frame.has(way) && frame.data[12..14] == [8, 0]).collect();
         let expected = (0..BYTES).map(|at| (at ^ at >> 8 ^ at >> 16) as u8);
         assert!(payload(&there).into_iter().eq(expected), "the stream differs");
+    }
+    for (at, filter) in filters.iter().enumerate() {
+        let (wanted, name) = path(&dir, "wanted.pcap");
+        tool("tcpdump", &["-Z", "root", "-r", &rx_name, "-w", &name, filter]);
+        let wanted = read(&wanted).1.len() as u64;
+        assert!(wanted > 0, "'{filter}' takes nothing");
+        assert_eq!(number(&filtered["feeds"][at], "captured"), wanted, "'{filter}': {filtered}");
     }
 }
 

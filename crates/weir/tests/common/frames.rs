@@ -9,7 +9,16 @@ use weir_lab::testbed::End;
 use super::within;
 
 /// Puts frames on the link as they are, through the interface's egress hooks.
-pub struct Sender(OwnedFd);
+pub struct Sender {
+    socket: OwnedFd,
+    /// What the socket wants in front of each frame.
+    before: &'static [u8],
+}
+
+/// `struct virtio_net_hdr`, little-endian: nothing to segment, nothing to check, and 14 bytes of header.
+const ONLY_ETHERNET: [u8; 10] = [0, 0, 14, 0, 0, 0, 0, 0, 0, 0];
+/// linux/if_packet.h.
+const PACKET_VNET_HDR: libc::c_int = 15;
 
 impl Sender {
     pub fn new(end: &End) -> Sender {
@@ -28,14 +37,30 @@ impl Sender {
                 libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32)
             };
             assert_eq!(bound, 0, "binding: {}", io::Error::last_os_error());
-            Sender(socket)
+            Sender { socket, before: &[] }
         })
     }
 
+    /// One whose frames of a page and more have nothing but the Ethernet header in one piece, and the rest in pages.
+    /// Source: `packet_alloc_skb`, net/packet/af_packet.c.
+    pub fn paged(end: &End) -> Sender {
+        let sender = Sender { before: &ONLY_ETHERNET, ..Sender::new(end) };
+        let yes: libc::c_int = 1;
+        // SAFETY: the number lives through the call and is as long as is said.
+        let set = unsafe {
+            let (fd, value) = (sender.socket.as_raw_fd(), (&raw const yes).cast());
+            libc::setsockopt(fd, libc::SOL_PACKET, PACKET_VNET_HDR, value, size_of_val(&yes) as u32)
+        };
+        assert_eq!(set, 0, "PACKET_VNET_HDR: {}", io::Error::last_os_error());
+        sender
+    }
+
     pub fn send(&self, frame: &[u8]) {
-        // SAFETY: the frame is readable for its length during the call.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        assert_eq!(sent, frame.len() as isize, "sending: {}", io::Error::last_os_error());
+        let bytes = [self.before, frame].concat();
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: the bytes are readable for their length during the call.
+        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
+        assert_eq!(sent, bytes.len() as isize, "sending: {}", io::Error::last_os_error());
     }
 }
 
