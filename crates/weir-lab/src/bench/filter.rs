@@ -4,6 +4,7 @@
 //! filter takes there, the generator cannot send. So the value of a row is what could be sent, not what
 //! was kept: of a filter that takes nothing there is nothing to keep.
 
+mod block;
 mod drop;
 mod user;
 
@@ -20,6 +21,7 @@ use super::{Context, stopped};
 use crate::generator::{Flows, GenReport, Rate, SIZE_MIN};
 use crate::testbed::Testbed;
 use crate::{Error, Result};
+use block::{Control, List, Met};
 use drop::XdpDrop;
 
 pub(super) const SECTION: &str = "filter";
@@ -27,10 +29,14 @@ const BARE: &str = "bare XDP drop";
 const REJECTS: &str = "weir --consume, rejects all";
 const ONE: &str = "weir --consume, one feed";
 const SIXTEEN: &str = "weir --consume, 16 feeds";
+const EMPTY: &str = "the same feed, block list empty";
+const STRANGE: &str = "the same feed, 10,000 entries, none met";
+const MET: &str = "the same feed, 10,000 entries, some met";
 
 /// Generated frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const EVERYTHING: &str = "f0: udp";
+const EVERYTHING_NAME: &str = "f0";
 const FEEDS: u16 = 16;
 /// Of each of the 16, on which the same frames are spread.
 const FEED_RING: &str = "8MiB";
@@ -43,6 +49,8 @@ enum Taker {
     Drop,
     /// `weir capture`, and into how many feeds.
     Weir(Tool, u16),
+    /// `weir capture` of one feed with a block list, which it gets while it runs.
+    Blocking(Tool, List),
 }
 
 /// Measures filters in the kernel, then in user space.
@@ -63,7 +71,9 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             let neighbours = context.calm();
             let frames = match taker {
                 Taker::Drop => dropped(context, &bed),
-                Taker::Weir(tool, feeds) => captured(context, &bed, tool, *feeds),
+                Taker::Weir(tool, feeds) => captured(context, &bed, tool, *feeds, None),
+                Taker::Blocking(tool, list) => Control::new(*list)
+                    .and_then(|control| captured(context, &bed, tool, 1, Some(&control))),
             };
             match frames {
                 Ok(frames) => {
@@ -90,15 +100,20 @@ fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
     for feed in feeds() {
         sixteen = sixteen.with(&["--feed", &feed]);
     }
-    let tools = [
-        (with(REJECTS, &["--consume", "--filter", NOTHING]), 1),
-        (with(ONE, &["--consume", "--feed", EVERYTHING]), 1),
-        (sixteen, FEEDS),
-        (with("weir, passive tc", &[]), 1),
-        (with("weir, passive tc, rejects all", &["--filter", NOTHING]), 1),
-    ];
-    let weirs = tools.into_iter().map(|(tool, feeds)| (tool.name, Taker::Weir(tool, feeds)));
-    [(BARE, Taker::Drop)].into_iter().chain(weirs).collect()
+    let one = |name| with(name, &["--consume", "--feed", EVERYTHING]);
+    let plain = |name, args: &[&str]| (name, Taker::Weir(with(name, args), 1));
+    let blocking = |name, list| (name, Taker::Blocking(one(name), list));
+    vec![
+        (BARE, Taker::Drop),
+        plain(REJECTS, &["--consume", "--filter", NOTHING]),
+        (ONE, Taker::Weir(one(ONE), 1)),
+        blocking(EMPTY, List::Empty),
+        blocking(STRANGE, List::Full(Met::None)),
+        blocking(MET, List::Full(Met::Some)),
+        (SIXTEEN, Taker::Weir(sixteen, FEEDS)),
+        plain("weir, passive tc", &[]),
+        plain("weir, passive tc, rejects all", &["--filter", NOTHING]),
+    ]
 }
 
 /// Feeds that share the generator's source ports evenly, so that each frame is in exactly one.
@@ -125,8 +140,18 @@ fn dropped(context: &Context, bed: &Testbed) -> Result<Frames> {
     Ok(Frames::new(sent.sent, 0, [("xdp".to_owned(), dropped)].into(), sent.duration.as_secs_f64()))
 }
 
-fn captured(context: &Context, bed: &Testbed, tool: &Tool, feeds: u16) -> Result<Frames> {
+fn captured(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    feeds: u16,
+    control: Option<&Control>,
+) -> Result<Frames> {
+    let tool = control.map_or_else(|| tool.clone(), |control| control.heard_by(tool));
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    if let Some(control) = control {
+        control.send(&context.options.weir, EVERYTHING_NAME)?;
+    }
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = flood(context, bed)?;
@@ -140,14 +165,17 @@ fn captured(context: &Context, bed: &Testbed, tool: &Tool, feeds: u16) -> Result
 
 /// Where frames went that were not kept. `filtered` are those that no feed took: in the report each feed
 /// counts the frames that it rejects, so one that went to another feed is there `feeds - 1` times, and one
-/// that nobody took `feeds` times.
+/// that nobody took `feeds` times. Frames that a list blocked were taken by a filter.
 fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
     let feeds = u64::from(feeds);
-    let taken = report.captured + report.drops.values().sum::<u64>();
+    let taken = report.captured + report.blocked + report.drops.values().sum::<u64>();
     let filtered = report.filtered.saturating_sub((feeds - 1) * taken) / feeds;
     let mut drops = report.drops.clone();
     drops.insert("lapped".to_owned(), report.lapped);
     drops.insert("filtered".to_owned(), filtered);
+    if report.blocked > 0 {
+        drops.insert("blocked".to_owned(), report.blocked);
+    }
     drops
 }
 
@@ -155,13 +183,25 @@ fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
 pub(super) fn bars(report: &Report) -> Vec<Bar> {
     let row = |what| report.row(SECTION, what, Some(SIZE_MIN));
     let rejects = row(REJECTS).and_then(|row| row.ratio).map(|ratio| ratio.median);
-    let sixteen = row(SIXTEEN).zip(row(ONE));
-    let sixteen = sixteen.and_then(|(sixteen, one)| paired(&sixteen.values(), &one.values()));
-    let sixteen = sixteen.map(|ratio| ratio.median);
+    let over = |above, below| {
+        let (above, below) = row(above).zip(row(below))?;
+        Some(paired(&above.values(), &below.values())?.median)
+    };
     let mut bars = vec![
         Bar::new(format!("64 B, sent: {REJECTS} / {BARE}"), rejects, Side::AtLeast, 0.85),
-        Bar::new("64 B, sent: weir --consume, 16 feeds / one", sixteen, Side::AtLeast, 0.5),
+        Bar::new(
+            "64 B, sent: weir --consume, 16 feeds / one",
+            over(SIXTEEN, ONE),
+            Side::AtLeast,
+            0.5,
+        ),
     ];
+    for (list, what) in [(STRANGE, "none met"), (MET, "some met")] {
+        for (base, without) in [(ONE, "no block list"), (EMPTY, "an empty one")] {
+            let what = format!("64 B, sent: one feed, 10,000 entries, {what} / {without}");
+            bars.push(Bar::new(what, over(list, base), Side::AtLeast, 0.9));
+        }
+    }
     bars.extend(user::bars(report));
     bars
 }
@@ -206,6 +246,13 @@ mod tests {
         };
         let frames = Frames::new(100, report.delivered, drops(&report, 16), 1.0);
         assert_eq!((frames.drops["filtered"], frames.unaccounted), (8, 0));
+        let blocks =
+            WeirReport { captured: 86, blocked: 14, delivered: 86, ..WeirReport::default() };
+        let frames = Frames::new(100, blocks.delivered, drops(&blocks, 1), 1.0);
+        assert_eq!(
+            (frames.drops["blocked"], frames.drops["filtered"], frames.unaccounted),
+            (14, 0, 0)
+        );
         let rejects = WeirReport { filtered: 100, ..WeirReport::default() };
         assert_eq!(drops(&rejects, 1)["filtered"], 100);
     }
@@ -225,12 +272,16 @@ mod tests {
             row(REJECTS, [3_600_000, 1_800_000]),
             row(ONE, [3_000_000, 1_500_000]),
             row(SIXTEEN, [1_200_000, 600_000]),
+            row(EMPTY, [2_900_000, 1_450_000]),
+            row(STRANGE, [2_640_000, 1_320_000]),
         ];
         conclude(&mut rows, BARE);
         let report = Report { rows, ..Report::new(Machine::look()) };
         let bars = bars(&report);
         let value = |bar: &Bar| bar.value.unwrap();
         assert!((value(&bars[0]) - 0.9).abs() < 1e-9 && (value(&bars[1]) - 0.4).abs() < 1e-9);
-        assert_eq!([bars[0].met, bars[1].met, bars[2].met], [Some(true), Some(false), None]);
+        assert!((value(&bars[2]) - 0.88).abs() < 1e-9 && value(&bars[3]) > 0.9);
+        let met: Vec<_> = bars.iter().take(5).map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), Some(false), Some(false), Some(true), None]);
     }
 }

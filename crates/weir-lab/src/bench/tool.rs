@@ -56,6 +56,8 @@ pub(super) struct WeirReport {
     pub(super) hook: Option<String>,
     pub(super) offered: u64,
     pub(super) filtered: u64,
+    #[serde(default)]
+    pub(super) blocked: u64,
     pub(super) captured: u64,
     pub(super) drops: BTreeMap<String, u64>,
     pub(super) lapped: u64,
