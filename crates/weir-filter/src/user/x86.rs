@@ -31,11 +31,14 @@ const RSP: u8 = 4;
 /// eBPF's r6, which few programs read.
 const WIRE_LEN: u8 = 8;
 
-/// eBPF's codes of `dst = src`, `dst += src` and `dst += constant`, 64 bits; of the end, and of a call.
+/// eBPF's codes of `dst = src`, `dst += src` and `dst += constant`, 64 bits; of the end, of a jump, and of a call.
 const MOV: u8 = 0xbf;
 const ADD: u8 = 0x0f;
 const ADD_IMM: u8 = 0x07;
 const EXIT: u8 = 0x95;
+const JUMP: u8 = 0x05;
+/// 32 bits: `dst = constant`.
+const MOV32_IMM: u8 = 0xb4;
 const CALL: u8 = 0x85;
 
 /// The red zone.
@@ -58,10 +61,24 @@ pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
             at += count;
             continue;
         }
-        if let Some(distance) = asm.insn(insn)? {
-            jumps.push((asm.code.len(), at.checked_add_signed(1 + isize::from(distance))?));
+        // A condition that goes around a jump is the opposite one, which jumps; nobody comes to the jump otherwise.
+        let (jump, turned) = match parts.get(at + 1) {
+            Some(next) if together > 1 && insn.goes_around(next) => (next, true),
+            _ => (insn, false),
+        };
+        let behind = at + 1 + usize::from(turned);
+        if jump.off == 2 && asm.answers(insn, turned, &parts[behind..]) {
+            at = behind;
+            continue;
         }
-        at += 1;
+        if turned {
+            asm.condition(insn, true)?;
+        }
+        if turned || asm.insn(insn)? {
+            let to = behind.checked_add_signed(jump.off.into())?;
+            jumps.push((asm.code.len(), to));
+        }
+        at = behind;
     }
     for (behind, to) in jumps {
         let distance = i32::try_from(*places.get(to)? as i64 - behind as i64).ok()?;
@@ -111,6 +128,11 @@ impl Insn {
         matches!(self.code, 0x61 | 0x69 | 0x71)
     }
 
+    /// Whether this condition jumps over `next`, which is a jump.
+    fn goes_around(&self, next: &Insn) -> bool {
+        self.is_jump() && self.code != JUMP && self.off == 1 && next.code == JUMP
+    }
+
     fn is_jump(&self) -> bool {
         matches!(self.code & 7, 5 | 6) && !matches!(self.code, EXIT | CALL)
     }
@@ -147,21 +169,47 @@ impl X86 {
         }
     }
 
-    /// For a jump, its distance; its last four bytes are still to be filled in.
-    fn insn(&mut self, insn: &Insn) -> Option<Option<i16>> {
+    /// A condition (`turned`: its opposite) that goes two instructions on and so only tells one answer from another, which
+    /// stand `behind` it: without a jump, which the processor would have to guess. Who comes to those answers from
+    /// elsewhere finds them there.
+    fn answers(&mut self, insn: &Insn, turned: bool, behind: &[Insn]) -> bool {
+        let [one, end, other, end2, ..] = behind else { return false };
+        let is_answer = |insn: &Insn| insn.code == MOV32_IMM && insn.dst == RAX;
+        let is_choice = insn.is_jump() && insn.code != JUMP;
+        let ends = [end.code, end2.code] == [EXIT; 2];
+        // Where the answers are to be: eBPF's r0 and r1. A comparison with a constant names no second register.
+        let is_taken = |register: u8| [RAX, RCX].contains(&register);
+        let spoils = is_taken(insn.dst) || insn.code & 8 != 0 && is_taken(insn.src);
+        if !is_choice || !is_answer(one) || !is_answer(other) || !ends || spoils {
+            return false;
+        }
+        // Before the comparison: a zero may be made in a way that changes its flags.
+        self.mov32_imm(RAX, one.imm);
+        self.mov32_imm(RCX, other.imm);
+        let Some(condition) = self.compare(insn, turned) else { return false };
+        self.code.extend([0x0f, 0x40 | condition, 0xc1, 0xc3]);
+        true
+    }
+
+    /// True for a jump; its last four bytes are still to be filled in.
+    fn insn(&mut self, insn: &Insn) -> Option<bool> {
         match insn.code & 7 {
             1 => self.load(insn)?,
             2 | 3 => self.store(insn)?,
             4 => self.alu32(insn)?,
             7 => self.alu64(insn)?,
             5 if insn.code == EXIT => self.code.push(0xc3),
+            5 if insn.code == JUMP => {
+                self.code.extend([0xe9, 0, 0, 0, 0]);
+                return Some(true);
+            }
             5 | 6 => {
-                self.jump(insn)?;
-                return Some(Some(insn.off));
+                self.condition(insn, false)?;
+                return Some(true);
             }
             _ => return None,
         }
-        Some(None)
+        Some(false)
     }
 
     /// `dst = src + offset`, all 64 bits.
@@ -370,20 +418,24 @@ impl X86 {
         Some(())
     }
 
-    fn jump(&mut self, insn: &Insn) -> Option<()> {
+    /// Jumps if the condition holds, or if `turned`, if it does not.
+    fn condition(&mut self, insn: &Insn, turned: bool) -> Option<()> {
+        let condition = self.compare(insn, turned)?;
+        self.code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
+        Some(())
+    }
+
+    /// Compares, and gives the machine's number of the condition, of which the lowest bit means the opposite.
+    fn compare(&mut self, insn: &Insn, turned: bool) -> Option<u8> {
         let wide = insn.code & 7 == 5;
         let by_register = insn.code & 8 != 0;
         let condition = match insn.code & 0xf0 {
-            0x00 if insn.code == 5 => {
-                self.code.extend([0xe9, 0, 0, 0, 0]);
-                return Some(());
-            }
-            0x10 => 0x84,
-            0x20 => 0x87,
-            0x30 => 0x83,
-            0x40 | 0x50 => 0x85,
-            0xa0 => 0x82,
-            0xb0 => 0x86,
+            0x10 => 0x4,
+            0x20 => 0x7,
+            0x30 => 0x3,
+            0x40 | 0x50 => 0x5,
+            0xa0 => 0x2,
+            0xb0 => 0x6,
             _ => return None,
         };
         match (insn.code & 0xf0 == 0x40, by_register) {
@@ -395,8 +447,7 @@ impl X86 {
             (false, true) => self.alu(wide, 0x39, insn.src, insn.dst),
             (false, false) => self.alu_imm(wide, 7, insn.dst, insn.imm),
         }
-        self.code.extend([0x0f, condition, 0, 0, 0, 0]);
-        Some(())
+        Some(condition ^ u8::from(turned))
     }
 }
 

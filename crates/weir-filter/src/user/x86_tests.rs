@@ -70,6 +70,38 @@ fn some_instructions_are_one_unless_somebody_jumps_in_between() {
 }
 
 #[test]
+fn the_last_question_chooses_an_answer_without_a_jump() {
+    let answers = [insn(0xb4, 0, 0, 0, 7), EXIT, insn(0xb4, 0, 0, 0, 0), EXIT];
+    #[rustfmt::skip]
+    let (loaded, behind) = (
+        [0xb8, 7, 0, 0, 0, 0x31, 0xc9], // mov eax, 7; xor ecx, ecx
+        [0xb8, 7, 0, 0, 0, 0xc3, 0x31, 0xc0, 0xc3],
+    );
+    let differs = [&[insn(0x56, 7, 0, 2, 80)][..], &answers].concat();
+    // cmp r9d, 80; cmovne eax, ecx; ret
+    let chosen = [&[0x41, 0x83, 0xf9, 80][..], &[0x0f, 0x45, 0xc1, 0xc3]].concat();
+    let expected = [&loaded[..], &chosen, &behind].concat();
+    assert_eq!(compile(&differs).expect("known instructions"), expected);
+    let has_bit = [&[insn(0x46, 7, 0, 1, 2), insn(0x05, 0, 0, 2, 0)][..], &answers].concat();
+    // test r9d, 2; cmove eax, ecx; ret
+    let chosen = [&[0x41, 0xf7, 0xc1, 2, 0, 0, 0][..], &[0x0f, 0x44, 0xc1, 0xc3]].concat();
+    let expected = [&loaded[..], &chosen, &behind].concat();
+    assert_eq!(compile(&has_bit).expect("known instructions"), expected);
+}
+
+#[test]
+fn a_condition_around_a_jump_is_its_opposite() {
+    let code = [insn(0x46, 7, 0, 1, 2), insn(0x05, 0, 0, 1, 0), insn(0xbf, 0, 7, 0, 0), EXIT];
+    #[rustfmt::skip]
+    let expected = [
+        0x41, 0xf7, 0xc1, 2, 0, 0, 0, 0x0f, 0x84, 3, 0, 0, 0, // test r9d, 2; je to the end
+        0x4c, 0x89, 0xc8,
+        0xc3,
+    ];
+    assert_eq!(compile(&code).expect("known instructions"), expected);
+}
+
+#[test]
 fn what_the_converter_does_not_make_is_refused() {
     let cases = [
         insn(0x85, 0, 0, 0, 1),     // a call
