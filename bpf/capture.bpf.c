@@ -340,6 +340,17 @@ static __noinline __u32 blocked_xdp(struct xdp_md *xdp, __u32 protocol, __u32 wa
 	return blocked(xdp, WEIR_XDP, protocol, wanted);
 }
 
+static __always_inline void describe_xdp(struct xdp_md *ctx, struct weir_frame *frame,
+					 const struct tag *tag)
+{
+	*frame = (struct weir_frame){
+		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
+		.flags = WEIR_FLAG_INBOUND,
+		.queue = ctx->rx_queue_index,
+		.has_queue = with_queue,
+	};
+}
+
 static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted,
 				    struct weir_frame *frame, struct tag *tag)
 {
@@ -350,23 +361,30 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	if (!mine || !all)
 		return;
 	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
-	 * `offered`; re-entries can interrupt one another, so they add atomically. */
-	if (mine->busy) {
-		__sync_fetch_and_add(&mine->offered_nested, 1);
-		return;
+	 * `offered`; re-entries can interrupt one another, so they add atomically. At XDP there are none:
+	 * it runs with softirqs off. */
+	if (hook == WEIR_TC) {
+		if (mine->busy) {
+			__sync_fetch_and_add(&mine->offered_nested, 1);
+			return;
+		}
+		mine->busy = 1;
+		weir_barrier();
 	}
-	mine->busy = 1;
-	weir_barrier();
 	mine->offered++;
-	if (chooses)
-		mine->judged++;
 	if (with_filters) {
 		if (hook == WEIR_TC)
 			wanted &= weir_judge_tc(ctx);
 		else
 			wanted &= weir_judge_xdp(ctx, tag->present ? tag->bytes : 0);
 	}
-	if ((by_flow || may_block) && wanted) {
+	if (!wanted)
+		goto done;
+	/* Here, and not before: most frames may be wanted by nobody, and are spared it. */
+	if (hook == WEIR_XDP)
+		describe_xdp(ctx, frame, tag);
+	frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	if (by_flow || may_block) {
 		/* The tag's protocol, as it stands on the wire; 0: there is none beside the bytes. */
 		__u32 protocol = tag->present ? tag->bytes & 0xffff : 0;
 
@@ -376,12 +394,6 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		if (may_block)
 			frame->blocked = hook == WEIR_TC ? blocked_tc(ctx, protocol, wanted)
 							 : blocked_xdp(ctx, protocol, wanted);
-	}
-	if (wanted) {
-		/* A call, which frames that nobody wants are spared. */
-		if (hook == WEIR_XDP)
-			frame->wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0);
-		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
 	}
 	/* Inline, the writer costs the verifier three times as much: not where filters change while the capture runs. */
 	if (feeds == 1 && !may_block) {
@@ -397,8 +409,11 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 				weir_write_xdp(ctx, feed, frame, tag);
 		}
 	}
-	weir_barrier();
-	mine->busy = 0;
+done:
+	if (hook == WEIR_TC) {
+		weir_barrier();
+		mine->busy = 0;
+	}
 }
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
@@ -450,11 +465,7 @@ int weir_tc_out(struct __sk_buff *skb)
 
 static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag)
 {
-	struct weir_frame frame = {
-		.flags = WEIR_FLAG_INBOUND,
-		.queue = ctx->rx_queue_index,
-		.has_queue = with_queue,
-	};
+	struct weir_frame frame;
 
 	capture(ctx, WEIR_XDP, wanted_in, &frame, tag);
 	return consume ? XDP_DROP : XDP_PASS;

@@ -18,7 +18,6 @@ struct weir_control {
 	__u64 busy;		/* a frame is under way */
 	__u64 offered;		/* frames that came to the hook */
 	__u64 offered_nested;	/* and those that came while another was under way: dropped */
-	__u64 judged;		/* frames that the feeds could choose among */
 	__u64 tags_unknown;	/* [0]: the driver cannot say which VLAN tags it took off */
 	__u64 in_parts;		/* frames that the kernel would not have taken into a socket (af_xdp) */
 	/* and every ring's line */
@@ -28,7 +27,7 @@ struct weir_control {
 	__u64 skip;		/* frames to leave out before the next that is kept */
 	__u64 blocked;		/* frames that the feed chose, and its block list left out */
 	__u64 unwanted;		/* first feed's lines: frames that no feed's filter took (af_xdp) */
-	__u64 unused2[4];
+	__u64 unused2[5];
 };
 
 _Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");

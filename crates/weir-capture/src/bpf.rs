@@ -499,7 +499,9 @@ impl Source for Bpf {
         let cpus = cpus_of(&self.plan, self.written.len());
         let of_feed = |(number, written): (usize, &[Written])| {
             let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
-            ledger.filtered = judged.saturating_sub(self.control.chosen(number));
+            if self.programs.count_chosen {
+                ledger.filtered = judged.saturating_sub(self.control.chosen(number));
+            }
             ledger.blocked = self.control.blocked(number);
             ledger.sampled = self.control.sampled(number);
             ledger.missed_before = missed_before;

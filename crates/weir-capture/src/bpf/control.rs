@@ -17,13 +17,12 @@ const ARMED: usize = 1;
 const CLOSED: usize = 2;
 const OFFERED: usize = 17;
 const OFFERED_NESTED: usize = 18;
-const JUDGED: usize = 19;
-const TAGS_UNKNOWN: usize = 20;
-const IN_PARTS: usize = 21;
-const CHOSEN: usize = 23;
-const SAMPLED: usize = 24;
-const BLOCKED: usize = 26;
-const UNWANTED: usize = 27;
+const TAGS_UNKNOWN: usize = 19;
+const IN_PARTS: usize = 20;
+const CHOSEN: usize = 22;
+const SAMPLED: usize = 23;
+const BLOCKED: usize = 25;
+const UNWANTED: usize = 26;
 
 pub(crate) struct Control {
     map: Mapping,
@@ -66,9 +65,9 @@ impl Control {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// Frames that the feeds could choose among, where one of them leaves some out.
+    /// Frames among those offered that the feeds could choose among.
     pub(crate) fn judged(&self) -> u64 {
-        self.sum(0, JUDGED)
+        self.sum(0, OFFERED)
     }
 
     /// Frames among those that a feed chose.

@@ -22,6 +22,8 @@ pub(super) use object::load;
 /// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
 pub(super) struct Programs {
     pub(super) at: AtHook,
+    /// Some feed leaves frames out, and they count what each of them chose.
+    pub(super) count_chosen: bool,
     /// At TC: lets frames by until the capture starts.
     pub(super) wait: Option<OwnedFd>,
     close: OwnedFd,

@@ -26,13 +26,14 @@ use crate::source::{Direction, Setup};
 /// `WEIR_ANY_QUEUE` of `bpf/capture.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
 
+/// True if the programs are to count what each feed chooses.
 fn set_up(
     open: &mut OpenCaptureSkel<'_>,
     choice: Choice,
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
-) -> Result<(), libbpf_rs::Error> {
+) -> Result<bool, libbpf_rs::Error> {
     let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.block_mask = rings[0].max_entries() - 2;
@@ -55,7 +56,8 @@ fn set_up(
     rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
     rodata.by_queue = u32::from(setup.feeds.iter().any(|feed| feed.queue.is_some()));
     let chooses = rodata.with_filters | rodata.by_flow | rodata.by_queue != 0;
-    rodata.chooses = u32::from(chooses || !setup.is_of_one_direction());
+    let chooses = chooses || !setup.is_of_one_direction();
+    rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
@@ -84,7 +86,8 @@ fn set_up(
         }
     }
     open.maps.rings.set_max_entries(rings.len() as u32)?;
-    open.maps.rings.set_inner_map_fd(rings[0].as_fd())
+    open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
+    Ok(chooses)
 }
 
 pub(in crate::bpf) fn load(
@@ -102,7 +105,7 @@ pub(in crate::bpf) fn load(
     let refuse = refused(what);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default().open(&mut object).map_err(refuse)?;
-    set_up(&mut open, choice, setup, options, maps).map_err(refuse)?;
+    let count_chosen = set_up(&mut open, choice, setup, options, maps).map_err(refuse)?;
     if choice == Choice::XdpWithTags {
         open.progs.weir_xdp_tags.set_ifindex(interface.index);
         open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
@@ -138,6 +141,7 @@ pub(in crate::bpf) fn load(
     };
     let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd())).transpose()?;
     Ok(Programs {
+        count_chosen,
         at: AtHook(sides.into_iter().zip(programs).collect()),
         wait,
         close: own(progs.weir_close.as_fd())?,
