@@ -207,9 +207,15 @@ impl Source for AfPacket {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])?;
-        if self.counter.choose(&self.socket, self.feeds.now())? {
-            self.info.homes[0] = Home::Hook;
+        let home = &mut self.info.homes[feed];
+        let Change::Filter(filter) = &change else { return self.feeds.change(feed, change, home) };
+        let mut feeds = self.feeds.now().to_vec();
+        feeds[feed].filter.clone_from(filter);
+        // The kernel first: it may refuse, and then nothing has changed.
+        let is_all = self.counter.choose(&self.socket, &feeds)?;
+        self.feeds.change(feed, change, home)?;
+        if is_all {
+            *home = Home::Hook;
         }
         grace::wait();
         Ok(())

@@ -32,6 +32,7 @@ use crate::bpf::control::Control;
 use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
 use crate::fan::Feeds;
+use crate::feed::Feed;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
 use crate::source::{Bells, Change, Direction, Home, Info, Kind, Pumped, Setup, Source};
@@ -141,7 +142,8 @@ impl AfXdp {
         let total = options.copiers as usize * wanted.len();
         let (feeds, fans) = Feeds::create(&setup, total, Clock::Realtime)?;
         let mut homes = fans[0].homes();
-        if program.choose(&setup.feeds) {
+        let is_all = program.choose(&setup.feeds, None);
+        if is_all.map_err(|source| xdp::attach_error(&interface, source))? {
             homes[0] = Home::Hook;
         }
         let mut fans = fans.into_iter();
@@ -225,7 +227,12 @@ impl AfXdp {
 pub fn load_check() -> Result<(), CaptureError> {
     let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 1500 };
     let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
-    Program::load(&interface, needs).map(drop)
+    let mut program = Program::load(&interface, needs)?;
+    let filtered = Feed { filter: Some(Arc::new(crate::bpf::filter())), ..Feed::default() };
+    match program.choose(&[filtered], None) {
+        Ok(true) => Ok(()),
+        _ => Err(CaptureError::Options("the kernel does not take a filter in it".to_owned())),
+    }
 }
 
 impl Drop for AfXdp {
@@ -444,13 +451,16 @@ impl Source for AfXdp {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])?;
-        if self.program.choose(self.feeds.now()) {
-            self.info.homes[0] = Home::Hook;
-        }
-        if let Some(link) = &self.link {
-            attach::update(link.as_fd(), self.program.xdp())
-                .map_err(|source| xdp::attach_error(&self.interface, source))?;
+        let home = &mut self.info.homes[feed];
+        let Change::Filter(filter) = &change else { return self.feeds.change(feed, change, home) };
+        let mut feeds = self.feeds.now().to_vec();
+        feeds[feed].filter.clone_from(filter);
+        // The kernel first: it may refuse, and then nothing has changed.
+        let is_all = self.program.choose(&feeds, self.link.as_ref());
+        let is_all = is_all.map_err(|source| xdp::attach_error(&self.interface, source))?;
+        self.feeds.change(feed, change, home)?;
+        if is_all {
+            *home = Home::Hook;
         }
         grace::wait();
         Ok(())

@@ -30,7 +30,9 @@ use weir_ring::geometry::WriterWord;
 use weir_ring::wake::{self, Bell};
 use weir_ring::{Ledger, Mapping, Ring};
 
+pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
+pub(crate) use look::sees_links;
 pub use look::{Attached, Hooks, Place, hooks};
 
 use crate::error::{CaptureError, with_causes};
@@ -169,12 +171,21 @@ impl Bpf {
         }
         let prepare = |plan| Prepared::new(iface, &interface, &setup, &options, plan);
         let plan = Plan::of(options.hook, &setup, plan::FEEDS_MAX);
-        let Prepared { plan, derived, at_hook, arrays, blocks, programs, mut notes } =
-            match (plan.has_filters, prepare(plan)) {
-                // Filters can be too much together with the program that they are in.
-                (true, Err(_)) => prepare(Plan::without_filters(&setup, plan::FEEDS_MAX))?,
-                (_, prepared) => prepared?,
-            };
+        let Prepared { plan, derived, at_hook, arrays, blocks, programs, mut notes } = match (
+            plan.has_filters,
+            prepare(plan),
+        ) {
+            // Filters can be too much together with the program that they are in.
+            (true, Err(first @ CaptureError::Bpf { .. })) => {
+                let plan = Plan::without_filters(&setup, plan::FEEDS_MAX);
+                let mut prepared = prepare(plan).map_err(|_| first)?;
+                let note = "the kernel does not take these filters as part of the capture program: all of them \
+                                run in user space";
+                prepared.notes.push(note.to_owned());
+                prepared
+            }
+            (_, prepared) => prepared?,
+        };
         if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
             notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
         }
@@ -324,13 +335,6 @@ impl Prepared {
         options: &BpfOptions,
         plan: Plan,
     ) -> Result<Prepared, CaptureError> {
-        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
-            return Err(CaptureError::Options(format!(
-                "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
-                 filter is too long for the kernel",
-                plan::FEEDS_MAX
-            )));
-        }
         let own = |feed: &usize| setup.feeds[*feed].clone();
         let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
         let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
@@ -338,6 +342,13 @@ impl Prepared {
             at_hook.feeds.push(relay::base(&derived));
         }
         let arrays = memory::create(&at_hook)?;
+        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
+            return Err(CaptureError::Options(format!(
+                "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
+                 filter is too long for the kernel",
+                plan::FEEDS_MAX
+            )));
+        }
         let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;
         let lists = blocks.as_ref().map(Blocks::maps);
         let maps = Maps { rings: &arrays, has_filters: plan.has_filters, blocks: lists };

@@ -26,15 +26,20 @@ pub enum Holder {
 }
 
 impl Holder {
-    /// Of this program at the interface of this index.
-    fn find(ifindex: u32, program: u32) -> Holder {
+    /// Of this program at the interface of this index; `None` if that cannot be seen here.
+    fn find(ifindex: u32, program: u32) -> Option<Holder> {
+        if program == 0 || !bpf::sees_links() {
+            return None;
+        }
         let here = bpf::hooks(ifindex).programs;
         let at_xdp = here.iter().find(|one| one.place == bpf::Place::Xdp && one.program == program);
-        let Some(link) = at_xdp.and_then(|one| one.link) else { return Holder::Netlink };
-        match process_with(link) {
+        let Some(link) = at_xdp.and_then(|one| one.link) else {
+            return Some(Holder::Netlink);
+        };
+        Some(match process_with(link) {
             Some((pid, name)) => Holder::Process { pid, name, link },
             None => Holder::Link(link),
-        }
+        })
     }
 }
 
@@ -44,8 +49,10 @@ pub(crate) fn named(error: CaptureError) -> CaptureError {
     match error {
         CaptureError::XdpBusy { iface, program, id } => {
             let found = Asker::new().and_then(|asker| asker.find(bare(&iface)));
-            let holder = found.map_or(Holder::Netlink, |found| Holder::find(found.index, id));
-            CaptureError::XdpHeld { iface, program, id, holder }
+            match found.ok().and_then(|found| Holder::find(found.index, id)) {
+                Some(holder) => CaptureError::XdpHeld { iface, program, id, holder },
+                None => CaptureError::XdpBusy { iface, program, id },
+            }
         }
         other => other,
     }

@@ -128,8 +128,8 @@ fn check_memory(args: &CaptureArgs) -> Result<()> {
     let ring_bytes = ring_bytes(args);
     let named = args.feed.len().max(1) as u64;
     // Feeds that are derived come from rings of their own: those that a hook has no place for, or that have a filter
-    // which it does not take.
-    let derives = named > 15 && feeds::are_filtered(args);
+    // which the kernel does not take: then that may be all of them.
+    let derives = feeds::are_filtered(args) || args.control.is_some();
     let fronts = if args.control.is_some() { (named << 18) + (8 << 20) } else { 0 };
     let need = |source| {
         let rings = Setup::memory(ring_bytes, named + u64::from(derives), kind(args, source));

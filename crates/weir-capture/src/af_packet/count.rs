@@ -71,10 +71,8 @@ impl Counter {
     /// takes just what the only feed wants.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> Result<bool, CaptureError> {
         let Counter::Filter { sieve, .. } = self else { return Ok(false) };
-        let is_all = sieve.choose(feeds);
         let failed = CaptureError::os("exchanging the socket's filter");
-        socket.attach_ebpf(sieve.program()).map_err(failed)?;
-        Ok(is_all)
+        sieve.choose(feeds, |program| socket.attach_ebpf(program)).map_err(failed)
     }
 }
 

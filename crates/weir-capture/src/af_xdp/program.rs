@@ -5,6 +5,7 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/xsk.skel.rs"));
 }
 
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -14,7 +15,7 @@ use skel::{OpenXskSkel, XskSkelBuilder};
 use weir_filter::ebpf::Target;
 
 use crate::bpf::memory::refused;
-use crate::bpf::xdp;
+use crate::bpf::{attach, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::filters::{Sieve, Template, prepare};
@@ -70,11 +71,15 @@ impl Program {
     }
 
     /// Has the hook let through what some feed's filter takes, where the kernel can tell; otherwise everything. True if
-    /// it lets through just what the only feed wants. Whoever has attached the program has to do so anew.
-    pub(super) fn choose(&mut self, feeds: &[Feed]) -> bool {
+    /// it lets through just what the only feed wants. `link`: by which the program is attached, if it is.
+    pub(super) fn choose(&mut self, feeds: &[Feed], link: Option<&OwnedFd>) -> io::Result<bool> {
+        let put = |program: BorrowedFd<'_>| match link {
+            Some(link) => attach::update(link.as_fd(), program),
+            None => Ok(()),
+        };
         match &mut self.xdp {
-            Xdp::Plain(_) => false,
-            Xdp::Sieve(sieve) => sieve.choose(feeds),
+            Xdp::Plain(_) => Ok(false),
+            Xdp::Sieve(sieve) => sieve.choose(feeds, put),
         }
     }
 

@@ -1,15 +1,18 @@
 //! Whether this kernel's verifier takes the programs.
 
 use std::num::NonZero;
+use std::sync::Arc;
 
 use libbpf_rs::btf::{Btf, types};
+use weir_filter::insn::{LD_H_ABS, RET_A};
+use weir_filter::{Insn, Program};
 use weir_frame::shard::Shard;
 
 use super::block::Blocks;
 use super::program::{Choice, Maps, load};
 use super::{BpfOptions, memory};
 use crate::error::CaptureError;
-use crate::feed::{Feed, Sampling};
+use crate::feed::{Feed, Filter, Sampling};
 use crate::iface::{Asker, Interface};
 use crate::source::Setup;
 
@@ -70,6 +73,13 @@ pub fn xdp_has_tags(interface: &Interface) -> bool {
         && try_one(Choice::XdpWithTags, interface, Variant::Plain).is_ok()
 }
 
+/// One that looks into the frame.
+pub(crate) fn filter() -> Filter {
+    let insns = [Insn::new(LD_H_ABS, 12), Insn::new(RET_A, 0)];
+    let program = Program::new(insns).expect("valid");
+    Filter { text: "ether[12:2] != 0".to_owned(), link_type: 1, program }
+}
+
 fn loopback() -> Interface {
     Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
 }
@@ -91,6 +101,7 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
         shard: Shard::new(1, 2).expect("a shard"),
         queue: Some(0),
         sampling: Sampling::FlowsOneIn(NonZero::new(2).expect("above 0")),
+        filter: Some(Arc::new(filter())),
         ..Feed::default()
     };
     let with_feeds = variant == Variant::Feeds;

@@ -1,5 +1,7 @@
 //! What is on an interface's hooks and what its driver has, without touching either.
 
+use std::io;
+
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
 
 use super::xdp;
@@ -65,6 +67,14 @@ pub fn hooks(ifindex: u32) -> Hooks {
     name(&mut programs);
     let native = flags.map(|flags| (flags & 1 != 0, flags & 8 != 0));
     Hooks { xdp_program, native, tcx, programs }
+}
+
+/// Whether this process may look at the machine's links: without CAP_SYS_ADMIN there seem to be none.
+pub(crate) fn sees_links() -> bool {
+    let mut first = 0;
+    // SAFETY: the kernel writes one id, to a word that lives through the call.
+    let result = unsafe { libbpf_sys::bpf_link_get_next_id(0, &raw mut first) };
+    result == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
 }
 
 /// The link that holds a program at the interface's XDP hook. One program may be on many interfaces, each time by

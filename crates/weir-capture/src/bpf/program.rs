@@ -105,18 +105,24 @@ impl Programs {
         options: &BpfOptions,
         maps: Maps<'_>,
     ) -> Result<(Programs, Vec<String>), CaptureError> {
-        let load = |choice| object::load(choice, interface, setup, options, maps);
+        let load = |choice, maps| object::load(choice, interface, setup, options, maps);
         if options.hook == Hook::Tc {
-            return Ok((load(Choice::Tc)?, Vec::new()));
+            return Ok((load(Choice::Tc, maps)?, Vec::new()));
         }
         // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
         // plain program is the answer to all of them; its own refusal is the one to report.
-        if super::xdp::metadata_possible(interface)
-            && let Ok(programs) = load(Choice::XdpWithTags)
-        {
-            return Ok((programs, Vec::new()));
+        if super::xdp::metadata_possible(interface) {
+            let without = Maps { has_filters: false, ..maps };
+            match load(Choice::XdpWithTags, maps) {
+                Ok(programs) => return Ok((programs, Vec::new())),
+                // Filters that are too much for it cost nobody the tags.
+                Err(error) if maps.has_filters && load(Choice::XdpWithTags, without).is_ok() => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
         }
-        Ok((load(Choice::Xdp)?, vec![tags_note(interface)]))
+        Ok((load(Choice::Xdp, maps)?, vec![tags_note(interface)]))
     }
 
     /// What runs at the hook, with these feeds' filters; `None` if the kernel does not take them.

@@ -13,7 +13,9 @@ pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureE
         && let Some(query) = query(interface.index)
     {
         let id = [query.prog_id, query.drv_prog_id, query.skb_prog_id, query.hw_prog_id];
-        let id = id.into_iter().find(|&id| id != 0).unwrap_or(0);
+        let Some(id) = id.into_iter().find(|&id| id != 0) else {
+            return refused(iface, source);
+        };
         let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
         let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
         return CaptureError::XdpBusy { iface, program, id };
@@ -21,6 +23,10 @@ pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureE
     if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::EPERM)) {
         return CaptureError::Os { doing: format!("attaching to XDP of {iface}"), source };
     }
+    refused(iface, source)
+}
+
+fn refused(iface: String, source: io::Error) -> CaptureError {
     let try_first = way_out(&iface, &source);
     CaptureError::XdpRefused { iface, try_first, source }
 }
@@ -40,6 +46,10 @@ fn way_out(iface: &str, source: &io::Error) -> String {
             format!(
                 "other queues (`ethtool -L {iface}`; of a veth, no fewer than its peer sends on)"
             )
+        }
+        Some(libc::EEXIST) => {
+            "taking the XDP program off the device above it (a bond, a bridge), which has one"
+                .to_owned()
         }
         _ => "the kernel's log (`dmesg`), where drivers say more".to_owned(),
     }

@@ -21,12 +21,24 @@ impl Sieve {
         Ok(Sieve { template, plain: plain.try_clone_to_owned()?, chosen: None })
     }
 
-    /// Makes the program for these feeds. True if it takes just what the only one of them wants.
-    pub(crate) fn choose(&mut self, feeds: &[Feed]) -> bool {
+    /// Makes the program for these feeds and has `put` put it where it runs. True if it takes just what the only one of
+    /// them wants. If it is not taken there (a socket has little memory for programs), the one that takes everything is put
+    /// there; if that is refused as well, the old one stays.
+    pub(crate) fn choose(
+        &mut self,
+        feeds: &[Feed],
+        put: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
         let is_worth_it = feeds.iter().all(|feed| feed.filter.is_some());
         let filters = is_worth_it.then(|| Filters::of(self.template.target(), feeds)).flatten();
-        self.chosen = filters.and_then(|filters| self.template.with(&filters).ok());
-        self.chosen.is_some() && feeds.len() == 1
+        let program = filters.and_then(|filters| self.template.with(&filters).ok());
+        if let Some(program) = program.filter(|program| put(program.as_fd()).is_ok()) {
+            self.chosen = Some(program);
+            return Ok(feeds.len() == 1);
+        }
+        put(self.plain.as_fd())?;
+        self.chosen = None;
+        Ok(false)
     }
 
     /// The program to run.

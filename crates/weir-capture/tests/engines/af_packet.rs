@@ -1,12 +1,15 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
-use weir_capture::{CaptureError, Direction, Feed, Info, Session, Setup, Source, iface};
+use weir_capture::{
+    CaptureError, Direction, Feed, Filter, Home, Info, Session, Setup, Source, iface,
+};
+use weir_filter::{Insn, Program};
 use weir_frame::record::Flags;
 use weir_lab::generator::{self, GenEngine, GenOptions};
 use weir_lab::testbed::{End, Testbed, ifindex, require_root, skip};
@@ -272,6 +275,36 @@ fn root_snaplen_cuts_what_is_kept_and_not_what_was() {
             assert_eq!(seen.frame, frame[..snaplen.min(frame.len())], "snaplen {snaplen}");
             assert_eq!(seen.meta.wire_len as usize, frame.len());
         }
+    }
+}
+
+/// A filter of so many loads, which takes frames of the testbed's EtherType.
+fn long_filter(loads: usize) -> Filter {
+    use weir_filter::insn::{JEQ, JMP, LD_H_ABS, RET_K};
+    let load = Insn::new(LD_H_ABS, 12);
+    let mut insns = vec![load; loads];
+    insns.extend([
+        Insn::jump(JMP | JEQ, 0x88b5, 0, 1),
+        Insn::new(RET_K, 262_144),
+        Insn::new(RET_K, 0),
+    ]);
+    let program = Program::new(insns).expect("valid");
+    Filter { text: format!("{loads} loads"), link_type: 1, program }
+}
+
+#[test]
+fn root_a_filter_that_is_too_long_for_the_socket_runs_in_user_space() {
+    if !require_root("root_a_filter_that_is_too_long_for_the_socket_runs_in_user_space") {
+        return;
+    }
+    let frames: Vec<_> = (0..50).map(|n| frame(n, 60)).collect();
+    for (loads, home) in [(1, Home::Hook), (2000, Home::Compiled)] {
+        let bed = Testbed::new().unwrap();
+        let mut setup = setup(16);
+        setup.feeds[0].filter = Some(Arc::new(long_filter(loads)));
+        let got = capture(&bed.rx, setup, 50, || send_all(&bed.tx, &bed.tx.iface, &frames));
+        assert!(got.frames() == frames, "{loads}");
+        assert_eq!(got.info.homes, [home], "{loads}");
     }
 }
 

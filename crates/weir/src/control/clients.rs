@@ -112,10 +112,16 @@ impl Client {
                 }
                 *state = State::Busy;
             }
-            if let Some(answer) = answer(&message) {
-                rpc::send(&mut stream, &answer)?;
-            }
+            let answer = answer(&message);
+            // Who does not read what it asked for waits, too.
             *locked(&self.state) = State::Waits(Instant::now());
+            if let Some(answer) = answer {
+                rpc::send(&mut stream, &answer)?;
+                let mut state = locked(&self.state);
+                if let State::Waits(since) = &mut *state {
+                    *since = Instant::now();
+                }
+            }
         }
     }
 }
