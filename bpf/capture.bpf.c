@@ -400,7 +400,9 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		if (wanted & 1)
 			write_feed(ctx, hook, 0, cpu, frame, tag);
 	} else {
-		for (feed = 0; feed < WEIR_FEEDS_MAX; feed++) {
+		__u32 end = feeds == 1 ? 1 : WEIR_FEEDS_MAX;
+
+		for (feed = 0; feed < end; feed++) {
 			if (!(wanted & (1u << feed)))
 				continue;
 			if (hook == WEIR_TC)
