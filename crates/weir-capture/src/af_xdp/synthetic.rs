@@ -51,18 +51,23 @@ pub fn copiers(spec: SyntheticSpec) -> Result<Vec<(SyntheticCopier, Ring<Mapping
     while queue.rings.receive(spec.frame_bytes, OFFSET, false, |_| {}) {}
     let queue = Arc::new(queue);
     let make = |number: usize| {
-        let spec = RingSpec {
-            data_blocks: spec.ring_mib,
-            interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-            cpu: None,
-            clock: Clock::Realtime,
-            writer: WriterKind::User,
-        };
-        let ring = memory::create_memfd("weir-synthetic", &spec)?;
+        let ring = ring(spec.ring_mib)?;
         let copier = copier(&queue, number, Fan::into_ring(&ring, CHUNK_BYTES as usize));
         Ok((SyntheticCopier { copier }, ring))
     };
     (0..spec.copiers as usize).map(make).collect()
+}
+
+/// A ring for a copier's frames.
+fn ring(mib: u64) -> Result<Ring<Mapping>, CaptureError> {
+    let spec = RingSpec {
+        data_blocks: mib,
+        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
+        cpu: None,
+        clock: Clock::Realtime,
+        writer: WriterKind::User,
+    };
+    Ok(memory::create_memfd("weir-synthetic", &spec)?)
 }
 
 impl SyntheticCopier {
@@ -153,15 +158,7 @@ mod tests {
     /// Runs `frames` frames through `copiers` threads on a small ring, so that it wraps often.
     fn run(copiers: u32, frames: u64, parts: u32) -> (Vec<Vec<(u64, u32)>>, u64) {
         let queue = Arc::new(queue(1024, copiers).unwrap());
-        let spec = RingSpec {
-            data_blocks: 32,
-            interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-            cpu: None,
-            clock: Clock::Realtime,
-            writer: WriterKind::User,
-        };
-        let rings: Vec<_> =
-            (0..copiers).map(|_| memory::create_memfd("weir-test", &spec).unwrap()).collect();
+        let rings: Vec<_> = (0..copiers).map(|_| ring(32).unwrap()).collect();
         thread::scope(|scope| {
             for (number, ring) in rings.iter().enumerate() {
                 let copier = copier(&queue, number, Fan::into_ring(ring, CHUNK_BYTES as usize));
@@ -220,14 +217,7 @@ mod tests {
             }));
         }
         queue.ending.store(true, Ordering::Release);
-        let spec = RingSpec {
-            data_blocks: 4,
-            interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-            cpu: None,
-            clock: Clock::Realtime,
-            writer: WriterKind::User,
-        };
-        let ring = memory::create_memfd("weir-test", &spec).unwrap();
+        let ring = ring(4).unwrap();
         copier(&queue, 0, Fan::into_ring(&ring, CHUNK_BYTES as usize)).run().unwrap();
         assert_eq!(queue.unreadable.load(Ordering::Relaxed), 2);
         assert_eq!(read_all(&ring), [(7, 64)]);
@@ -244,14 +234,7 @@ mod tests {
                 64
             )));
         }
-        let spec = RingSpec {
-            data_blocks: 4,
-            interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-            cpu: None,
-            clock: Clock::Realtime,
-            writer: WriterKind::User,
-        };
-        let ring = memory::create_memfd("weir-test", &spec).unwrap();
+        let ring = ring(4).unwrap();
         let mut copier = copier(&queue, 0, Fan::into_ring(&ring, CHUNK_BYTES as usize));
         let mut turns = [(64, 0), (64, 0), (64, 0), (64, 256), (44, 256), (0, 300)].into_iter();
         assert!(turns.all(|(count, released)| {
