@@ -17,21 +17,27 @@ use crate::feed::Feed;
 pub(crate) use sieve::Sieve;
 pub(crate) use template::{Template, prepare};
 
-/// Filters as code that the kernel takes by itself.
+/// Filters as code.
 pub(crate) struct Filters {
+    target: Target,
     code: Vec<EbpfInsn>,
 }
 
 impl Filters {
-    /// The feeds' filters as one function, which gives a bit for each; `None` if they are too long or the kernel does not
-    /// take them. The reason makes no difference: filters that are not here run in user space.
+    /// The feeds' filters as one function, which gives a bit for each; `None` if they are too long. Whether the kernel
+    /// takes them it says of the program that they are in ([`Template::with`]), or of them alone ([`Filters::are_taken`]).
+    /// The reason makes no difference: filters that are not in the kernel run in user space.
     pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
         let programs: Vec<Option<&Program>> =
             feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program)).collect();
         let code = ebpf::convert_set(&programs, target).ok()?;
-        let alone = ebpf::alone(&code, target);
-        load(target, c"weir_filters", &alone, Default::default()).ok()?;
-        Some(Filters { code })
+        Some(Filters { target, code })
+    }
+
+    /// Whether the kernel takes them by themselves: tried without the program that they are to be part of.
+    pub(crate) fn are_taken(&self) -> bool {
+        let alone = ebpf::alone(&self.code, self.target);
+        load(self.target, c"weir_filters", &alone, Default::default()).is_ok()
     }
 }
 

@@ -35,7 +35,7 @@ impl Plan {
     /// Shares the feeds out by what the hook has places for and what filters the kernel takes.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
-            Filters::of(hook.target(), feeds).is_some()
+            Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())
         })
     }
 
