@@ -18,7 +18,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::fan::{Fan, Feeds};
-use crate::grace;
+use crate::feed::Feed;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Change, Home, Info, Pumped, Setup, Source};
 use crate::vlan;
@@ -207,18 +207,8 @@ impl Source for AfPacket {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let home = &mut self.info.homes[feed];
-        let Change::Filter(filter) = &change else { return self.feeds.change(feed, change, home) };
-        let mut feeds = self.feeds.now().to_vec();
-        feeds[feed].filter.clone_from(filter);
-        // The kernel first: it may refuse, and then nothing has changed.
-        let is_all = self.counter.choose(&self.socket, &feeds)?;
-        self.feeds.change(feed, change, home)?;
-        if is_all {
-            *home = Home::Hook;
-        }
-        grace::wait();
-        Ok(())
+        let choose = |feeds: &[Feed]| self.counter.choose(&self.socket, feeds);
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], choose)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

@@ -451,19 +451,11 @@ impl Source for AfXdp {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let home = &mut self.info.homes[feed];
-        let Change::Filter(filter) = &change else { return self.feeds.change(feed, change, home) };
-        let mut feeds = self.feeds.now().to_vec();
-        feeds[feed].filter.clone_from(filter);
-        // The kernel first: it may refuse, and then nothing has changed.
-        let is_all = self.program.choose(&feeds, self.link.as_ref());
-        let is_all = is_all.map_err(|source| xdp::attach_error(&self.interface, source))?;
-        self.feeds.change(feed, change, home)?;
-        if is_all {
-            *home = Home::Hook;
-        }
-        grace::wait();
-        Ok(())
+        let choose = |feeds: &[Feed]| {
+            let is_all = self.program.choose(feeds, self.link.as_ref());
+            is_all.map_err(|source| xdp::attach_error(&self.interface, source))
+        };
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], choose)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

@@ -17,6 +17,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, mem
 
 use crate::error::CaptureError;
 use crate::feed::{Feed, Sampler};
+use crate::grace;
 use crate::pace::{Gate, Pace};
 use crate::source::{Bells, Change, Direction, Home, Setup, change_list, count_written};
 
@@ -224,9 +225,30 @@ impl Feeds {
         self.past.retain(|list| Arc::strong_count(list) > 1);
     }
 
-    /// The feeds as they choose now.
-    pub(crate) fn now(&self) -> &[Feed] {
-        &self.feeds
+    /// The same, behind a program in the kernel that leaves out what no feed wants. `choose` exchanges that for one that does
+    /// so for these feeds, and says whether it takes just what the only one of them wants.
+    ///
+    /// # Errors
+    /// As above, and those of `choose`; nothing has changed then.
+    pub(crate) fn change_behind(
+        &mut self,
+        feed: usize,
+        change: Change,
+        home: &mut Home,
+        choose: impl FnOnce(&[Feed]) -> Result<bool, CaptureError>,
+    ) -> Result<(), CaptureError> {
+        let Change::Filter(filter) = &change else { return self.change(feed, change, home) };
+        let mut feeds = self.feeds.clone();
+        feeds[feed].filter.clone_from(filter);
+        // The kernel first: it may refuse.
+        let is_all = choose(&feeds)?;
+        self.change(feed, change, home)?;
+        if is_all {
+            *home = Home::Hook;
+        }
+        // What still runs by the old program is over when this returns.
+        grace::wait();
+        Ok(())
     }
 
     /// Frames that passed through the fans so far, as far as it is visible.
