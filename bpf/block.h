@@ -5,9 +5,10 @@
  * (crates/weir-capture/tests/flow.rs).
  *
  * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Before
- * them stands a front by feed, which says of nearly every frame that no entry can match: a bit for each
- * hash of an address or flow, a cell for each 4,096 addresses of IPv4 under a prefix. It may suspect a frame
- * in vain (with 10,000 entries 1 in 35 or so), never acquit one. Its owner writes it; here it is only read.
+ * them stands a front by feed, which says of nearly every frame that no entry can match: bits for each hash of
+ * an address or flow, a cell for each 4,096 addresses of IPv4. It may suspect a frame in vain (with 10,000
+ * entries 1 in 30 or so), never acquit one; what a cell says is covered, a prefix holds. Its owner writes it;
+ * here it is only read.
  *
  * What a capture program does for a feed:
  *
@@ -19,19 +20,19 @@
 #ifndef WEIR_BLOCKLIST_H
 #define WEIR_BLOCKLIST_H
 
+#include "compiler.h"
 #include "flow.h"
 
 /* Numbers of the front's bits. */
 #define WEIR_BLOCKLIST_HASHES (1u << 20)	/* addresses, flows, prefixes of IPv6 */
-#define WEIR_BLOCKLIST_CELLS (1u << 20)	/* behind them: prefixes of IPv4 */
-#define WEIR_BLOCKLIST_BITS (WEIR_BLOCKLIST_HASHES + WEIR_BLOCKLIST_CELLS)
+#define WEIR_BLOCKLIST_CELLS (1u << 20)	/* behind them, two bits each: prefixes of IPv4 */
+#define WEIR_BLOCKLIST_BITS (WEIR_BLOCKLIST_HASHES + 2 * WEIR_BLOCKLIST_CELLS)
 
 struct weir_blocklist_front {
 	__u64 entries;			/* of all kinds: 0, and nothing else is looked at */
-	__u64 addresses, flows;
 	__u64 prefixes_v4, prefixes_v6;
 	__u64 wide_v6;			/* prefixes that would need too many bits: all is suspected */
-	__u64 unused[2];
+	__u64 unused[4];
 	__u64 bits[WEIR_BLOCKLIST_BITS / 64];
 };
 
@@ -53,7 +54,7 @@ struct weir_blocklist_prefix {
 	__u64 address[2];
 };
 
-_Static_assert(sizeof(struct weir_blocklist_front) == 262208, "shared with Rust");
+_Static_assert(sizeof(struct weir_blocklist_front) == 393280, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_address) == 24, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_flow) == 40, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_prefix) == 24, "shared with Rust");
@@ -97,19 +98,25 @@ enum {
 	WEIR_SUSPECT_FLOW = 4,
 	WEIR_SUSPECT_SRC_PREFIX = 8,
 	WEIR_SUSPECT_DST_PREFIX = 16,
+	WEIR_SUSPECT_COVERED = 32,	/* beyond doubt: a prefix holds all of the cell */
 };
 
-/* Multipliers as in flow.h: the best bits of a product are its upper ones, of which 20 are taken. */
+/* Multipliers as in flow.h: the best bits of a product are its upper ones. */
 static __always_inline __u64 weir_blocklist_number(const __u64 *address)
 {
 	return bpf_be64_to_cpu(address[1]) + bpf_be64_to_cpu(address[0]) * WEIR_MIX_1;
 }
 
-/* front.rs, address_bit. */
+/* front.rs, address_bit. The bit after it, end_bit, says that some flow ends here: one look for both. */
 static __always_inline __u64 weir_blocklist_address_bit(const __u64 *address)
 {
-	return (weir_blocklist_number(address) * WEIR_MIX_0) >> 44;
+	return (weir_blocklist_number(address) * WEIR_MIX_0) >> 44 & ~1ull;
 }
+
+enum {
+	WEIR_IS_ADDRESS = 1,
+	WEIR_IS_END = 2,
+};
 
 static __always_inline __u64 weir_blocklist_end(const __u64 *address, __u64 port)
 {
@@ -126,18 +133,36 @@ static __always_inline __u64 weir_blocklist_flow_bit(const struct weir_flow_key 
 	return ((ends + key->protocol) * WEIR_MIX_1) >> 44;
 }
 
-/* front.rs, prefix_bit: IPv4 by its upper 20 bits, IPv6 by a hash of its upper 32. */
-static __always_inline __u64 weir_blocklist_prefix_bit(const struct weir_flow_key *key,
-						   const __u64 *address)
+/* front.rs, cell_bit: that some prefix holds a part of the cell; the bit after it, that one holds all of it. */
+static __always_inline __u64 weir_blocklist_cell_bit(const __u64 *address)
 {
-	if (key->version == 4)
-		return WEIR_BLOCKLIST_HASHES + (bpf_ntohl(address[1] >> 32) >> 12);
+	return WEIR_BLOCKLIST_HASHES + (bpf_ntohl(address[1] >> 32) >> 11 & ~1u);
+}
+
+enum {
+	WEIR_IS_PREFIX = 1,
+	WEIR_IS_COVERED = 2,
+};
+
+/* front.rs, v6_bit: a hash of the upper 32 bits. */
+static __always_inline __u64 weir_blocklist_v6_bit(const __u64 *address)
+{
 	return (bpf_ntohl((__u32)address[0]) * WEIR_MIX_2) >> 44;
+}
+
+/* The bit, and those behind it in its word. */
+static __always_inline __u64 weir_blocklist_bits(const struct weir_blocklist_front *front, __u64 bit)
+{
+	__u64 word = bit >> 6;
+
+	/* As it is: of `bit >> 3 & ~7`, which clang would rather have, the verifier does not see the end. */
+	weir_opaque(word);
+	return front->bits[word] >> (bit & 63);
 }
 
 static __always_inline int weir_blocklist_bit(const struct weir_blocklist_front *front, __u64 bit)
 {
-	return front->bits[bit >> 6] >> (bit & 63) & 1;
+	return weir_blocklist_bits(front, bit) & 1;
 }
 
 /* The feed's front if its list has entries, else 0: then there is no need of a key. */
@@ -152,22 +177,30 @@ static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed
 static __always_inline __u32 weir_blocklist_suspects(const struct weir_blocklist_front *front,
 						 const struct weir_flow_key *key)
 {
+	__u64 src = weir_blocklist_bits(front, weir_blocklist_address_bit(key->src));
+	__u64 dst = weir_blocklist_bits(front, weir_blocklist_address_bit(key->dst));
 	__u32 suspects = 0;
 
-	if (front->addresses) {
-		if (weir_blocklist_bit(front, weir_blocklist_address_bit(key->src)))
-			suspects |= WEIR_SUSPECT_SRC;
-		if (weir_blocklist_bit(front, weir_blocklist_address_bit(key->dst)))
-			suspects |= WEIR_SUSPECT_DST;
-	}
-	if (front->flows && weir_blocklist_bit(front, weir_blocklist_flow_bit(key)))
+	if (src & WEIR_IS_ADDRESS)
+		suspects |= WEIR_SUSPECT_SRC;
+	if (dst & WEIR_IS_ADDRESS)
+		suspects |= WEIR_SUSPECT_DST;
+	if (src & dst & WEIR_IS_END && weir_blocklist_bit(front, weir_blocklist_flow_bit(key)))
 		suspects |= WEIR_SUSPECT_FLOW;
-	if (key->version == 4 ? front->prefixes_v4 : front->prefixes_v6) {
-		__u64 wide = key->version == 6 && front->wide_v6;
-
-		if (wide || weir_blocklist_bit(front, weir_blocklist_prefix_bit(key, key->src)))
+	if (key->version == 4 && front->prefixes_v4) {
+		src = weir_blocklist_bits(front, weir_blocklist_cell_bit(key->src));
+		dst = weir_blocklist_bits(front, weir_blocklist_cell_bit(key->dst));
+		if (src & WEIR_IS_PREFIX)
 			suspects |= WEIR_SUSPECT_SRC_PREFIX;
-		if (wide || weir_blocklist_bit(front, weir_blocklist_prefix_bit(key, key->dst)))
+		if (dst & WEIR_IS_PREFIX)
+			suspects |= WEIR_SUSPECT_DST_PREFIX;
+		if ((src | dst) & WEIR_IS_COVERED)
+			suspects |= WEIR_SUSPECT_COVERED;
+	}
+	if (key->version == 6 && front->prefixes_v6) {
+		if (front->wide_v6 || weir_blocklist_bit(front, weir_blocklist_v6_bit(key->src)))
+			suspects |= WEIR_SUSPECT_SRC_PREFIX;
+		if (front->wide_v6 || weir_blocklist_bit(front, weir_blocklist_v6_bit(key->dst)))
 			suspects |= WEIR_SUSPECT_DST_PREFIX;
 	}
 	return suspects;
@@ -251,6 +284,8 @@ static __always_inline int weir_blocked(const struct weir_blocklist_front *front
 	if (!key->version)
 		return 0;
 	suspects = weir_blocklist_suspects(front, key);
+	if (suspects & WEIR_SUSPECT_COVERED)
+		return 1;
 	return suspects && weir_blocklist_asks_maps(feed, key, suspects);
 }
 

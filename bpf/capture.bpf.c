@@ -77,10 +77,10 @@ struct {
 	__uint(max_entries, 4096);
 } doorbell SEC(".maps");
 
-/* Accelerated VLAN tag: not in the bytes, put back behind the addresses. */
-struct tag {
-	__u32 present;
-	__u32 bytes;	/* protocol and TCI as they stand on the wire */
+/* Whose the frame is, once that was asked. */
+struct found_key {
+	struct weir_flow_key key;
+	__u64 looked;
 };
 
 static __always_inline long load(void *ctx, enum weir_hook hook, __u32 from, void *to, __u64 len,
@@ -121,6 +121,8 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen
 			return -1;
 		*(__u64 *)(to + i * 8) = *(__u64 *)(data + i * 8);
 	}
+	/* Whatever the loop has made known of it: else the verifier goes on once for each of its ends. */
+	last = weir_caplen_of(to - WEIR_HEADER_BYTES) - 8;
 	weir_opaque(last);
 	if (last > 120)
 		return -1;
@@ -131,15 +133,15 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen
 }
 
 static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to, __u64 caplen,
-				       __u32 caplen_max, const struct tag *tag)
+				       __u32 caplen_max, __u32 tag)
 {
-	if (hook == WEIR_XDP && !tag->present && caplen >= 8 && caplen <= 128 &&
+	if (hook == WEIR_XDP && caplen_max == WEIR_CAPLEN_SMALL && !tag && caplen >= 8 && caplen <= 128 &&
 	    copy_short(ctx, to, caplen) == 0)
 		return 0;
-	if (tag->present) {
+	if (tag) {	/* back to behind the addresses */
 		long err = load(ctx, hook, 0, to, 12, 12);
 
-		*(__u32 *)(to + 12) = tag->bytes;
+		*(__u32 *)(to + 12) = tag;
 		if (err || caplen <= 16)
 			return err;
 		return load(ctx, hook, 12, to + 16, caplen - 16, caplen_max - 16);
@@ -150,7 +152,7 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 /* Writes one frame whose class is a constant, so that every bound is one too. */
 static __always_inline int write_class(void *ctx, enum weir_hook hook, void *ring, void *meta,
 				       struct weir_writer *w, const struct weir_frame *frame,
-				       __u32 interface_id, __u32 caplen_max, const struct tag *tag)
+				       __u32 interface_id, __u32 caplen_max)
 {
 	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, frame->has_queue);
 	__u64 caplen = frame->caplen;
@@ -161,9 +163,9 @@ static __always_inline int write_class(void *ctx, enum weir_hook hook, void *rin
 	if (!record)
 		return -1;
 	weir_put_header(record, frame, interface_id, bytes);
-	if (copy_frame(ctx, hook, record + WEIR_HEADER_BYTES, caplen, caplen_max, tag))
+	if (copy_frame(ctx, hook, record + WEIR_HEADER_BYTES, caplen, caplen_max, frame->tag))
 		return -1;
-	weir_opaque(caplen);
+	caplen = weir_caplen_of(record);
 	if (caplen > caplen_max)
 		return -1;
 	weir_put_tail(record, frame, caplen, bytes, with_flags, frame->has_queue);
@@ -182,9 +184,30 @@ static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordin
 	bpf_ringbuf_output(&doorbell, &number, sizeof(number), BPF_RB_FORCE_WAKEUP);
 }
 
-/* Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. */
+/*
+ * Whether the feed's block list has the frame. `found` keeps the frame's key from one feed to the next; none is made
+ * while all lists are empty.
+ */
+static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 feed,
+				      const struct weir_frame *frame, struct found_key *found)
+{
+	struct weir_blocklist_front *front = weir_blocklist_of(feed);
+
+	if (!front)
+		return 0;
+	if (!found->looked) {
+		found->looked = 1;
+		weir_flow(ctx, hook, frame->tag & 0xffff, &found->key);
+	}
+	return weir_blocked(front, feed, &found->key);
+}
+
+/*
+ * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline where
+ * there is one feed: each return costs where the kernel makes returns safe (SRSO, retbleed).
+ */
 static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 cpu,
-				       struct weir_frame *frame, const struct tag *tag)
+				       struct weir_frame *frame, struct found_key *found)
 {
 	__u32 number = feed * rings_per_feed + cpu, line_number = number + 1, zero = 0;
 	const volatile struct weir_feed *setup;
@@ -206,7 +229,7 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		return;
 	if (chooses)
 		line->chosen++;
-	if (may_block && frame->blocked >> feed & 1) {
+	if (may_block && is_blocked(ctx, hook, feed, frame, found)) {
 		line->blocked++;
 		return;
 	}
@@ -223,6 +246,14 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		}
 		line->skip = setup->one_in - 1;
 	}
+	if (!frame->ts_ns) {
+		struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+
+		if (!all)
+			return;
+		/* The first of its feeds that keeps it stamps it for all; if none does, nobody reads the clock. */
+		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	}
 	ring = bpf_map_lookup_elem(&rings, &number);
 	if (!ring)
 		return;
@@ -233,15 +264,15 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
 		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
-				  WEIR_CAPLEN_SMALL, tag);
+				  WEIR_CAPLEN_SMALL);
 	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
 		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
-				  WEIR_CAPLEN_JUMBO, tag);
+				  WEIR_CAPLEN_JUMBO);
 	} else {
 		if (frame->caplen > WEIR_CAPLEN_SUPER)
 			frame->caplen = WEIR_CAPLEN_SUPER;
 		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
-				  WEIR_CAPLEN_SUPER, tag);
+				  WEIR_CAPLEN_SUPER);
 	}
 	if (err)
 		w->drops_unreadable++;
@@ -251,18 +282,18 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 
 /* The same, verified once and called for each of several feeds. */
 __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
-			     struct tag *tag)
+			     struct found_key *found)
 {
-	if (frame && tag)
-		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, tag);
+	if (frame && found)
+		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, found);
 	return 0;
 }
 
 __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame *frame,
-			      struct tag *tag)
+			      struct found_key *found)
 {
-	if (frame && tag)
-		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, tag);
+	if (frame && found)
+		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, found);
 	return 0;
 }
 
@@ -300,65 +331,42 @@ static __noinline __u64 flow_hash_xdp(struct xdp_md *xdp, __u32 tag_protocol)
 	return weir_shard_hash(&key);
 }
 
-/* Verified once, and called for each feed. */
-__noinline int weir_has_blocked(struct weir_flow_key *key, __u32 feed)
+/*
+ * 1 unless the number is 0, without a branch: what is known of a frame before it is written, the verifier would follow
+ * through the writer once for each way that led there.
+ */
+static __always_inline __u32 weir_is_set(__u32 number)
 {
-	struct weir_blocklist_front *front;
+	__u64 below = -(__u64)number;
 
-	/* Before Linux 6.8 this is verified whether or not it is called, and then the maps may not be there. */
-	if (!may_block || !key)
-		return 0;
-	front = weir_blocklist_of(feed);
-	return front && weir_blocked(front, feed, key);
+	weir_opaque(below);	/* clang knows the trick, and would branch */
+	return below >> 63;
 }
 
-/* Which of the wanted feeds have the frame on their block lists. No key is made while all lists are empty. */
-static __always_inline __u32 blocked(void *ctx, enum weir_hook hook, __u32 protocol, __u32 wanted)
+static __always_inline __u32 tag_of(__be16 protocol, __be16 tci, __u32 is_there)
 {
-	struct weir_flow_key key;
-	__u32 found = 0, feed, keyed = 0;
-
-	for (feed = 0; feed < WEIR_FEEDS_MAX && feed < feeds; feed++) {
-		if (!(wanted & (1u << feed)) || !weir_blocklist_of(feed))
-			continue;
-		if (!keyed && !weir_flow(ctx, hook, protocol, &key))
-			return 0;
-		keyed = 1;
-		if (weir_has_blocked(&key, feed))
-			found |= 1u << feed;
-	}
-	return found;
-}
-
-static __noinline __u32 blocked_tc(struct __sk_buff *skb, __u32 protocol, __u32 wanted)
-{
-	return blocked(skb, WEIR_TC, protocol, wanted);
-}
-
-static __noinline __u32 blocked_xdp(struct xdp_md *xdp, __u32 protocol, __u32 wanted)
-{
-	return blocked(xdp, WEIR_XDP, protocol, wanted);
+	return (protocol | (__u32)tci << 16) & -is_there;
 }
 
 static __always_inline void describe_xdp(struct xdp_md *ctx, struct weir_frame *frame,
-					 const struct tag *tag)
+					 __u32 tag)
 {
 	*frame = (struct weir_frame){
-		.wire_len = bpf_xdp_get_buff_len(ctx) + (tag->present ? 4 : 0),
+		.wire_len = bpf_xdp_get_buff_len(ctx) + 4 * weir_is_set(tag),
 		.flags = WEIR_FLAG_INBOUND,
 		.queue = ctx->rx_queue_index,
 		.has_queue = with_queue,
+		.tag = tag,
 	};
 }
 
 static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted,
-				    struct weir_frame *frame, struct tag *tag)
+				    struct weir_frame *frame, __u32 tag)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), zero = 0, line = cpu + 1, feed;
+	__u32 cpu = bpf_get_smp_processor_id(), line = cpu + 1, feed;
 	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
-	struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
 
-	if (!mine || !all)
+	if (!mine)
 		return;
 	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
 	 * `offered`; re-entries can interrupt one another, so they add atomically. At XDP there are none:
@@ -376,39 +384,33 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		if (hook == WEIR_TC)
 			wanted &= weir_judge_tc(ctx);
 		else
-			wanted &= weir_judge_xdp(ctx, tag->present ? tag->bytes : 0);
+			wanted &= weir_judge_xdp(ctx, tag);
 	}
 	if (!wanted)
 		goto done;
 	/* Here, and not before: most frames may be wanted by nobody, and are spared it. */
 	if (hook == WEIR_XDP)
 		describe_xdp(ctx, frame, tag);
-	frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
-	if (by_flow || may_block) {
-		/* The tag's protocol, as it stands on the wire; 0: there is none beside the bytes. */
-		__u32 protocol = tag->present ? tag->bytes & 0xffff : 0;
-
-		if (by_flow)
-			frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, protocol)
-							   : flow_hash_xdp(ctx, protocol);
-		if (may_block)
-			frame->blocked = hook == WEIR_TC ? blocked_tc(ctx, protocol, wanted)
-							 : blocked_xdp(ctx, protocol, wanted);
+	if (by_flow) {
+		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, tag & 0xffff)
+						   : flow_hash_xdp(ctx, tag & 0xffff);
 	}
-	/* Inline, the writer costs the verifier three times as much: not where filters change while the capture runs. */
-	if (feeds == 1 && !may_block) {
-		if (wanted & 1)
-			write_feed(ctx, hook, 0, cpu, frame, tag);
-	} else {
-		__u32 end = feeds == 1 ? 1 : WEIR_FEEDS_MAX;
+	if (feeds == 1) {
+		struct found_key found;
 
-		for (feed = 0; feed < end; feed++) {
+		found.looked = 0;
+		if (wanted & 1)
+			write_feed(ctx, hook, 0, cpu, frame, &found);
+	} else {
+		struct found_key found = {};
+
+		for (feed = 0; feed < WEIR_FEEDS_MAX; feed++) {
 			if (!(wanted & (1u << feed)))
 				continue;
 			if (hook == WEIR_TC)
-				weir_write_tc(ctx, feed, frame, tag);
+				weir_write_tc(ctx, feed, frame, &found);
 			else
-				weir_write_xdp(ctx, feed, frame, tag);
+				weir_write_xdp(ctx, feed, frame, &found);
 		}
 	}
 done:
@@ -420,29 +422,23 @@ done:
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 {
+	/* A missing protocol means 802.1Q, as for the rest of the kernel's users. */
+	__u32 protocol = skb->vlan_proto;
+	__u32 present = weir_is_set(skb->vlan_present);
 	struct weir_frame frame = {
-		.wire_len = skb->len,
-		.flags = direction,
+		.wire_len = skb->len + 4 * present,
+		.flags = direction | weir_is_set(skb->gso_size) * WEIR_FLAG_SUPER_FRAME,
 		.queue = WEIR_ANY_QUEUE,
 	};
-	struct tag tag = {};
 
-	if (skb->vlan_present) {
-		/* A missing protocol means 802.1Q, as for the rest of the kernel's users. */
-		__u32 proto = skb->vlan_proto ? skb->vlan_proto : bpf_htons(ETH_P_8021Q);
-
-		tag.present = 1;
-		tag.bytes = (proto & 0xffff) | (__u32)bpf_htons(skb->vlan_tci) << 16;
-		frame.wire_len += 4;
-	}
-	if (skb->gso_size)
-		frame.flags |= WEIR_FLAG_SUPER_FRAME;
+	protocol |= bpf_htons(ETH_P_8021Q) & (weir_is_set(protocol) - 1);
+	frame.tag = tag_of(protocol, bpf_htons(skb->vlan_tci), present);
 	/* Received skbs carry their queue plus one, 0 for none. Of a sent one the queue is chosen later. */
-	if ((with_queue || by_queue) && direction == WEIR_FLAG_INBOUND && skb->queue_mapping) {
-		frame.has_queue = with_queue;
-		frame.queue = skb->queue_mapping - 1;
+	if ((with_queue || by_queue) && direction == WEIR_FLAG_INBOUND) {
+		frame.has_queue = with_queue & weir_is_set(skb->queue_mapping);
+		frame.queue = skb->queue_mapping - 1;	/* 0: WEIR_ANY_QUEUE */
 	}
-	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, &frame, &tag);
+	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, &frame, frame.tag);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
@@ -465,7 +461,7 @@ int weir_tc_out(struct __sk_buff *skb)
 	return tc(skb, WEIR_FLAG_OUTBOUND);
 }
 
-static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag)
+static __always_inline int xdp(struct xdp_md *ctx, __u32 tag)
 {
 	struct weir_frame frame;
 
@@ -476,9 +472,7 @@ static __always_inline int xdp(struct xdp_md *ctx, struct tag *tag)
 SEC("xdp.frags")
 int weir_xdp(struct xdp_md *ctx)
 {
-	struct tag tag = {};
-
-	return xdp(ctx, &tag);
+	return xdp(ctx, 0);
 }
 
 #define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
@@ -490,7 +484,6 @@ extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_p
 SEC("xdp.frags")
 int weir_xdp_tags(struct xdp_md *ctx)
 {
-	struct tag tag = {};
 	__be16 proto = 0;
 	__u16 tci = 0;
 	int err = bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci);
@@ -502,11 +495,7 @@ int weir_xdp_tags(struct xdp_md *ctx)
 		if (all)
 			all->tags_unknown = 1;	/* the owner tells the user */
 	}
-	if (err == 0) {
-		tag.present = 1;
-		tag.bytes = proto | (__u32)bpf_htons(tci) << 16;
-	}
-	return xdp(ctx, &tag);
+	return xdp(ctx, tag_of(proto, bpf_htons(tci), 1 - weir_is_set(err)));
 }
 
 struct close_args {

@@ -18,6 +18,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "compiler.h"
+
 #define WEIR_BLOCK_BYTES (1u << 20)
 #define WEIR_WRITER_AT 0x10100
 #define WEIR_INDEX_AT 0x11000
@@ -58,27 +60,18 @@ _Static_assert(__builtin_offsetof(struct weir_writer, offset) == 128, "shared wi
 
 /* What a record says about its frame. */
 struct weir_frame {
-	__u64 ts_ns;
+	__u64 ts_ns;	/* 0: no feed has stamped it yet */
 	__u32 caplen;
 	__u32 wire_len;
 	__u32 flags;	/* epb_flags; written if with_flags */
 	__u32 queue;	/* epb_queue; written if has_queue */
 	__u32 has_queue;
-	__u32 blocked;		/* not written: feeds whose block lists have it, a bit each */
-	__u64 flow_hash;	/* neither: feeds go by it */
+	__u32 tag;		/* VLAN tag beside the bytes, as it stands on the wire; 0: none */
+	__u64 flow_hash;	/* not written: feeds go by it */
 };
 
 /* No holes: before Linux 6.3 a function may be given nothing that was not written. */
 _Static_assert(sizeof(struct weir_frame) == 40, "all of it has a name");
-
-#define weir_barrier() asm volatile("" ::: "memory")
-
-/*
- * Keeps clang from knowing a value better than the verifier does. Lengths and offsets are 64 bits wide
- * for the same reason: of a 32-bit one clang compares a shifted copy, and the verifier's bound stays
- * with the copy.
- */
-#define weir_opaque(value) asm volatile("" : "+r"(value))
 
 static __always_inline void weir_store_release(__u64 *word, __u64 value)
 {
@@ -246,6 +239,12 @@ static __always_inline void weir_put_header(__u8 *record, const struct weir_fram
 	words[4] = frame->ts_ns;
 	words[5] = frame->caplen;
 	words[6] = frame->wire_len;
+}
+
+/* The length that weir_put_header wrote, of which the verifier knows nothing. */
+static __always_inline __u64 weir_caplen_of(const __u8 *record)
+{
+	return *(const volatile __u32 *)(record + 20);
 }
 
 /* Padding, options and the closing length. `caplen` must be bounded by the class. */

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use frames::Random;
 use kernel::{Found, Hook, Programs};
 use weir_capture::bpf::block::{BlockError, Blocks};
-use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, Flow};
+use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, Flow, touched_words};
 use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::{Addresses, Fragment, FrameView};
 
@@ -140,33 +140,31 @@ const UDP: [u8; 60] = [
     0x10, 0x92, 0, 53, 0, 26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Entries that need the very bits of the front that this one needs.
+/// Entries that need the very bits of the front that this one needs: other addresses, or flows of the same ends.
 fn companions(of: &Entry, count: usize) -> Vec<Entry> {
-    let front = |entry: Entry| {
-        let mut list = BlockList::default();
-        list.add(entry).expect("room");
-        list
+    let candidate = |number: u32| match of {
+        Entry::Address(_) => Entry::Address(Ipv4Addr::from_bits(0x0b00_0000 + number).into()),
+        Entry::Flow(flow) => {
+            let (src_port, dst_port) = ((number >> 16) as u16, number as u16);
+            Entry::Flow(Flow::new(FlowKey { src_port, dst_port, ..flow.key() }))
+        }
+        Entry::Prefix(_) => unreachable!("not asked for"),
     };
-    let wanted = front(*of);
-    let mut others = BlockList::default();
-    // One address in 2^20 has the same bit.
-    let mut found = Vec::new();
-    for number in 0x0b00_0000u32.. {
-        let entry = Entry::Address(Ipv4Addr::from_bits(number).into());
-        let word = weir_filter::block::touched_words(&entry).next().expect("one bit");
-        if wanted.front_words()[word] == 0 {
-            continue;
+    let mut wanted = BlockList::default();
+    wanted.add(*of).expect("room");
+    let wanted = wanted.front_words();
+    let mut one = BlockList::default();
+    // One address in 2^19, one flow in 2^20.
+    let found = (0..u32::MAX).map(candidate).filter(|entry| {
+        if entry == of || touched_words(entry).any(|word| wanted[word] == 0) {
+            return false;
         }
-        others.add(entry).expect("room");
-        if others.front_words()[word] == wanted.front_words()[word] {
-            found.push(entry);
-        }
-        others.remove(&entry);
-        if found.len() == count {
-            return found;
-        }
-    }
-    unreachable!("there are enough addresses")
+        one.add(*entry).expect("room");
+        let same = touched_words(of).all(|word| one.front_words()[word] == wanted[word]);
+        one.remove(entry);
+        same
+    });
+    found.take(count).collect()
 }
 
 #[test]

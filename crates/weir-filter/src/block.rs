@@ -93,7 +93,7 @@ impl BlockList {
     }
 
     /// Whether frames with this key are blocked. Made to be asked of every frame: most that are not
-    /// blocked cost a few loads from 256 KiB.
+    /// blocked cost a few loads from 384 KiB.
     #[must_use]
     #[inline]
     pub fn contains(&self, key: &FlowKey) -> bool {

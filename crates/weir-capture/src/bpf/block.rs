@@ -105,7 +105,7 @@ pub struct Maps<'a> {
 }
 
 impl Blocks {
-    /// Makes the maps for so many feeds, all lists empty: 256 KiB a feed, and 2 MiB for each of the first
+    /// Makes the maps for so many feeds, all lists empty: 384 KiB a feed, and 2 MiB for each of the first
     /// four.
     ///
     /// # Errors

@@ -48,12 +48,15 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
             try_load(Choice::Tc, &lo, Variant::Plain),
         ),
         ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),
+        ("weir_tc_in, weir_tc_out with a block list", try_load(Choice::Tc, &lo, Variant::Changing)),
         ("weir_tc_in, weir_tc_out with feeds", try_load(Choice::Tc, &lo, Variant::Feeds)),
         ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, Variant::Plain)),
         ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, Variant::Queues)),
+        ("weir_xdp with a block list", try_load(Choice::Xdp, &lo, Variant::Changing)),
         ("weir_xdp with feeds", try_load(Choice::Xdp, &lo, Variant::Feeds)),
         ("weir_xdp_tags, weir_close", tags(Variant::Plain)),
         ("weir_xdp_tags with queue option", tags(Variant::Queues)),
+        ("weir_xdp_tags with a block list", tags(Variant::Changing)),
         ("weir_xdp_tags with feeds", tags(Variant::Feeds)),
     ]
 }
@@ -91,32 +94,39 @@ enum Variant {
     Plain,
     /// The same, with the queue in each record.
     Queues,
+    /// One feed with a filter and a block list: its writer is inline.
+    Changing,
     /// Two feeds with all that a feed can have.
     Feeds,
 }
 
 fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<(), CaptureError> {
     let all = Feed::default();
+    let filtered = Feed { filter: Some(Arc::new(filter())), ..Feed::default() };
     let choosy = Feed {
         shard: Shard::new(1, 2).expect("a shard"),
         queue: Some(0),
         sampling: Sampling::FlowsOneIn(NonZero::new(2).expect("above 0")),
-        filter: Some(Arc::new(filter())),
-        ..Feed::default()
+        ..filtered.clone()
     };
-    let with_feeds = variant == Variant::Feeds;
+    let feeds = match variant {
+        Variant::Plain | Variant::Queues => vec![all],
+        Variant::Changing => vec![filtered],
+        Variant::Feeds => vec![choosy, all],
+    };
+    let may_change = matches!(variant, Variant::Changing | Variant::Feeds);
     let setup = Setup {
         interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        feeds: if with_feeds { vec![choosy, all] } else { vec![all] },
+        feeds,
         ring_bytes: super::least_ring_bytes(),
         promiscuous: false,
-        may_change: with_feeds,
+        may_change,
     };
     let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
     let rings = memory::create(&setup)?;
-    let blocks = with_feeds.then(|| Blocks::new(setup.feeds.len())).transpose()?;
+    let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;
     let lists = blocks.as_ref().map(Blocks::maps);
-    let maps = Maps { rings: &rings, has_filters: with_feeds, blocks: lists };
+    let maps = Maps { rings: &rings, has_filters: may_change, blocks: lists };
     load(choice, interface, &setup, &options, maps).map(|_| ())
 }
 

@@ -4,7 +4,7 @@
 //! entry needs it; counts by bit say when the last one is gone.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_frame::flow::FlowKey;
 
@@ -15,13 +15,15 @@ pub const HEADER_WORDS: usize = 8;
 /// All words of a front.
 pub const FRONT_WORDS: usize = HEADER_WORDS + (BITS as usize) / 64;
 
-/// Bits for hashes: of addresses, of flows, and of the upper 32 bits of IPv6 prefixes. 2^20: with 10,000
-/// entries, each look of a frame finds somebody else's bit in 1 % of cases; and 128 KiB stay in the second
-/// cache of a core.
+/// Bits for hashes: of addresses and of the ends of flows, side by side; of flows; and of the upper 32 bits of IPv6
+/// prefixes. 2^20: with 10,000 entries, each look of a frame finds somebody else's bit in 1 or 2 % of cases; and 128 KiB
+/// stay in the second cache of a core.
 const HASHES: u32 = 1 << 20;
-/// Cells behind them, by the upper 20 bits of IPv4 prefixes: as many for the same reasons.
-const CELLS: u32 = 1 << 20;
-const BITS: u32 = HASHES + CELLS;
+/// Cells behind them, of two bits, by the upper 20 bits of IPv4 prefixes: a prefix has a part of the cell; one has all of
+/// it, so that the kernel need not look for it.
+const CELLS: u32 = 1 << CELL_LENGTH;
+const CELL_LENGTH: u8 = 20;
+const BITS: u32 = HASHES + 2 * CELLS;
 
 /// Prefixes of IPv6 shorter than this would need more than 256 bits: they are counted, and all frames of IPv6
 /// suspected. (Registries give out /32 to /19, and few of those short ones.)
@@ -29,11 +31,9 @@ const NARROW_V6: u8 = 24;
 
 /// Words of the header.
 const ENTRIES: usize = 0;
-const ADDRESSES: usize = 1;
-const FLOWS: usize = 2;
-const PREFIXES_V4: usize = 3;
-const PREFIXES_V6: usize = 4;
-const WIDE_V6: usize = 5;
+const PREFIXES_V4: usize = 1;
+const PREFIXES_V6: usize = 2;
+const WIDE_V6: usize = 3;
 
 /// Odd, with as many ones as zeros: wyhash's constants, as in `weir_frame::flow`.
 const MULTIPLIERS: [u64; 3] = [0x2d35_8dcc_aa6c_78a5, 0x8bb8_4b93_962e_acc9, 0x4b33_a62e_d433_d4a3];
@@ -50,7 +50,7 @@ pub(super) struct Front {
 struct Counts {
     /// Without zeros: there are no more than entries, but for prefixes of IPv6.
     hashes: HashMap<u32, u32>,
-    /// [`CELLS`] of them, or none before the first prefix of IPv4: one such as `10.0.0.0/8` is in 4,096.
+    /// Two for each of [`CELLS`], or none before the first prefix of IPv4: one such as `10.0.0.0/8` is in 4,096.
     /// No more than 8,211 different prefixes touch a cell.
     cells: Vec<u16>,
 }
@@ -64,7 +64,7 @@ impl Counts {
             return *count == 1;
         }
         if self.cells.is_empty() {
-            self.cells = vec![0; CELLS as usize];
+            self.cells = vec![0; 2 * CELLS as usize];
         }
         let count = &mut self.cells[(bit - HASHES) as usize];
         *count += 1;
@@ -125,11 +125,14 @@ impl Front {
     pub(super) fn suspects(&self, key: &FlowKey) -> bool {
         let (src, dst) = ends(key.addresses);
         let counts: &[u64; HEADER_WORDS] = self.words.first_chunk().expect("not empty");
-        let set = |bit: u32| self.words[word_of(bit)] >> (bit % 64) & 1 != 0;
-        if counts[ADDRESSES] > 0 && (set(address_bit(src)) || set(address_bit(dst))) {
+        let bits = |bit: u32| self.words[word_of(bit)] >> (bit % 64);
+        let set = |bit: u32| bits(bit) & 1 != 0;
+        // One look for both: 1, the address; 2, the end of a flow.
+        let (src_bits, dst_bits) = (bits(address_bit(src)), bits(address_bit(dst)));
+        if (src_bits | dst_bits) & 1 != 0 {
             return true;
         }
-        if counts[FLOWS] > 0 && set(flow_bit(key)) {
+        if src_bits & dst_bits & 2 != 0 && set(flow_bit(key)) {
             return true;
         }
         let prefixes = match src {
@@ -155,43 +158,49 @@ pub fn touched_words(entry: &Entry) -> impl Iterator<Item = usize> {
 
 /// The counts that an entry is in; that of all entries last.
 fn header_words(entry: &Entry) -> impl Iterator<Item = usize> {
-    let (kind, wide) = match entry {
-        Entry::Address(_) => (ADDRESSES, false),
-        Entry::Flow(_) => (FLOWS, false),
+    let prefixes = match entry {
+        Entry::Address(_) | Entry::Flow(_) => [None; 2],
         Entry::Prefix(prefix) => match prefix.base() {
-            IpAddr::V4(_) => (PREFIXES_V4, false),
-            IpAddr::V6(_) => (PREFIXES_V6, prefix.bits() < NARROW_V6),
+            IpAddr::V4(_) => [None, Some(PREFIXES_V4)],
+            IpAddr::V6(_) => [(prefix.bits() < NARROW_V6).then_some(WIDE_V6), Some(PREFIXES_V6)],
         },
     };
-    wide.then_some(WIDE_V6).into_iter().chain([kind, ENTRIES])
+    prefixes.into_iter().flatten().chain([ENTRIES])
 }
 
-/// The bits that an entry needs.
+/// The bits that an entry needs; one of them twice, if both ends of a flow have it.
 fn bits(entry: &Entry) -> impl Iterator<Item = u32> {
-    let (one, several) = match entry {
-        Entry::Address(address) => (Some(address_bit(*address)), None),
-        Entry::Flow(flow) => (Some(flow_bit(&flow.key())), None),
-        Entry::Prefix(prefix) => (None, Some(prefix_bits(prefix))),
+    let (few, prefix) = match entry {
+        Entry::Address(address) => ([Some(address_bit(*address)), None, None], None),
+        Entry::Flow(flow) => {
+            let key = flow.key();
+            let (src, dst) = ends(key.addresses);
+            ([Some(flow_bit(&key)), Some(end_bit(src)), Some(end_bit(dst))], None)
+        }
+        Entry::Prefix(prefix) => ([None; 3], Some(prefix_bits(prefix))),
     };
-    one.into_iter().chain(several.into_iter().flatten())
+    few.into_iter().flatten().chain(prefix.into_iter().flatten())
 }
 
 /// The bits of all addresses under the prefix: none if those are too many.
 fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
-    let bits = u32::from(prefix.bits());
-    // By version: the upper bits of the first address, and how many values they take under the prefix.
-    let (upper, values, bit): (u32, u32, fn(u32) -> u32) = match prefix.base() {
-        IpAddr::V4(base) => (base.to_bits() >> 12, 1 << (20 - bits.min(20)), v4_bit),
+    let (cells, hashed) = match prefix.base() {
+        IpAddr::V4(base) => {
+            let first = cell_bit(base);
+            // Both bits of all cells that it covers, or the first of one that it has a part of.
+            let bits = CELL_LENGTH.checked_sub(prefix.bits()).map_or(1, |more| 2 << more);
+            (first..first + bits, 0..0)
+        }
         IpAddr::V6(base) => {
-            let narrow = prefix.bits() >= NARROW_V6;
-            (
-                (base.to_bits() >> 96) as u32,
-                if narrow { 1 << (32 - bits.min(32)) } else { 0 },
-                v6_bit,
-            )
+            let upper = v6_upper(base);
+            let values = match prefix.bits() {
+                NARROW_V6.. => 1 << 32u8.saturating_sub(prefix.bits()),
+                _ => 0,
+            };
+            (0..0, upper..upper + values)
         }
     };
-    (0..values).map(move |value| bit(upper + value))
+    cells.chain(hashed.map(v6_bit))
 }
 
 #[inline]
@@ -211,9 +220,15 @@ fn number(address: IpAddr) -> u64 {
     }
 }
 
+/// Even.
 #[inline]
 fn address_bit(address: IpAddr) -> u32 {
-    (number(address).wrapping_mul(MULTIPLIERS[0]) >> 44) as u32
+    (number(address).wrapping_mul(MULTIPLIERS[0]) >> 44) as u32 & !1
+}
+
+/// Some flow has the address at one end: the bit beside [`address_bit`], so in the same word.
+fn end_bit(address: IpAddr) -> u32 {
+    address_bit(address) | 1
 }
 
 /// The same for both directions.
@@ -232,18 +247,22 @@ fn flow_bit(key: &FlowKey) -> u32 {
 #[inline]
 fn prefix_bit(address: IpAddr) -> u32 {
     match address {
-        IpAddr::V4(address) => v4_bit(address.to_bits() >> 12),
-        IpAddr::V6(address) => v6_bit((address.to_bits() >> 96) as u32),
+        IpAddr::V4(address) => cell_bit(address),
+        IpAddr::V6(address) => v6_bit(v6_upper(address)),
     }
 }
 
-/// By the upper 20 bits of an address.
+/// A prefix has a part of the address's cell. The bit behind it: one has all of it.
 #[inline]
-fn v4_bit(upper: u32) -> u32 {
-    HASHES + upper
+fn cell_bit(address: Ipv4Addr) -> u32 {
+    HASHES + 2 * (address.to_bits() >> (32 - CELL_LENGTH))
 }
 
-/// By the upper 32 bits of an address.
+#[inline]
+fn v6_upper(address: Ipv6Addr) -> u32 {
+    (address.to_bits() >> 96) as u32
+}
+
 #[inline]
 fn v6_bit(upper: u32) -> u32 {
     (u64::from(upper).wrapping_mul(MULTIPLIERS[2]) >> 44) as u32
