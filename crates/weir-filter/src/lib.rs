@@ -15,6 +15,7 @@
 //! | [`frame`] | what a program sees of a frame, and how a VLAN tag beside the bytes comes into that |
 //! | [`interpret`] | the reference: a program run step by step |
 //! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
+//! | [`classic`] | the same program as classic BPF, for packet sockets where eBPF is not to be had |
 //! | [`block`] | block lists: addresses, prefixes and flows that a feed leaves out |
 //! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
 //!
@@ -28,6 +29,7 @@
 compile_error!("converted programs are little-endian; big-endian hosts are not supported");
 
 pub mod block;
+pub mod classic;
 pub mod ebpf;
 mod flow;
 pub mod frame;

@@ -79,22 +79,33 @@ fn all_bits_below(number: u32) -> u32 {
     u32::MAX.checked_shr(number.leading_zeros()).unwrap_or(0)
 }
 
-/// How many of a frame's first bytes the verdict of a verified program depends on, tag and all; `u32::MAX` if there is
-/// no telling.
-pub(crate) fn reach(insns: &[Insn], asks_for_tag: bool) -> u32 {
+/// By instruction of a verified program: the most that registers can be before it; `None` where no way leads.
+fn bounds(insns: &[Insn]) -> Vec<Option<Bounds>> {
     let mut ways = vec![None; insns.len()];
     ways[0] = Some(Bounds::START);
-    let mut reach = 0;
     for (at, &insn) in insns.iter().enumerate() {
-        let Some(bounds) = ways[at] else { continue };
-        if let Some(load) = insn.load() {
-            let index = if load.indirect { bounds.x } else { 0 };
-            reach = reach.max(insn.k.saturating_add(index).saturating_add(u32::from(load.size)));
-        }
-        let bounds = bounds.after(insn);
+        let Some(bounds) = ways[at].map(|bounds: Bounds| bounds.after(insn)) else { continue };
         for skip in skips(insn).into_iter().flatten() {
             let way = &mut ways[at + 1 + skip as usize];
             *way = Some(way.map_or(bounds, |other| bounds.or(&other)));
+        }
+    }
+    ways
+}
+
+/// By instruction of a verified program: the most that X can be before it, 0 where no way leads.
+pub(crate) fn most_of_x(insns: &[Insn]) -> Vec<u32> {
+    bounds(insns).into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.x)).collect()
+}
+
+/// How many of a frame's first bytes the verdict of a verified program depends on, tag and all; `u32::MAX` if there is
+/// no telling.
+pub(crate) fn reach(insns: &[Insn], asks_for_tag: bool) -> u32 {
+    let mut reach = 0;
+    for (&insn, bounds) in insns.iter().zip(bounds(insns)) {
+        if let (Some(load), Some(bounds)) = (insn.load(), bounds) {
+            let index = if load.indirect { bounds.x } else { 0 };
+            reach = reach.max(insn.k.saturating_add(index).saturating_add(u32::from(load.size)));
         }
     }
     match asks_for_tag {

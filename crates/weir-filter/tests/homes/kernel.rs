@@ -1,14 +1,14 @@
 //! A converted program in the kernel, run by the kernel's own test runs.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
 use libbpf_sys::{
     BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_SOCKET_FILTER, BPF_PROG_TYPE_XDP,
 };
 use weir_filter::ebpf::{self, EbpfInsn, Target};
-use weir_filter::{Program, Tag};
+use weir_filter::{Insn, Program, Tag};
 
 /// A program in the kernel.
 pub struct Loaded(OwnedFd);
@@ -96,13 +96,12 @@ pub struct Socket {
 
 impl Socket {
     pub fn new(filter: &Loaded) -> Socket {
-        let (sender, receiver) = UnixDatagram::pair().expect("two sockets");
-        receiver.set_nonblocking(true).expect("a socket");
+        let socket = Socket::plain();
         let fd = filter.0.as_raw_fd();
         // SAFETY: the value is an int that lives through the call, with its true size.
         let result = unsafe {
             libc::setsockopt(
-                receiver.as_raw_fd(),
+                socket.receiver.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_ATTACH_BPF,
                 (&raw const fd).cast(),
@@ -110,6 +109,19 @@ impl Socket {
             )
         };
         assert_eq!(result, 0, "attaching: {}", io::Error::last_os_error());
+        socket
+    }
+
+    /// With a classic program.
+    pub fn classic(program: &[Insn]) -> io::Result<Socket> {
+        let socket = Socket::plain();
+        attach_classic(socket.receiver.as_fd(), program)?;
+        Ok(socket)
+    }
+
+    fn plain() -> Socket {
+        let (sender, receiver) = UnixDatagram::pair().expect("two sockets");
+        receiver.set_nonblocking(true).expect("a socket");
         Socket { sender, receiver }
     }
 
@@ -124,6 +136,26 @@ impl Socket {
             len => len.expect("what was sent") as u32,
         }
     }
+}
+
+/// Has a classic program decide what a socket takes.
+pub fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len().try_into().expect("4096 at most"),
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: the value is a `sock_fprog` that lives through the call, with its true size. It points to as many
+    // instructions as it says, which are laid out as `sock_filter` and which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Loads; the error has the verifier's reason.

@@ -1,9 +1,11 @@
 //! One meaning in every home: the same verdict from libpcap's interpreter, from ours, from machine code in
-//! user space, and from the kernel at XDP and TC.
+//! user space, and from the kernel at XDP, at TC and at sockets, there as eBPF and as classic BPF.
 
+mod classic;
 mod expressions;
 mod frames;
 mod kernel;
+mod model;
 mod oracle;
 mod random;
 mod sets;

@@ -14,12 +14,17 @@ pub fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 /// A program of up to 40 instructions that often gets somewhere.
 pub fn program() -> impl Strategy<Value = Program> {
-    body(40, false)
+    body(40, false, 16)
+}
+
+/// One that leaves a word of scratch memory to others.
+pub fn sparing() -> impl Strategy<Value = Program> {
+    body(40, false, 15)
 }
 
 /// A program that asks for the tag beside the bytes.
 pub fn asking() -> impl Strategy<Value = Program> {
-    body(40, true)
+    body(40, true, 16)
 }
 
 /// The same `count` programs each time.
@@ -45,10 +50,10 @@ pub fn long(length: usize) -> Program {
     Program::new(insns).expect("valid")
 }
 
-fn body(insns_max: usize, asking: bool) -> impl Strategy<Value = Program> {
-    vec((insn(), any::<u8>(), any::<u8>()), 1..insns_max).prop_map(move |parts| {
+fn body(insns_max: usize, asking: bool, words: u32) -> impl Strategy<Value = Program> {
+    vec((insn(words), any::<u8>(), any::<u8>()), 1..insns_max).prop_map(move |parts| {
         // libpcap leaves its scratch memory as it finds it; ours begins as 0.
-        let mut insns: Vec<_> = (0..16).map(|word| Insn::new(ST, word)).collect();
+        let mut insns: Vec<_> = (0..words).map(|word| Insn::new(ST, word)).collect();
         if asking {
             insns.push(Insn::new(LD_B_ABS, VLAN_TAG));
             insns.push(Insn::new(ST, 1));
@@ -69,7 +74,7 @@ fn body(insns_max: usize, asking: bool) -> impl Strategy<Value = Program> {
     })
 }
 
-fn insn() -> impl Strategy<Value = Insn> {
+fn insn(words: u32) -> impl Strategy<Value = Insn> {
     let offset = prop_oneof![8 => 0u32..24, 4 => 0u32..128, 1 => 0u32..70_000, 1 => any::<u32>()];
     // Not where the kernel keeps what is beside the bytes.
     let beside = EXTENSION..EXTENSION + 64;
@@ -97,7 +102,7 @@ fn insn() -> impl Strategy<Value = Insn> {
     prop_oneof![
         4 => (absolute, offset).prop_map(|(code, k)| Insn::new(code, k)),
         3 => (indirect, near).prop_map(|(code, k)| Insn::new(code, k)),
-        2 => (memory, 0u32..16).prop_map(|(code, k)| Insn::new(code, k)),
+        2 => (memory, 0u32..words).prop_map(|(code, k)| Insn::new(code, k)),
         2 => small.clone().prop_map(|k| Insn::new(LDX_IMM, k)),
         1 => small.clone().prop_map(|k| Insn::new(LD_IMM, k)),
         4 => (op, by.clone(), small.clone()).prop_map(|(op, by, k)| match op {
