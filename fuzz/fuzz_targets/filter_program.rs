@@ -1,10 +1,14 @@
 //! Any bytecode is verified or refused. What is verified ends, and gives the same verdict interpreted and
-//! as machine code, alone and in a set; it converts for every home, or is too long for it.
+//! as machine code, alone and in a set; it converts for every home, or is too long for it. As a classic program for
+//! sockets it gives the same verdict in a model of the kernel, with a tag beside the bytes and without.
 #![no_main]
+
+#[path = "../../crates/weir-filter/tests/homes/model.rs"]
+mod model;
 
 use libfuzzer_sys::fuzz_target;
 use weir_filter::ebpf::{self, Target};
-use weir_filter::{Frame, Insn, Program, Tag, UserFilter, UserFilterSet, interpret};
+use weir_filter::{Frame, Insn, Program, Tag, UserFilter, UserFilterSet, classic, interpret};
 
 // First the frame's length and its bytes, then instructions of 8 bytes each.
 fuzz_target!(|input: &[u8]| {
@@ -28,6 +32,16 @@ fuzz_target!(|input: &[u8]| {
     }
     let tag = Some(Tag { protocol: 0x88a8, tci: 7 });
     let _ = interpret::run(&program, &Frame { bytes, wire_len: 9000, tag });
+    if let Ok(code) = classic::convert(&program, 1500) {
+        assert!(model::is_taken(&code), "{program:?} as {code:?}");
+        // No frame is tagged that has no addresses.
+        for tag in [None, tag].into_iter().filter(|tag| tag.is_none() || bytes.len() >= 12) {
+            let frame = Frame { bytes, wire_len: bytes.len() as u32, tag };
+            let (found, expected) =
+                (model::run(&code, bytes, tag), interpret::run(&program, &frame));
+            assert_eq!(found > 0, expected > 0, "{tag:?}, {program:?} as {code:?}");
+        }
+    }
     let verdict = |program| interpret::run(program, &Frame { bytes, wire_len: 1500, tag: None });
     let expected = set.iter().enumerate().fold(0, |mask, (n, program)| {
         mask | u32::from(program.is_none_or(|program| verdict(program) > 0)) << n

@@ -99,7 +99,7 @@ impl<'a> Section<'a> {
                 self.asm.place(taken);
             }
             LD_LEN => self.length(),
-            LDX_LEN if self.tag == Tag::Beside => self.into_x(|section| section.length()),
+            LDX_LEN if self.tag == Tag::Beside => self.make_x(|section| section.length()),
             _ if insn.is_conditional_jump() => {}
             _ if insn.load().is_some_and(|load| load.indirect) => self.indirect(at, insn),
             _ if insn.load().is_some() => self.absolute(insn),
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
     }
 
     /// X ← what `make` makes in A, which is the same behind it.
-    fn into_x(&mut self, make: impl FnOnce(&mut Self)) {
+    fn make_x(&mut self, make: impl FnOnce(&mut Self)) {
         let word = self.spare.word();
         self.asm.emit(ST, word);
         make(self);
@@ -136,7 +136,7 @@ impl<'a> Section<'a> {
         };
         match place {
             Some(place) => self.asm.emit(insn.code, place),
-            None if found.header_length => self.into_x(|section| {
+            None if found.header_length => self.make_x(|section| {
                 section.of_tag(insn.k, size);
                 section.asm.emit(ALU | AND, 0xf);
                 section.asm.emit(ALU | LSH, 2);

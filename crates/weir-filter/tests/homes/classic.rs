@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use weir_filter::classic::{ClassicError, convert};
 use weir_filter::insn::*;
-use weir_filter::{Insn, Program, Tag};
+use weir_filter::{Frame, Insn, Program, Tag, interpret};
 use weir_lab::testbed::{End, Testbed, ifindex, require_root, skip};
 
 use crate::kernel::{Socket, attach_classic};
@@ -69,6 +69,22 @@ proptest! {
         bytes in random::bytes(),
     ) {
         held_to_libpcap(&program, &converted(&program), &bytes);
+    }
+
+    /// The kernel refuses to load what was not written.
+    #[test]
+    fn scratch_memory_begins_as_zero(program in random::sparing(), bytes in random::bytes()) {
+        // Without the stores that it begins with, for libpcap's sake.
+        let rest = &program.insns()[15..];
+        let program = Program::new(rest).expect("the end of one");
+        let code = converted(&program);
+        let tags = [None, Some(Tag { protocol: 0x88a8, tci: 0x2064 })];
+        for tag in tags.into_iter().filter(|tag| tag.is_none() || bytes.len() >= 12) {
+            let frame = Frame { bytes: &bytes, wire_len: bytes.len() as u32, tag };
+            let expected = interpret::run(&program, &frame) > 0;
+            prop_assert_eq!(model::run(&code, &bytes, tag) > 0, expected, "{:?}", program);
+        }
+        prop_assert!(Socket::classic(&code).is_ok(), "{:?} as {:?}", program, code);
     }
 
     /// Nothing is left for others: it converts all the same if it can.
