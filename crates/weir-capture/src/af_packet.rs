@@ -5,6 +5,7 @@
 //! back. The second copy is what buys readers that nobody waits for.
 
 mod blocks;
+mod classic;
 mod count;
 mod socket;
 mod walk;
@@ -20,7 +21,7 @@ use crate::error::CaptureError;
 use crate::fan::{Fan, Feeds};
 use crate::feed::Feed;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Change, Home, Info, Pumped, Setup, Source};
+use crate::source::{Change, Info, Pumped, Setup, Source};
 use crate::vlan;
 use blocks::Blocks;
 use count::Counter;
@@ -72,8 +73,8 @@ impl AfPacket {
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
         let mut homes = fan.homes();
-        if counter.choose(&socket, &setup.feeds)? {
-            homes[0] = Home::Hook;
+        if let Some(home) = counter.choose(&socket, &setup.feeds)? {
+            homes[0] = home;
         }
         let info = Info {
             source: iface.to_owned(),
@@ -199,6 +200,7 @@ impl Source for AfPacket {
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
             filtered: self.counter.unwanted()?,
+            filtered_uncounted: self.counter.is_short(),
             missed_before: self.missed.frames(),
             ..Ledger::default()
         };

@@ -453,7 +453,8 @@ impl Source for AfXdp {
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
         let choose = |feeds: &[Feed]| {
             let is_all = self.program.choose(feeds, self.link.as_ref());
-            is_all.map_err(|source| xdp::attach_error(&self.interface, source))
+            let is_all = is_all.map_err(|source| xdp::attach_error(&self.interface, source))?;
+            Ok(is_all.then_some(Home::Hook))
         };
         self.feeds.change_behind(feed, change, &mut self.info.homes[feed], choose)
     }

@@ -226,7 +226,7 @@ impl Feeds {
     }
 
     /// The same, behind a program in the kernel that leaves out what no feed wants. `choose` exchanges that for one that does
-    /// so for these feeds, and says whether it takes just what the only one of them wants.
+    /// so for these feeds, and says where it is if it takes just what the only one of them wants.
     ///
     /// # Errors
     /// As above, and those of `choose`; nothing has changed then.
@@ -235,16 +235,16 @@ impl Feeds {
         feed: usize,
         change: Change,
         home: &mut Home,
-        choose: impl FnOnce(&[Feed]) -> Result<bool, CaptureError>,
+        choose: impl FnOnce(&[Feed]) -> Result<Option<Home>, CaptureError>,
     ) -> Result<(), CaptureError> {
         let Change::Filter(filter) = &change else { return self.change(feed, change, home) };
         let mut feeds = self.feeds.clone();
         feeds[feed].filter.clone_from(filter);
         // The kernel first: it may refuse.
-        let is_all = choose(&feeds)?;
+        let chosen = choose(&feeds)?;
         self.change(feed, change, home)?;
-        if is_all {
-            *home = Home::Hook;
+        if let Some(chosen) = chosen {
+            *home = chosen;
         }
         // What still runs by the old program is over when this returns.
         grace::wait();

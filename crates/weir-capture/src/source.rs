@@ -309,6 +309,8 @@ pub enum Home {
     Nowhere,
     /// In the kernel, at the hook.
     Hook,
+    /// There, too, by a classic BPF program, which cannot count what it leaves out.
+    Classic,
     /// In user space, by machine code.
     Compiled,
     /// In user space, step by step.
@@ -322,6 +324,7 @@ impl Home {
         match self {
             Home::Nowhere => None,
             Home::Hook => Some("hook"),
+            Home::Classic => Some("hook, classic"),
             Home::Compiled => Some("user space, compiled"),
             Home::Interpreted => Some("user space, interpreted"),
         }

@@ -2,6 +2,7 @@
 
 mod engines {
     mod af_packet;
+    mod classic;
     mod common;
     mod memgen;
     mod replay;

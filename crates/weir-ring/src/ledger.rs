@@ -10,6 +10,9 @@ pub struct Ledger {
     pub offered: u64,
     /// Frames that a filter or the direction left out.
     pub filtered: u64,
+    /// A filter in the kernel left out others, which nobody could count: they are in no number here, not in `offered`
+    /// either.
+    pub filtered_uncounted: bool,
     /// Frames that passed the filter, and that a block list left out.
     pub blocked: u64,
     /// Frames that passed the filter, and that sampling left out.
@@ -57,6 +60,7 @@ impl Ledger {
     pub fn add(&mut self, other: &Ledger) {
         self.offered += other.offered;
         self.filtered += other.filtered;
+        self.filtered_uncounted |= other.filtered_uncounted;
         self.blocked += other.blocked;
         self.sampled += other.sampled;
         self.captured += other.captured;
@@ -76,9 +80,10 @@ impl Ledger {
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.closes() { "=" } else { "≠" };
+        let uncounted = if self.filtered_uncounted { " (others uncounted)" } else { "" };
         write!(
             f,
-            "offered {} {sign} filtered {} + blocked {} + sampled {} + captured {}",
+            "offered {} {sign} filtered {}{uncounted} + blocked {} + sampled {} + captured {}",
             self.offered, self.filtered, self.blocked, self.sampled, self.captured
         )?;
         for (name, count) in &self.drops {

@@ -346,7 +346,7 @@ impl Run<'_> {
             ts_ns: end_ns,
             start_ns: Some(self.start_ns),
             end_ns: Some(end_ns),
-            received: Some(ledger.offered),
+            received: (!ledger.filtered_uncounted).then_some(ledger.offered),
             interface_drops: ledger.missed_before,
             filter_accepted: Some(ledger.offered - ledger.filtered),
             os_drops: Some(ledger.dropped()),

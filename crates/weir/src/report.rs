@@ -41,6 +41,7 @@ pub struct Report<'a> {
 struct Counts {
     offered: u64,
     filtered: u64,
+    filtered_uncounted: bool,
     blocked: u64,
     sampled: u64,
     captured: u64,
@@ -53,6 +54,7 @@ impl From<&Ledger> for Counts {
         Counts {
             offered: ledger.offered,
             filtered: ledger.filtered,
+            filtered_uncounted: ledger.filtered_uncounted,
             blocked: ledger.blocked,
             sampled: ledger.sampled,
             captured: ledger.captured,
@@ -285,7 +287,7 @@ impl Report<'_> {
             line(String::new());
         }
         line(format!("  offered    {:>15}", grouped(total.offered)));
-        line(format!("  filtered   {:>15}", grouped(total.filtered)));
+        line(format!("  filtered   {:>15}", left_out(total.filtered, &total)));
         for (name, count) in [("blocked", total.blocked), ("sampled", total.sampled)] {
             if count > 0 {
                 line(format!("  {name:<10} {:>15}", grouped(count)));
@@ -298,13 +300,16 @@ impl Report<'_> {
         if let Some(missed) = total.missed_before {
             line(format!("  (missed before the hook: {})", grouped(missed)));
         }
-        let verdict = match self.unexplained() {
+        let mut verdict = match self.unexplained() {
             0 if total.blocked + total.sampled > 0 => {
                 "offered = filtered + blocked + sampled + captured + drops".to_owned()
             }
             0 => "offered = filtered + captured + drops".to_owned(),
             frames => format!("THE LEDGER DOES NOT CLOSE: {frames} frames unexplained"),
         };
+        if total.filtered_uncounted {
+            verdict.push_str(", of the frames that passed the socket's filter");
+        }
         line(format!("  {verdict}"));
         line(String::new());
         line(format!("  delivered  {:>15}", grouped(self.delivered.frames)));
@@ -343,6 +348,7 @@ fn choice(feed: &Subscribed, home: Home) -> Option<String> {
     let place = match home {
         Home::Nowhere => "",
         Home::Hook => ", applied in the kernel, before the copy",
+        Home::Classic => ", applied in the kernel, by classic BPF, before the copy",
         Home::Compiled => ", applied in user space",
         Home::Interpreted => ", applied in user space, step by step",
     };
@@ -378,13 +384,22 @@ impl Report<'_> {
         let mut rows = vec![row(["", "offered", "left out", "captured", "drops", "missed before"])];
         rows.extend(self.feeds().map(|(feed, outcome, ledger, _)| {
             let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
-            let left_out = ledger.filtered + ledger.blocked + ledger.sampled;
-            let numbers =
-                [ledger.offered, left_out, ledger.captured, ledger.dropped()].map(grouped);
-            let [offered, filtered, captured, dropped] = &numbers;
-            row([&name(feed, outcome), offered, filtered, captured, dropped, &missed])
+            let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
+            let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
+            let [offered, captured, dropped] = &numbers;
+            let filtered = left_out(filtered, ledger);
+            row([&name(feed, outcome), offered, &filtered, captured, dropped, &missed])
         }));
         rows
+    }
+}
+
+/// How many frames were left out, as far as somebody counted them.
+fn left_out(counted: u64, ledger: &Ledger) -> String {
+    match (counted, ledger.filtered_uncounted) {
+        (0, true) => "uncounted".to_owned(),
+        (_, true) => format!("{} or more", grouped(counted)),
+        (_, false) => grouped(counted),
     }
 }
 
@@ -438,6 +453,7 @@ mod tests {
         let ledger = Ledger {
             offered: 16,
             captured: 5,
+            filtered_uncounted: true,
             blocked: 1,
             sampled: 1,
             super_frames: 1,

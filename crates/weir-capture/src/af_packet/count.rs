@@ -14,11 +14,12 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use skel::CountSkelBuilder;
 use weir_filter::ebpf::Target;
 
-use super::socket::{Socket, Statistics};
+use super::classic::{Classic, REJECT_ALL};
+use super::socket::{Socket, Statistics, attach_classic};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::filters::{Sieve, Template, prepare};
-use crate::source::{Direction, Setup};
+use crate::source::{Home, Setup};
 
 /// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both.
 const ENTRIES: u32 = 4;
@@ -29,8 +30,8 @@ const UNWANTED: std::ops::Range<u32> = 2..4;
 pub(super) enum Counter {
     /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
     Filter { counts: MapHandle, sieve: Sieve },
-    /// The socket itself, where BPF is not to be had.
-    Socket,
+    /// The socket itself, where eBPF is not to be had: what its filter lets through.
+    Socket(Classic),
 }
 
 impl Counter {
@@ -39,18 +40,22 @@ impl Counter {
         socket: &Socket,
         setup: &Setup,
     ) -> Result<(Counter, Option<String>), CaptureError> {
-        let (direction, snaplen) = (setup.direction(), setup.bytes_needed());
         match attach_ebpf(socket, setup) {
             Ok(counter) => Ok((counter, None)),
             Err(error) => {
-                let mut program = classic(direction, snaplen);
-                socket.attach_classic(&mut program).map_err(CaptureError::os("filtering"))?;
-                let note = format!(
+                let classic = Classic::attach(socket, setup);
+                let classic = classic.map_err(CaptureError::os("filtering"))?;
+                let mut note = format!(
                     "offered frames are counted by the packet socket itself, not by a counter of \
                      their own, because BPF programs cannot be loaded here ({error}); for that, \
                      run with CAP_BPF"
                 );
-                Ok((Counter::Socket, Some(note)))
+                if setup.may_change || setup.feeds.iter().any(|feed| feed.filter.is_some()) {
+                    note.push_str(
+                        ". What the socket leaves out by a filter, nobody counts: offered is what passed it",
+                    );
+                }
+                Ok((Counter::Socket(classic), Some(note)))
             }
         }
     }
@@ -67,12 +72,26 @@ impl Counter {
         sum(counts, UNWANTED)
     }
 
-    /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. True if it
-    /// takes just what the only feed wants.
-    pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> Result<bool, CaptureError> {
-        let Counter::Filter { sieve, .. } = self else { return Ok(false) };
-        let failed = CaptureError::os("exchanging the socket's filter");
-        sieve.choose(feeds, |program| socket.attach_ebpf(program)).map_err(failed)
+    /// Whether frames were left out that are in neither count.
+    pub(super) fn is_short(&self) -> bool {
+        matches!(self, Counter::Socket(classic) if classic.has_left_out())
+    }
+
+    /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. If it takes
+    /// just what the only feed wants, that feed's frames are chosen where this says.
+    pub(super) fn choose(
+        &mut self,
+        socket: &Socket,
+        feeds: &[Feed],
+    ) -> Result<Option<Home>, CaptureError> {
+        let (is_all, home) = match self {
+            Counter::Filter { sieve, .. } => {
+                (sieve.choose(feeds, |program| socket.attach_ebpf(program)), Home::Hook)
+            }
+            Counter::Socket(classic) => (classic.choose(socket, feeds), Home::Classic),
+        };
+        let is_all = is_all.map_err(CaptureError::os("exchanging the socket's filter"))?;
+        Ok(is_all.then_some(home))
     }
 }
 
@@ -90,7 +109,7 @@ fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, Capture
 
 /// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
 pub(super) fn reject_all(socket: &Socket) -> io::Result<()> {
-    socket.attach_classic(&mut [statement(RETURN, 0)])?;
+    attach_classic(socket.as_fd(), &REJECT_ALL)?;
     crate::grace::wait();
     Ok(())
 }
@@ -124,26 +143,4 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Err
     })?;
     let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
     Ok(Counter::Filter { counts: offered, sieve })
-}
-
-/// Opcodes of classic BPF. Source: linux/filter.h, linux/bpf_common.h.
-const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// Where a load finds `skb->pkt_type`: SKF_AD_OFF + SKF_AD_PKTTYPE.
-const PKTTYPE: u32 = (-0x1000i32 + 4) as u32;
-
-/// What `bpf/count.bpf.c` does, without the count.
-fn classic(direction: Direction, snaplen: u32) -> [libc::sock_filter; 4] {
-    let taken = |wanted: bool| if wanted { snaplen } else { 0 };
-    [
-        statement(LOAD_BYTE, PKTTYPE),
-        libc::sock_filter { code: JUMP_EQUAL, jt: 0, jf: 1, k: u32::from(libc::PACKET_OUTGOING) },
-        statement(RETURN, taken(direction.takes_out())),
-        statement(RETURN, taken(direction.takes_in())),
-    ]
-}
-
-fn statement(code: u16, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code, jt: 0, jf: 0, k }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use weir_filter::Insn;
 
 use super::blocks::{BLOCK_BYTES, BLOCKS};
 use crate::error::CaptureError;
@@ -148,39 +149,14 @@ impl Socket {
         Ok(self.statistics)
     }
 
-    /// Has a classic BPF program decide; it replaces whatever did before.
-    pub(super) fn attach_classic(&self, program: &mut [libc::sock_filter]) -> io::Result<()> {
-        let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-        self.set_socket(libc::SO_ATTACH_FILTER, &program)
-    }
-
     /// Has an eBPF program decide; the socket keeps it alive.
     pub(super) fn attach_ebpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        self.set_socket(libc::SO_ATTACH_BPF, &program.as_raw_fd())
+        set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T, doing: &str) -> Result<(), CaptureError> {
-        self.set_option(libc::SOL_PACKET, option, value).map_err(|source| self.os(doing, source))
-    }
-
-    fn set_socket<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
-        self.set_option(libc::SOL_SOCKET, option, value)
-    }
-
-    fn set_option<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type
-        // that packet(7) or socket(7) names for the option. A `sock_fprog` points to a slice that
-        // its maker borrows for the whole call, with its length.
-        let result = unsafe {
-            libc::setsockopt(
-                self.fd.as_raw_fd(),
-                level,
-                option,
-                std::ptr::from_ref(value).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        set_option(self.as_fd(), libc::SOL_PACKET, option, value)
+            .map_err(|source| self.os(doing, source))
     }
 
     fn get<T: Copy>(
@@ -211,4 +187,35 @@ impl Socket {
     fn last_os(&self, doing: &str) -> CaptureError {
         self.os(doing, io::Error::last_os_error())
     }
+}
+
+/// Has a classic BPF program of 1 to 4096 instructions decide what a socket takes; it replaces whatever did before.
+pub(super) fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
+    const { assert!(size_of::<Insn>() == size_of::<libc::sock_filter>()) };
+    let len =
+        u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // The kernel only reads it.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that packet(7) or
+    // socket(7) names for the option. A `sock_fprog` points to instructions that its maker borrows for the whole call,
+    // as many as it says; an `Insn` is laid out as `sock_filter`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -18,13 +18,13 @@ use weir_ring::{Ledger, Reader, Start};
 use super::common::{LIMIT, Seen, TURN, pump_until, read_closed, reader_of, setup};
 
 /// Sends frames as they are out of an interface of the calling thread's namespace.
-struct Sender {
+pub(super) struct Sender {
     socket: OwnedFd,
     address: libc::sockaddr_ll,
 }
 
 impl Sender {
-    fn new(iface: &str) -> Sender {
+    pub(super) fn new(iface: &str) -> Sender {
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
@@ -37,7 +37,7 @@ impl Sender {
         Sender { socket, address }
     }
 
-    fn send(&self, frame: &[u8]) {
+    pub(super) fn send(&self, frame: &[u8]) {
         // SAFETY: frame and address live through the call, and their true sizes are passed.
         let sent = unsafe {
             libc::sendto(
@@ -72,7 +72,7 @@ fn ip(end: &End, args: &[&str]) {
 }
 
 /// An untagged frame: an EtherType for experiments, so that no stack answers, and a number.
-fn frame(number: u32, bytes: usize) -> Vec<u8> {
+pub(super) fn frame(number: u32, bytes: usize) -> Vec<u8> {
     let mut frame: Vec<u8> =
         (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
     frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 0x99]);
@@ -83,7 +83,7 @@ fn frame(number: u32, bytes: usize) -> Vec<u8> {
 }
 
 /// The same with these tags, outermost first.
-fn tagged(number: u32, bytes: usize, tags: &[[u8; 4]]) -> Vec<u8> {
+pub(super) fn tagged(number: u32, bytes: usize, tags: &[[u8; 4]]) -> Vec<u8> {
     let mut frame = frame(number, bytes);
     frame.splice(12..12, tags.concat());
     frame
@@ -279,7 +279,7 @@ fn root_snaplen_cuts_what_is_kept_and_not_what_was() {
 }
 
 /// A filter of so many loads, which takes frames of the testbed's EtherType.
-fn long_filter(loads: usize) -> Filter {
+pub(super) fn long_filter(loads: usize) -> Filter {
     use weir_filter::insn::{JEQ, JMP, LD_H_ABS, RET_K};
     let load = Insn::new(LD_H_ABS, 12);
     let mut insns = vec![load; loads];
@@ -516,7 +516,7 @@ fn root_missing_interfaces_and_options_are_said() {
 }
 
 /// Leaves the calling thread, and no other, these capabilities: raw system calls are by thread.
-fn keep_only(capabilities: u32) {
+pub(super) fn keep_only(capabilities: u32) {
     #[repr(C)]
     struct Header {
         version: u32,
