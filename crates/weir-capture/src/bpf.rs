@@ -288,13 +288,20 @@ impl Bpf {
     fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
         let blocks = self.blocks.as_mut().expect("set up for changes");
         let mut wanted = blocks.list(at).clone();
-        let failed = |error: &dyn std::error::Error| CaptureError::Options(with_causes(error));
-        change_list(&mut wanted, remove, add).map_err(|full| failed(&full))?;
+        change_list(&mut wanted, remove, add)
+            .map_err(|full| CaptureError::Options(full.to_string()))?;
         let before = blocks.list(at).clone();
         if let Err(error) = blocks.set(at, &wanted) {
             // What was taken away finds its room again.
-            let undone = blocks.set(at, &before).err();
-            return Err(failed(undone.as_ref().unwrap_or(&error)));
+            let error = with_causes(&error);
+            return Err(CaptureError::Options(match blocks.set(at, &before) {
+                Ok(()) => format!("{error}; the list is as it was"),
+                Err(undoing) => format!(
+                    "{error}; and so was the way back ({}): more may be blocked than the list says, until the \
+                     capture is started again",
+                    with_causes(&undoing)
+                ),
+            }));
         }
         // What looked the list up before is over when this returns.
         grace::wait();

@@ -38,6 +38,9 @@ pub enum CaptureError {
         /// Its name.
         iface: String,
     },
+    /// A source that has ended is asked to change.
+    #[error("the source has ended; nothing more comes that a change would be for")]
+    Ended,
     /// A link type that Weir does not carry.
     #[error("{iface} has link type {arphrd} (ARPHRD), which is neither Ethernet nor raw IP")]
     LinkType {

@@ -52,14 +52,13 @@ impl Remote {
     /// Changes what feed number `feed` of source number `source` chooses, and waits until it holds.
     ///
     /// # Errors
-    /// The source's; or that it has ended.
+    /// The source's; or [`CaptureError::Ended`].
     pub fn change(&self, source: usize, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let ended = || CaptureError::Options("the source has ended".to_owned());
         let (done, answer) = channel();
         let request = Request { feed, change, done };
-        self.sources.get(source).and_then(|to| to.send(request).ok()).ok_or_else(ended)?;
+        self.sources.get(source).and_then(|to| to.send(request).ok()).ok_or(CaptureError::Ended)?;
         // A source that ends before it comes to the request drops it.
-        answer.recv().map_err(|_| ended())?
+        answer.recv().map_err(|_| CaptureError::Ended)?
     }
 }
 

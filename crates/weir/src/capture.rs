@@ -53,8 +53,8 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     }
     let control = match &args.control {
         Some(path) => {
-            let link_type = |feed: &Subscribed| interfaces[feed.interface_id as usize].link_type;
-            let own = feeds.iter().map(|feed| (feed.clone(), link_type(feed))).collect();
+            let interface = |feed: &Subscribed| interfaces[feed.interface_id as usize].clone();
+            let own = feeds.iter().map(|feed| (feed.clone(), interface(feed))).collect();
             Some(Control::listen(path, session.remote(), own)?)
         }
         None => None,

@@ -1,5 +1,6 @@
 //! `weir filter` and `weir block`: changes to a capture that runs, asked for at its socket.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -63,23 +64,52 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
         println!("{result}");
         return Ok(crate::EXIT_RAN);
     }
-    let blocked = result["blocked"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let count = match blocked.len() {
+    tell(&feed, &result, entries.is_empty());
+    Ok(crate::EXIT_RAN)
+}
+
+/// Says what is blocked: how much, and if `shows` all of it.
+fn tell(feed: &str, result: &Value, shows: bool) {
+    let (common, stray) = (texts(&result["blocked"]), strays(result));
+    let count = match common.len() {
         0 => "nothing is blocked".to_owned(),
         1 => "1 entry is blocked".to_owned(),
         many => format!("{} entries are blocked", grouped(many as u64)),
     };
-    if !entries.is_empty() {
-        println!("{}{count} now", prefix(&feed));
-    } else if blocked.is_empty() {
-        eprintln!("weir: {}{count}", prefix(&feed));
+    if !shows {
+        println!("{}{count} now", prefix(feed));
+    } else if common.is_empty() && stray.is_empty() {
+        eprintln!("weir: {}{count}", prefix(feed));
     }
-    if entries.is_empty() {
-        for entry in blocked {
-            println!("{}", entry.as_str().unwrap_or_default());
-        }
+    if !stray.is_empty() {
+        eprintln!(
+            "weir: {}a change that failed could not be taken back: {} more at some sources only (`weir block` shows them \
+             with a #); add or remove them again",
+            prefix(feed),
+            grouped(stray.len() as u64)
+        );
     }
-    Ok(crate::EXIT_RAN)
+    if shows {
+        common.iter().for_each(|entry| println!("{entry}"));
+        // What is behind a # is no part of the list for --file, either.
+        stray.iter().for_each(|(entry, at)| println!("{entry} # at {} only", at.join(", ")));
+    }
+}
+
+/// What some of the sources block, and not all; with those that do.
+fn strays(result: &Value) -> BTreeMap<&str, Vec<&str>> {
+    let common: BTreeSet<&str> = texts(&result["blocked"]).into_iter().collect();
+    let mut strays: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for own in result["sources"].as_array().into_iter().flatten() {
+        let source = own["source"].as_str().unwrap_or_default();
+        let entries = texts(&own["blocked"]).into_iter().filter(|entry| !common.contains(entry));
+        entries.for_each(|entry| strays.entry(entry).or_default().push(source));
+    }
+    strays
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn prefix(feed: &str) -> String {
@@ -107,5 +137,25 @@ fn ask(path: &Path, method: &Method) -> Result<Value> {
     match answer.get("error") {
         Some(error) => bail!("{}", error["message"].as_str().unwrap_or("it failed")),
         None => Ok(answer["result"].clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_only_some_sources_block_is_told_with_their_names() {
+        let alike = json!({ "feeds": 2, "blocked": ["10.0.0.1"] });
+        assert!(strays(&alike).is_empty());
+        let sources = json!([
+            { "source": "eth0", "blocked": ["10.0.0.1", "10.0.0.2"] },
+            { "source": "eth1", "blocked": ["10.0.0.1", "10.0.0.2", "10.0.0.3"] },
+            { "source": "eth2", "blocked": ["10.0.0.1"] },
+        ]);
+        let apart = json!({ "feeds": 3, "blocked": ["10.0.0.1"], "sources": sources });
+        let told = BTreeMap::from([("10.0.0.2", vec!["eth0", "eth1"]), ("10.0.0.3", vec!["eth1"])]);
+        assert_eq!(strays(&apart), told);
     }
 }

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use weir_capture::Remote;
+use weir_frame::pcapng::Interface;
 
 use crate::sources::Subscribed;
 use clients::Clients;
@@ -48,11 +49,15 @@ impl Drop for Control {
 }
 
 impl Control {
-    /// Listens at `path` for changes to these feeds, which have these link types.
+    /// Listens at `path` for changes to these feeds, which have these interfaces.
     ///
     /// # Errors
     /// If there is something at the path that is not a socket left behind.
-    pub fn listen(path: &Path, remote: Remote, feeds: Vec<(Subscribed, u16)>) -> Result<Control> {
+    pub fn listen(
+        path: &Path,
+        remote: Remote,
+        feeds: Vec<(Subscribed, Interface)>,
+    ) -> Result<Control> {
         let name = || format!("--control {}", path.display());
         let listener = bind(path).with_context(name)?;
         let meta = path.symlink_metadata().with_context(name)?;

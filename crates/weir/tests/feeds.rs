@@ -361,6 +361,31 @@ fn root_what_changes_is_what_comes_after() {
 }
 
 #[test]
+fn root_what_one_source_refuses_changes_none() {
+    let test = "root_what_one_source_refuses_changes_none";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (socket, name) = path(&dir, "control");
+    let line = format!("capture --json --control {name} gen:rate=1kpps {}", bed.rx.iface);
+    let run = Run::capture_by(&bed.rx, weir(&line));
+    let mut client = Client::new(&socket);
+    assert_eq!(client.filter("", "ip")["result"]["feeds"], 2);
+    // No matter in user space, and too much for the hook.
+    let long: Vec<String> = (20..320).map(|at| format!("ether[{at}] = {}", at % 250)).collect();
+    let answer = client.filter("", &long.join(" or "));
+    let message = answer["error"]["message"].as_str().expect("a refusal");
+    for words in ["wrx0 refuses the change, so nothing has changed", "the kernel does not take"] {
+        assert!(message.contains(words), "'{words}' is not in: {message}");
+    }
+    let json = run.stop().expect(0).json();
+    all_close(&json);
+    let feeds = json["feeds"].as_array().expect("feeds");
+    let now: Vec<_> = feeds.iter().map(|feed| (&feed["filter"], number(feed, "changes"))).collect();
+    assert_eq!(now, [(&json!("ip"), 3), (&json!("ip"), 1)], "{json}");
+}
+
+#[test]
 fn root_one_filter_is_all_in_the_kernel() {
     let test = "root_one_filter_is_all_in_the_kernel";
     let Some(_alone) = ready(test, &[]) else { return };

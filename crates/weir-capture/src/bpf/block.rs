@@ -47,7 +47,7 @@ pub enum BlockError {
         max: usize,
     },
     /// The kernel did not take an entry, or did not give it back.
-    #[error("the kernel refused to change a block list; the list is as it was")]
+    #[error("a change of a block list was refused by the kernel")]
     Kernel(#[source] libbpf_rs::Error),
 }
 

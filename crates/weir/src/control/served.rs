@@ -1,32 +1,38 @@
 //! What a capture lets others change, and what has come of that.
+//!
+//! A change goes to all feeds of a name, which are several sources': to all of them or to none. One that refuses has it
+//! taken back from those that had taken it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use serde_json::{Value, json};
 use weir_capture::{CaptureError, Change, Filter, Remote};
 use weir_filter::block::Entry;
-use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
+use crate::report::error_text;
 use crate::sources::Subscribed;
 
 /// The feeds of a capture.
 pub struct Served {
     remote: Remote,
-    /// With their link types.
-    feeds: Vec<(Subscribed, u16)>,
-    /// Held while anything changes: two changes at a time would not know of each other.
-    state: Mutex<State>,
+    /// With the interfaces that stand for them.
+    feeds: Vec<(Subscribed, Interface)>,
+    /// By feed. Held while anything changes: two changes at a time would not know of each other.
+    state: Mutex<Vec<Now>>,
 }
 
-struct State {
-    /// By feed.
-    in_force: Vec<InForce>,
-    /// The block lists that were asked for, by feed's name.
-    lists: BTreeMap<String, BTreeSet<Entry>>,
+/// What a feed is by now.
+struct Now {
+    in_force: InForce,
+    /// Its block list.
+    list: BTreeSet<Entry>,
+    /// Its source has ended: nothing more comes that a change would be for.
+    has_ended: bool,
 }
 
 /// What a feed chooses by now.
@@ -34,23 +40,40 @@ struct State {
 pub struct InForce {
     /// Its filter; `None` takes all.
     pub filter: Option<Arc<Filter>>,
-    /// How often that was changed.
+    /// How often that was changed; one that was taken back has been changed twice.
     pub changes: u64,
 }
 
+impl Now {
+    fn new(filter: Option<Arc<Filter>>) -> Now {
+        Now { in_force: InForce { filter, changes: 0 }, list: BTreeSet::new(), has_ended: false }
+    }
+
+    /// Notes a change that was made; gives the one that takes it back.
+    fn note(&mut self, change: Change) -> Change {
+        match change {
+            Change::Filter(filter) => {
+                self.in_force.changes += 1;
+                Change::Filter(std::mem::replace(&mut self.in_force.filter, filter))
+            }
+            Change::Block { mut remove, mut add } => {
+                remove.retain(|entry| self.list.remove(entry));
+                add.retain(|entry| self.list.insert(*entry));
+                Change::Block { remove: add, add: remove }
+            }
+        }
+    }
+}
+
 impl Served {
-    pub fn new(remote: Remote, feeds: Vec<(Subscribed, u16)>) -> Served {
-        let at_first = |(feed, _): &(Subscribed, u16)| InForce {
-            filter: feed.takes.filter.clone(),
-            changes: 0,
-        };
-        let in_force = feeds.iter().map(at_first).collect();
-        let state = Mutex::new(State { in_force, lists: BTreeMap::new() });
+    pub fn new(remote: Remote, feeds: Vec<(Subscribed, Interface)>) -> Served {
+        let at_first = feeds.iter().map(|(feed, _)| Now::new(feed.takes.filter.clone()));
+        let state = Mutex::new(at_first.collect());
         Served { remote, feeds, state }
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
-        self.state().in_force.clone()
+        self.state().iter().map(|now| now.in_force.clone()).collect()
     }
 
     pub fn carry_out(&self, method: Method) -> Result<Value> {
@@ -60,31 +83,23 @@ impl Served {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Vec<Now>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_filter(&self, name: &str, text: &str) -> Result<Value> {
         let own = self.named(name)?;
         // All of them compile before any changes.
-        let compiled = own.iter().map(|&at| Ok((at, compile(text, self.feeds[at].1)?)));
+        let compiled = own.iter().map(|&at| Ok((at, compile(text, self.feeds[at].1.link_type)?)));
         let compiled: BTreeMap<_, _> = compiled.collect::<Result<_>>()?;
-        let mut state = self.state();
-        let refusals = self.change_all(&own, |at| Change::Filter(compiled[&at].clone()));
-        for (at, filter) in compiled {
-            if !refusals.iter().any(|(refused, _)| *refused == at) {
-                let now = &mut state.in_force[at];
-                now.filter = filter;
-                now.changes += 1;
-            }
-        }
-        self.said(&own, refusals)?;
-        Ok(json!({ "feeds": own.len(), "filter": text }))
+        let change = |at| Change::Filter(compiled[&at].clone());
+        let changed = self.change_all(&mut self.state(), &own, change)?;
+        Ok(json!({ "feeds": changed, "filter": text }))
     }
 
     fn block(&self, Block { feed, add, remove }: Block) -> Result<Value> {
         let own = self.named(&feed)?;
-        if own.iter().any(|&at| self.feeds[at].1 != LINKTYPE_ETHERNET) {
+        if own.iter().any(|&at| self.feeds[at].1.link_type != LINKTYPE_ETHERNET) {
             bail!("block lists are of Ethernet frames only, and these have another link type");
         }
         let parse = |texts: Vec<String>| -> Result<Vec<Entry>> {
@@ -92,21 +107,41 @@ impl Served {
         };
         let (add, remove) = (parse(add)?, parse(remove)?);
         let mut state = self.state();
-        if !add.is_empty() || !remove.is_empty() {
+        let changed = if add.is_empty() && remove.is_empty() {
+            own.len()
+        } else {
             let change = |_| Change::Block { remove: remove.clone(), add: add.clone() };
-            let refusals = self.change_all(&own, change);
-            self.said(&own, refusals)?;
+            self.change_all(&mut state, &own, change)?
+        };
+        Ok(self.blocked(&state, &own, changed))
+    }
+
+    /// What these feeds block: one list, unless a change could not be taken back. Then `blocked` is what all of them
+    /// block, and each has its own in `sources`.
+    fn blocked(&self, state: &[Now], own: &[usize], changed: usize) -> Value {
+        let texts = |list: &BTreeSet<Entry>| list.iter().map(Entry::to_string).collect::<Vec<_>>();
+        let alive: Vec<usize> = own.iter().copied().filter(|&at| !state[at].has_ended).collect();
+        let shown = if alive.is_empty() { own } else { &alive };
+        let first = &state[shown[0]].list;
+        if shown.iter().all(|&at| state[at].list == *first) {
+            return json!({ "feeds": changed, "blocked": texts(first) });
         }
-        let list = state.lists.entry(feed).or_default();
-        remove.iter().for_each(|entry| _ = list.remove(entry));
-        list.extend(add);
-        let list: Vec<String> = list.iter().map(Entry::to_string).collect();
-        Ok(json!({ "feeds": own.len(), "blocked": list }))
+        let by_all = |entry: &&Entry| shown.iter().all(|&at| state[at].list.contains(entry));
+        let common = first.iter().filter(by_all).copied().collect();
+        let of_one =
+            |&at: &usize| json!({ "source": self.source(at), "blocked": texts(&state[at].list) });
+        let sources: Vec<Value> = shown.iter().map(of_one).collect();
+        json!({ "feeds": changed, "blocked": texts(&common), "sources": sources })
+    }
+
+    /// As the user named it, with the part that the feed is of.
+    fn source(&self, at: usize) -> &str {
+        &self.feeds[at].1.name
     }
 
     /// The feeds of this name: one of each source. None of them shares its rings with one of another name.
     fn named(&self, name: &str) -> Result<Vec<usize>> {
-        let is_own = |(_, (feed, _)): &(usize, &(Subscribed, u16))| feed.name == name;
+        let is_own = |(_, (feed, _)): &(usize, &(Subscribed, Interface))| feed.name == name;
         let own: Vec<usize> =
             self.feeds.iter().enumerate().filter(is_own).map(|(at, _)| at).collect();
         if own.is_empty() {
@@ -137,29 +172,70 @@ impl Served {
         self.feeds.iter().find(|(other, _)| is_same(other)).map(|(other, _)| other.name.as_str())
     }
 
-    /// Changes each of the feeds, also behind one that refuses; gives those that did, and why.
+    /// Changes all of the feeds whose sources have not ended, or none; gives how many those are.
     fn change_all(
         &self,
-        feeds: &[usize],
+        state: &mut [Now],
+        own: &[usize],
         change: impl Fn(usize) -> Change,
-    ) -> Vec<(usize, CaptureError)> {
-        let change_one = |&at: &usize| {
-            let Subscribed { source, feed, .. } = self.feeds[at].0;
-            Some((at, self.remote.change(source, feed, change(at)).err()?))
-        };
-        feeds.iter().filter_map(change_one).collect()
+    ) -> Result<usize> {
+        let mut made = Vec::new();
+        for &at in own {
+            match self.change(&mut state[at], at, change(at)) {
+                Ok(back) => made.push((at, back)),
+                Err(CaptureError::Ended) => {}
+                Err(error) => return Err(self.take_back(state, made, own.len(), (at, error))),
+            }
+        }
+        if made.is_empty() { Err(CaptureError::Ended.into()) } else { Ok(made.len()) }
     }
 
-    /// An error if any of them refused; it says how many did not.
-    fn said(&self, feeds: &[usize], mut refusals: Vec<(usize, CaptureError)>) -> Result<()> {
-        let changed = feeds.len() - refusals.len();
-        match (refusals.pop(), changed) {
-            (None, _) => Ok(()),
-            (Some((_, error)), 0) => Err(error.into()),
-            (Some((_, error)), changed) => Err(anyhow::Error::new(error).context(format!(
-                "{changed} of {} sources have changed, and the others have not",
-                feeds.len()
-            ))),
+    /// Changes one of them; gives the change that takes this one back.
+    fn change(&self, now: &mut Now, at: usize, change: Change) -> Result<Change, CaptureError> {
+        if now.has_ended {
+            return Err(CaptureError::Ended);
         }
+        let Subscribed { source, feed, .. } = self.feeds[at].0;
+        let changed = self.remote.change(source, feed, change.clone());
+        now.has_ended = matches!(changed, Err(CaptureError::Ended));
+        changed.map(|()| now.note(change))
+    }
+
+    /// Undoes what was `made` before one refused, the last first; gives the error that says what has become of it.
+    fn take_back(
+        &self,
+        state: &mut [Now],
+        made: Vec<(usize, Change)>,
+        all: usize,
+        (refused, error): (usize, CaptureError),
+    ) -> Error {
+        if all == 1 {
+            return error.into();
+        }
+        let refused = self.source(refused);
+        let mut stuck = Vec::new();
+        for (at, back) in made.into_iter().rev() {
+            match self.change(&mut state[at], at, back) {
+                // Whatever an ended source chooses by, it chooses no more.
+                Ok(_) | Err(CaptureError::Ended) => {}
+                Err(error) => stuck.push(format!("{} ({})", self.source(at), error_text(&error))),
+            }
+        }
+        if stuck.is_empty() {
+            let text = format!(
+                "{refused} refuses the change, so nothing has changed at any of the {all} sources"
+            );
+            return Error::new(error).context(text);
+        }
+        anyhow!(
+            "{refused} refuses the change ({}), and it cannot be taken back from {}: it holds there, and nowhere else; \
+             ask again for what is to hold at all of them",
+            error_text(&error),
+            stuck.join(", ")
+        )
     }
 }
+
+#[cfg(test)]
+#[path = "served_tests.rs"]
+mod tests;

@@ -1,0 +1,243 @@
+//! Changes that some source refuses.
+
+use std::time::Duration;
+
+use weir_capture::{CaptureError, Feed, Info, Pumped, Session, Source};
+use weir_filter::insn::RET_K;
+use weir_filter::{Insn, Program};
+use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind, memory};
+
+use super::*;
+use crate::source_name::Part;
+
+/// What a source does with the changes that it is asked for, in their order; takes those behind the last.
+type Answers = &'static [Answer];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Takes,
+    Refuses,
+    Ends,
+}
+use Answer::{Ends, Refuses, Takes};
+
+/// What sources were asked for and took, in order: source and change.
+type Taken = Arc<Mutex<Vec<(&'static str, String)>>>;
+
+struct Fake {
+    name: &'static str,
+    info: Info,
+    rings: Vec<Ring<Mapping>>,
+    answers: std::slice::Iter<'static, Answer>,
+    has_ended: bool,
+    taken: Taken,
+}
+
+impl Source for Fake {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    fn add_bell(&mut self, _: Bell, _: usize) -> Result<(), CaptureError> {
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
+
+    fn pump(&mut self, _: Duration) -> Result<Pumped, CaptureError> {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(if self.has_ended { Pumped::Ended } else { Pumped::More })
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        Ok(vec![Ledger::default()])
+    }
+
+    fn change(&mut self, _: usize, change: Change) -> Result<(), CaptureError> {
+        match self.answers.next().unwrap_or(&Takes) {
+            Refuses => return Err(CaptureError::Options("no room here".into())),
+            Ends => self.has_ended = true,
+            Takes => {}
+        }
+        let text = match change {
+            Change::Filter(filter) => filter.map_or_else(String::new, |filter| filter.text.clone()),
+            Change::Block { remove, add } => {
+                let texts = |sign, entries: &[Entry]| {
+                    entries.iter().map(|entry| format!("{sign}{entry}")).collect::<String>()
+                };
+                texts('-', &remove) + &texts('+', &add)
+            }
+        };
+        self.taken.lock().unwrap().push((self.name, text));
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        Ok(Ledger::default())
+    }
+}
+
+/// A capture of these sources.
+struct Capture {
+    served: Served,
+    taken: Taken,
+    _session: Session,
+    _sleeper: Sleeper,
+}
+
+fn capture(sources: &[(&'static str, Answers)]) -> Capture {
+    let (mut session, taken) = (Session::new(), Taken::default());
+    let mut feeds = Vec::new();
+    for (number, &(name, answers)) in sources.iter().enumerate() {
+        let taken = Arc::clone(&taken);
+        session
+            .open(Box::new(move || {
+                let spec = RingSpec {
+                    data_blocks: 4,
+                    interfaces: vec![Interface::default()],
+                    cpu: None,
+                    clock: Clock::Foreign,
+                    writer: WriterKind::User,
+                };
+                let rings = vec![memory::create_memfd("served-test", &spec)?];
+                let (info, answers) = (Info::default(), answers.iter());
+                Ok(Box::new(Fake { name, info, rings, answers, has_ended: false, taken }))
+            }))
+            .unwrap();
+        let feed = Subscribed {
+            source: number,
+            feed: 0,
+            interface_id: number as u32,
+            name: String::new(),
+            part: Part::Whole,
+            takes: Feed::default(),
+            changes: 0,
+            shares: None,
+        };
+        let interface = Interface { name: name.into(), link_type: 1, ..Interface::default() };
+        feeds.push((feed, interface));
+    }
+    let served = Served::new(session.remote(), feeds);
+    let sleeper = session.start().unwrap();
+    Capture { served, taken, _session: session, _sleeper: sleeper }
+}
+
+impl Capture {
+    /// As `set_filter` does with what its compiler makes, which is a process of its own.
+    fn filter(&self, text: &str) -> Result<usize, String> {
+        let program = Program::new(vec![Insn::new(RET_K, 1)]).unwrap();
+        let filter = Arc::new(Filter { text: text.into(), link_type: 1, program });
+        let own = self.served.named("").unwrap();
+        let change = |_| Change::Filter(Some(Arc::clone(&filter)));
+        let changed = self.served.change_all(&mut self.served.state(), &own, change);
+        changed.map_err(|error| error_text(error.as_ref()))
+    }
+
+    fn block(&self, add: &[&str], remove: &[&str]) -> Result<Value, String> {
+        let own = |texts: &[&str]| texts.iter().map(|&text| text.into()).collect();
+        let method = Block { feed: String::new(), add: own(add), remove: own(remove) };
+        let answer = self.served.carry_out(Method::Block(method));
+        answer.map_err(|error| error_text(error.as_ref()))
+    }
+
+    /// What the sources took since the last look.
+    fn taken(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut self.taken.lock().unwrap())
+    }
+
+    fn filters(&self) -> Vec<(Option<String>, u64)> {
+        let in_force = self.served.in_force().into_iter();
+        in_force.map(|now| (now.filter.map(|filter| filter.text.clone()), now.changes)).collect()
+    }
+}
+
+fn text(what: &str) -> Option<String> {
+    Some(what.to_owned())
+}
+
+#[test]
+fn a_list_that_one_source_refuses_is_every_sources_old_one() {
+    let capture = capture(&[("a", &[]), ("b", &[Takes, Refuses])]);
+    let before = json!({ "feeds": 2, "blocked": ["10.0.0.1", "10.0.0.2"] });
+    assert_eq!(capture.block(&["10.0.0.1", "10.0.0.2"], &[]), Ok(before.clone()));
+    capture.taken();
+    // What was there and comes again, or was not there and goes, is nothing to take back.
+    let (add, remove) = (["10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.9"]);
+    let error = capture.block(&add, &remove).unwrap_err();
+    for words in ["b refuses", "nothing has changed at any of the 2 sources", "no room here"] {
+        assert!(error.contains(words), "{error}");
+    }
+    let change = "-10.0.0.1-10.0.0.9+10.0.0.2+10.0.0.3".to_owned();
+    assert_eq!(capture.taken(), [("a", change), ("a", "-10.0.0.3+10.0.0.1".to_owned())]);
+    assert_eq!(capture.block(&[], &[]), Ok(before));
+}
+
+#[test]
+fn a_filter_that_one_source_refuses_is_every_sources_old_one() {
+    let capture = capture(&[("a", &[]), ("b", &[]), ("c", &[Takes, Refuses])]);
+    assert_eq!(capture.filter("ip"), Ok(3));
+    let error = capture.filter("ip6").unwrap_err();
+    assert!(error.contains("c refuses") && error.contains("any of the 3 sources"), "{error}");
+    let took = capture.taken();
+    let took: Vec<(&str, &str)> = took[3..].iter().map(|(at, text)| (*at, text.as_str())).collect();
+    assert_eq!(took, [("a", "ip6"), ("b", "ip6"), ("b", "ip"), ("a", "ip")]);
+    // For a moment they did choose by the other.
+    assert_eq!(capture.filters(), [(text("ip"), 3), (text("ip"), 3), (text("ip"), 1)]);
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_said_and_shown_where_it_is() {
+    let capture = capture(&[("a", &[Takes, Takes, Refuses]), ("b", &[Takes, Refuses])]);
+    capture.block(&["10.0.0.1"], &[]).unwrap();
+    let error = capture.block(&["10.0.0.2"], &["10.0.0.1"]).unwrap_err();
+    assert!(error.contains("b refuses") && error.contains("taken back from a (no room"), "{error}");
+    let sources = json!([
+        { "source": "a", "blocked": ["10.0.0.2"] },
+        { "source": "b", "blocked": ["10.0.0.1"] },
+    ]);
+    let shown = json!({ "feeds": 2, "blocked": [], "sources": sources });
+    assert_eq!(capture.block(&[], &[]), Ok(shown));
+    // Asked again, it holds everywhere.
+    let healed = json!({ "feeds": 2, "blocked": ["10.0.0.2"] });
+    assert_eq!(capture.block(&["10.0.0.2"], &["10.0.0.1"]), Ok(healed));
+}
+
+#[test]
+fn a_filter_that_cannot_be_taken_back_is_in_force_where_it_is() {
+    let capture = capture(&[("a", &[Takes, Refuses]), ("b", &[Refuses])]);
+    let error = capture.filter("ip6").unwrap_err();
+    assert!(error.contains("taken back from a"), "{error}");
+    assert_eq!(capture.filters(), [(text("ip6"), 1), (None, 0)]);
+}
+
+#[test]
+fn a_source_that_has_ended_stands_in_nobodys_way() {
+    let capture = capture(&[("file:a", &[Ends]), ("b", &[])]);
+    capture.block(&["10.0.0.1"], &[]).unwrap();
+    // Its thread goes on for a moment.
+    while capture.filter("ip").unwrap() != 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let answer = json!({ "feeds": 1, "blocked": ["10.0.0.1", "10.0.0.2"] });
+    assert_eq!(capture.block(&["10.0.0.2"], &[]), Ok(answer));
+}
+
+#[test]
+fn where_all_have_ended_nothing_is_changed() {
+    let capture = capture(&[("file:a", &[Ends])]);
+    capture.block(&["10.0.0.1"], &[]).unwrap();
+    let refused = loop {
+        if let Err(error) = capture.filter("ip") {
+            break error;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(refused.contains("has ended"), "{refused}");
+}
