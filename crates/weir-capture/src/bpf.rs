@@ -34,6 +34,7 @@ pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub(crate) use look::sees_links;
 pub use look::{Attached, Hooks, Place, hooks};
+pub use xdp::Mode as XdpMode;
 
 use crate::error::{CaptureError, with_causes};
 use crate::feed::Feed;

@@ -255,8 +255,8 @@ fn way_out(iface: &str, program: &str, holder: &Holder) -> String {
         Holder::Link(link) => format!(
             "BPF link {link} holds it, of no process that is seen here; `bpftool link detach id {link}` takes it off"
         ),
-        Holder::Netlink => {
-            format!("`{} link set dev {} xdp off` takes it off", ip(iface), bare(iface))
+        Holder::Netlink(mode) => {
+            format!("`{} link set dev {} {} off` takes it off", ip(iface), bare(iface), mode.word())
         }
     }
 }
@@ -280,6 +280,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::XdpMode;
 
     #[test]
     fn advice_on_an_interface_looks_in_its_namespace() {
@@ -295,7 +296,9 @@ mod tests {
             let (iface, program) = (iface(), "theirs".to_owned());
             CaptureError::XdpHeld { iface, program, id: 1, holder }.in_netns("blue").to_string()
         };
-        assert!(held(Holder::Netlink).contains("`ip -n blue link set dev d0 xdp off`"));
+        let loose = |mode| held(Holder::Netlink(mode));
+        assert!(loose(XdpMode::Native).contains("`ip -n blue link set dev d0 xdp off`"));
+        assert!(loose(XdpMode::Generic).contains("`ip -n blue link set dev d0 xdpgeneric off`"));
         assert!(held(Holder::Link(7)).contains("`bpftool link detach id 7`"));
         let gone = CaptureError::Vanished { iface: iface() }.in_netns("blue");
         assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));

@@ -21,8 +21,8 @@ pub enum Holder {
     },
     /// A link that no process which can be seen here has open: it is pinned, or a process of another container has it.
     Link(u32),
-    /// No link does.
-    Netlink,
+    /// No link does. Which of the hooks it is at, takes another word to take it off.
+    Netlink(bpf::XdpMode),
 }
 
 impl Holder {
@@ -32,10 +32,11 @@ impl Holder {
             return None;
         }
         let here = bpf::hooks(ifindex).programs;
-        let at_xdp = here.iter().find(|one| one.place == bpf::Place::Xdp && one.program == program);
-        let Some(link) = at_xdp.and_then(|one| one.link) else {
-            return Some(Holder::Netlink);
-        };
+        let (one, mode) = here.iter().find_map(|one| match one.place {
+            bpf::Place::Xdp(mode) if one.program == program => Some((one, mode)),
+            _ => None,
+        })?;
+        let Some(link) = one.link else { return Some(Holder::Netlink(mode)) };
         Some(match process_with(link) {
             Some((pid, name)) => Holder::Process { pid, name, link },
             None => Holder::Link(link),

@@ -178,15 +178,20 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
     assert_eq!(number(&ours.stop().expect(0).json(), "delivered"), 1000);
 
     // What no link holds: the advice is a command, and it works from outside.
-    attach_xdp_for_good(&bed.rx);
     let source = format!("netns:{}/wrx0", bed.rx.netns);
-    let line = format!("capture {source} --engine af_xdp --consume --duration 50ms");
-    let refused = Run::start(&bed.tx, weir(&line)).end().expect(2);
-    let way_out = format!("ip -n {} link set dev wrx0 xdp off", bed.rx.netns);
-    assert!(refused.stderr.contains(&format!("`{way_out}`")), "{}", refused.stderr);
-    assert!(refused.stderr.contains(&format!("{source} already has")), "{}", refused.stderr);
-    sh(&bed.tx, &way_out);
-    Run::start(&bed.tx, weir(&line)).end().expect(0);
+    for (mode, word) in [(0, "xdp"), (libbpf_sys::XDP_FLAGS_SKB_MODE, "xdpgeneric")] {
+        attach_xdp_for_good(&bed.rx, mode);
+        let line = format!("capture {source} --engine af_xdp --consume --duration 50ms");
+        let refused = Run::start(&bed.tx, weir(&line)).end().expect(2);
+        let way_out = format!("ip -n {} link set dev wrx0 {word} off", bed.rx.netns);
+        assert!(refused.stderr.contains(&format!("`{way_out}`")), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("{source} already has")), "{}", refused.stderr);
+        let doctor = Run::start(&bed.rx, weir("doctor wrx0")).end();
+        let remedy = format!("ip link set wrx0 {word} off");
+        assert!(doctor.text().contains(&remedy), "{}", doctor.text());
+        sh(&bed.tx, &way_out);
+        Run::start(&bed.tx, weir(&line)).end().expect(0);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io;
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
 
-use super::xdp;
+use super::xdp::{self, Mode};
 
 /// The hooks of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub struct Hooks {
 /// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// XDP.
-    Xdp,
+    /// XDP, in this mode.
+    Xdp(Mode),
     /// tcx, frames that come in.
     TcxIngress,
     /// tcx, frames that go out.
@@ -47,8 +47,7 @@ pub struct Attached {
 #[must_use]
 pub fn hooks(ifindex: u32) -> Hooks {
     let xdp = xdp::query(ifindex);
-    let ids = xdp.map(|xdp| [xdp.prog_id, xdp.drv_prog_id, xdp.skb_prog_id, xdp.hw_prog_id]);
-    let xdp_program = ids.and_then(|ids| ids.into_iter().find(|&id| id != 0));
+    let attached = xdp.and_then(|xdp| xdp::attached(&xdp));
     let ingress = tcx(ifindex, Place::TcxIngress, libbpf_sys::BPF_TCX_INGRESS);
     let egress = tcx(ifindex, Place::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
     let counts = ingress.as_ref().zip(egress.as_ref());
@@ -56,8 +55,8 @@ pub fn hooks(ifindex: u32) -> Hooks {
     // NETDEV_XDP_ACT_BASIC and _XSK_ZEROCOPY, linux/netdev.h. A kernel that does not say leaves 0, and so
     // does a driver without XDP: from 6.6 on, which has tcx, 0 is an answer.
     let flags = xdp.map(|xdp| xdp.feature_flags).filter(|&flags| flags != 0 || tcx.is_some());
-    let at_xdp = xdp_program.map(|program| Attached {
-        place: Place::Xdp,
+    let at_xdp = attached.map(|(program, mode)| Attached {
+        place: Place::Xdp(mode),
         program,
         name: String::new(),
         link: xdp_link(ifindex, program),
@@ -66,7 +65,7 @@ pub fn hooks(ifindex: u32) -> Hooks {
     let mut programs: Vec<Attached> = ours.chain(egress.into_iter().flatten()).collect();
     name(&mut programs);
     let native = flags.map(|flags| (flags & 1 != 0, flags & 8 != 0));
-    Hooks { xdp_program, native, tcx, programs }
+    Hooks { xdp_program: attached.map(|(program, _)| program), native, tcx, programs }
 }
 
 /// Whether this process may look at the machine's links: without CAP_SYS_ADMIN there seem to be none.

@@ -12,10 +12,7 @@ pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureE
     if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
         && let Some(query) = query(interface.index)
     {
-        let id = [query.prog_id, query.drv_prog_id, query.skb_prog_id, query.hw_prog_id];
-        let Some(id) = id.into_iter().find(|&id| id != 0) else {
-            return refused(iface, source);
-        };
+        let Some((id, _)) = attached(&query) else { return refused(iface, source) };
         let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
         let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
         return CaptureError::XdpBusy { iface, program, id };
@@ -65,10 +62,49 @@ pub(super) fn query(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
     (result == 0).then_some(query)
 }
 
+/// Which of an interface's XDP hooks a program is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The driver's.
+    Native,
+    /// The kernel's own, behind the driver.
+    Generic,
+    /// The NIC's.
+    Offloaded,
+}
+
+impl Mode {
+    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there: of
+    /// a veth it takes no generic program off.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Native => "xdp",
+            Mode::Generic => "xdpgeneric",
+            Mode::Offloaded => "xdpoffload",
+        }
+    }
+}
+
+/// The program that is there, and where. A NIC's may be there beside another, which then is the one that is in the way.
+///
+/// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
+pub(super) fn attached(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, Mode)> {
+    match u32::from(query.attach_mode) {
+        libbpf_sys::XDP_ATTACHED_DRV => Some((query.prog_id, Mode::Native)),
+        libbpf_sys::XDP_ATTACHED_SKB => Some((query.prog_id, Mode::Generic)),
+        libbpf_sys::XDP_ATTACHED_HW => Some((query.prog_id, Mode::Offloaded)),
+        libbpf_sys::XDP_ATTACHED_MULTI => {
+            let all = [(query.drv_prog_id, Mode::Native), (query.skb_prog_id, Mode::Generic)];
+            all.into_iter().find(|(id, _)| *id != 0)
+        }
+        _ => None,
+    }
+}
+
 /// Whether the XDP program of this interface runs in the kernel's generic hook.
 pub(crate) fn is_generic(ifindex: u32) -> bool {
-    // XDP_ATTACHED_SKB, linux/if_link.h.
-    query(ifindex).is_some_and(|query| query.attach_mode == 2)
+    query(ifindex).and_then(|query| attached(&query)).is_some_and(|(_, mode)| mode == Mode::Generic)
 }
 
 /// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
@@ -80,6 +116,18 @@ pub(crate) fn metadata_possible(interface: &Interface) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn beside_a_program_in_the_nic_the_other_is_in_the_way() {
+        let all = libbpf_sys::bpf_xdp_query_opts {
+            attach_mode: libbpf_sys::XDP_ATTACHED_MULTI as u8,
+            skb_prog_id: 7,
+            hw_prog_id: 9,
+            ..Default::default()
+        };
+        assert_eq!(attached(&all), Some((7, Mode::Generic)));
+        assert_eq!(attached(&Default::default()), None);
+    }
 
     #[test]
     fn every_refusal_of_a_driver_names_a_way_out() {

@@ -6,7 +6,7 @@ use crate::facts::{Hooked, Machine, Nic};
 pub(super) fn hooked(findings: &mut Findings, nic: &Nic, machine: &Machine) {
     let list = nic.hooked.as_deref().unwrap_or_default();
     if let Some(id) = nic.xdp_program {
-        xdp(findings, &nic.name, id, list.iter().find(|one| one.hook == "xdp"));
+        xdp(findings, &nic.name, id, list.iter().find(|one| one.hook.starts_with("xdp")));
     }
     for one in list.iter().filter(|one| one.hook.starts_with("tcx")) {
         if one.name.starts_with("weir_") {
@@ -47,7 +47,11 @@ fn xdp(findings: &mut Findings, name: &str, id: u32, one: Option<&Hooked>) {
     // What a link holds, only whoever holds the link can take off, or who may break links.
     let remedy = match one.and_then(|one| one.link) {
         Some(link) => format!("bpftool link detach id {link}"),
-        None => format!("ip link set {name} xdp off"),
+        // By its own word: where a driver has native XDP, `xdp off` leaves a generic program where it is.
+        None => {
+            let word = one.map_or("xdp", |one| one.hook).replace(' ', "");
+            format!("ip link set {name} {word} off")
+        }
     };
     findings.no("xdp hook", text, remedy);
 }

@@ -105,14 +105,15 @@ impl XdpPass {
     }
 }
 
-/// Attaches one without a link, as `ip link set dev IFACE xdp obj` does: it stays until it is taken off.
-pub fn attach_xdp_for_good(end: &End) {
+/// Attaches one without a link, as `ip link set dev IFACE xdp obj` does: it stays until it is taken off. `mode`: a flag,
+/// `XDP_FLAGS_SKB_MODE` for `xdpgeneric`, or 0 for whatever the driver has.
+pub fn attach_xdp_for_good(end: &End, mode: u32) {
     let code = [insn(MOV_IMM, 0, 0, 0, 2), insn(EXIT, 0, 0, 0, 0)];
     within(end, || {
         let program = load(libbpf_sys::BPF_PROG_TYPE_XDP, c"test_xdp_stays", &code);
         // SAFETY: the descriptor is open, and null options mean defaults.
         let result = unsafe {
-            libbpf_sys::bpf_xdp_attach(end.ifindex as i32, program.as_raw_fd(), 0, ptr::null())
+            libbpf_sys::bpf_xdp_attach(end.ifindex as i32, program.as_raw_fd(), mode, ptr::null())
         };
         assert_eq!(result, 0, "attaching: {}", io::Error::from_raw_os_error(-result));
     });
