@@ -16,6 +16,7 @@ mod socket;
 pub mod synthetic;
 mod words;
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -282,16 +283,22 @@ fn refuse_masters(asker: &Asker, interface: &Interface) -> Result<(), CaptureErr
         _ => return Ok(()),
     };
     let iface = &interface.name;
-    let members = members(interface.index).unwrap_or_default();
-    let advice = if members.is_empty() {
-        "it has no members now".to_owned()
-    } else {
-        format!("capture its members: {}", members.join(" "))
-    };
+    let advice = members_advice(iface, members(interface.index));
     Err(CaptureError::Options(format!(
         "{iface} is {what}, and AF_XDP takes frames off the queues of real devices; {advice}, or use --engine \
          bpf"
     )))
+}
+
+/// What to capture instead of a master of these members.
+fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
+    match members {
+        Ok(members) if members.is_empty() => "it has no members now".to_owned(),
+        Ok(members) => format!("capture its members: {}", members.join(" ")),
+        Err(error) => format!(
+            "capture its members, which the kernel refused to list here ({error}; `ip link show master {master}` may)"
+        ),
+    }
 }
 
 fn wanted_queues(
@@ -472,5 +479,22 @@ impl Source for AfXdp {
         ended?;
         self.missed.ask();
         self.ledger()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_cannot_be_listed_are_not_none() {
+        let of = |members| members_advice("bond0", members);
+        assert_eq!(of(Ok(Vec::new())), "it has no members now");
+        let two = vec!["eth0".to_owned(), "eth1".to_owned()];
+        assert_eq!(of(Ok(two)), "capture its members: eth0 eth1");
+        let refused = of(Err(io::Error::from_raw_os_error(libc::ENOBUFS)));
+        for words in ["refused to list", "No buffer space", "`ip link show master bond0`"] {
+            assert!(refused.contains(words), "'{words}' is not in: {refused}");
+        }
     }
 }
