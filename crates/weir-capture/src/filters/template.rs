@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{AsRawLibbpf, OpenObject, OpenProgramMut};
+use libbpf_rs::{AsRawLibbpf, OpenObject, OpenProgram};
 use weir_filter::ebpf::{EbpfInsn, Target};
 
 use super::splice::{Code, Function};
@@ -37,7 +37,7 @@ impl Template {
     /// interface that it is to be bound to, if any.
     pub(crate) fn take(
         object: &OpenObject,
-        program: &OpenProgramMut<'_>,
+        program: &OpenProgram<'_>,
         target: Target,
         judge: &CStr,
         device: Option<u32>,

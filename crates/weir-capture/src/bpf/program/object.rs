@@ -9,7 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use skel::{CaptureSkelBuilder, OpenCaptureSkel};
 
@@ -26,10 +26,36 @@ use crate::source::{Direction, Setup};
 /// `WEIR_ANY_QUEUE` of `bpf/capture.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
 
+/// What `bpf/capture.bpf.c` calls the program of a side at TC, or the one at XDP.
+fn name(choice: Choice, side: Option<Side>) -> &'static str {
+    match (choice, side) {
+        (Choice::Tc, Some(Side::Egress)) => "weir_tc_out",
+        (Choice::Tc, _) => "weir_tc_in",
+        (Choice::Xdp, _) => "weir_xdp",
+        (Choice::XdpWithTags, _) => "weir_xdp_tags",
+    }
+}
+
+/// Has libbpf load these of the programs at hooks, and no others.
+fn load_only(open: &mut OpenCaptureSkel<'_>, names: &[&str]) {
+    let progs = &mut open.progs;
+    let at_hooks = [
+        &mut progs.weir_tc_in,
+        &mut progs.weir_tc_out,
+        &mut progs.weir_xdp,
+        &mut progs.weir_xdp_tags,
+    ];
+    for program in at_hooks {
+        let is_wanted = names.iter().any(|name| program.name() == *name);
+        program.set_autoload(is_wanted);
+    }
+}
+
 /// True if the programs are to count what each feed chooses.
 fn set_up(
     open: &mut OpenCaptureSkel<'_>,
     choice: Choice,
+    sides: &[Option<Side>],
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
@@ -62,13 +88,9 @@ fn set_up(
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
-    let progs = &mut open.progs;
-    progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
-    let direction = setup.direction();
-    progs.weir_tc_in.set_autoload(choice == Choice::Tc && direction.takes_in());
-    progs.weir_tc_out.set_autoload(choice == Choice::Tc && direction.takes_out());
-    progs.weir_xdp.set_autoload(choice == Choice::Xdp);
-    progs.weir_xdp_tags.set_autoload(choice == Choice::XdpWithTags);
+    open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
+    let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
+    load_only(open, &names);
     open.maps.control.set_max_entries(1 + rings.len() as u32)?;
     let own = &mut open.maps;
     match maps.blocks {
@@ -105,15 +127,15 @@ pub(in crate::bpf) fn load(
     let refuse = refused(what);
     let mut object = MaybeUninit::uninit();
     let mut open = CaptureSkelBuilder::default().open(&mut object).map_err(refuse)?;
-    let count_chosen = set_up(&mut open, choice, setup, options, maps).map_err(refuse)?;
-    if choice == Choice::XdpWithTags {
-        open.progs.weir_xdp_tags.set_ifindex(interface.index);
-        open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
-    }
     let sides = match choice {
         Choice::Tc => sides(setup.direction()),
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
+    let count_chosen = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
+    if choice == Choice::XdpWithTags {
+        open.progs.weir_xdp_tags.set_ifindex(interface.index);
+        open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+    }
     let templates = match maps.has_filters {
         true => templates(&mut open, choice, interface, &sides).map_err(refuse)?,
         false => Vec::new(),
@@ -126,19 +148,18 @@ pub(in crate::bpf) fn load(
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
-    let progs = &skel.progs;
     let programs = match maps.has_filters {
         true => with_filters(&templates, choice, &setup.feeds).map_err(refuse)?,
         false => {
-            let program = |side| match (choice, side) {
-                (Choice::Tc, Some(Side::Egress)) => &progs.weir_tc_out,
-                (Choice::Tc, _) => &progs.weir_tc_in,
-                (Choice::Xdp, _) => &progs.weir_xdp,
-                (Choice::XdpWithTags, _) => &progs.weir_xdp_tags,
+            let loaded = |side: &Option<Side>| {
+                let mut all = skel.object().progs();
+                let program = all.find(|program| program.name() == name(choice, *side));
+                own(program.expect("every side has one").as_fd())
             };
-            sides.iter().map(|&side| own(program(side).as_fd())).collect::<Result<_, _>>()?
+            sides.iter().map(loaded).collect::<Result<_, _>>()?
         }
     };
+    let progs = &skel.progs;
     let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd())).transpose()?;
     Ok(Programs {
         count_chosen,
@@ -167,22 +188,13 @@ fn templates(
     prepare(open.open_object())?;
     let object = open.open_object();
     let device = (choice == Choice::XdpWithTags).then_some(interface.index);
-    let progs = &open.progs;
     let take = |side: &Option<Side>| {
-        let program = match (choice, side) {
-            (Choice::Tc, Some(Side::Egress)) => &progs.weir_tc_out,
-            (Choice::Tc, _) => &progs.weir_tc_in,
-            (Choice::Xdp, _) => &progs.weir_xdp,
-            (Choice::XdpWithTags, _) => &progs.weir_xdp_tags,
-        };
-        Template::take(object, program, choice.target(), choice.judge(), device)
+        let program = object.progs().find(|program| program.name() == name(choice, *side));
+        let program = program.expect("every side has one");
+        Template::take(object, &program, choice.target(), choice.judge(), device)
     };
     let templates = sides.iter().map(take).collect::<Result<_, _>>()?;
-    let progs = &mut open.progs;
-    progs.weir_tc_in.set_autoload(false);
-    progs.weir_tc_out.set_autoload(false);
-    progs.weir_xdp.set_autoload(false);
-    progs.weir_xdp_tags.set_autoload(false);
+    load_only(open, &[]);
     Ok(templates)
 }
 
