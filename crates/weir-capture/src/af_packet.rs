@@ -18,7 +18,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::fan::{Fan, Feeds};
+use crate::fan::{BlockLists, Fan, Feeds};
 use crate::feed::Feed;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Change, Info, Pumped, Setup, Source};
@@ -206,6 +206,10 @@ impl Source for AfPacket {
         };
         ledger.drops.insert("kernel", statistics.drops);
         Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

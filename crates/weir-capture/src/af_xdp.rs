@@ -32,7 +32,7 @@ pub use socket::Mode;
 use crate::bpf::control::Control;
 use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
-use crate::fan::Feeds;
+use crate::fan::{BlockLists, Feeds};
 use crate::feed::Feed;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
@@ -455,6 +455,10 @@ impl Source for AfXdp {
         ledger.drops.insert("in_parts", self.control.in_parts());
         ledger.missed_before = self.missed.frames();
         Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

@@ -23,7 +23,7 @@ pub use device::Device;
 
 use crate::af_xdp::Queues;
 use crate::error::CaptureError;
-use crate::fan::{Fan, Feeds};
+use crate::fan::{BlockLists, Fan, Feeds};
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
@@ -496,6 +496,10 @@ impl Source for Dpdk {
         }
         ledger.missed_before = self.missed.as_mut().and_then(Missed::frames);
         Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

@@ -3,8 +3,11 @@
 //! Each thread of an engine that moves frames has one fan, and the fan has a ring for each feed. What a feed leaves out
 //! it counts by name, and what it takes it writes, cut at its own length.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod lists;
+mod mail;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_filter::block::BlockList;
 use weir_filter::{Program, UserFilterSet};
@@ -19,7 +22,9 @@ use crate::error::CaptureError;
 use crate::feed::{Feed, Sampler};
 use crate::grace;
 use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Change, Direction, Home, Setup, change_list, count_written};
+use crate::source::{Bells, Change, Direction, Home, Setup, count_written};
+pub use lists::BlockLists;
+use mail::{Mail, News};
 
 /// Frames that a feed left out, of one ring. One thread counts, any may look.
 #[derive(Debug, Default)]
@@ -29,57 +34,6 @@ struct LeftOut {
     sampled: AtomicU64,
 }
 
-/// What is new for a fan: ready to be used, because frames wait while it is taken over.
-enum News {
-    Filters(UserFilterSet),
-    /// The block list of this branch.
-    Block(usize, Arc<BlockList>),
-}
-
-impl News {
-    /// Whether nobody needs `other` once there is this.
-    fn replaces(&self, other: &News) -> bool {
-        match (self, other) {
-            (News::Filters(_), News::Filters(_)) => true,
-            (News::Block(own, _), News::Block(branch, _)) => own == branch,
-            _ => false,
-        }
-    }
-}
-
-/// News on their way to a fan, which is another thread's.
-#[derive(Default)]
-struct Mail {
-    is_fresh: AtomicBool,
-    news: Mutex<Vec<News>>,
-}
-
-impl Mail {
-    fn post(&self, news: News) {
-        let mut waiting = self.lock();
-        // A quiet fan keeps the last ones only.
-        waiting.retain(|one| !news.replaces(one));
-        waiting.push(news);
-        self.is_fresh.store(true, Ordering::Release);
-    }
-
-    /// What has come since the last look.
-    #[inline]
-    fn take(&self) -> Vec<News> {
-        if !self.is_fresh.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut news = self.lock();
-        self.is_fresh.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *news)
-    }
-
-    /// Whole whoever panicked while holding it.
-    fn lock(&self) -> MutexGuard<'_, Vec<News>> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The rings of a source whose frames pass through fans, and what its feeds left out.
 pub(crate) struct Feeds {
     /// All rings of the first feed, then those of the second: a ring for each fan.
@@ -87,13 +41,9 @@ pub(crate) struct Feeds {
     left_out: Vec<Arc<LeftOut>>,
     /// As their filters are now.
     feeds: Vec<Feed>,
-    /// Their block lists, which all fans share.
-    lists: Vec<Arc<BlockList>>,
-    /// Lists of the past that some fan may still hold: whoever lets go of one last has to take it to pieces, and that
-    /// is not for a thread that frames wait for.
-    past: Vec<Arc<BlockList>>,
     /// To each fan, if filters may change.
     mails: Vec<Arc<Mail>>,
+    lists: BlockLists,
 }
 
 impl Feeds {
@@ -106,10 +56,11 @@ impl Feeds {
         fans: usize,
         clock: Clock,
     ) -> Result<(Feeds, Vec<Fan>), CaptureError> {
-        let (rings, left_out, mails) = (Vec::new(), Vec::new(), Vec::new());
-        // Empty ones have no front yet, and all feeds can begin with the same.
-        let (feeds, lists) = (setup.feeds.clone(), vec![Arc::default(); setup.feeds.len()]);
-        let mut own = Feeds { rings, left_out, feeds, lists, past: Vec::new(), mails };
+        let count = if setup.may_change { fans } else { 0 };
+        let mails: Vec<Arc<Mail>> = (0..count).map(|_| Arc::default()).collect();
+        let lists = BlockLists::new(setup.feeds.len(), &mails);
+        let (rings, left_out, feeds) = (Vec::new(), Vec::new(), setup.feeds.clone());
+        let mut own = Feeds { rings, left_out, feeds, mails, lists };
         let mut all: Vec<Fan> = (0..fans).map(|_| Fan::default()).collect();
         let offered = setup.direction();
         for (number, feed) in setup.feeds.iter().enumerate() {
@@ -131,14 +82,10 @@ impl Feeds {
         let by_flow = setup.feeds.iter().any(Feed::goes_by_flow);
         // Now or later. Of one feed, every frame that comes goes its way.
         let chooses = setup.may_change || setup.feeds.len() > 1 || !setup.feeds[0].takes_all();
-        for fan in &mut all {
+        for (number, fan) in all.iter_mut().enumerate() {
             fan.by_flow = by_flow;
             fan.filters = chooses.then(|| filters_of(&setup.feeds));
-            if setup.may_change {
-                let mail = Arc::new(Mail::default());
-                own.mails.push(Arc::clone(&mail));
-                fan.mail = Some(mail);
-            }
+            fan.mail = own.mails.get(number).map(Arc::clone);
         }
         Ok((own, all))
     }
@@ -177,10 +124,16 @@ impl Feeds {
             .collect()
     }
 
+    /// What changes the feeds' block lists from any thread, if the setup allows that.
+    pub(crate) fn lists(&self) -> Option<BlockLists> {
+        (!self.mails.is_empty()).then(|| self.lists.clone())
+    }
+
     /// Changes what a feed chooses: in every fan, from its next frame on. `home`: where that is done.
     ///
     /// What is new is made here, on the thread that asks, and fans take it over ready. Where that thread moves the frames
-    /// itself (one fan, one thread), they wait that long in the kernel's buffer, or in their file.
+    /// itself (one fan, one thread), they wait for a filter that long in the kernel's buffer, or in their file; block lists
+    /// are better changed by [`lists`](Feeds::lists).
     ///
     /// # Errors
     /// A block list without room; nothing has changed then.
@@ -203,26 +156,9 @@ impl Feeds {
                     mail.post(News::Filters(filters));
                 }
             }
-            Change::Block { remove, add } => {
-                let mut list = BlockList::clone(&self.lists[feed]);
-                change_list(&mut list, &remove, &add)
-                    .map_err(|full| CaptureError::Options(full.to_string()))?;
-                // A front is for those who block something.
-                self.exchange(feed, if list.is_empty() { BlockList::default() } else { list });
-            }
+            Change::Block { remove, add } => self.lists.change(feed, &remove, &add)?,
         }
         Ok(())
-    }
-
-    /// Has a feed's frames meet this list from now on.
-    fn exchange(&mut self, feed: usize, list: BlockList) {
-        let new = Arc::new(list);
-        for mail in &self.mails {
-            mail.post(News::Block(feed, Arc::clone(&new)));
-        }
-        self.past.push(std::mem::replace(&mut self.lists[feed], new));
-        // Fans that have had frames since hold newer ones.
-        self.past.retain(|list| Arc::strong_count(list) > 1);
     }
 
     /// The same, behind a program in the kernel that leaves out what no feed wants. `choose` exchanges that for one that does

@@ -53,10 +53,11 @@ fn fans_share_a_list_and_its_owner_takes_it_to_pieces() {
     change(&mut feeds, &[], &[entry(1), entry(2)]);
     for fan in &mut fans {
         assert_eq!(blocked(fan, 0..4), 2);
-        assert!(Arc::ptr_eq(&fan.branches[0].blocked, &feeds.lists[0]));
+        assert!(Arc::ptr_eq(&fan.branches[0].blocked, &feeds.lists.held().lists[0]));
     }
     change(&mut feeds, &[entry(1)], &[]);
-    let counts = |feeds: &Feeds| feeds.past.iter().map(Arc::strong_count).collect::<Vec<_>>();
+    let counts =
+        |feeds: &Feeds| feeds.lists.held().past.iter().map(Arc::strong_count).collect::<Vec<_>>();
     assert_eq!(counts(&feeds), [3], "both fans hold it yet, and so does its owner");
     assert_eq!(fans.iter_mut().map(|fan| blocked(fan, 0..4)).collect::<Vec<_>>(), [1, 1]);
     assert_eq!(counts(&feeds), [1], "only its owner is left to take it to pieces");
@@ -73,7 +74,8 @@ fn a_quiet_fan_keeps_the_last_list_only() {
     let (mut feeds, mut fans) = feeds(1);
     for host in 0..100 {
         change(&mut feeds, &[], &[entry(host)]);
-        assert!(feeds.mails[0].lock().len() == 1 && feeds.past.len() <= 1, "change {host}");
+        assert_eq!(feeds.mails[0].lock().len(), 1, "change {host}");
+        assert!(feeds.lists.held().past.len() <= 1, "change {host}");
     }
     assert_eq!(blocked(&mut fans[0], 0..200), 100);
 }
@@ -86,5 +88,5 @@ fn a_list_without_room_changes_nothing() {
     let too_many = Change::Block { remove: Vec::new(), add: add.collect() };
     let error = feeds.change(0, too_many, &mut Home::default()).unwrap_err();
     assert!(error.to_string().contains("65536 entries"), "{error}");
-    assert_eq!((blocked(&mut fans[0], 0..4), feeds.lists[0].len()), (1, 1));
+    assert_eq!((blocked(&mut fans[0], 0..4), feeds.lists.held().lists[0].len()), (1, 1));
 }

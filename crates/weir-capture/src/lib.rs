@@ -37,6 +37,7 @@ pub mod source;
 mod vlan;
 
 pub use error::CaptureError;
+pub use fan::BlockLists;
 pub use feed::{Feed, Filter, Sampling};
 pub use session::{Opener, Outcome, Remote, Session};
 pub use source::{Change, Direction, Home, Info, Kind, Pumped, Setup, Source};

@@ -13,7 +13,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
-use crate::fan::{Fan, Feeds};
+use crate::fan::{BlockLists, Fan, Feeds};
 use crate::pace::{self, Pace};
 use crate::source::{Change, Info, Pumped, Setup, Source};
 use frames::Maker;
@@ -195,6 +195,10 @@ impl Source for MemGen {
 
     fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         Ok(self.feeds.ledgers(&Ledger { offered: self.made, ..Ledger::default() }))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

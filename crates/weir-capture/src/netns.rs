@@ -7,6 +7,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
+use crate::fan::BlockLists;
 use crate::iface::enter_netns;
 use crate::source::{Change, Info, Pumped, Source};
 
@@ -75,6 +76,10 @@ impl Source for Inside {
     fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
         let ledgers = self.source.ledgers();
         self.named(ledgers)
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.source.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

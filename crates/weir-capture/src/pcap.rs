@@ -16,7 +16,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::fan::{Fan, Feeds};
+use crate::fan::{BlockLists, Fan, Feeds};
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed};
 use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
@@ -300,6 +300,10 @@ impl Source for Pcap {
             ledger.filtered = self.held();
         }
         Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

@@ -16,7 +16,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::fan::{Fan, Feeds};
+use crate::fan::{BlockLists, Fan, Feeds};
 use crate::pace::{self, Pace};
 use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
 
@@ -320,6 +320,10 @@ impl Source for Replay {
         let read = self.looped_frames + self.file.frames();
         let offered = read - early - self.refused - self.unwanted;
         Ok(self.feeds.ledgers(&Ledger { offered, ..Ledger::default() }))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {

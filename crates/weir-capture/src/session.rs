@@ -11,6 +11,7 @@ use weir_ring::wake::{Bell, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
+use crate::fan::BlockLists;
 use crate::holder;
 use crate::source::{Change, Info, Pumped, Source, of_all_feeds};
 
@@ -28,6 +29,7 @@ struct Worker {
     info: Info,
     rings: Vec<Ring<Mapping>>,
     nudge: Option<OwnedFd>,
+    lists: Option<BlockLists>,
     changes: Sender<Request>,
     go: Option<Sender<Option<(Bell, usize)>>>,
     started: Receiver<Result<Info, CaptureError>>,
@@ -45,18 +47,34 @@ struct Request {
 /// Changes sources that run, from any thread.
 #[derive(Clone)]
 pub struct Remote {
-    sources: Vec<Sender<Request>>,
+    sources: Vec<Reached>,
+}
+
+/// One of them.
+#[derive(Clone)]
+struct Reached {
+    changes: Sender<Request>,
+    lists: Option<BlockLists>,
+    shared: Arc<Shared>,
 }
 
 impl Remote {
-    /// Changes what feed number `feed` of source number `source` chooses, and waits until it holds.
+    /// Changes what feed number `feed` of source number `source` chooses, and waits until it holds. A block list is made
+    /// anew by the calling thread where the source's own may have frames waiting for it.
     ///
     /// # Errors
     /// The source's; or [`CaptureError::Ended`].
     pub fn change(&self, source: usize, feed: usize, change: Change) -> Result<(), CaptureError> {
+        let Reached { changes, lists, shared } =
+            self.sources.get(source).ok_or(CaptureError::Ended)?;
+        if let (Change::Block { remove, add }, Some(lists)) = (&change, lists) {
+            lists.change(feed, remove, add)?;
+            // Then nobody takes it over any more.
+            let has_ended = shared.ended.load(Ordering::Acquire);
+            return if has_ended { Err(CaptureError::Ended) } else { Ok(()) };
+        }
         let (done, answer) = channel();
-        let request = Request { feed, change, done };
-        self.sources.get(source).and_then(|to| to.send(request).ok()).ok_or(CaptureError::Ended)?;
+        changes.send(Request { feed, change, done }).map_err(|_| CaptureError::Ended)?;
         // A source that ends before it comes to the request drops it.
         answer.recv().map_err(|_| CaptureError::Ended)?
     }
@@ -120,9 +138,19 @@ impl Session {
             })
             .map_err(CaptureError::os("starting a thread"))?;
         let opened = opened.recv().expect("a source thread reports before it ends")?;
-        let Opened { info, rings, nudge } = opened;
+        let Opened { info, rings, nudge, lists } = opened;
         let go = Some(go);
-        self.workers.push(Worker { info, rings, nudge, changes, go, started, shared, thread });
+        self.workers.push(Worker {
+            info,
+            rings,
+            nudge,
+            lists,
+            changes,
+            go,
+            started,
+            shared,
+            thread,
+        });
         Ok(&self.workers[self.workers.len() - 1].info)
     }
 
@@ -140,7 +168,12 @@ impl Session {
     /// What changes these sources while they run, if they were set up for it.
     #[must_use]
     pub fn remote(&self) -> Remote {
-        Remote { sources: self.workers.iter().map(|worker| worker.changes.clone()).collect() }
+        let reached = |worker: &Worker| Reached {
+            changes: worker.changes.clone(),
+            lists: worker.lists.clone(),
+            shared: Arc::clone(&worker.shared),
+        };
+        Remote { sources: self.workers.iter().map(reached).collect() }
     }
 
     /// Starts all sources; the sleeper returned is woken by any of them, ring by ring as in
@@ -222,6 +255,7 @@ struct Opened {
     info: Info,
     rings: Vec<Ring<Mapping>>,
     nudge: Option<OwnedFd>,
+    lists: Option<BlockLists>,
 }
 
 /// The life of a source's thread. Whoever ends the session early drops the senders, and each `recv`
@@ -243,7 +277,8 @@ fn work(
             }
             None => None,
         };
-        let opened = Opened { info: source.info().clone(), rings: source.rings().to_vec(), nudge };
+        let (info, rings) = (source.info().clone(), source.rings().to_vec());
+        let opened = Opened { info, rings, nudge, lists: source.lists() };
         Ok((source, opened))
     });
     let mut source = match opened {
@@ -303,4 +338,117 @@ fn pump(
 /// Ledgers are plain numbers: one left by a panicking thread is as good as any.
 fn lock(ledgers: &Mutex<Vec<Ledger>>) -> MutexGuard<'_, Vec<Ledger>> {
     ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_filter::block::Entry;
+    use weir_frame::pcapng::Interface;
+    use weir_frame::record::Meta;
+    use weir_ring::Clock;
+
+    use super::*;
+    use crate::fan::{Fan, Feeds};
+    use crate::feed::Feed;
+    use crate::source::Setup;
+
+    /// Two frames of one host, and between them a long time in which its thread has no eye for anything else.
+    struct Busy {
+        info: Info,
+        feeds: Feeds,
+        fan: Fan,
+        in_between: Sender<()>,
+        go_on: Receiver<()>,
+    }
+
+    impl Source for Busy {
+        fn info(&self) -> &Info {
+            &self.info
+        }
+
+        fn rings(&self) -> &[Ring<Mapping>] {
+            self.feeds.rings()
+        }
+
+        fn add_bell(&mut self, _: Bell, _: usize) -> Result<(), CaptureError> {
+            Ok(())
+        }
+
+        fn start(&mut self) -> Result<(), CaptureError> {
+            Ok(())
+        }
+
+        fn pump(&mut self, _: Duration) -> Result<Pumped, CaptureError> {
+            let mut frame = [0; 60];
+            frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+            frame[16..18].copy_from_slice(&46u16.to_be_bytes());
+            frame[26..34].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1]);
+            let meta = Meta { wire_len: 60, ..Meta::default() };
+            self.fan.push(&meta, &frame);
+            self.in_between.send(()).expect("the test listens");
+            let _ = self.go_on.recv();
+            self.fan.push(&meta, &frame);
+            self.fan.publish();
+            Ok(Pumped::Ended)
+        }
+
+        fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+            Ok(self.feeds.ledgers(&Ledger { offered: 2, ..Ledger::default() }))
+        }
+
+        fn lists(&self) -> Option<BlockLists> {
+            self.feeds.lists()
+        }
+
+        fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+            self.feeds.change(feed, change, &mut self.info.homes[feed])
+        }
+
+        fn stop(&mut self) -> Result<Ledger, CaptureError> {
+            self.fan.close();
+            self.ledger()
+        }
+    }
+
+    #[test]
+    fn a_block_list_is_changed_without_the_thread_that_moves_frames() {
+        let setup = Setup {
+            interfaces: vec![Interface::default()],
+            feeds: vec![Feed::default()],
+            ring_bytes: 4 << 20,
+            promiscuous: false,
+            may_change: true,
+        };
+        let ((in_between, is_in_between), (let_go, go_on)) = (channel(), channel());
+        let mut session = Session::new();
+        session
+            .open(Box::new(move || {
+                let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
+                let info = Info { homes: fan.homes(), ..Info::default() };
+                Ok(Box::new(Busy { info, feeds, fan, in_between, go_on }) as Box<dyn Source>)
+            }))
+            .unwrap();
+        let _sleeper = session.start().unwrap();
+        is_in_between.recv().unwrap();
+        let (remote, (tell, told)) = (session.remote(), channel());
+        let asks = std::thread::spawn({
+            let remote = remote.clone();
+            move || {
+                let add: Vec<Entry> = vec!["10.0.0.1".parse().unwrap()];
+                let _ = tell.send(remote.change(0, 0, Change::Block { remove: Vec::new(), add }));
+            }
+        });
+        let changed = told.recv_timeout(Duration::from_secs(10));
+        let_go.send(()).unwrap();
+        assert!(matches!(changed, Ok(Ok(()))), "{changed:?}");
+        asks.join().unwrap();
+        while !session.ended() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ended = remote.change(0, 0, Change::Block { remove: Vec::new(), add: Vec::new() });
+        assert!(matches!(ended, Err(CaptureError::Ended)), "{ended:?}");
+        let outcome = session.finish();
+        let ledger = &outcome[0].ledgers[0];
+        assert_eq!((ledger.captured, ledger.blocked), (1, 1), "{ledger:?}");
+    }
 }

@@ -12,6 +12,7 @@ use weir_ring::wake::Bell;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind};
 
 use crate::error::CaptureError;
+use crate::fan::BlockLists;
 use crate::feed::{FEEDS_MAX, Feed, Filter};
 
 /// Which way frames go, as seen from the machine that captures.
@@ -421,6 +422,11 @@ pub trait Source: Send {
     /// As [`ledgers`](Source::ledgers).
     fn ledger(&mut self) -> Result<Ledger, CaptureError> {
         Ok(of_all_feeds(&self.ledgers()?))
+    }
+
+    /// What changes its feeds' block lists from any thread; `None` where only [`change`](Source::change) does.
+    fn lists(&self) -> Option<BlockLists> {
+        None
     }
 
     /// Changes what feed number `feed` chooses, of a source whose [`Setup::may_change`] was set. It holds for every
