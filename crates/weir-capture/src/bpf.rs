@@ -194,6 +194,11 @@ impl Bpf {
             notes.push("--consume: frames that no feed takes end here, too".to_owned());
         }
         if options.hook == Hook::Tc {
+            if setup.feeds.iter().any(|feed| feed.queue.is_some()) {
+                let note = "at tc only some drivers say which queue a frame came by (veth does not); at --hook xdp it is \
+                            always known";
+                notes.push(note.to_owned());
+            }
             notes.extend(interface.twice_note(setup.direction()));
         }
         let written = memory::attach(&arrays)?;

@@ -25,7 +25,7 @@ use crate::outlet::{Outlet, Stop};
 use crate::printer::{Printer, with_feeds};
 use crate::ran::Ran;
 use crate::rest::Rest;
-use crate::source_name::{Part, SourceName};
+use crate::source_name::SourceName;
 use crate::sources::{Opened, Subscribed, kind, open_all, ring_bytes};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 use crate::{applies, feeds, mistaken, signals, sources};
@@ -203,18 +203,11 @@ impl Run<'_> {
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
         let mut rest = Rest::new(session.start()?);
-        for (number, info) in session.infos().enumerate() {
+        for info in session.infos() {
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
             for note in &info.notes {
                 eprintln!("weir: {}: {note}", info.source);
-            }
-            if info.hook == Some("tc") && self.feeds.iter().any(|feed| names_queue(feed, number)) {
-                eprintln!(
-                    "weir: {}: at tc only some drivers say which queue a frame came by (veth does not); at --hook \
-                     xdp it is always known",
-                    info.source
-                );
             }
         }
         if let Some(note) = self.args.write.as_deref().and_then(mistaken::format_note) {
@@ -354,11 +347,6 @@ impl Run<'_> {
         };
         ledgers.iter().enumerate().map(one).collect()
     }
-}
-
-/// Whether it is a feed of one queue of this source.
-fn names_queue(feed: &Subscribed, source: usize) -> bool {
-    feed.source == source && matches!(feed.part, Part::Queue(_))
 }
 
 /// One line a second on standard error.

@@ -529,6 +529,14 @@ fn root_a_queue_is_a_source() {
         assert_eq!((feeds.len(), captured), (sources.len(), 20), "{engine}: {json}");
     }
     let bed = bed();
+    // Where it is not sure, the report says so.
+    for (source, are_told) in [("wrx0@q0", true), ("wrx0", false)] {
+        let ended = Run::start(&bed.rx, weir(&format!("capture {source} --json --duration 50ms")));
+        let json = ended.end().expect(0).json();
+        let notes = json["sources"][0]["notes"].as_array().expect("notes");
+        let tells = |note: &Value| note.as_str().is_some_and(|note| note.contains("which queue"));
+        assert_eq!(notes.iter().any(tells), are_told, "{json}");
+    }
     let refused = |args: &str, words: &[&str]| {
         Run::start(&bed.rx, weir(&format!("capture {args} --frames 1"))).end().refused(words);
     };
