@@ -2,20 +2,19 @@
 
 mod trace;
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use serde::Serialize;
 use weir_lab::generator::sizes::Sizes;
-use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate};
+use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate, Totals};
 
 use crate::cli::GenArgs;
 use crate::source_name::{Part, SourceName};
 use crate::units::{FrameRate, bit_rate, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
+/// What the reports of both generators have.
 #[derive(Serialize)]
-struct Json<'a> {
+struct JsonTotals {
     sent: u64,
     bytes: u64,
     duration_s: f64,
@@ -24,8 +23,31 @@ struct Json<'a> {
     attempted: u64,
     refused: u64,
     given_up_s: f64,
-    how: &'a str,
-    counted_by: &'a str,
+    how: &'static str,
+    counted_by: &'static str,
+}
+
+impl JsonTotals {
+    fn new(totals: &Totals, how: &'static str) -> JsonTotals {
+        JsonTotals {
+            sent: totals.sent,
+            bytes: totals.bytes,
+            duration_s: totals.duration.as_secs_f64(),
+            mpps: totals.mpps(),
+            gbps: totals.gbps(),
+            attempted: totals.attempted,
+            refused: totals.refused,
+            given_up_s: totals.given_up.as_secs_f64(),
+            how,
+            counted_by: totals.counted_by,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    totals: JsonTotals,
     threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     mix: Option<&'a [(u32, u32)]>,
@@ -69,10 +91,21 @@ fn rate(args: &GenArgs) -> Rate {
     }
 }
 
-/// A line on what the rate asked for and nobody sent, if there is any.
-fn show_given_up(given_up: Duration) {
-    if !given_up.is_zero() {
-        let held_up = given_up.as_secs_f64();
+/// What was sent, for people: `what` are the frames. And what was not, if there is any.
+fn show_totals(totals: &Totals, what: &str, how: &str) {
+    println!(
+        "sent {} frames{what} in {:.3} s: {}, {} ({how}, counted by {})",
+        grouped(totals.sent),
+        totals.duration.as_secs_f64(),
+        packet_rate(totals.mpps() * 1e6),
+        bit_rate(totals.gbps() * 1e9),
+        totals.counted_by
+    );
+    if totals.refused > 0 {
+        println!("the link refused {} more", grouped(totals.refused));
+    }
+    if !totals.given_up.is_zero() {
+        let held_up = totals.given_up.as_secs_f64();
         println!("the frames of {held_up:.3} s are missing: the sender could not keep the rate");
     }
 }
@@ -87,35 +120,14 @@ fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
     }
     if args.json {
         let json = Json {
-            sent: report.sent,
-            bytes: report.bytes,
-            duration_s: report.duration.as_secs_f64(),
-            mpps: report.mpps(),
-            gbps: report.gbps(),
-            attempted: report.attempted,
-            refused: report.refused,
-            given_up_s: report.given_up.as_secs_f64(),
-            how,
-            counted_by: report.counted_by,
+            totals: JsonTotals::new(report, how),
             threads: options.threads,
             mix: (!args.size.is_one()).then(|| args.size.shares()),
         };
         println!("{}", serde_json::to_string(&json).expect("numbers and strings serialize"));
         return;
     }
-    println!(
-        "sent {} frames of {} in {:.3} s: {}, {} ({how}, counted by {})",
-        grouped(report.sent),
-        sizes_text(&args.size),
-        report.duration.as_secs_f64(),
-        packet_rate(report.mpps() * 1e6),
-        bit_rate(report.gbps() * 1e9),
-        report.counted_by
-    );
-    if report.refused > 0 {
-        println!("the link refused {} more", grouped(report.refused));
-    }
-    show_given_up(report.given_up);
+    show_totals(report, &format!(" of {}", sizes_text(&args.size)), how);
 }
 
 /// `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.

@@ -58,7 +58,7 @@ impl<'a> Counter<'a> {
         self.kind == Kind::VethXdp
     }
 
-    /// For [`super::GenReport::counted_by`].
+    /// For [`super::Totals::counted_by`].
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
             Kind::VethXdp => "veth tx_queue_*_xdp_xmit",

@@ -17,10 +17,13 @@ pub mod replay;
 pub mod sink;
 pub mod sizes;
 pub mod template;
+mod totals;
 
 pub use live::load_check;
 pub use packet::tai_ns;
+pub use totals::Totals;
 
+use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -130,46 +133,27 @@ pub enum How {
     AfPacket,
 }
 
-/// What was sent.
+/// What was sent: frames number `first_number` to `first_number + attempted - 1`. Numbers of those refused are missing at
+/// the receiver.
+///
+/// With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted as the rate has in the
+/// duration less [`Totals::given_up`]; what is late by more than 16,384 frames at the end of the duration is part of that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenReport {
-    /// Frames that the link took, by its own count.
-    pub sent: u64,
-    /// Bytes of these on the wire, with FCS, without preamble and gap. Where some frames of a mix were
-    /// refused, by the link's own count of bytes.
-    pub bytes: u64,
-    /// From before the first frame to after the last.
-    pub duration: Duration,
+    /// How much, and how fast.
+    pub totals: Totals,
     /// Which engine sent.
     pub how: How,
     /// Why not live frames, and what would help. `None` if it was live frames, or AF_PACKET was asked for.
     pub why: Option<String>,
-    /// Frames made and handed over: numbers `first_number` to `first_number + attempted - 1`.
-    pub attempted: u64,
-    /// `attempted - sent`: not taken by the link, so their numbers are missing at the receiver.
-    pub refused: u64,
-    /// How long the sender was held up beyond the 50 ms that are made up for; at the end of the duration, beyond
-    /// 16,384 frames. With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted
-    /// as the rate has in the duration less this time. Zero at [`Rate::Max`].
-    pub given_up: Duration,
-    /// The counter that `sent` is read from, and its weakness if it has one.
-    pub counted_by: &'static str,
 }
 
-impl GenReport {
-    /// Million frames a second, of those sent.
-    pub fn mpps(&self) -> f64 {
-        per_second(self.sent as f64, self.duration) / 1e6
-    }
+impl Deref for GenReport {
+    type Target = Totals;
 
-    /// Gbit/s, of those sent, FCS included.
-    pub fn gbps(&self) -> f64 {
-        per_second(self.bytes as f64 * 8.0, self.duration) / 1e9
+    fn deref(&self) -> &Totals {
+        &self.totals
     }
-}
-
-fn per_second(amount: f64, duration: Duration) -> f64 {
-    if duration.is_zero() { 0.0 } else { amount / duration.as_secs_f64() }
 }
 
 /// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or the
@@ -177,7 +161,7 @@ fn per_second(amount: f64, duration: Duration) -> f64 {
 ///
 /// With [`GenEngine::Auto`] an interface that takes no live frames, for instance a veth whose other
 /// end has neither GRO nor an XDP program, is served by AF_PACKET, and [`GenReport::why`] tells the
-/// remedy. [`GenOptions::frames`] is exact: that many are tried, [`GenReport::sent`] of them taken.
+/// remedy. [`GenOptions::frames`] is exact: that many are tried, [`Totals::sent`] of them taken.
 ///
 /// # Errors
 /// A missing interface or one that is down, an impossible size, rate or CPU, no rights. Each text
@@ -259,17 +243,16 @@ impl<'a> Job<'a> {
             // Which ones were refused nobody says.
             (counter.settled_bytes()? + sent * u64::from(FCS_BYTES)).min(all)
         };
-        Ok(GenReport {
+        let totals = Totals {
             sent,
             bytes,
             duration: paced.duration,
-            how,
-            why: None,
             attempted: paced.attempted,
             refused: paced.attempted - sent,
             given_up: paced.given_up,
             counted_by: counter.name(),
-        })
+        };
+        Ok(GenReport { totals, how, why: None })
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) trait Wire {
 pub(super) struct Paced {
     pub(super) attempted: u64,
     pub(super) duration: Duration,
-    /// How much of the time had its frames given up; see [`super::GenReport::given_up`].
+    /// How much of the time had its frames given up; see [`super::Totals::given_up`].
     pub(super) given_up: Duration,
 }
 

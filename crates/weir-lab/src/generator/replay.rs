@@ -7,6 +7,7 @@
 mod even;
 mod trace;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use weir_frame::schedule::{Schedule, Speed};
 
 use super::counter::Counter;
 use super::packet::{BATCH, Socket};
-use super::{FCS_BYTES, Rate, affinity, check_rate, checked_link, option, pace, per_second};
+use super::{FCS_BYTES, Rate, Totals, affinity, check_rate, checked_link, option, pace};
 use crate::{Error, Result, ethtool};
 use even::Even;
 pub use trace::Skipped;
@@ -59,40 +60,23 @@ impl ReplayOptions {
 /// What was replayed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
-    /// Frames that the link took, by its own count.
-    pub sent: u64,
-    /// Bytes of these with FCS, without preamble, gap and what a NIC pads. If some were refused, by
-    /// the link's own count of bytes.
-    pub bytes: u64,
-    /// From before the first frame to after the last.
-    pub duration: Duration,
+    /// How much, and how fast.
+    pub totals: Totals,
     /// Frames read from the file, all loops together: `attempted` and those skipped.
     pub read: u64,
-    /// Frames handed over.
-    pub attempted: u64,
-    /// `attempted - sent`: not taken by the link.
-    pub refused: u64,
-    /// How long the sender was held up beyond the 50 ms that a rate makes up for; zero without a rate.
-    pub given_up: Duration,
     /// Frames that were not tried, by reason.
     pub skipped: Skipped,
     /// How often the file was gone through to its end.
     pub loops: u32,
-    /// The counter that `sent` is read from.
-    pub counted_by: &'static str,
     /// Where the file is damaged, if it is: the frames before that place were sent, and none after.
     pub damage: Option<String>,
 }
 
-impl ReplayReport {
-    /// Million frames a second, of those sent.
-    pub fn mpps(&self) -> f64 {
-        per_second(self.sent as f64, self.duration) / 1e6
-    }
+impl Deref for ReplayReport {
+    type Target = Totals;
 
-    /// Gbit/s, of those sent, FCS included.
-    pub fn gbps(&self) -> f64 {
-        per_second(self.bytes as f64 * 8.0, self.duration) / 1e9
+    fn deref(&self) -> &Totals {
+        &self.totals
     }
 }
 
@@ -127,7 +111,10 @@ pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<Re
         attempted_bytes: 0,
         start: Instant::now(),
         check_at: Duration::from_secs(1),
-        report: ReplayReport { counted_by: counter.name(), ..ReplayReport::default() },
+        report: ReplayReport {
+            totals: Totals { counted_by: counter.name(), ..Totals::default() },
+            ..ReplayReport::default()
+        },
     };
     let mut trace = Trace::open(&options.path)?;
     sender.start = Instant::now();
@@ -270,7 +257,7 @@ impl Sender<'_> {
                 source,
             })?;
             self.attempted_bytes += batch.iter().map(|frame| frame.len() as u64).sum::<u64>();
-            self.report.attempted += self.filled as u64;
+            self.report.totals.attempted += self.filled as u64;
             self.filled = 0;
         }
         let elapsed = self.start.elapsed();
@@ -298,19 +285,19 @@ impl Sender<'_> {
     }
 
     fn finish(mut self) -> Result<ReplayReport> {
-        self.report.duration = self.start.elapsed();
+        let totals = &mut self.report.totals;
+        totals.duration = self.start.elapsed();
         if let Clock::Rate(even) = &self.clock {
-            self.report.given_up = even.given_up();
+            totals.given_up = even.given_up();
         }
-        let report = &mut self.report;
-        report.sent = self.counter.settled(report.attempted)?;
-        report.refused = report.attempted - report.sent;
-        let bytes = if report.refused == 0 {
+        totals.sent = self.counter.settled(totals.attempted)?;
+        totals.refused = totals.attempted - totals.sent;
+        let bytes = if totals.refused == 0 {
             self.attempted_bytes
         } else {
             self.counter.settled_bytes()?.min(self.attempted_bytes)
         };
-        report.bytes = bytes + report.sent * u64::from(FCS_BYTES);
+        totals.bytes = bytes + totals.sent * u64::from(FCS_BYTES);
         Ok(self.report)
     }
 }

@@ -7,22 +7,15 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use weir_lab::generator::replay::{self, ReplayOptions, ReplayReport};
 
+use super::JsonTotals;
 use crate::cli::GenArgs;
-use crate::units::{bit_rate, grouped, packet_rate};
+use crate::units::grouped;
 use crate::{EXIT_RAN, signals};
 
 #[derive(Serialize)]
-struct Json<'a> {
-    sent: u64,
-    bytes: u64,
-    duration_s: f64,
-    mpps: f64,
-    gbps: f64,
-    attempted: u64,
-    refused: u64,
-    given_up_s: f64,
-    how: &'a str,
-    counted_by: &'a str,
+struct Json {
+    #[serde(flatten)]
+    totals: JsonTotals,
     read: u64,
     skipped: BTreeMap<&'static str, u64>,
     loops: u32,
@@ -54,16 +47,7 @@ pub(super) fn run(iface: &str, path: &Path, args: &GenArgs) -> Result<u8> {
 fn show(args: &GenArgs, report: &ReplayReport) {
     if args.json {
         let json = Json {
-            sent: report.sent,
-            bytes: report.bytes,
-            duration_s: report.duration.as_secs_f64(),
-            mpps: report.mpps(),
-            gbps: report.gbps(),
-            attempted: report.attempted,
-            refused: report.refused,
-            given_up_s: report.given_up.as_secs_f64(),
-            how: "af_packet",
-            counted_by: report.counted_by,
+            totals: JsonTotals::new(report, "af_packet"),
             read: report.read,
             skipped: report.skipped.by_name().into(),
             loops: report.loops,
@@ -71,19 +55,7 @@ fn show(args: &GenArgs, report: &ReplayReport) {
         println!("{}", serde_json::to_string(&json).expect("numbers and strings serialize"));
         return;
     }
-    println!(
-        "sent {} frames, {} B in {:.3} s: {}, {} (af_packet, counted by {})",
-        grouped(report.sent),
-        grouped(report.bytes),
-        report.duration.as_secs_f64(),
-        packet_rate(report.mpps() * 1e6),
-        bit_rate(report.gbps() * 1e9),
-        report.counted_by
-    );
-    if report.refused > 0 {
-        println!("the link refused {} more", grouped(report.refused));
-    }
-    super::show_given_up(report.given_up);
+    super::show_totals(report, &format!(", {} B", grouped(report.bytes)), "af_packet");
     for (name, count) in report.skipped.by_name() {
         if count > 0 {
             println!("not sent, {}: {}", name.replace('_', " "), grouped(count));
