@@ -19,12 +19,12 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::fan::{BlockLists, Fan, Feeds};
-use crate::feed::Feed;
+use crate::filters::Prefilter;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{Change, Info, Pumped, Setup, Source};
 use crate::vlan;
 use blocks::Blocks;
-use count::Counter;
+use count::{AtSocket, Counter};
 use socket::{Socket, Waited};
 use walk::Frames;
 
@@ -73,7 +73,7 @@ impl AfPacket {
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
         let mut homes = fan.homes();
-        if let Some(home) = counter.choose(&socket, &setup.feeds)? {
+        if let Some(home) = AtSocket(&socket, &mut counter).choose(&setup.feeds)? {
             homes[0] = home;
         }
         let info = Info {
@@ -213,8 +213,8 @@ impl Source for AfPacket {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let choose = |feeds: &[Feed]| self.counter.choose(&self.socket, feeds);
-        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], choose)
+        let mut at_socket = AtSocket(&self.socket, &mut self.counter);
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut at_socket)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

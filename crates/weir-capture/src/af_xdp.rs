@@ -34,11 +34,12 @@ use crate::bpf::{attach, cpus, xdp};
 use crate::error::CaptureError;
 use crate::fan::{BlockLists, Feeds};
 use crate::feed::Feed;
+use crate::filters::Prefilter;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
-use crate::source::{Bells, Change, Direction, Home, Info, Kind, Pumped, Setup, Source};
+use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
 use copier::{Copier, Partial, Queue};
-use program::{Needs, Program};
+use program::{AtHook, Needs, Program};
 use socket::{Shape, Socket};
 
 /// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
@@ -143,9 +144,9 @@ impl AfXdp {
         let total = options.copiers as usize * wanted.len();
         let (feeds, fans) = Feeds::create(&setup, total, Clock::Realtime)?;
         let mut homes = fans[0].homes();
-        let is_all = program.choose(&setup.feeds, None);
-        if is_all.map_err(|source| xdp::attach_error(&interface, source))? {
-            homes[0] = Home::Hook;
+        let mut at_hook = AtHook { interface: &interface, program: &mut program, link: None };
+        if let Some(home) = at_hook.choose(&setup.feeds)? {
+            homes[0] = home;
         }
         let mut fans = fans.into_iter();
         let (mut queues, mut copiers) = (Vec::new(), Vec::new());
@@ -230,8 +231,9 @@ pub fn load_check() -> Result<(), CaptureError> {
     let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
     let mut program = Program::load(&interface, needs)?;
     let filtered = Feed { filter: Some(Arc::new(crate::bpf::filter())), ..Feed::default() };
-    match program.choose(&[filtered], None) {
-        Ok(true) => Ok(()),
+    match (AtHook { interface: &interface, program: &mut program, link: None }).choose(&[filtered])
+    {
+        Ok(Some(_)) => Ok(()),
         _ => Err(CaptureError::Options("the kernel does not take a filter in it".to_owned())),
     }
 }
@@ -462,12 +464,9 @@ impl Source for AfXdp {
     }
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let choose = |feeds: &[Feed]| {
-            let is_all = self.program.choose(feeds, self.link.as_ref());
-            let is_all = is_all.map_err(|source| xdp::attach_error(&self.interface, source))?;
-            Ok(is_all.then_some(Home::Hook))
-        };
-        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], choose)
+        let (interface, link) = (&self.interface, self.link.as_ref());
+        let mut at_hook = AtHook { interface, program: &mut self.program, link };
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut at_hook)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

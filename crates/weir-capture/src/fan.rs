@@ -20,6 +20,7 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, mem
 
 use crate::error::CaptureError;
 use crate::feed::{Feed, Sampler};
+use crate::filters::Prefilter;
 use crate::grace;
 use crate::pace::{Gate, Pace};
 use crate::source::{Bells, Change, Direction, Home, Setup, count_written};
@@ -161,23 +162,22 @@ impl Feeds {
         Ok(())
     }
 
-    /// The same, behind a program in the kernel that leaves out what no feed wants. `choose` exchanges that for one that does
-    /// so for these feeds, and says where it is if it takes just what the only one of them wants.
+    /// The same, behind what leaves out frames that no feed wants.
     ///
     /// # Errors
-    /// As above, and those of `choose`; nothing has changed then.
+    /// As above, and those of [`Prefilter::choose`]; nothing has changed then.
     pub(crate) fn change_behind(
         &mut self,
         feed: usize,
         change: Change,
         home: &mut Home,
-        choose: impl FnOnce(&[Feed]) -> Result<Option<Home>, CaptureError>,
+        prefilter: &mut dyn Prefilter,
     ) -> Result<(), CaptureError> {
         let Change::Filter(filter) = &change else { return self.change(feed, change, home) };
         let mut feeds = self.feeds.clone();
         feeds[feed].filter.clone_from(filter);
         // The kernel first: it may refuse.
-        let chosen = choose(&feeds)?;
+        let chosen = prefilter.choose(&feeds)?;
         self.change(feed, change, home)?;
         if let Some(chosen) = chosen {
             *home = chosen;

@@ -1,6 +1,7 @@
 //! The filters of all feeds in the kernel: code in the place of a function of the program at the hook or socket, which
 //! is loaded anew when they change (docs/decisions/0012-filters-in-the-program.md).
 
+mod prefilter;
 mod sieve;
 mod splice;
 mod template;
@@ -14,6 +15,7 @@ use weir_filter::ebpf::{self, EbpfInsn, Target};
 
 use crate::feed::Feed;
 
+pub(crate) use prefilter::Prefilter;
 pub(crate) use sieve::Sieve;
 pub(crate) use template::{Template, prepare};
 

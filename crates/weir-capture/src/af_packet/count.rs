@@ -18,7 +18,7 @@ use super::classic::{Classic, REJECT_ALL};
 use super::socket::{Socket, Statistics, attach_classic};
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::filters::{Sieve, Template, prepare};
+use crate::filters::{Prefilter, Sieve, Template, prepare};
 use crate::source::{Home, Setup};
 
 /// Entries of the map of `bpf/count.bpf.c`: incoming, outgoing, unwanted of both.
@@ -76,15 +76,15 @@ impl Counter {
     pub(super) fn is_short(&self) -> bool {
         matches!(self, Counter::Socket(classic) if classic.has_left_out())
     }
+}
 
-    /// Has the socket take what some feed's filter takes, where the kernel can tell; otherwise everything. If it takes
-    /// just what the only feed wants, that feed's frames are chosen where this says.
-    pub(super) fn choose(
-        &mut self,
-        socket: &Socket,
-        feeds: &[Feed],
-    ) -> Result<Option<Home>, CaptureError> {
-        let (is_all, home) = match self {
+/// A socket, and what decides at it.
+pub(super) struct AtSocket<'a>(pub(super) &'a Socket, pub(super) &'a mut Counter);
+
+impl Prefilter for AtSocket<'_> {
+    fn choose(&mut self, feeds: &[Feed]) -> Result<Option<Home>, CaptureError> {
+        let AtSocket(socket, counter) = self;
+        let (is_all, home) = match counter {
             Counter::Filter { sieve, .. } => {
                 (sieve.choose(feeds, |program| socket.attach_ebpf(program)), Home::Hook)
             }

@@ -5,7 +5,6 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/xsk.skel.rs"));
 }
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -18,8 +17,9 @@ use crate::bpf::memory::refused;
 use crate::bpf::{attach, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::filters::{Sieve, Template, prepare};
+use crate::filters::{Prefilter, Sieve, Template, prepare};
 use crate::iface::Interface;
+use crate::source::Home;
 
 /// Descriptors that keep it all alive in the kernel.
 pub(super) struct Program {
@@ -70,25 +70,33 @@ impl Program {
         }
     }
 
-    /// Has the hook let through what some feed's filter takes, where the kernel can tell; otherwise everything. True if
-    /// it lets through just what the only feed wants. `link`: by which the program is attached, if it is.
-    pub(super) fn choose(&mut self, feeds: &[Feed], link: Option<&OwnedFd>) -> io::Result<bool> {
-        let put = |program: BorrowedFd<'_>| match link {
-            Some(link) => attach::update(link.as_fd(), program),
-            None => Ok(()),
-        };
-        match &mut self.xdp {
-            Xdp::Plain(_) => Ok(false),
-            Xdp::Sieve(sieve) => sieve.choose(feeds, put),
-        }
-    }
-
     /// Sends the frames of `queue` to a bound socket.
     pub(super) fn steer(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), CaptureError> {
         let value = socket.as_raw_fd().to_ne_bytes();
         self.sockets
             .update(&queue.to_ne_bytes(), &value, MapFlags::ANY)
             .map_err(refused("the map of AF_XDP sockets"))
+    }
+}
+
+/// A program on its interface, and the link by which it is attached, if it is yet.
+pub(super) struct AtHook<'a> {
+    pub(super) interface: &'a Interface,
+    pub(super) program: &'a mut Program,
+    pub(super) link: Option<&'a OwnedFd>,
+}
+
+impl Prefilter for AtHook<'_> {
+    fn choose(&mut self, feeds: &[Feed]) -> Result<Option<Home>, CaptureError> {
+        let link = self.link;
+        let put = |program: BorrowedFd<'_>| match link {
+            Some(link) => attach::update(link.as_fd(), program),
+            None => Ok(()),
+        };
+        let Xdp::Sieve(sieve) = &mut self.program.xdp else { return Ok(None) };
+        let is_all = sieve.choose(feeds, put);
+        let is_all = is_all.map_err(|source| xdp::attach_error(self.interface, source))?;
+        Ok(is_all.then_some(Home::Hook))
     }
 }
 
