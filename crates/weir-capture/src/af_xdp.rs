@@ -39,7 +39,7 @@ use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
 use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
 use copier::{Copier, Partial, Queue};
-use program::{AtHook, Needs, Program};
+use program::{Needs, OnInterface, Program};
 use socket::{Shape, Socket};
 
 /// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
@@ -144,8 +144,9 @@ impl AfXdp {
         let total = options.copiers as usize * wanted.len();
         let (feeds, fans) = Feeds::create(&setup, total, Clock::Realtime)?;
         let mut homes = fans[0].homes();
-        let mut at_hook = AtHook { interface: &interface, program: &mut program, link: None };
-        if let Some(home) = at_hook.choose(&setup.feeds)? {
+        let mut on_interface =
+            OnInterface { interface: &interface, program: &mut program, link: None };
+        if let Some(home) = on_interface.choose(&setup.feeds)? {
             homes[0] = home;
         }
         let mut fans = fans.into_iter();
@@ -231,7 +232,8 @@ pub fn load_check() -> Result<(), CaptureError> {
     let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
     let mut program = Program::load(&interface, needs)?;
     let filtered = Feed { filter: Some(Arc::new(crate::bpf::filter())), ..Feed::default() };
-    match (AtHook { interface: &interface, program: &mut program, link: None }).choose(&[filtered])
+    match (OnInterface { interface: &interface, program: &mut program, link: None })
+        .choose(&[filtered])
     {
         Ok(Some(_)) => Ok(()),
         _ => Err(CaptureError::Options("the kernel does not take a filter in it".to_owned())),
@@ -465,8 +467,8 @@ impl Source for AfXdp {
 
     fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
         let (interface, link) = (&self.interface, self.link.as_ref());
-        let mut at_hook = AtHook { interface, program: &mut self.program, link };
-        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut at_hook)
+        let mut on_interface = OnInterface { interface, program: &mut self.program, link };
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut on_interface)
     }
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {

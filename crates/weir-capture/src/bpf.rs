@@ -48,7 +48,7 @@ use block::Blocks;
 use control::Control;
 use doorbell::Doorbell;
 use plan::Plan;
-use program::{Maps, Programs};
+use program::{AtHook, Maps, Programs};
 use relay::Relay;
 
 /// Where in the kernel frames are taken.
@@ -291,6 +291,22 @@ impl Bpf {
     }
 
     /// Changes the block list of a feed at the hook.
+    /// Puts these programs in the place of those that run, at all sides or at none.
+    fn exchange(&mut self, programs: &AtHook) -> Result<(), CaptureError> {
+        let Err(error) = attach::exchange(&self.interface, programs, &mut self.attachments) else {
+            return Ok(());
+        };
+        // One of two sides may have the new one already.
+        let back = attach::exchange(&self.interface, &self.programs.at, &mut self.attachments);
+        let Err(undoing) = back else { return Err(error) };
+        Err(CaptureError::Options(format!(
+            "{}; and so was the way back ({}): frames of one direction may be chosen by the new filter, until the \
+             filter is changed again",
+            with_causes(&error),
+            with_causes(&undoing)
+        )))
+    }
+
     fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
         let blocks = self.blocks.as_mut().expect("set up for changes");
         let mut wanted = blocks.list(at).clone();
@@ -567,12 +583,7 @@ impl Source for Bpf {
             )));
         };
         if self.has_begun {
-            let exchanged = attach::exchange(&self.interface, &programs, &mut self.attachments);
-            if let Err(error) = exchanged {
-                // One of two sides may have the new one already.
-                let _ = attach::exchange(&self.interface, &self.programs.at, &mut self.attachments);
-                return Err(error);
-            }
+            self.exchange(&programs)?;
         }
         self.programs.at = programs;
         // What still runs by the old one is over when this returns.

@@ -80,13 +80,13 @@ impl Program {
 }
 
 /// A program on its interface, and the link by which it is attached, if it is yet.
-pub(super) struct AtHook<'a> {
+pub(super) struct OnInterface<'a> {
     pub(super) interface: &'a Interface,
     pub(super) program: &'a mut Program,
     pub(super) link: Option<&'a OwnedFd>,
 }
 
-impl Prefilter for AtHook<'_> {
+impl Prefilter for OnInterface<'_> {
     fn choose(&mut self, feeds: &[Feed]) -> Result<Option<Home>, CaptureError> {
         let link = self.link;
         let put = |program: BorrowedFd<'_>| match link {
