@@ -6,16 +6,19 @@
  *
  * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Before
  * them stands a front by feed, which says of nearly every frame that no entry can match: bits for each hash of
- * an address or flow, a cell for each 4,096 addresses of IPv4. It may suspect a frame in vain (with 10,000
- * entries 1 in 30 or so), never acquit one; what a cell says is covered, a prefix holds. Its owner writes it;
- * here it is only read.
+ * an address or flow, a cell for each 4,096 addresses of IPv4. It may suspect a frame in vain (how often:
+ * docs/decisions/0010-block-front.md), never acquit one; what a cell says is covered, a prefix holds. Its
+ * owner writes it; here it is only read.
  *
  * What a capture program does for a feed:
  *
  *	struct weir_blocklist_front *front = weir_blocklist_of(feed);
  *
- *	if (front && weir_flow(ctx, hook, tag, &key) && weir_blocked(front, feed, &key))
- *		... count it, and take it no further
+ *	if (front) {
+ *		weir_flow(ctx, hook, tag, &key);
+ *		if (weir_blocked(front, feed, &key))
+ *			... count it, and take it no further
+ *	}
  */
 #ifndef WEIR_BLOCKLIST_H
 #define WEIR_BLOCKLIST_H

@@ -246,14 +246,6 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		}
 		line->skip = setup->one_in - 1;
 	}
-	if (!frame->ts_ns) {
-		struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
-
-		if (!all)
-			return;
-		/* The first of its feeds that keeps it stamps it for all; if none does, nobody reads the clock. */
-		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
-	}
 	ring = bpf_map_lookup_elem(&rings, &number);
 	if (!ring)
 		return;
@@ -261,6 +253,16 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	if (!meta)
 		return;
 	w = meta + WEIR_WRITER_AT;
+	if (!frame->ts_ns) {
+		struct weir_control *all = bpf_map_lookup_elem(&control, &zero);
+
+		if (!all) {
+			w->drops_unreadable++;
+			return;
+		}
+		/* The first of its feeds that keeps it stamps it for all; if none does, nobody reads the clock. */
+		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
+	}
 	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
 		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,

@@ -76,12 +76,14 @@ impl AfPacket {
         if let Some(home) = AtSocket(&socket, &mut counter).choose(&setup.feeds)? {
             homes[0] = home;
         }
+        let notes = [note, counter.note(setup.may_change)].into_iter().flatten();
+        let notes = notes.chain(interface.twice_note(direction));
         let info = Info {
             source: iface.to_owned(),
             engine: "af_packet",
             hook: Some("socket"),
             why: String::new(),
-            notes: note.into_iter().chain(interface.twice_note(direction)).collect(),
+            notes: notes.collect(),
             homes,
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
@@ -200,7 +202,7 @@ impl Source for AfPacket {
         let mut ledger = Ledger {
             offered: self.counter.offered(statistics)?,
             filtered: self.counter.unwanted()?,
-            filtered_uncounted: self.counter.is_short(),
+            filtered_uncounted: self.counter.has_uncounted(),
             missed_before: self.missed.frames(),
             ..Ledger::default()
         };

@@ -68,10 +68,10 @@ impl Remote {
         let Reached { changes, lists, shared } =
             self.sources.get(source).ok_or(CaptureError::Ended)?;
         if let (Change::Block { remove, add }, Some(lists)) = (&change, lists) {
-            lists.change(feed, remove, add)?;
-            // Then nobody takes it over any more.
+            let changed = lists.change(feed, remove, add);
+            // Then nobody takes it over any more, and what such a list refuses is in nobody's way.
             let has_ended = shared.ended.load(Ordering::Acquire);
-            return if has_ended { Err(CaptureError::Ended) } else { Ok(()) };
+            return if has_ended { Err(CaptureError::Ended) } else { changed };
         }
         let (done, answer) = channel();
         changes.send(Request { feed, change, done }).map_err(|_| CaptureError::Ended)?;

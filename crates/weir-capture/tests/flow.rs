@@ -143,7 +143,9 @@ const UDP: [u8; 60] = [
 /// Entries that need the very bits of the front that this one needs: other addresses, or flows of the same ends.
 fn companions(of: &Entry, count: usize) -> Vec<Entry> {
     let candidate = |number: u32| match of {
-        Entry::Address(_) => Entry::Address(Ipv4Addr::from_bits(0x0b00_0000 + number).into()),
+        Entry::Address(_) => {
+            Entry::Address(Ipv4Addr::from_bits(number.wrapping_add(0x0b00_0000)).into())
+        }
         Entry::Flow(flow) => {
             let (src_port, dst_port) = ((number >> 16) as u16, number as u16);
             Entry::Flow(Flow::new(FlowKey { src_port, dst_port, ..flow.key() }))
@@ -164,7 +166,9 @@ fn companions(of: &Entry, count: usize) -> Vec<Entry> {
         one.remove(entry);
         same
     });
-    found.take(count).collect()
+    let found: Vec<Entry> = found.take(count).collect();
+    assert_eq!(found.len(), count, "other entries with the bits of {of}");
+    found
 }
 
 #[test]
@@ -173,15 +177,20 @@ fn root_what_stays_in_a_list_is_blocked_all_the_time() {
         return;
     }
     let entry = |text: &str| text.parse::<Entry>().expect("an entry");
-    let neighbours = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
+    // Of the same cell of the front, and not of the same address.
+    let beside = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
+    // What covers the cell, as the one that stays does.
+    let around = ["10.0.0.0/8", "10.0.0.0/12", "10.0.0.0/17", "10.0.0.0/20"];
     let mut blocks = Blocks::new(1).expect("maps");
     let mut storage = blocking::storage();
     let skel = blocking::load(&mut storage, &blocks);
-    for stays in ["10.0.0.1", "10.0.0.0/25", "udp 10.0.0.1:4242 10.0.0.2:53"].map(entry) {
+    for stays in
+        ["10.0.0.1", "10.0.0.0/25", "10.0.0.0/16", "udp 10.0.0.1:4242 10.0.0.2:53"].map(entry)
+    {
         assert!(blocks.add(0, stays).expect("room"));
-        // None of them blocks the frame.
         let others = match stays {
-            Entry::Prefix(_) => neighbours.map(entry).to_vec(),
+            Entry::Prefix(prefix) if prefix.bits() == 16 => around.map(entry).to_vec(),
+            Entry::Prefix(_) => beside.map(entry).to_vec(),
             Entry::Address(_) | Entry::Flow(_) => companions(&stays, 2),
         };
         std::thread::scope(|scope| {

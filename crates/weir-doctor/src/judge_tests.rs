@@ -158,7 +158,7 @@ fn whoever_else_is_on_a_hook_is_named_with_what_it_means() {
     assert_eq!((held.grade, held.remedy.as_deref()), (Grade::No, Some("bpftool link detach id 9")));
     let loose = meaning(vec![one("xdp", "", None, None)], Some(42), (6, 18), "xdp hook");
     assert_eq!(loose.remedy.as_deref(), Some("ip link set eth1 xdp off"));
-    let generic = meaning(vec![one("xdp generic", "", None, None)], Some(42), (6, 18), "xdp hook");
+    let generic = meaning(vec![one("xdpgeneric", "", None, None)], Some(42), (6, 18), "xdp hook");
     assert_eq!(generic.remedy.as_deref(), Some("ip link set eth1 xdpgeneric off"));
     assert!(generic.meaning.contains("generic: program 42"), "{generic:?}");
 

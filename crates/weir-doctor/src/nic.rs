@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use weir_capture::CaptureError;
-use weir_capture::bpf::{self, Attached, Place, XdpMode};
+use weir_capture::bpf::{self, Attached, Place};
 use weir_capture::iface::{Asker, Filter, filters};
 
 use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
@@ -82,9 +82,7 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
 
 fn program(attached: Attached) -> Hooked {
     let hook = match attached.place {
-        Place::Xdp(XdpMode::Native) => "xdp",
-        Place::Xdp(XdpMode::Generic) => "xdp generic",
-        Place::Xdp(XdpMode::Offloaded) => "xdp offload",
+        Place::Xdp(mode) => mode.word(),
         Place::TcxIngress => "tcx ingress",
         Place::TcxEgress => "tcx egress",
     };

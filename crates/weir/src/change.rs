@@ -7,14 +7,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use weir_filter::block::ENTRIES_MAX;
 
 use crate::cli::{BlockArgs, FilterArgs};
 use crate::control::PATIENCE;
 use crate::control::rpc::{self, Block, Method, SetFilter};
 use crate::units::grouped;
-
-/// Entries of block lists in one message: flows of IPv6 take 100 bytes.
-const ENTRIES_A_MESSAGE: usize = 4096;
 
 /// `weir filter`: changes the filter of a capture that runs.
 pub fn set_filter(args: &FilterArgs) -> Result<u8> {
@@ -48,23 +46,24 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         entries.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
     }
-    let feed = args.feed.clone().unwrap_or_default();
-    let mut result = Value::Null;
-    // Each part of a long list is a change for itself: a source does nothing else meanwhile.
-    let mut parts: Vec<&[String]> = entries.chunks(ENTRIES_A_MESSAGE).collect();
-    if parts.is_empty() {
-        parts.push(&[]);
+    entries.sort_unstable();
+    entries.dedup();
+    if entries.len() > ENTRIES_MAX {
+        bail!(
+            "these are {} different entries, and a block list has room for {}; prefixes such as 10.0.0.0/24 take one",
+            grouped(entries.len() as u64),
+            grouped(ENTRIES_MAX as u64)
+        );
     }
-    for part in parts {
-        let (add, remove) = if args.remove { (&[][..], part) } else { (part, &[][..]) };
-        let (add, remove) = (add.to_vec(), remove.to_vec());
-        result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
-    }
+    let (feed, shows) = (args.feed.clone().unwrap_or_default(), entries.is_empty());
+    // One message, however long: all of it, or nothing.
+    let (add, remove) = if args.remove { (Vec::new(), entries) } else { (entries, Vec::new()) };
+    let result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
     if args.json {
         println!("{result}");
         return Ok(crate::EXIT_RAN);
     }
-    tell(&feed, &result, entries.is_empty());
+    tell(&feed, &result, shows);
     Ok(crate::EXIT_RAN)
 }
 

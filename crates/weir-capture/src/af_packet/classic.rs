@@ -24,13 +24,16 @@ pub(super) struct Classic {
     bytes_needed: u32,
     /// Frames were left out that nobody counted.
     has_left_out: bool,
+    /// Why the socket does not have the one filter that there is.
+    why_not: Option<String>,
 }
 
 impl Classic {
     /// For the first filter, see [`Classic::choose`]; until then the socket takes every frame of the direction.
     pub(super) fn attach(socket: &Socket, setup: &Setup) -> io::Result<Classic> {
         let head = head(setup.direction());
-        let classic = Classic { head, bytes_needed: setup.bytes_needed(), has_left_out: false };
+        let bytes_needed = setup.bytes_needed();
+        let classic = Classic { head, bytes_needed, has_left_out: false, why_not: None };
         attach_classic(socket.as_fd(), &classic.plain())?;
         Ok(classic)
     }
@@ -40,15 +43,31 @@ impl Classic {
     ///
     /// Several filters cannot be one: a load behind the frame's end rejects, and ends them all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {
-        let chosen = only_program(feeds).and_then(|program| self.code(program));
-        if let Some(code) = chosen
-            && self.put(socket, &code).is_ok()
-        {
-            self.has_left_out = true;
-            return Ok(feeds.len() == 1);
+        self.why_not = None;
+        if let Some(program) = only_program(feeds) {
+            let put = |code: Vec<Insn>| self.put(socket, &code).map_err(|error| no_room(&error));
+            match self.code(program).and_then(put) {
+                Ok(()) => {
+                    self.has_left_out = true;
+                    return Ok(feeds.len() == 1);
+                }
+                Err(why) => self.why_not = Some(why),
+            }
         }
         attach_classic(socket.as_fd(), &self.plain())?;
         Ok(false)
+    }
+
+    /// What has become of the filter, if there is something to say of it.
+    pub(super) fn note(&self, may_change: bool) -> Option<String> {
+        const UNCOUNTED: &str =
+            "what the socket leaves out by a filter, nobody counts: offered is what passed it";
+        match &self.why_not {
+            _ if self.has_left_out => Some(UNCOUNTED.to_owned()),
+            Some(why) => Some(format!("the filter runs in user space: {why}")),
+            None if may_change => Some(format!("once there is a filter, {UNCOUNTED}")),
+            None => None,
+        }
     }
 
     /// Whether frames were left out that nobody counted.
@@ -56,16 +75,19 @@ impl Classic {
         self.has_left_out
     }
 
-    /// The program as one for the socket, if there is one that the kernel takes.
-    fn code(&self, program: &Program) -> Option<Vec<Insn>> {
-        let filter = classic::convert(program, self.bytes_needed).ok()?;
+    /// The program as one for the socket, or why there is none that the kernel takes.
+    fn code(&self, program: &Program) -> Result<Vec<Insn>, String> {
+        let filter = classic::convert(program, self.bytes_needed);
+        let filter = filter.map_err(|error| error.to_string())?;
         let code = [&self.head[..], &filter].concat();
         // A socket has little memory for filters (net.core.optmem_max), and for a moment it has two: the next one has to fit
         // beside this one, were it only the one that takes nothing. Another socket can tell.
-        let other = UnixDatagram::unbound().ok()?;
-        attach_classic(other.as_fd(), &code).ok()?;
-        attach_classic(other.as_fd(), &self.plain()).ok()?;
-        Some(code)
+        let try_both = |other: UnixDatagram| {
+            attach_classic(other.as_fd(), &code)?;
+            attach_classic(other.as_fd(), &self.plain())
+        };
+        UnixDatagram::unbound().and_then(try_both).map_err(|error| no_room(&error))?;
+        Ok(code)
     }
 
     /// The old one and the new one may be too much together: then by way of the plain one. What passes that is judged
@@ -79,6 +101,17 @@ impl Classic {
 
     fn plain(&self) -> Vec<Insn> {
         [&self.head[..], &[Insn::new(RET_K, self.bytes_needed)]].concat()
+    }
+}
+
+/// Why a socket did not take a filter: nearly always that it is too long.
+fn no_room(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => {
+            "it is too long for what a socket may hold here; raise net.core.optmem_max (bytes)"
+                .to_owned()
+        }
+        _ => format!("a socket does not take it: {error}"),
     }
 }
 

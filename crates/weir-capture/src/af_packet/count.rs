@@ -45,16 +45,14 @@ impl Counter {
             Err(error) => {
                 let classic = Classic::attach(socket, setup);
                 let classic = classic.map_err(CaptureError::os("filtering"))?;
-                let mut note = format!(
+                let way_out = match error.kind() {
+                    libbpf_rs::ErrorKind::PermissionDenied => "; for that, run with CAP_BPF",
+                    _ => "",
+                };
+                let note = format!(
                     "offered frames are counted by the packet socket itself, not by a counter of \
-                     their own, because BPF programs cannot be loaded here ({error}); for that, \
-                     run with CAP_BPF"
+                     their own, because BPF programs cannot be loaded here ({error}){way_out}"
                 );
-                if setup.may_change || setup.feeds.iter().any(|feed| feed.filter.is_some()) {
-                    note.push_str(
-                        ". What the socket leaves out by a filter, nobody counts: offered is what passed it",
-                    );
-                }
                 Ok((Counter::Socket(classic), Some(note)))
             }
         }
@@ -72,8 +70,14 @@ impl Counter {
         sum(counts, UNWANTED)
     }
 
+    /// What has become of the feeds' filters, if there is something to say of it.
+    pub(super) fn note(&self, may_change: bool) -> Option<String> {
+        let Counter::Socket(classic) = self else { return None };
+        classic.note(may_change)
+    }
+
     /// Whether frames were left out that are in neither count.
-    pub(super) fn is_short(&self) -> bool {
+    pub(super) fn has_uncounted(&self) -> bool {
         matches!(self, Counter::Socket(classic) if classic.has_left_out())
     }
 }

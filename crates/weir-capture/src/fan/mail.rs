@@ -35,9 +35,12 @@ impl Mail {
     pub(super) fn post(&self, news: News) {
         let mut waiting = self.lock();
         // A quiet fan keeps the last ones only.
-        waiting.retain(|one| !news.replaces(one));
+        let old: Vec<News> = waiting.extract_if(.., |one| news.replaces(one)).collect();
         waiting.push(news);
         self.is_fresh.store(true, Ordering::Release);
+        drop(waiting);
+        // Taken to pieces when no fan waits for the lock any more.
+        drop(old);
     }
 
     /// What has come since the last look.

@@ -215,6 +215,8 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
             // Whose frames they are, user space says.
             assert_eq!(source.info().homes, [Home::Compiled; 2]);
+            let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
+            assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
             source.start().unwrap();
             round();
             pump_until(&mut source, 6).unwrap();

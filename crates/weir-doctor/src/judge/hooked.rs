@@ -48,10 +48,7 @@ fn xdp(findings: &mut Findings, name: &str, id: u32, one: Option<&Hooked>) {
     let remedy = match one.and_then(|one| one.link) {
         Some(link) => format!("bpftool link detach id {link}"),
         // By its own word: where a driver has native XDP, `xdp off` leaves a generic program where it is.
-        None => {
-            let word = one.map_or("xdp", |one| one.hook).replace(' ', "");
-            format!("ip link set {name} {word} off")
-        }
+        None => format!("ip link set {name} {} off", one.map_or("xdp", |one| one.hook)),
     };
     findings.no("xdp hook", text, remedy);
 }
@@ -68,7 +65,13 @@ fn weir_priority(list: &[Hooked], hook: &str) -> u16 {
 
 /// `ingress: program 42 (cilium_from_net)`, `egress: flower filter of priority 7`.
 fn who(one: &Hooked) -> String {
-    let side = one.hook.split_once(' ').map_or(String::new(), |(_, side)| format!("{side}: "));
+    let side = match one.hook.split_once(' ') {
+        Some((_, side)) => format!("{side}: "),
+        None => match one.hook.strip_prefix("xdp") {
+            Some(mode) if !mode.is_empty() => format!("{mode}: "),
+            _ => String::new(),
+        },
+    };
     let name = if one.name.is_empty() { String::new() } else { format!(" ({})", one.name) };
     let thing = match (one.program, one.priority) {
         (Some(program), None) => format!("program {program}{name}"),

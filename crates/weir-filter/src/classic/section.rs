@@ -29,9 +29,11 @@ pub(super) struct Section<'a> {
 
 impl<'a> Section<'a> {
     pub(super) fn new(code: &'a Code<'a>, mut asm: Asm) -> Section<'a> {
-        let (take, reject) = (asm.label(), asm.label());
         let spare = Spare { word: code.spare_word(), is_lacking: false };
-        Section { code, asm, tag: Tag::Inside, spare, labels: Vec::new(), take, reject }
+        // Before its first instruction, emit() gives it others.
+        let nowhere = asm.label();
+        let (labels, take, reject) = (Vec::new(), nowhere, nowhere);
+        Section { code, asm, tag: Tag::Inside, spare, labels, take, reject }
     }
 
     /// The code, if nothing was lacking.

@@ -1,6 +1,6 @@
 //! Changes that some source refuses.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_capture::{CaptureError, Feed, Info, Pumped, Session, Source};
 use weir_filter::insn::RET_K;
@@ -217,14 +217,21 @@ fn a_filter_that_cannot_be_taken_back_is_in_force_where_it_is() {
     assert_eq!(capture.filters(), [(text("ip6"), 1), (None, 0)]);
 }
 
+/// Asks until it is so.
+fn within_10_s(is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "the end was not noticed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_source_that_has_ended_stands_in_nobodys_way() {
     let capture = capture(&[("file:a", &[Ends]), ("b", &[])]);
     capture.block(&["10.0.0.1"], &[]).unwrap();
     // Its thread goes on for a moment.
-    while capture.filter("ip").unwrap() != 1 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    within_10_s(|| capture.filter("ip").unwrap() == 1);
     let answer = json!({ "feeds": 1, "blocked": ["10.0.0.1", "10.0.0.2"] });
     assert_eq!(capture.block(&["10.0.0.2"], &[]), Ok(answer));
 }
@@ -233,11 +240,7 @@ fn a_source_that_has_ended_stands_in_nobodys_way() {
 fn where_all_have_ended_nothing_is_changed() {
     let capture = capture(&[("file:a", &[Ends])]);
     capture.block(&["10.0.0.1"], &[]).unwrap();
-    let refused = loop {
-        if let Err(error) = capture.filter("ip") {
-            break error;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    within_10_s(|| capture.filter("ip").is_err());
+    let refused = capture.filter("ip").unwrap_err();
     assert!(refused.contains("has ended"), "{refused}");
 }
