@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use weir_filter::block::ENTRIES_MAX;
+use weir_filter::block::{ENTRIES_MAX, Entry};
 
 use crate::cli::{BlockArgs, FilterArgs};
 use crate::control::PATIENCE;
@@ -38,13 +38,13 @@ pub fn set_filter(args: &FilterArgs) -> Result<u8> {
 
 /// `weir block`: changes a block list of a capture that runs, or shows it.
 pub fn block(args: &BlockArgs) -> Result<u8> {
-    let mut entries = args.entries.clone();
-    if let Some(path) = &args.file {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("--file {}: cannot be read", path.display()))?;
-        // What is behind a `#` is said to people.
-        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-        entries.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+    let feed = args.feed.clone().unwrap_or_default();
+    let mut entries = given(args)?;
+    if args.clear {
+        let list = Method::Block(Block { feed: feed.clone(), ..Block::default() });
+        let list = ask(&args.control, &list)?;
+        entries.extend(texts(&list["blocked"]).into_iter().map(str::to_owned));
+        entries.extend(strays(&list).into_keys().map(str::to_owned));
     }
     entries.sort_unstable();
     entries.dedup();
@@ -55,20 +55,61 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
             grouped(ENTRIES_MAX as u64)
         );
     }
-    let (feed, shows) = (args.feed.clone().unwrap_or_default(), entries.is_empty());
+    let (removes, asked) = (args.remove || args.clear, entries.len());
     // One message, however long: all of it, or nothing.
-    let (add, remove) = if args.remove { (Vec::new(), entries) } else { (entries, Vec::new()) };
+    let (add, remove) = if removes { (Vec::new(), entries) } else { (entries, Vec::new()) };
     let result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
     if args.json {
         println!("{result}");
         return Ok(crate::EXIT_RAN);
     }
-    tell(&feed, &result, shows);
+    tell(&feed, &result, asked == 0 && !args.clear, &idle(&result, asked, removes));
     Ok(crate::EXIT_RAN)
 }
 
-/// Says what is blocked: how much, and if `shows` all of it.
-fn tell(feed: &str, result: &Value, shows: bool) {
+/// The entries that were given, each understood.
+fn given(args: &BlockArgs) -> Result<Vec<String>> {
+    let mut entries = args.entries.clone();
+    for entry in &entries {
+        entry.parse::<Entry>()?;
+    }
+    if let Some(path) = &args.file {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--file {name}: cannot be read"))?;
+        for (number, line) in (1..).zip(text.lines()) {
+            // What is behind a `#` is said to people.
+            let entry = line.split('#').next().unwrap_or_default().trim();
+            if entry.is_empty() {
+                continue;
+            }
+            entry.parse::<Entry>().with_context(|| format!("{name}:{number}: not understood"))?;
+            entries.push(entry.to_owned());
+        }
+        if entries.is_empty() {
+            bail!("--file {name}: it has no entries; without --file, `weir block` shows the list");
+        }
+    }
+    if args.remove && entries.is_empty() {
+        bail!("--remove: say which entries; --clear takes out all");
+    }
+    Ok(entries)
+}
+
+/// What is to be said of entries that made no difference.
+fn idle(result: &Value, asked: usize, removes: bool) -> String {
+    let changed = result["changed"].as_u64().unwrap_or(asked as u64);
+    let (idle, asked) = ((asked as u64).saturating_sub(changed), asked as u64);
+    if idle == 0 {
+        return String::new();
+    }
+    let verb = if idle == 1 { "was" } else { "were" };
+    let what = if removes { "not in the list" } else { "in the list already" };
+    format!(" ({} of {} {verb} {what})", grouped(idle), grouped(asked))
+}
+
+/// Says what is blocked: how much, and if `shows` all of it; with a remark on what was asked.
+fn tell(feed: &str, result: &Value, shows: bool, remark: &str) {
     let (common, stray) = (texts(&result["blocked"]), strays(result));
     let count = match common.len() {
         0 => "nothing is blocked".to_owned(),
@@ -76,7 +117,7 @@ fn tell(feed: &str, result: &Value, shows: bool) {
         many => format!("{} entries are blocked", grouped(many as u64)),
     };
     if !shows {
-        println!("{}{count} now", prefix(feed));
+        println!("{}{count} now{remark}", prefix(feed));
     } else if common.is_empty() && stray.is_empty() {
         eprintln!("weir: {}{count}", prefix(feed));
     }
@@ -123,7 +164,13 @@ fn ask(path: &Path, method: &Method) -> Result<Value> {
             io::ErrorKind::PermissionDenied => {
                 format!("{name}: the capture there is another user's; ask as that user, or as root")
             }
-            _ => format!("{name}: no capture listens there; start one with --control {name}"),
+            io::ErrorKind::NotFound => {
+                format!("{name}: no capture listens there; start one with --control {name}")
+            }
+            _ => format!(
+                "{name}: no capture listens there: it is no socket, or was left by a capture that has ended; give what \
+                 a capture that runs was given as --control"
+            ),
         };
         anyhow::Error::new(error).context(text)
     })?;

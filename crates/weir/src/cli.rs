@@ -263,12 +263,15 @@ pub struct BlockArgs {
     /// what is left out
     #[arg(value_name = "ENTRY")]
     pub entries: Vec<String>,
-    /// More of them, one a line
+    /// More of them, one a line; what is behind a # is passed over
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// Take them out of the list
+    /// Take all the entries given out of the list
     #[arg(long)]
     pub remove: bool,
+    /// Take everything out of it
+    #[arg(long, conflicts_with_all = ["entries", "file", "remove"])]
+    pub clear: bool,
     /// The capture's socket: what it was given as --control
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,

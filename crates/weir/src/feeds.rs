@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use weir_capture::{Direction, Feed, Filter, Sampling};
+use weir_filter::Program;
 use weir_filter_compile::Compiler;
 
 use crate::cli::{CaptureArgs, DirectionName};
@@ -178,7 +179,8 @@ impl<'a> Feeds<'a> {
     }
 }
 
-/// The filter that `text` means for frames of this link type; the empty text means none.
+/// The filter that `text` means for frames of this link type; the empty text means none. It may be bytecode, as
+/// `tcpdump -ddd` prints it.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -186,7 +188,13 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let program = Compiler::default().with_link_type(link_type).compile(text)?;
+    // No expression is made of numbers alone.
+    let is_bytecode =
+        text.split([' ', '\t', '\n', ',']).all(|word| word.bytes().all(|b| b.is_ascii_digit()));
+    let program = match is_bytecode {
+        true => Program::parse(text)?,
+        false => Compiler::default().with_link_type(link_type).compile(text)?,
+    };
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
 }
 
@@ -244,6 +252,28 @@ mod tests {
         assert_eq!("all:".parse::<FeedName>().unwrap().filter, "");
         // Colons of addresses are the filter's.
         assert_eq!("six: host 2001:db8::1".parse::<FeedName>().unwrap().filter, "host 2001:db8::1");
+    }
+
+    #[test]
+    fn a_filter_may_be_what_tcpdump_makes_of_it() {
+        let program = |text: &str| Some(compile(text, 1).unwrap()?.program.clone());
+        let lines = ["4", "40 0 0 12", "21 0 1 2048", "6 0 0 262144", "6 0 0 0"];
+        let ip = program(&lines.join("\n")).unwrap();
+        assert_eq!(
+            ip.insns().iter().map(|insn| insn.k).collect::<Vec<_>>(),
+            [12, 2048, 262_144, 0]
+        );
+        assert_eq!(program(&lines.join(",")), Some(ip));
+        assert_eq!(program(" \n"), None);
+        for (text, words) in [
+            ("1\n6 0 0", "tcpdump -ddd"),
+            ("2\n6 0 0 1", "1 follow"),
+            ("1\n5 0 0 7", "instruction 0"),
+            ("10", "10 instructions"),
+        ] {
+            let error = format!("{:#}", compile(text, 1).unwrap_err());
+            assert!(error.contains(words), "'{words}' is not in: {error}");
+        }
     }
 
     #[test]

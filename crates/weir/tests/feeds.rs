@@ -442,7 +442,7 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     let (socket, name) = path(&dir, "control");
     let run = capture(&bed, &format!("--control {name}"), &["--feed", "web: tcp"]);
     refused(&["--control", &name], &["there already"]);
-    ask(&format!("filter tcp --control {name}"), &["there are: web"]);
+    ask(&format!("filter tcp --control {name}"), &["--feed NAME", "there are: web"]);
     ask(&format!("filter tcp_ --control {name} --feed web"), &["tcp_"]);
     // What is no request is answered, and one that is no message ends the talk and nothing else.
     let mut client = Client::new(&socket);
@@ -585,13 +585,24 @@ fn root_what_is_blocked_is_left_out_and_counted_and_the_traffic_goes_on() {
         let said = block(&format!("--feed some --file {file}"), &[&four.to_string()]).expect(0);
         assert_eq!(said.text(), "some: 10 001 entries are blocked now\n");
         let said = block("--feed all --json", &[&format!("{six}/128")]).expect(0).json();
-        assert_eq!(said, json!({ "feeds": 1, "blocked": [six.to_string()] }));
+        assert_eq!(said, json!({ "feeds": 1, "blocked": [six.to_string()], "changed": 1 }));
         send();
         let shown = block("--feed some", &[]).expect(0).text();
         assert_eq!(shown.lines().count(), 10_001, "{engine}");
         assert!(shown.lines().any(|line| line == four.to_string()));
-        block("--feed some --remove", &[&four.to_string()]).expect(0);
+        let said = block("--feed some --remove", &[&four.to_string(), "9.9.9.9"]).expect(0);
+        let expected = "some: 10 000 entries are blocked now (1 of 2 was not in the list)\n";
+        assert_eq!(said.text(), expected);
         send();
+        // Before anything is asked of the capture, with the line.
+        std::fs::write(&list, "# none\n\n").unwrap();
+        block(&format!("--feed all --file {file}"), &[]).refused(&["no entries", "list"]);
+        std::fs::write(&list, "10.0.0.1\n\n10.0.0.1/8\n").unwrap();
+        block(&format!("--feed all --file {file}"), &[]).refused(&["list:3: ", "10.0.0.0/8"]);
+        block("--feed all --remove", &[]).refused(&["which entries", "--clear"]);
+        let clear = ["--clear"];
+        let said = block("--feed some", &clear).expect(0);
+        assert_eq!(said.text(), "some: nothing is blocked now\n");
         block("--feed all", &["10.0.0.1/8"]).refused(&["10.0.0.0/8"]);
         block("--feed all", &["nobody"]).refused(&["nothing to block"]);
         let json = run.stop().expect(0).json();

@@ -100,20 +100,27 @@ impl Served {
     fn block(&self, Block { feed, add, remove }: Block) -> Result<Value> {
         let own = self.named(&feed)?;
         if own.iter().any(|&at| self.feeds[at].1.link_type != LINKTYPE_ETHERNET) {
-            bail!("block lists are of Ethernet frames only, and these have another link type");
+            let other = own.iter().find(|&&at| self.feeds[at].1.link_type != LINKTYPE_ETHERNET);
+            let source = other.map_or("it", |&at| self.source(at));
+            bail!("block lists are of Ethernet frames only, and {source} has another link type");
         }
         let parse = |texts: Vec<String>| -> Result<Vec<Entry>> {
             texts.iter().map(|text| Ok(text.parse()?)).collect()
         };
         let (add, remove) = (parse(add)?, parse(remove)?);
         let mut state = self.state();
-        let changed = if add.is_empty() && remove.is_empty() {
-            own.len()
-        } else {
-            let change = |_| Change::Block { remove: remove.clone(), add: add.clone() };
-            self.change_all(&mut state, &own, change)?
-        };
-        Ok(self.blocked(&state, &own, changed))
+        if add.is_empty() && remove.is_empty() {
+            return Ok(self.blocked(&state, &own, own.len()));
+        }
+        let before = &state[own[0]].list;
+        let news = add.iter().filter(|entry| !before.contains(entry)).collect::<BTreeSet<_>>();
+        let gone = remove.iter().filter(|entry| before.contains(entry)).collect::<BTreeSet<_>>();
+        let entries = news.len() + gone.len();
+        let change = |_| Change::Block { remove: remove.clone(), add: add.clone() };
+        let changed = self.change_all(&mut state, &own, change)?;
+        let mut result = self.blocked(&state, &own, changed);
+        result["changed"] = json!(entries);
+        Ok(result)
     }
 
     /// What these feeds block: one list, unless a change could not be taken back. Then `blocked` is what all of them
@@ -152,13 +159,16 @@ impl Served {
                 [""] => bail!(
                     "there is no feed '{name}'; the one that there is has no name, so leave --feed out"
                 ),
+                _ if name.is_empty() => {
+                    bail!("say which feed: --feed NAME; there are: {}", names.join(", "))
+                }
                 _ => bail!("there is no feed '{name}'; there are: {}", names.join(", ")),
             }
         }
         if let Some(other) = own.iter().find_map(|&at| self.sharing(&self.feeds[at].0)) {
             bail!(
-                "feed '{name}' shares its rings with '{other}', which takes the same; give the two filters that \
-                 differ at the start to change one"
+                "feed '{name}' shares its rings with '{other}', which takes the same, so neither can be changed; start the \
+                 capture with something that differs in them, if only a snaplen"
             );
         }
         Ok(own)

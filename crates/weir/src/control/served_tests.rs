@@ -166,7 +166,9 @@ fn text(what: &str) -> Option<String> {
 fn a_list_that_one_source_refuses_is_every_sources_old_one() {
     let capture = capture(&[("a", &[]), ("b", &[Takes, Refuses])]);
     let before = json!({ "feeds": 2, "blocked": ["10.0.0.1", "10.0.0.2"] });
-    assert_eq!(capture.block(&["10.0.0.1", "10.0.0.2"], &[]), Ok(before.clone()));
+    let mut answer = before.clone();
+    answer["changed"] = json!(2);
+    assert_eq!(capture.block(&["10.0.0.1", "10.0.0.2"], &[]), Ok(answer));
     capture.taken();
     // What was there and comes again, or was not there and goes, is nothing to take back.
     let (add, remove) = (["10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.9"]);
@@ -205,7 +207,8 @@ fn what_cannot_be_taken_back_is_said_and_shown_where_it_is() {
     let shown = json!({ "feeds": 2, "blocked": [], "sources": sources });
     assert_eq!(capture.block(&[], &[]), Ok(shown));
     // Asked again, it holds everywhere.
-    let healed = json!({ "feeds": 2, "blocked": ["10.0.0.2"] });
+    // (a has it already.)
+    let healed = json!({ "feeds": 2, "blocked": ["10.0.0.2"], "changed": 0 });
     assert_eq!(capture.block(&["10.0.0.2"], &["10.0.0.1"]), Ok(healed));
 }
 
@@ -232,7 +235,7 @@ fn a_source_that_has_ended_stands_in_nobodys_way() {
     capture.block(&["10.0.0.1"], &[]).unwrap();
     // Its thread goes on for a moment.
     within_10_s(|| capture.filter("ip").unwrap() == 1);
-    let answer = json!({ "feeds": 1, "blocked": ["10.0.0.1", "10.0.0.2"] });
+    let answer = json!({ "feeds": 1, "blocked": ["10.0.0.1", "10.0.0.2"], "changed": 1 });
     assert_eq!(capture.block(&["10.0.0.2"], &[]), Ok(answer));
 }
 
