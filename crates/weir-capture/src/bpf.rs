@@ -290,7 +290,6 @@ impl Bpf {
         settled
     }
 
-    /// Changes the block list of a feed at the hook.
     /// Puts these programs in the place of those that run, at all sides or at none.
     fn exchange(&mut self, programs: &AtHook) -> Result<(), CaptureError> {
         let Err(error) = attach::exchange(&self.interface, programs, &mut self.attachments) else {
@@ -307,6 +306,7 @@ impl Bpf {
         )))
     }
 
+    /// Changes the block list of a feed at the hook.
     fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
         let blocks = self.blocks.as_mut().expect("set up for changes");
         let mut wanted = blocks.list(at).clone();

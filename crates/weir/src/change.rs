@@ -43,19 +43,12 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
     if args.clear {
         let list = Method::Block(Block { feed: feed.clone(), ..Block::default() });
         let list = ask(&args.control, &list)?;
-        entries.extend(texts(&list["blocked"]).into_iter().map(str::to_owned));
-        entries.extend(strays(&list).into_keys().map(str::to_owned));
-    }
-    entries.sort_unstable();
-    entries.dedup();
-    if entries.len() > ENTRIES_MAX {
-        bail!(
-            "these are {} different entries, and a block list has room for {}; prefixes such as 10.0.0.0/24 take one",
-            grouped(entries.len() as u64),
-            grouped(ENTRIES_MAX as u64)
-        );
+        for text in texts(&list["blocked"]).into_iter().chain(strays(&list).into_keys()) {
+            entries.insert(text.parse()?);
+        }
     }
     let (removes, asked) = (args.remove || args.clear, entries.len());
+    let entries = entries.iter().map(Entry::to_string).collect();
     // One message, however long: all of it, or nothing.
     let (add, remove) = if removes { (Vec::new(), entries) } else { (entries, Vec::new()) };
     let result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
@@ -67,12 +60,10 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
     Ok(crate::EXIT_RAN)
 }
 
-/// The entries that were given, each understood.
-fn given(args: &BlockArgs) -> Result<Vec<String>> {
-    let mut entries = args.entries.clone();
-    for entry in &entries {
-        entry.parse::<Entry>()?;
-    }
+/// The entries that were given, each understood and once.
+fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
+    let parsed = args.entries.iter().map(|entry| Ok(entry.parse()?));
+    let mut entries: BTreeSet<Entry> = parsed.collect::<Result<_>>()?;
     if let Some(path) = &args.file {
         let name = path.display();
         let text = std::fs::read_to_string(path)
@@ -83,8 +74,8 @@ fn given(args: &BlockArgs) -> Result<Vec<String>> {
             if entry.is_empty() {
                 continue;
             }
-            entry.parse::<Entry>().with_context(|| format!("{name}:{number}: not understood"))?;
-            entries.push(entry.to_owned());
+            let entry = entry.parse();
+            entries.insert(entry.with_context(|| format!("{name}:{number}: not understood"))?);
         }
         if entries.is_empty() {
             bail!("--file {name}: it has no entries; without --file, `weir block` shows the list");
@@ -92,6 +83,13 @@ fn given(args: &BlockArgs) -> Result<Vec<String>> {
     }
     if args.remove && entries.is_empty() {
         bail!("--remove: say which entries; --clear takes out all");
+    }
+    if entries.len() > ENTRIES_MAX {
+        bail!(
+            "these are {} different entries, and a block list has room for {}; prefixes such as 10.0.0.0/24 take one",
+            grouped(entries.len() as u64),
+            grouped(ENTRIES_MAX as u64)
+        );
     }
     Ok(entries)
 }
