@@ -7,12 +7,14 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 25
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
+REPEAT ?= 50
+export REPEAT
 
-.PHONY: help setup build demo test lint fuzz bench bench-full peers soak dist install
+.PHONY: help setup build demo test test-repeat lint fuzz bench bench-full peers soak dist install
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the Debian packages that building and testing need
 	@tests/setup.sh test
@@ -26,6 +28,9 @@ demo: build ## build, then show a capture and its ledger (more of it as root)
 
 test: setup ## every check: lints, tests, models, static link, package, Debian 6.1 guest, fuzzing
 	@tests/all.sh
+
+test-repeat: setup ## every test with threads, processes or interfaces REPEAT times (50), some hours; needs root
+	@tests/repeat.sh
 
 lint: setup ## formatting and clippy, warnings being errors
 	@tests/lint.sh
