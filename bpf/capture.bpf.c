@@ -71,7 +71,7 @@ struct {
 	__type(value, struct weir_control);
 } control SEC(".maps");
 
-/* A word for the owner: some sleeper's wish has come true. */
+/* A word for the owner: some sleeper's threshold is reached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);

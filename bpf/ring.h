@@ -9,7 +9,7 @@
  * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores are seen in program order,
  * so a compiler barrier and a plain store are a release. On arm64 they are not, so a release is an xchg,
  * which orders everything around it. A load may still pass an earlier store on both: the doorbell can
- * miss a wish that is made in the same instant (weir-ring, doorbell.rs), and the sleeper's time limit
+ * miss a threshold that is set in the same instant (weir-ring, doorbell.rs), and the sleeper's time limit
  * answers for that.
  */
 #ifndef WEIR_RING_H

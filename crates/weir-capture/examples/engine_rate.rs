@@ -69,7 +69,7 @@ fn memory(spec: &str) -> Result<(), Failed> {
                 let place = pace.join(0);
                 std::thread::spawn(move || {
                     pin(1);
-                    skim(reader, |ordinal| place.reached(ordinal))
+                    count_in_place(reader, |ordinal| place.reached(ordinal))
                 })
             })
             .collect();
@@ -93,10 +93,10 @@ fn memory(spec: &str) -> Result<(), Failed> {
 }
 
 /// A null monitor that lets the writer get ahead before it looks again; returns what it missed.
-fn skim(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
+fn count_in_place(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
     let mut tally = Tally::default();
     loop {
-        match reader.skim(&mut tally, u32::MAX).expect("a sound ring") {
+        match reader.count_in_place(&mut tally, u32::MAX).expect("a sound ring") {
             Poll::Closed => return reader.lapped(),
             Poll::Empty => std::thread::sleep(Duration::from_micros(30)),
             Poll::Frames(count) if count < 64 => {

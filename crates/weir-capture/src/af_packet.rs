@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
@@ -168,8 +168,8 @@ impl Source for AfPacket {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.copier.fan.add_bell(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.copier.fan.add_waker(waker, first);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_ring::segments::{self, Segments};
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use socket::Mode;
@@ -37,7 +37,7 @@ use crate::feed::Feed;
 use crate::filters::Prefilter;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity, ask_in, members};
-use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
+use crate::source::{Change, Direction, Info, Kind, Pumped, Setup, Source, Wakers};
 use copier::{Copier, Partial, Queue};
 use program::{Needs, OnInterface, Program};
 use socket::{Shape, Socket};
@@ -104,7 +104,7 @@ pub struct AfXdp {
     feeds: Feeds,
     copiers: Vec<Copier>,
     threads: Vec<JoinHandle<Result<(), CaptureError>>>,
-    bells: Bells,
+    wakers: Wakers,
     program: Program,
     control: Control,
     link: Option<OwnedFd>,
@@ -194,7 +194,7 @@ impl AfXdp {
             feeds,
             copiers,
             threads: Vec::new(),
-            bells: Bells::default(),
+            wakers: Wakers::default(),
             program,
             control,
             link: None,
@@ -392,8 +392,8 @@ impl Source for AfXdp {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.bells.add(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.wakers.add(waker, first);
         Ok(())
     }
 
@@ -404,7 +404,7 @@ impl Source for AfXdp {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
         for mut copier in std::mem::take(&mut self.copiers) {
-            copier.fan.set_bells(&self.bells)?;
+            copier.fan.set_wakers(&self.wakers)?;
             let thread = std::thread::Builder::new()
                 .name("weir-copier".into())
                 .spawn(move || copier.run())

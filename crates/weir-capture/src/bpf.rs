@@ -27,7 +27,7 @@ use libbpf_rs::MapHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use weir_filter::block::Entry;
 use weir_ring::geometry::WriterWord;
-use weir_ring::wake::{self, Bell};
+use weir_ring::wake::{self, Waker};
 use weir_ring::{Ledger, Mapping, Ring};
 
 pub(crate) use check::filter;
@@ -41,7 +41,7 @@ use crate::feed::Feed;
 use crate::grace;
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
 use crate::source::{
-    Bells, Change, Direction, Home, Info, Pumped, Setup, Source, change_list, count_written,
+    Change, Direction, Home, Info, Pumped, Setup, Source, Wakers, change_list, count_written,
 };
 use attach::Attachment;
 use block::Blocks;
@@ -140,12 +140,12 @@ pub struct Bpf {
     /// Those that the programs write.
     written: Vec<Written>,
     relay: Option<Relay>,
-    relay_bells: Bells,
+    relay_wakers: Wakers,
     programs: Programs,
     control: Control,
     doorbell: Doorbell,
-    nudge: OwnedFd,
-    bells: Bells,
+    notify_fd: OwnedFd,
+    wakers: Wakers,
     attachments: Vec<Attachment>,
     has_begun: bool,
     promiscuity: Option<Promiscuity>,
@@ -212,7 +212,7 @@ impl Bpf {
             }
         };
         let doorbell = Doorbell::new(&programs.doorbell)?;
-        let nudge = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let notify_fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
         let attachments = attach::take_places(&interface, &programs, options.tc_attach)?;
         let info = Info {
@@ -240,12 +240,12 @@ impl Bpf {
             rings,
             written,
             relay,
-            relay_bells: Bells::default(),
+            relay_wakers: Wakers::default(),
             programs,
             control,
             doorbell,
-            nudge,
-            bells: Bells::default(),
+            notify_fd,
+            wakers: Wakers::default(),
             attachments,
             has_begun: false,
             promiscuity: None,
@@ -265,8 +265,8 @@ impl Bpf {
         for Written { ring, reader } in &self.written {
             let ordinal = ring.frames_written();
             match *reader {
-                WhoReads::Consumers(number) => self.bells.published(number, ordinal),
-                WhoReads::Relay(number) => self.relay_bells.published(number, ordinal),
+                WhoReads::Consumers(number) => self.wakers.published(number, ordinal),
+                WhoReads::Relay(number) => self.relay_wakers.published(number, ordinal),
             }
         }
     }
@@ -278,14 +278,14 @@ impl Bpf {
         self.wake();
         for (index, Written { ring, reader }) in self.written.iter().enumerate() {
             let ordinal = ring.frames_written();
-            let wish = match *reader {
-                WhoReads::Consumers(number) => self.bells.earliest(number, ordinal),
-                WhoReads::Relay(number) => self.relay_bells.earliest(number, ordinal),
+            let threshold = match *reader {
+                WhoReads::Consumers(number) => self.wakers.earliest(number, ordinal),
+                WhoReads::Relay(number) => self.relay_wakers.earliest(number, ordinal),
             };
-            self.control.arm(index, wish);
-            // Frames may have come before the programs saw the new wish. No second try here: wishes
+            self.control.arm(index, threshold);
+            // Frames may have come before the programs saw the new threshold. No second try here: thresholds
             // that are always one frame ahead would keep it trying for as long as frames come.
-            settled &= ring.frames_written() < wish;
+            settled &= ring.frames_written() < threshold;
         }
         settled
     }
@@ -465,24 +465,25 @@ impl Source for Bpf {
         &self.rings
     }
 
-    fn nudge(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.nudge.as_fd())
+    fn notify_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.notify_fd.as_fd())
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
         if let Some(relay) = &mut self.relay {
-            relay.add_bell(&bell, first)?;
+            relay.add_waker(&waker, first)?;
         }
-        self.bells.add(bell, first);
+        self.wakers.add(waker, first);
         Ok(())
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
         self.control.follow_tai();
         if let Some(relay) = &mut self.relay {
-            let nudge = self.nudge.try_clone();
-            let bell = relay.start(nudge.map_err(CaptureError::os("duplicating an eventfd"))?)?;
-            self.relay_bells.add(bell, 0);
+            let notify_fd = self.notify_fd.try_clone();
+            let waker =
+                relay.start(notify_fd.map_err(CaptureError::os("duplicating an eventfd"))?)?;
+            self.relay_wakers.add(waker, 0);
         }
         self.missed.begin();
         if self.promiscuous {
@@ -508,7 +509,7 @@ impl Source for Bpf {
             let timeout = left.try_into().expect("a pump's limit fits a timespec");
             let mut wait = [
                 PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN),
-                PollFd::new(&self.nudge, PollFlags::IN),
+                PollFd::new(&self.notify_fd, PollFlags::IN),
             ];
             match rustix::event::poll(&mut wait, Some(&timeout)) {
                 Ok(0) if settled => break,
@@ -519,9 +520,9 @@ impl Source for Bpf {
                 }
             }
             self.doorbell.drain();
-            wake::drain(self.nudge.as_fd());
+            wake::drain(self.notify_fd.as_fd());
             self.wake();
-            // Wishes and nudges of a hostile consumer cost a turn each, and the programs a doorbell.
+            // Thresholds and notifications of a hostile consumer cost a turn each, and the programs a doorbell.
             std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
             if Instant::now() >= deadline {
                 break;
@@ -601,9 +602,9 @@ impl Source for Bpf {
             let close = |ring| self.programs.close_ring(ring as u32).err();
             // All of them, whatever becomes of one: a reader waits for every close.
             let mut errors: Vec<CaptureError> = (0..self.written.len()).filter_map(close).collect();
-            self.relay_bells.ring_all();
+            self.relay_wakers.wake_all();
             errors.extend(self.relay.as_mut().and_then(|relay| relay.finish().err()));
-            self.bells.ring_all();
+            self.wakers.wake_all();
             if let Some(error) = errors.into_iter().next() {
                 return Err(error);
             }

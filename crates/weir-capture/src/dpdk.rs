@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use device::Device;
@@ -25,7 +25,7 @@ use crate::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::fan::{BlockLists, Fan, Feeds};
 use crate::iface::{Asker, Interface, Missed, Promiscuity};
-use crate::source::{Bells, Change, Direction, Info, Kind, Pumped, Setup, Source};
+use crate::source::{Change, Direction, Info, Kind, Pumped, Setup, Source, Wakers};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
 
@@ -90,7 +90,7 @@ pub struct Dpdk {
     feeds: Feeds,
     fans: Vec<Fan>,
     make: Make,
-    bells: Bells,
+    wakers: Wakers,
     stage: Stage,
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
@@ -193,7 +193,7 @@ impl Dpdk {
                 record_queue: options.record_queue,
                 stamp_ns,
             },
-            bells: Bells::default(),
+            wakers: Wakers::default(),
             stage: Stage::Ready(port),
             pollers: Vec::new(),
             ending: Arc::default(),
@@ -426,8 +426,8 @@ impl Source for Dpdk {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.bells.add(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.wakers.add(waker, first);
         Ok(())
     }
 
@@ -444,7 +444,7 @@ impl Source for Dpdk {
         self.stage = Stage::Running(port);
         let fans = std::mem::take(&mut self.fans);
         for (queue, (rx, mut fan)) in receivers.into_iter().zip(fans).enumerate() {
-            fan.set_bells(&self.bells)?;
+            fan.set_wakers(&self.wakers)?;
             let poller = Poller {
                 rx,
                 fan,

@@ -15,7 +15,7 @@ use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::FrameView;
 use weir_frame::record::{CAPLEN_MAX, Meta};
 use weir_frame::shard::Shard;
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, memory};
 
 use crate::error::CaptureError;
@@ -23,7 +23,7 @@ use crate::feed::{Feed, Sampler};
 use crate::filters::Prefilter;
 use crate::grace;
 use crate::pace::{Gate, Pace};
-use crate::source::{Bells, Change, Direction, Home, Setup, count_written};
+use crate::source::{Change, Direction, Home, Setup, Wakers, count_written};
 pub use lists::BlockLists;
 use mail::{Mail, News};
 
@@ -205,7 +205,7 @@ impl Feeds {
 #[derive(Default)]
 pub(crate) struct Fan {
     branches: Vec<Branch>,
-    bells: Bells,
+    wakers: Wakers,
     /// The filters of all branches; `None` if there is one feed, and it takes every frame.
     filters: Option<UserFilterSet>,
     /// Some feed goes by the flow's hash.
@@ -275,16 +275,16 @@ impl Fan {
     }
 
     /// A sleeper whose line for this source's first ring is `first`.
-    pub(crate) fn add_bell(&mut self, bell: Bell, first: usize) {
-        self.bells.add(bell, first);
+    pub(crate) fn add_waker(&mut self, waker: Waker, first: usize) {
+        self.wakers.add(waker, first);
     }
 
     /// The same sleepers as another fan's.
     ///
     /// # Errors
     /// If there are no descriptors left.
-    pub(crate) fn set_bells(&mut self, bells: &Bells) -> Result<(), RingError> {
-        self.bells = bells.try_clone()?;
+    pub(crate) fn set_wakers(&mut self, wakers: &Wakers) -> Result<(), RingError> {
+        self.wakers = wakers.try_clone()?;
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl Fan {
     pub(crate) fn publish(&mut self) {
         for branch in &mut self.branches {
             branch.publish();
-            self.bells.published(branch.ring, branch.writer.frames());
+            self.wakers.published(branch.ring, branch.writer.frames());
         }
     }
 
@@ -337,7 +337,7 @@ impl Fan {
             branch.publish();
             branch.writer.close();
         }
-        self.bells.ring_all();
+        self.wakers.wake_all();
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 pub use spec::{Flows, GenSpec, Rate, Stamps};
@@ -157,8 +157,8 @@ impl Source for MemGen {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.fan.add_bell(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_waker(waker, first);
         Ok(())
     }
 

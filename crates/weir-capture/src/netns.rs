@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
@@ -54,12 +54,12 @@ impl Source for Inside {
         self.source.rings()
     }
 
-    fn nudge(&self) -> Option<BorrowedFd<'_>> {
-        self.source.nudge()
+    fn notify_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.notify_fd()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.source.add_bell(bell, first)
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.source.add_waker(waker, first)
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {

@@ -12,7 +12,7 @@ use pcap::{Active, Capture};
 use rustix::event::{PollFd, PollFlags};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Meta};
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
@@ -257,8 +257,8 @@ impl Source for Pcap {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.fan.add_bell(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_waker(waker, first);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use weir_frame::read::{Frame, FrameReader};
 use weir_frame::record::Meta;
 use weir_frame::schedule::Schedule;
 pub use weir_frame::schedule::Speed;
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
@@ -270,8 +270,8 @@ impl Source for Replay {
         self.feeds.rings()
     }
 
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError> {
-        self.fan.add_bell(bell, first);
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fan.add_waker(waker, first);
         Ok(())
     }
 

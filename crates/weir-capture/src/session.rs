@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
@@ -28,10 +28,10 @@ pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Source>, CaptureError> + Se
 struct Worker {
     info: Info,
     rings: Vec<Ring<Mapping>>,
-    nudge: Option<OwnedFd>,
+    notify_fd: Option<OwnedFd>,
     lists: Option<BlockLists>,
     changes: Sender<Request>,
-    go: Option<Sender<Option<(Bell, usize)>>>,
+    go: Option<Sender<Option<(Waker, usize)>>>,
     started: Receiver<Result<Info, CaptureError>>,
     shared: Arc<Shared>,
     thread: JoinHandle<Outcome>,
@@ -138,12 +138,12 @@ impl Session {
             })
             .map_err(CaptureError::os("starting a thread"))?;
         let opened = opened.recv().expect("a source thread reports before it ends")?;
-        let Opened { info, rings, nudge, lists } = opened;
+        let Opened { info, rings, notify_fd, lists } = opened;
         let go = Some(go);
         self.workers.push(Worker {
             info,
             rings,
-            nudge,
+            notify_fd,
             lists,
             changes,
             go,
@@ -183,15 +183,16 @@ impl Session {
     /// The first source's that cannot start. The others have run for a moment then; stop the session
     /// to take them down.
     pub fn start(&mut self) -> Result<Sleeper, CaptureError> {
-        let nudges = self.workers.iter_mut().filter_map(|worker| worker.nudge.take()).collect();
+        let notify_fds =
+            self.workers.iter_mut().filter_map(|worker| worker.notify_fd.take()).collect();
         let rings = self.workers.iter().map(|worker| worker.rings.len()).sum();
-        let sleeper = Sleeper::new(rings, nudges)?;
+        let sleeper = Sleeper::new(rings, notify_fds)?;
         let mut first = 0;
         for worker in &mut self.workers {
-            let bell = sleeper.bell()?;
+            let waker = sleeper.waker()?;
             if let Some(go) = worker.go.take() {
                 // A thread that is gone has said why already, or panicked: `started` tells.
-                let _ = go.send(Some((bell, first)));
+                let _ = go.send(Some((waker, first)));
             }
             first += worker.rings.len();
         }
@@ -254,7 +255,7 @@ impl Drop for Session {
 struct Opened {
     info: Info,
     rings: Vec<Ring<Mapping>>,
-    nudge: Option<OwnedFd>,
+    notify_fd: Option<OwnedFd>,
     lists: Option<BlockLists>,
 }
 
@@ -263,7 +264,7 @@ struct Opened {
 fn work(
     opener: Opener,
     tell_opened: &Sender<Result<Opened, CaptureError>>,
-    wait: &Receiver<Option<(Bell, usize)>>,
+    wait: &Receiver<Option<(Waker, usize)>>,
     tell_started: &Sender<Result<Info, CaptureError>>,
     shared: &Shared,
     stop: &AtomicBool,
@@ -271,14 +272,14 @@ fn work(
 ) -> Outcome {
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
     let opened = opener().map_err(holder::named).and_then(|source| {
-        let nudge = match source.nudge() {
+        let notify_fd = match source.notify_fd() {
             Some(fd) => {
                 Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
             }
             None => None,
         };
         let (info, rings) = (source.info().clone(), source.rings().to_vec());
-        let opened = Opened { info, rings, nudge, lists: source.lists() };
+        let opened = Opened { info, rings, notify_fd, lists: source.lists() };
         Ok((source, opened))
     });
     let mut source = match opened {
@@ -291,8 +292,8 @@ fn work(
             return nothing();
         }
     };
-    let Ok(Some((bell, first))) = wait.recv() else { return nothing() };
-    if let Err(error) = source.add_bell(bell, first).and_then(|()| source.start()) {
+    let Ok(Some((waker, first))) = wait.recv() else { return nothing() };
+    if let Err(error) = source.add_waker(waker, first).and_then(|()| source.start()) {
         let _ = tell_started.send(Err(holder::named(error)));
         return nothing();
     }
@@ -370,7 +371,7 @@ mod tests {
             self.feeds.rings()
         }
 
-        fn add_bell(&mut self, _: Bell, _: usize) -> Result<(), CaptureError> {
+        fn add_waker(&mut self, _: Waker, _: usize) -> Result<(), CaptureError> {
             Ok(())
         }
 

@@ -8,7 +8,7 @@ use weir_filter::block::{BlockList, Entry, Full};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_frame::record::{CAPLEN_MAX, Flags};
 use weir_ring::geometry::WriterWord;
-use weir_ring::wake::Bell;
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind};
 
 use crate::error::CaptureError;
@@ -386,8 +386,8 @@ pub trait Source: Send {
     /// first, and all feeds have as many. Readers may attach before `start`.
     fn rings(&self) -> &[Ring<Mapping>];
 
-    /// An eventfd that sleepers signal after a new wish, where the writer cannot look by itself.
-    fn nudge(&self) -> Option<BorrowedFd<'_>> {
+    /// An eventfd that sleepers signal after a new threshold, where the writer cannot look by itself.
+    fn notify_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
@@ -395,7 +395,7 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// If there are no descriptors left for those who wake it.
-    fn add_bell(&mut self, bell: Bell, first: usize) -> Result<(), CaptureError>;
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError>;
 
     /// Begins: from here on frames are offered.
     ///
@@ -455,45 +455,49 @@ pub(crate) fn of_all_feeds(ledgers: &[Ledger]) -> Ledger {
 
 /// The sleepers of a source.
 #[derive(Debug, Default)]
-pub struct Bells {
-    bells: Vec<(Bell, usize)>,
+pub struct Wakers {
+    wakers: Vec<(Waker, usize)>,
 }
 
-impl Bells {
+impl Wakers {
     /// The same sleepers, for another thread that writes other rings of the source.
     ///
     /// # Errors
     /// If there are no descriptors left.
-    pub fn try_clone(&self) -> Result<Bells, weir_ring::RingError> {
-        let clone = |(bell, first): &(Bell, usize)| Ok((bell.try_clone()?, *first));
-        Ok(Bells { bells: self.bells.iter().map(clone).collect::<Result<_, _>>()? })
+    pub fn try_clone(&self) -> Result<Wakers, weir_ring::RingError> {
+        let clone = |(waker, first): &(Waker, usize)| Ok((waker.try_clone()?, *first));
+        Ok(Wakers { wakers: self.wakers.iter().map(clone).collect::<Result<_, _>>()? })
     }
 
     /// Adds a sleeper whose lines for this source begin at `first`.
-    pub fn add(&mut self, bell: Bell, first: usize) {
-        self.bells.push((bell, first));
+    pub fn add(&mut self, waker: Waker, first: usize) {
+        self.wakers.push((waker, first));
     }
 
     /// After publishing: wakes whoever waits for no more than `ordinal` frames in the source's ring
     /// number `ring`.
     #[inline]
     pub fn published(&mut self, ring: usize, ordinal: u64) {
-        for (bell, first) in &mut self.bells {
-            bell.ring_if_due(*first + ring, ordinal);
+        for (waker, first) in &mut self.wakers {
+            waker.wake_if_due(*first + ring, ordinal);
         }
     }
 
-    /// The earliest wish for ring number `ring` that `ordinal` does not fulfil.
+    /// The lowest threshold for ring number `ring` that `ordinal` does not fulfil.
     #[must_use]
     pub fn earliest(&self, ring: usize, ordinal: u64) -> u64 {
-        let wishes = self.bells.iter().map(|(bell, first)| bell.wish(*first + ring));
-        wishes.filter(|&wish| wish > ordinal).min().unwrap_or(weir_ring::doorbell::AWAKE)
+        let thresholds =
+            self.wakers.iter().map(|(waker, first)| waker.wake_threshold(*first + ring));
+        thresholds
+            .filter(|&threshold| threshold > ordinal)
+            .min()
+            .unwrap_or(weir_ring::doorbell::AWAKE)
     }
 
     /// Wakes everybody: the rings are closed.
-    pub fn ring_all(&self) {
-        for (bell, _) in &self.bells {
-            bell.ring();
+    pub fn wake_all(&self) {
+        for (waker, _) in &self.wakers {
+            waker.wake();
         }
     }
 }

@@ -36,7 +36,7 @@ fn main() {
     for caplen in [60, 1514] {
         for (name, how) in [
             ("writer alone", None),
-            ("writer, skim", Some(How::Skim)),
+            ("writer, count in place", Some(How::Count)),
             ("writer, poll", Some(How::Poll)),
         ] {
             let name = format!("{name}, {caplen} B");
@@ -45,7 +45,7 @@ fn main() {
             }
         }
     }
-    for (name, how) in [("writer alone", None), ("writer, skim", Some(How::Skim))] {
+    for (name, how) in [("writer alone", None), ("writer, count in place", Some(How::Count))] {
         let name = format!("{name}, 60 B, clock per frame");
         if wanted(&name) {
             row(&name, runs, || full_speed(time, 60, how, true));
@@ -57,7 +57,7 @@ fn main() {
     println!("writer's own time at {PACE_MPPS} Mpps, 60 B, with readers that keep up");
     let mut alone = 0.0;
     for (readers, how) in
-        [(0, How::Skim), (1, How::Skim), (4, How::Skim), (1, How::Poll), (4, How::Poll)]
+        [(0, How::Count), (1, How::Count), (4, How::Count), (1, How::Poll), (4, How::Poll)]
     {
         let (mut times, mut lapped) = (Vec::new(), 0);
         for _ in 0..runs {
@@ -79,7 +79,7 @@ fn main() {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    Skim,
+    Count,
     Poll,
 }
 
@@ -206,7 +206,7 @@ fn read(mut reader: Reader<Mapping>, how: How, cpu: usize) -> Reader<Mapping> {
     let mut backoff = Backoff::new();
     loop {
         let poll = match how {
-            How::Skim => reader.skim(&mut tally, 4096),
+            How::Count => reader.count_in_place(&mut tally, 4096),
             How::Poll => reader.poll(&mut batch),
         };
         match poll.expect("our own ring") {

@@ -78,9 +78,9 @@ pub enum RingError {
         "this is no wake page (a memfd sealed against resizing and future writes); refuse the consumer"
     )]
     NotAWakePage,
-    /// A bell that a consumer's `Sleeper` did not make.
-    #[error("this is no bell (a Unix stream socket); refuse the consumer")]
-    NotABell,
+    /// A waker that a consumer's `Sleeper` did not make.
+    #[error("this is no waker (a Unix stream socket); refuse the consumer")]
+    NotAWaker,
     /// A system call failed.
     #[error("{doing}")]
     Os {

@@ -29,7 +29,7 @@ pub enum Clock {
 pub enum WriterKind {
     /// A thread of the owner: it looks at the wake pages itself.
     User,
-    /// BPF programs: they ring a doorbell that the owner arms, so a reader nudges the owner first.
+    /// BPF programs: they ring a doorbell that the owner arms, so a reader notifies the owner first.
     Bpf,
 }
 

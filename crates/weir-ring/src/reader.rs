@@ -62,7 +62,7 @@ impl Tally {
 
 /// A cursor in a ring.
 ///
-/// Two ways to read: [`poll`](Reader::poll) copies records into a [`Batch`]; [`skim`](Reader::skim)
+/// Two ways to read: [`poll`](Reader::poll) copies records into a [`Batch`]; [`count_in_place`](Reader::count_in_place)
 /// counts them where they lie. Neither lends bytes that the writer may be changing.
 pub struct Reader<M: Words> {
     ring: Ring<M>,
@@ -230,12 +230,16 @@ impl<M: Words> Reader<M> {
     /// Counts records where they lie, up to `frames_max` of them, and moves past them.
     ///
     /// Touches one or two cache lines a frame, whatever its length. What it read counts only after
-    /// the block is confirmed; a lapped skim adds nothing to `tally`. `frames_max` 0 gives
+    /// the block is confirmed; a lapped count adds nothing to `tally`. `frames_max` 0 gives
     /// `Poll::Empty`.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
-    pub fn skim(&mut self, tally: &mut Tally, frames_max: u32) -> Result<Poll, RingError> {
+    pub fn count_in_place(
+        &mut self,
+        tally: &mut Tally,
+        frames_max: u32,
+    ) -> Result<Poll, RingError> {
         if frames_max == 0 {
             return Ok(Poll::Empty);
         }
@@ -245,7 +249,7 @@ impl<M: Words> Reader<M> {
                 Look::Other(poll) => return Ok(poll),
             };
             let words = self.block_words();
-            let (found, at, end) = skim_words(words, self.at, committed, until, frames_max);
+            let (found, at, end) = count_words(words, self.at, committed, until, frames_max);
             if !self.confirm() {
                 return self.lapped_now();
             }
@@ -435,7 +439,7 @@ enum Look {
 
 /// Walks record headers in shared words. Every length is loaded once and bounded by `committed`, so
 /// hostile words end the walk and no more.
-fn skim_words(
+fn count_words(
     words: &[AtomicU64],
     mut at: u32,
     committed: u32,
@@ -536,15 +540,15 @@ mod tests {
     }
 
     #[test]
-    fn skimming_for_no_frames_is_no_corruption() {
+    fn counting_for_no_frames_is_no_corruption() {
         let ring = heap_ring();
         let mut writer = Writer::new(ring.clone());
         writer.push(&meta(0), &[1; 60]);
         writer.publish();
         let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
         let mut tally = Tally::default();
-        assert_eq!(reader.skim(&mut tally, 0).unwrap(), Poll::Empty);
-        assert_eq!(reader.skim(&mut tally, 9).unwrap(), Poll::Frames(1));
+        assert_eq!(reader.count_in_place(&mut tally, 0).unwrap(), Poll::Empty);
+        assert_eq!(reader.count_in_place(&mut tally, 9).unwrap(), Poll::Frames(1));
     }
 
     #[test]
@@ -599,14 +603,14 @@ mod tests {
         let mut tally = Tally::default();
         writer.push(&meta(0), &[]);
         writer.close_block();
-        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Frames(1));
+        assert_eq!(reader.count_in_place(&mut tally, 10).unwrap(), Poll::Frames(1));
         for ordinal in 1..5 {
             writer.push(&meta(ordinal), &[]);
             writer.close_block();
         }
         // Block 0 is gone and was read. Block 1 is the next one to go: it is passed over, and counted.
-        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Lapped(1));
-        assert_eq!(reader.skim(&mut tally, 10).unwrap(), Poll::Frames(1));
+        assert_eq!(reader.count_in_place(&mut tally, 10).unwrap(), Poll::Lapped(1));
+        assert_eq!(reader.count_in_place(&mut tally, 10).unwrap(), Poll::Frames(1));
         assert_eq!(reader.ordinal(), 3);
     }
 
@@ -667,7 +671,7 @@ mod tests {
                 loop {
                     let poll = match how {
                         0 => reader.poll(&mut batch).unwrap(),
-                        _ => reader.skim(&mut tally, u32::MAX).unwrap(),
+                        _ => reader.count_in_place(&mut tally, u32::MAX).unwrap(),
                     };
                     match poll {
                         Poll::Frames(more) => frames += more,

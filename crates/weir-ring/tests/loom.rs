@@ -8,7 +8,7 @@
 //!
 //! | weakened | what a reader could take for true | found by |
 //! |---|---|---|
-//! | A, B in `confirm` | bytes of the next block, as this one's | `a_lapped_poll_...`, `a_lapped_skim_...` |
+//! | A, B in `confirm` | bytes of the next block, as this one's | `a_lapped_poll_...`, `a_lapped_count_...` |
 //! | B in `relocate` | the next block's ordinal, so a wrong count | `a_place_that_is_reclaimed_...` |
 //! | C, D | bytes below `committed` that are not there yet | `the_end_is_seen_...` |
 //! | E, F in `relocate` | the last block's ordinal, as this one's | `a_poll_lapped_twice_...` |
@@ -160,7 +160,7 @@ fn a_reader_that_waits_for_a_block_sees_nothing_of_the_one_before_it() {
 }
 
 #[test]
-fn a_lapped_skim_counts_exactly() {
+fn a_lapped_count_counts_exactly() {
     explore(2, || {
         let ring = ring(1, 2);
         let mut writer = Writer::new(ring.clone());
@@ -171,10 +171,11 @@ fn a_lapped_skim_counts_exactly() {
             writer.close();
         });
         let mut tally = Tally::default();
-        let mut skim = |reader: &mut Reader<Memory>| {
+        let mut count = |reader: &mut Reader<Memory>| {
             let before = reader.ordinal();
             let mut found = Tally::default();
-            let poll = reader.skim(&mut found, 8).expect("an honest ring is never corrupt");
+            let poll =
+                reader.count_in_place(&mut found, 8).expect("an honest ring is never corrupt");
             if let Poll::Frames(frames) = poll {
                 // Torn or stale words would not add up to the ordinals that were passed.
                 let marks: u64 = (before..reader.ordinal()).map(|ordinal| ordinal + 1).sum();
@@ -186,9 +187,9 @@ fn a_lapped_skim_counts_exactly() {
             tally.frames += found.frames;
             poll
         };
-        skim(&mut reader);
+        count(&mut reader);
         writing.join().unwrap();
-        while skim(&mut reader) != Poll::Closed {}
+        while count(&mut reader) != Poll::Closed {}
         assert_eq!(tally.frames, reader.delivered());
         assert_eq!(reader.delivered() + reader.lapped(), 4);
     });
@@ -263,20 +264,20 @@ fn no_wake_up_is_lost() {
         let ring = ring(2, 2);
         let mut writer = Writer::new(ring.clone());
         let word = loom::sync::Arc::new(AtomicU64::new(doorbell::AWAKE));
-        let wish = loom::sync::Arc::clone(&word);
+        let threshold = loom::sync::Arc::clone(&word);
         let writing = thread::spawn(move || {
             let mut rung = false;
             for _ in 0..2 {
                 push(&mut writer, 1);
-                rung |= doorbell::is_due(&wish, writer.frames());
+                rung |= doorbell::is_due(&threshold, writer.frames());
             }
             rung
         });
-        doorbell::wish(&word, 2);
+        doorbell::set_threshold(&word, 2);
         let sleeps = ring.frames_written() < 2;
         let rung = writing.join().unwrap();
         assert!(rung || !sleeps, "asleep with two frames in the ring");
-        doorbell::withdraw(&word);
+        doorbell::clear_threshold(&word);
         assert_eq!(word.load(Ordering::Relaxed), doorbell::AWAKE);
     });
 }

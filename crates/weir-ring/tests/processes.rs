@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_ring::memory::{self, Access};
-use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start, Words, Writer, pass};
 
 const ROLE: &str = "WEIR_TEST_READER_ROLE";
@@ -52,10 +52,10 @@ impl Other {
         self.stream.read_exact(&mut [0]).unwrap();
     }
 
-    fn take_bell(&self) -> Bell {
-        let [page, bell]: [OwnedFd; 2] =
+    fn take_waker(&self) -> Waker {
+        let [page, waker]: [OwnedFd; 2] =
             pass::receive(&self.stream, 2).unwrap().try_into().unwrap();
-        Bell::attach(page, bell, 1).unwrap()
+        Waker::attach(page, waker, 1).unwrap()
     }
 
     fn signal(&self, signal: Signal) {
@@ -90,7 +90,7 @@ fn caplen(ordinal: u64) -> u32 {
 fn write_for(
     writer: &mut Writer<Mapping>,
     time: Duration,
-    bells: &mut [Bell],
+    wakers: &mut [Waker],
     mut at_times: impl FnMut(Duration),
 ) -> u64 {
     let begin = Instant::now();
@@ -104,8 +104,8 @@ fn write_for(
             writer.push(&common::meta(ordinal, caplen), frame);
         }
         writer.publish();
-        for bell in bells.iter_mut() {
-            bell.ring_if_due(0, writer.frames());
+        for waker in wakers.iter_mut() {
+            waker.wake_if_due(0, writer.frames());
         }
         at_times(begin.elapsed());
     }
@@ -118,11 +118,11 @@ fn every_reader_process_gets_each_frame_whole_or_knows_how_many_it_missed() {
     let mut writer = Writer::new(ring.clone());
     let roles = ["fast", "sleepy", "stopped", "killed", "hostile"];
     let mut others = roles.map(|role| Other::start(role, None));
-    let mut bells = Vec::new();
+    let mut wakers = Vec::new();
     for (other, role) in others.iter_mut().zip(roles) {
         other.hand_over(&ring);
         if matches!(role, "sleepy" | "hostile") {
-            bells.push(other.take_bell());
+            wakers.push(other.take_waker());
         }
         other.wait_until_ready();
     }
@@ -133,14 +133,14 @@ fn every_reader_process_gets_each_frame_whole_or_knows_how_many_it_missed() {
         (Duration::from_millis(500), &killed, Signal::KILL),
     ];
     let time = Duration::from_secs(3);
-    let captured = write_for(&mut writer, time, &mut bells, |elapsed| {
+    let captured = write_for(&mut writer, time, &mut wakers, |elapsed| {
         if let Some((_, other, signal)) = acts.pop_if(|(when, ..)| *when <= elapsed) {
             other.signal(signal);
         }
     });
     assert!(acts.is_empty());
     writer.close();
-    bells.iter().for_each(Bell::ring);
+    wakers.iter().for_each(Waker::wake);
     for (other, role) in [(fast, "fast"), (sleepy, "sleepy"), (stopped, "stopped")] {
         let (delivered, lapped) = other.finish();
         eprintln!("{role}: {captured} captured, {delivered} delivered, {lapped} lapped");
@@ -170,25 +170,25 @@ fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
     let mut writer = Writer::new(ring.clone());
     let mut other = Other::start("sleeper", None);
     other.hand_over(&ring);
-    let mut bell = other.take_bell();
+    let mut waker = other.take_waker();
     other.wait_until_ready();
     let begin = Instant::now();
-    while bell.wish(0) != 100 {
+    while waker.wake_threshold(0) != 100 {
         assert!(begin.elapsed() < PATIENCE);
         std::thread::yield_now();
     }
-    let mut push = |frames, bell: &mut Bell| {
+    let mut push = |frames, waker: &mut Waker| {
         for _ in 0..frames {
             writer.push(&common::meta(writer.frames(), 60), &common::frame(writer.frames(), 60));
             writer.publish();
-            bell.ring_if_due(0, writer.frames());
+            waker.wake_if_due(0, writer.frames());
         }
     };
-    // One short of the wish: it sleeps on.
-    push(99, &mut bell);
+    // One short of the threshold: it sleeps on.
+    push(99, &mut waker);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(bell.wish(0), 100);
-    push(1, &mut bell);
+    assert_eq!(waker.wake_threshold(0), 100);
+    push(1, &mut waker);
     // First sleep: by frames. Second: nothing comes, so by time.
     let (frames, by_time) = other.finish();
     assert_eq!((frames, by_time), (100, 1));
@@ -275,7 +275,7 @@ fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     (frames, by_time.into())
 }
 
-/// Does with its wake page and bell what it can to hold the writer up, until it is killed.
+/// Does with its wake page and waker what it can to hold the writer up, until it is killed.
 fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
@@ -283,16 +283,16 @@ fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = unsafe { Mapping::map(page, 4096, Access::Write) }.unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
-    let (bell, rope) = UnixStream::pair().unwrap();
-    pass::send(stream, &[page.as_fd(), rope.as_fd()]).unwrap();
+    let (waker, writer_socket) = UnixStream::pair().unwrap();
+    pass::send(stream, &[page.as_fd(), writer_socket.as_fd()]).unwrap();
     say_ready(stream);
-    // Sockets that block, and a bell that nobody ever empties.
-    for fd in [&bell, &rope] {
+    // Sockets that block, and a waker that nobody ever empties.
+    for fd in [&waker, &writer_socket] {
         rustix::fs::fcntl_setfl(fd, OFlags::empty()).unwrap();
     }
     loop {
-        let wish = &page.words()[0];
-        wish.store(ring.frames_written() / 2 * 2, std::sync::atomic::Ordering::Relaxed);
+        let threshold = &page.words()[0];
+        threshold.store(ring.frames_written() / 2 * 2, std::sync::atomic::Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(100));
     }
 }

@@ -28,7 +28,7 @@ enum Op {
     Publish,
     CloseBlock,
     Poll { reader: usize, times: u32 },
-    Skim { reader: usize, frames_max: u32 },
+    Count { reader: usize, frames_max: u32 },
     Rejoin { reader: usize, start: Start, distance: u32 },
     Snapshot,
 }
@@ -42,7 +42,7 @@ fn ops(caplen: impl Strategy<Value = u32>, burst: u32) -> impl Strategy<Value = 
         1 => Just(Op::CloseBlock),
         5 => (reader.clone(), 1..20u32).prop_map(|(reader, times)| Op::Poll { reader, times }),
         3 => (reader.clone(), 0..300u32)
-            .prop_map(|(reader, frames_max)| Op::Skim { reader, frames_max }),
+            .prop_map(|(reader, frames_max)| Op::Count { reader, frames_max }),
         1 => (reader, start, 0..5000u32).prop_map(|(reader, start, distance)| {
             Op::Rejoin { reader, start, distance }
         }),
@@ -94,7 +94,7 @@ impl Run {
                     }
                 }
             }
-            Op::Skim { reader, frames_max } => drop(self.skim(reader, frames_max)?),
+            Op::Count { reader, frames_max } => drop(self.count_in_place(reader, frames_max)?),
             Op::Rejoin { reader, start, distance } => self.rejoin(reader, start, distance)?,
             Op::Snapshot => self.snapshot()?,
         }
@@ -138,10 +138,10 @@ impl Run {
         Ok(poll)
     }
 
-    fn skim(&mut self, i: usize, frames_max: u32) -> Result<Poll, TestCaseError> {
+    fn count_in_place(&mut self, i: usize, frames_max: u32) -> Result<Poll, TestCaseError> {
         let before = self.readers[i].clone();
         let mut tally = Tally::default();
-        let poll = self.readers[i].skim(&mut tally, frames_max).unwrap();
+        let poll = self.readers[i].count_in_place(&mut tally, frames_max).unwrap();
         if frames_max == 0 {
             prop_assert_eq!(poll, Poll::Empty);
             return Ok(poll);

@@ -151,7 +151,7 @@ impl Consumer for Null {
                 if left == 0 {
                     return Ok(Step::Busy);
                 }
-                match self.readers[index].skim(&mut self.tallies[index], left as u32)? {
+                match self.readers[index].count_in_place(&mut self.tallies[index], left as u32)? {
                     Poll::Frames(_) | Poll::Lapped(_) => moved = true,
                     Poll::Empty => break,
                     Poll::Closed => {

@@ -1,4 +1,4 @@
-//! The words between this process and its programs (`bpf/control.h`): the TAI offset, wishes, and what
+//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and what
 //! came to the hook.
 
 use std::os::fd::AsFd;

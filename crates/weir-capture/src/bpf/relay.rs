@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, Start};
 
 use crate::error::CaptureError;
@@ -20,7 +20,7 @@ use crate::source::{Change, Home, Setup};
 /// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
-/// The longest sleep, as for any consumer: a wish can be missed.
+/// The longest sleep, as for any consumer: a threshold can be missed.
 const SLEEP: Duration = Duration::from_millis(8);
 
 /// What passes frames on.
@@ -88,9 +88,9 @@ impl Relay {
     }
 
     /// A sleeper whose line for the source's first ring is `first`.
-    pub(super) fn add_bell(&mut self, bell: &Bell, first: usize) -> Result<(), RingError> {
+    pub(super) fn add_waker(&mut self, waker: &Waker, first: usize) -> Result<(), RingError> {
         self.fans.iter_mut().try_for_each(|fan| {
-            fan.add_bell(bell.try_clone()?, first);
+            fan.add_waker(waker.try_clone()?, first);
             Ok(())
         })
     }
@@ -105,11 +105,11 @@ impl Relay {
         self.feeds.change(feed, change, home)
     }
 
-    /// Begins to pass frames on; gives what wakes it when the base rings have some. `nudge`: what tells their owner of a
-    /// new wish.
-    pub(super) fn start(&mut self, nudge: OwnedFd) -> Result<Bell, CaptureError> {
-        let sleeper = Sleeper::new(self.readers.len(), vec![nudge])?;
-        let bell = sleeper.bell()?;
+    /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that tells their owner of a
+    /// new threshold.
+    pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
+        let sleeper = Sleeper::new(self.readers.len(), vec![notify_fd])?;
+        let waker = sleeper.waker()?;
         let mut work = Work {
             fans: std::mem::take(&mut self.fans),
             readers: std::mem::take(&mut self.readers),
@@ -123,7 +123,7 @@ impl Relay {
             result.map_err(CaptureError::from)
         });
         self.thread = Some(thread.map_err(CaptureError::os("starting the relay"))?);
-        Ok(bell)
+        Ok(waker)
     }
 
     /// Whether it has come to an end of its own, which it says in [`finish`](Relay::finish).

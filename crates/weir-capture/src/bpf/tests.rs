@@ -222,8 +222,8 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
 }
 
-/// A consumer's wake page for one ring, and the writer's end of its bell.
-fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Bell) {
+/// A consumer's wake page for one ring, and the writer's end of its waker.
+fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Waker) {
     use rustix::fs::{MemfdFlags, SealFlags};
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();
@@ -231,9 +231,9 @@ fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Bell) {
     let page = unsafe { Mapping::map(page, 4096, weir_ring::memory::Access::Write) }.unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
-    let (bell, rope) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (waker, writer_socket) = std::os::unix::net::UnixStream::pair().unwrap();
     let theirs = page.as_fd().try_clone_to_owned().unwrap();
-    (page, bell, Bell::attach(theirs, rope.into(), 1).unwrap())
+    (page, waker, Waker::attach(theirs, writer_socket.into(), 1).unwrap())
 }
 
 #[test]
@@ -245,12 +245,12 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     use std::io::Read;
     use std::sync::atomic::{AtomicBool, Ordering};
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
-    // One ring is enough to ask for, and the bell has one line.
+    // One ring is enough to ask for, and the waker has one line.
     bpf.written.truncate(1);
     let ring = bpf.rings[0].clone();
-    let (page, mut bell, writers_end) = wake_page();
-    bpf.add_bell(writers_end, 0).unwrap();
-    let nudge = bpf.nudge.try_clone().unwrap();
+    let (page, mut waker, writers_end) = wake_page();
+    bpf.add_waker(writers_end, 0).unwrap();
+    let notify_fd = bpf.notify_fd.try_clone().unwrap();
     let sent = bpf.programs.at.program(Some(Side::Egress)).try_clone_to_owned().unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -260,15 +260,15 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 run_times(sent.as_fd(), &frame(7, 60), 10_000);
             }
         });
-        // Nudges as soon as the last nudge was taken, which is once a turn; gives how often that was.
+        // Notifies as soon as the last notification was taken, which is once a turn; gives how often that was.
         let hostile = scope.spawn(|| {
             let mut turns = 0u128;
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
-                let mut nudged = [PollFd::new(&nudge, PollFlags::IN)];
+                let mut notified = [PollFd::new(&notify_fd, PollFlags::IN)];
                 let none = rustix::event::Timespec::default();
-                if rustix::event::poll(&mut nudged, Some(&none)).unwrap() == 0 {
-                    wake::signal(nudge.as_fd());
+                if rustix::event::poll(&mut notified, Some(&none)).unwrap() == 0 {
+                    wake::signal(notify_fd.as_fd());
                     turns += 1;
                 }
             }
@@ -279,12 +279,12 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         let took = begin.elapsed();
         over.store(true, Ordering::Relaxed);
         let gaps = took.as_nanos() / TURN_MIN.as_nanos();
-        // Each call of pump begins a turn at once, and the first nudge waits for none.
+        // Each call of pump begins a turn at once, and the first notification waits for none.
         let turns = hostile.join().unwrap();
         assert!(turns <= gaps + 21, "{turns} turns in the time of {gaps}");
-        bell.set_nonblocking(true).unwrap();
+        waker.set_nonblocking(true).unwrap();
         let mut rings = 0;
-        while let Ok(more @ 1..) = bell.read(&mut [0; 4096]) {
+        while let Ok(more @ 1..) = waker.read(&mut [0; 4096]) {
             rings += more as u128;
         }
         assert!(rings <= gaps + 1, "{rings} rings in {gaps} gaps");

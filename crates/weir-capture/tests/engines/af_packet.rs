@@ -400,9 +400,10 @@ fn root_the_ledger_closes_at_overload() {
                 }
                 let ledger = source.stop().unwrap();
                 let mut tally = weir_ring::Tally::default();
-                while !matches!(reader.skim(&mut tally, u32::MAX).unwrap(), weir_ring::Poll::Closed)
-                {
-                }
+                while !matches!(
+                    reader.count_in_place(&mut tally, u32::MAX).unwrap(),
+                    weir_ring::Poll::Closed
+                ) {}
                 (ledger, sent, reader.delivered() + reader.lapped())
             })
             .unwrap()

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "memory";
 pub(super) const READERS: &str = "readers";
-pub(super) const SKIMS: &str = "one reader skims";
+pub(super) const COUNTS: &str = "one reader skims";
 pub(super) const POLLS: &str = "one reader polls";
 pub(super) const ALONE: &str = "no reader";
 pub(super) const FOUR: &str = "four readers";
@@ -46,7 +46,7 @@ const INTERRUPTED: Duration = Duration::from_micros(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Counts frames where they lie.
-    Skim,
+    Count,
     /// Copies them.
     Poll,
     /// Copies them, and looks at each.
@@ -64,13 +64,13 @@ struct Case {
 
 const CASES: [Case; 9] = [
     Case { what: ALONE, size_on_wire: 64, way: None, clock: false },
-    Case { what: SKIMS, size_on_wire: 64, way: Some(Way::Skim), clock: false },
+    Case { what: COUNTS, size_on_wire: 64, way: Some(Way::Count), clock: false },
     Case { what: POLLS, size_on_wire: 64, way: Some(Way::Poll), clock: false },
-    Case { what: "one skims, clock a frame", size_on_wire: 64, way: Some(Way::Skim), clock: true },
+    Case { what: "one skims, clock a frame", size_on_wire: 64, way: Some(Way::Count), clock: true },
     Case { what: "one polls, clock a frame", size_on_wire: 64, way: Some(Way::Poll), clock: true },
     Case { what: "one polls and parses", size_on_wire: 64, way: Some(Way::Parse), clock: false },
     Case { what: ALONE, size_on_wire: 1518, way: None, clock: false },
-    Case { what: SKIMS, size_on_wire: 1518, way: Some(Way::Skim), clock: false },
+    Case { what: COUNTS, size_on_wire: 1518, way: Some(Way::Count), clock: false },
     Case { what: POLLS, size_on_wire: 1518, way: Some(Way::Poll), clock: false },
 ];
 
@@ -145,7 +145,7 @@ fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingErro
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
     let mut reader = Reader::new(&memory::attach(fd)?, Start::Newest)?;
     let mut tally = Tally::default();
-    while let Poll::Frames(_) = reader.skim(&mut tally, LOOK_FRAMES as u32)? {}
+    while let Poll::Frames(_) = reader.count_in_place(&mut tally, LOOK_FRAMES as u32)? {}
     reader.keep_distance(DISTANCE_BYTES);
     Ok(reader)
 }
@@ -254,7 +254,7 @@ fn read(
     let (mut tally, mut batch, mut wire_bytes) = (Tally::default(), Batch::new(), 0u64);
     loop {
         let poll = match way {
-            Way::Skim => reader.skim(&mut tally, LOOK_FRAMES as u32)?,
+            Way::Count => reader.count_in_place(&mut tally, LOOK_FRAMES as u32)?,
             Way::Poll => reader.poll(&mut batch)?,
             Way::Parse => {
                 let poll = reader.poll(&mut batch)?;
@@ -289,7 +289,7 @@ fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Resul
     let attached = attached.collect::<std::result::Result<Vec<_>, RingError>>()?;
     thread::scope(|scope| {
         let threads = attached.into_iter().enumerate().map(|(index, reader)| {
-            scope.spawn(move || read(reader, Way::Skim, cpus.reader(index), &AtomicU64::new(0)))
+            scope.spawn(move || read(reader, Way::Count, cpus.reader(index), &AtomicU64::new(0)))
         });
         let threads: Vec<_> = threads.collect();
         let _pinned = Pinned::to(cpus.generator);

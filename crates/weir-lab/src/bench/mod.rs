@@ -351,7 +351,7 @@ fn bars_of(report: &Report, wanted: &dyn Fn(Section) -> bool) -> Vec<Bar> {
         }
     }
     if wanted(Section::Memory) {
-        for what in [memory::SKIMS, memory::POLLS] {
+        for what in [memory::COUNTS, memory::POLLS] {
             let found = value(memory::SECTION, what, Some(64));
             bars.push(Bar::new(
                 format!("64 B in memory, {what}, Mpps"),

@@ -227,7 +227,7 @@ fn read(mut reader: Reader<Hostile>, looks: &[u8], seen: &mut Seen) {
     for &look in looks.iter().take(LOOKS_MAX) {
         let before = reader.ordinal();
         let poll = match look % 3 {
-            0 => reader.skim(&mut tally, look.into()),
+            0 => reader.count_in_place(&mut tally, look.into()),
             _ => reader.poll(&mut batch),
         };
         match poll {

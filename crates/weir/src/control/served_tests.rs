@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir_capture::{CaptureError, Feed, Info, Pumped, Session, Source};
 use weir_filter::insn::RET_K;
 use weir_filter::{Insn, Program};
-use weir_ring::wake::{Bell, Sleeper};
+use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::*;
@@ -43,7 +43,7 @@ impl Source for Fake {
         &self.rings
     }
 
-    fn add_bell(&mut self, _: Bell, _: usize) -> Result<(), CaptureError> {
+    fn add_waker(&mut self, _: Waker, _: usize) -> Result<(), CaptureError> {
         Ok(())
     }
 
