@@ -5,12 +5,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
 use weir_frame::pcapng::{self, Interface, Statistics};
 use weir_frame::record::Record;
 use weir_ring::header::section_info;
-
-use crate::counted::{Count, write_counted};
-use crate::stalled::Stalled;
 
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -258,6 +256,34 @@ impl FileWriter {
             io::ErrorKind::BrokenPipe => FileError::PipeClosed { path, kept },
             _ if Stalled::is_why(&source) => FileError::Stalled { path, kept },
             _ => FileError::Write { path, kept, source },
+        }
+    }
+}
+
+impl Sink for FileWriter {
+    fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
+        Ok(self.add(record)?)
+    }
+
+    fn flush(&mut self) -> Result<(), ConsumerError> {
+        Ok(FileWriter::flush(self)?)
+    }
+
+    fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
+        Ok(FileWriter::finish(self, statistics)?)
+    }
+
+    fn kept(&self) -> Count {
+        FileWriter::kept(self)
+    }
+}
+
+impl From<FileError> for ConsumerError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::PipeClosed { .. } => ConsumerError::ReaderGone(error.into()),
+            FileError::Stalled { .. } => ConsumerError::ReaderStalled(error.into()),
+            error => ConsumerError::Output(error.into()),
         }
     }
 }

@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session, Setup, room};
+use weir_consumer::{Consumer, ConsumerError, Count, Delivered, Null, Ordered, Sink, Step};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
 use weir_ring::wake::RINGS_MAX;
-use weir_store::{Count, FileWriter};
+use weir_store::FileWriter;
 
 use crate::cli::CaptureArgs;
-use crate::consume::{Consumer, Delivered, Null, Ordered, Sink, Step};
 use crate::control::Control;
 use crate::ending::conclude;
 use crate::latency::Latency;
@@ -285,7 +285,11 @@ impl Run<'_> {
     }
 
     /// Reads the closed rings to their ends, or to the limit. `last`: when the last frame was taken.
-    fn take_rest(&self, consumer: &mut dyn Consumer, last: &mut Instant) -> Result<()> {
+    fn take_rest(
+        &self,
+        consumer: &mut dyn Consumer,
+        last: &mut Instant,
+    ) -> Result<(), ConsumerError> {
         let patience = self.args.merge_slack + Duration::from_secs(1);
         let begin = Instant::now();
         let mut moved = begin;
@@ -314,7 +318,7 @@ impl Run<'_> {
         let mut ran = self.drive(session, &mut consumer)?;
         if ran.failure.is_none() {
             let statistics = self.statistics(&ran.outcomes, ran.delivered.frames);
-            ran.failure = consumer.sink.finish(&statistics).err().map(Into::into);
+            ran.failure = consumer.sink.finish(&statistics).err();
         }
         let (kept, unread) = (consumer.sink.kept(), consumer.unread());
         ran.account(kept, unread, self.left(&consumer) == 0);

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use weir_store::{FileError, Stalled};
+use weir_consumer::{ConsumerError, Stalled};
 
 use crate::cli::CaptureArgs;
 use crate::outlet::{Outlet, Stop};
-use crate::ran::{Ran, is_stalled, reader_is_done};
+use crate::ran::Ran;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
@@ -19,21 +19,16 @@ pub fn conclude(args: &CaptureArgs, ran: Ran, stop: &Arc<AtomicBool>) -> Result<
     let report = ran.report();
     let into_pipe = args.write.as_deref() == Some(Path::new("-"));
     let text = if args.json { report.json() + "\n" } else { report.text() };
-    if into_pipe || (args.print && !args.json) || ran.failure.as_ref().is_some_and(is_stalled) {
+    let is_stalled = matches!(ran.failure, Some(ConsumerError::ReaderStalled(_)));
+    if into_pipe || (args.print && !args.json) || is_stalled {
         eprint!("{text}");
     } else {
         show(&text, Stop { flag: Arc::clone(stop), at: None });
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
     // Whoever reads a pipe may leave when it has seen enough.
-    if let Some(failure) = ran.failure.as_ref().filter(|failure| reader_is_done(failure)) {
-        match failure.downcast_ref::<FileError>() {
-            Some(gone) => eprintln!("weir: {gone}"),
-            None if is_stalled(failure) => {
-                eprintln!("weir: standard output: its reader takes nothing any more");
-            }
-            None => eprintln!("weir: standard output: its reader has gone"),
-        }
+    if let Some(failure) = ran.failure.as_ref().filter(|failure| failure.is_readers_choice()) {
+        eprintln!("weir: {failure}");
     }
     let mut errors = ran.errors();
     if unexplained != 0 {

@@ -5,16 +5,17 @@
 //! clock when it comes to the frame. In between lie the link, the engine, the ring, the consumer's own
 //! rest, and the frames of its batch before this one.
 
-use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use weir_consumer::account::{behind, fullest};
+use weir_consumer::consumer::TURN_FRAMES;
+use weir_consumer::{Consumer, ConsumerError, Delivered, Step};
 use weir_lab::generator::tai_ns;
 use weir_lab::generator::template::stamp_of;
 use weir_ring::backoff::{Backoff, DISTANCE_BYTES};
-use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start};
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start};
 
 use crate::cli::LatencyName;
-use crate::consume::{Consumer, Delivered, Step, TURN_FRAMES, behind, fullest};
 
 /// Longer delays count as this one: a frame that took a minute was not late but forgotten.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
@@ -93,7 +94,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub fn new(rings: &[Ring<Mapping>], how: LatencyName) -> Result<Latency> {
+    pub fn new(rings: &[Ring<Mapping>], how: LatencyName) -> Result<Latency, RingError> {
         let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
         let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
         let backoff = (how == LatencyName::Poll).then(Backoff::new);
@@ -125,7 +126,7 @@ impl Latency {
 }
 
 impl Consumer for Latency {
-    fn step(&mut self, _frames_max: u64) -> Result<Step> {
+    fn step(&mut self, _frames_max: u64) -> Result<Step, ConsumerError> {
         let before = self.frames;
         let (mut moved, mut closed) = (false, 0);
         let count = self.readers.len();

@@ -8,7 +8,6 @@ mod applies;
 mod capture;
 mod change;
 mod cli;
-mod consume;
 mod control;
 mod demo;
 mod doctor;

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weir_store::Stalled;
+use weir_consumer::Stalled;
 
 use crate::signals;
 

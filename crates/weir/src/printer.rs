@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use thiserror::Error;
+use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
 use weir_frame::record::{Flags, Record};
 use weir_frame::summary::one_line;
-use weir_store::{Count, write_counted};
 
-use crate::consume::{MergeError, Sink};
 use crate::sources::Subscribed;
 
 /// The interfaces, each under its own name and those of the feeds that read it: `eth0[web]`, `eth0[web,also]`.
@@ -20,6 +20,19 @@ pub fn with_feeds(mut interfaces: Vec<Interface>, feeds: &[Subscribed]) -> Vec<I
         }
     }
     interfaces
+}
+
+/// Why lines cannot be printed.
+#[derive(Debug, Error)]
+enum PrintError {
+    #[error("standard output: its reader has gone")]
+    ReaderGone,
+    #[error("standard output: its reader takes nothing any more")]
+    ReaderStalled,
+    #[error(
+        "standard output: cannot be printed to after {kept} frames; free space, or print elsewhere"
+    )]
+    Write { kept: u64, source: io::Error },
 }
 
 /// Bytes of lines collected before a write.
@@ -66,8 +79,14 @@ impl<W: Write> Printer<W> {
         }
     }
 
-    fn failed(&self, source: io::Error) -> MergeError {
-        MergeError::Print { kept: self.kept.frames, source }
+    fn failed(&self, source: io::Error) -> ConsumerError {
+        if Stalled::is_why(&source) {
+            return ConsumerError::ReaderStalled(PrintError::ReaderStalled.into());
+        }
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            return ConsumerError::ReaderGone(PrintError::ReaderGone.into());
+        }
+        ConsumerError::Output(PrintError::Write { kept: self.kept.frames, source }.into())
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -82,17 +101,17 @@ impl<W: Write> Printer<W> {
 }
 
 impl<W: Write> Sink for Printer<W> {
-    fn take(&mut self, record: &Record<'_>) -> Result<(), MergeError> {
+    fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         self.line(record).map_err(|source| self.failed(source))?;
         self.ends.push((self.lines.len(), Count::one(record.meta.wire_len)));
         if self.lines.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), MergeError> {
+    fn flush(&mut self) -> Result<(), ConsumerError> {
         self.write().map_err(|source| self.failed(source))
     }
 
-    fn finish(&mut self, _: &[Statistics]) -> Result<(), MergeError> {
+    fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
         self.flush()
     }
 

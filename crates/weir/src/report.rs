@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_capture::{Direction, Home, Info, Outcome, Sampling};
+use weir_consumer::{Delivered, Taken};
 use weir_ring::Ledger;
 
-use crate::consume::{Delivered, Taken};
 use crate::latency::LatencyReport;
 use crate::source_name::Part;
 use crate::sources::Subscribed;

@@ -7,11 +7,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use weir_consumer::{Consumer, ConsumerError};
 use weir_ring::wake::Sleeper;
 use weir_ring::{Mapping, Reader};
-
-use crate::consume::Consumer;
 
 /// The first pause, and the longest: far below the 20 ms within which a frame is promised.
 const LEAST: Duration = Duration::from_micros(50);
@@ -60,8 +58,8 @@ impl Rest {
     }
 
     /// Waits for other rings, briefly where one fills meanwhile: from half a ring on nothing waits any more
-    /// (`weir_store::Merge`), and that must be noticed before the ring is full.
-    pub fn wait(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
+    /// (`weir_consumer::Merge`), and that must be noticed before the ring is full.
+    pub fn wait(&mut self, consumer: &mut dyn Consumer) -> Result<(), ConsumerError> {
         consumer.flush()?;
         self.wait = next_pause(self.wait, consumer.fill(), WAIT_MOST);
         thread::sleep(self.wait);
@@ -69,7 +67,7 @@ impl Rest {
     }
 
     /// Waits a little, or until woken.
-    pub fn idle(&mut self, consumer: &mut dyn Consumer) -> Result<()> {
+    pub fn idle(&mut self, consumer: &mut dyn Consumer) -> Result<(), ConsumerError> {
         if self.pauses < PAUSES_MAX {
             self.pauses += 1;
             if self.flushed.elapsed() >= FLUSH_EVERY {
