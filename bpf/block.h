@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Block lists: which frames a feed leaves out by their addresses. crates/weir-filter/src/block.rs says the
- * same in Rust, crates/weir-capture/src/bpf/block.rs owns the maps, and a test holds all to one another
+ * same in Rust, crates/weir-capture/src/engines/bpf/block.rs owns the maps, and a test holds all to one another
  * (crates/weir-capture/tests/flow.rs).
  *
  * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Before

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
-/* Words between the owner and its programs; crates/weir-capture/src/bpf/control.rs in Rust. */
+/* Words between the owner and its programs; crates/weir-capture/src/engines/bpf/control.rs in Rust. */
 #ifndef WEIR_CONTROL_H
 #define WEIR_CONTROL_H
 

@@ -12,5 +12,5 @@ if ! pkg-config --exists 'libdpdk >= 22.11'; then
 fi
 # The whole workspace, so that what other stages have built is used again. One at a time: what DPDK says,
 # it says to the process, and one test would take another's reasons.
-cargo test --locked --workspace --features weir/dpdk --lib -- --test-threads=1 dpdk::
+cargo test --locked --workspace --features weir/dpdk --lib -- --test-threads=1 engines::dpdk::
 cargo test --locked --workspace --features weir/dpdk --test dpdk -- --test-threads=1

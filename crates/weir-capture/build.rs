@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// `block_test` and `flow_test` are in no binary: tests and examples load them.
-const PROGRAMS: [&str; 5] = ["block_test", "capture", "count", "flow_test", "xsk"];
+/// Named after their engines. Those of `tests` are in no binary: tests and examples load them.
+const PROGRAMS: [&str; 5] = ["af_packet", "af_xdp", "bpf", "tests/block_test", "tests/flow_test"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -18,12 +18,16 @@ fn main() {
         other => panic!("the bpf engine is built for x86_64 and aarch64, not {other}"),
     };
     let bpf = Path::new("../../bpf");
-    for name in PROGRAMS {
+    for program in PROGRAMS {
+        let source = bpf.join(format!("{program}.bpf.c"));
+        let name = program.rsplit('/').next().expect("a name");
+        let args =
+            [define, "-I", include, "-I", "../../bpf", "-Wall", "-Wno-unused-function", "-Werror"];
         SkeletonBuilder::new()
-            .source(bpf.join(format!("{name}.bpf.c")))
-            .clang_args([define, "-I", include, "-Wall", "-Wno-unused-function", "-Werror"])
+            .source(&source)
+            .clang_args(args)
             .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .unwrap_or_else(|error| panic!("compiling bpf/{name}.bpf.c: {error:#}"));
+            .unwrap_or_else(|error| panic!("compiling {}: {error:#}", source.display()));
     }
     println!("cargo:rerun-if-changed=../../bpf");
     #[cfg(feature = "dpdk")]
@@ -39,7 +43,7 @@ mod dpdk {
     const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
 
     pub fn build() {
-        let folder = "src/dpdk";
+        let folder = "src/engines/dpdk";
         let mut shim = cc::Build::new();
         for source in ["shim", "make"] {
             shim.file(format!("{folder}/{source}.c"));

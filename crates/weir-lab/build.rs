@@ -10,11 +10,11 @@ fn main() {
     let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
     let include = format!("/usr/include/{target}-linux-gnu");
-    let source = Path::new("../../bpf/gen.bpf.c");
+    let source = Path::new("../../bpf/wire_generator.bpf.c");
     SkeletonBuilder::new()
         .source(source)
         .clang_args(["-I", &include, "-Wall", "-Werror"])
-        .build_and_generate(out.join("gen.skel.rs"))
-        .unwrap_or_else(|error| panic!("compiling bpf/gen.bpf.c: {error:#}"));
+        .build_and_generate(out.join("wire_generator.skel.rs"))
+        .unwrap_or_else(|error| panic!("compiling bpf/wire_generator.bpf.c: {error:#}"));
     println!("cargo:rerun-if-changed={}", source.display());
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
-use weir_capture::memgen::{GenSpec, MemGen};
+use weir_capture::generator::{GenSpec, MemGen};
 use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
 use weir_frame::pcapng::Interface;

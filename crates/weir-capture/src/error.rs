@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use weir_ring::RingError;
 
-use crate::holder::Holder;
+use crate::kernel::xdp_owner::XdpOwner;
 
 /// What is wrong, on what, and the way out.
 #[derive(Debug, Error)]
@@ -73,7 +73,7 @@ pub enum CaptureError {
     },
     /// The same, and it is known who holds that program there.
     #[error(
-        "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without --consume", way_out(.iface, .program, .holder)
+        "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without --consume", way_out(.iface, .program, .owner)
     )]
     XdpHeld {
         /// Interface.
@@ -83,7 +83,7 @@ pub enum CaptureError {
         /// Its id.
         id: u32,
         /// Who holds it.
-        holder: Holder,
+        owner: XdpOwner,
     },
     /// A driver that takes no XDP program as things are.
     #[error(
@@ -244,18 +244,18 @@ pub(crate) fn bare(iface: &str) -> &str {
 }
 
 /// How to get an XDP program off its interface: what a link holds, `ip link` does not take off.
-fn way_out(iface: &str, program: &str, holder: &Holder) -> String {
-    match holder {
-        Holder::Process { pid, .. } if program.starts_with("weir_") => {
+fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
+    match owner {
+        XdpOwner::Process { pid, .. } if program.starts_with("weir_") => {
             format!("another Weir captures there, process {pid}; end that one")
         }
-        Holder::Process { pid, name, link } => {
+        XdpOwner::Process { pid, name, link } => {
             format!("process {pid} ({name}) holds it by BPF link {link}; end that process")
         }
-        Holder::Link(link) => format!(
+        XdpOwner::Link(link) => format!(
             "BPF link {link} holds it, of no process that is seen here; `bpftool link detach id {link}` takes it off"
         ),
-        Holder::Netlink(mode) => {
+        XdpOwner::Netlink(mode) => {
             format!("`{} link set dev {} {} off` takes it off", ip(iface), bare(iface), mode.word())
         }
     }
@@ -280,7 +280,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::XdpMode;
+    use crate::engines::bpf::XdpMode;
 
     #[test]
     fn advice_on_an_interface_looks_in_its_namespace() {
@@ -292,14 +292,14 @@ mod tests {
         let down = CaptureError::InterfaceDown { iface: iface() };
         assert!(down.to_string().contains("`ip link set d0 up`"));
         assert!(down.in_netns("blue").to_string().contains("`ip -n blue link set d0 up`"));
-        let held = |holder| {
+        let held = |owner| {
             let (iface, program) = (iface(), "theirs".to_owned());
-            CaptureError::XdpHeld { iface, program, id: 1, holder }.in_netns("blue").to_string()
+            CaptureError::XdpHeld { iface, program, id: 1, owner }.in_netns("blue").to_string()
         };
-        let loose = |mode| held(Holder::Netlink(mode));
+        let loose = |mode| held(XdpOwner::Netlink(mode));
         assert!(loose(XdpMode::Native).contains("`ip -n blue link set dev d0 xdp off`"));
         assert!(loose(XdpMode::Generic).contains("`ip -n blue link set dev d0 xdpgeneric off`"));
-        assert!(held(Holder::Link(7)).contains("`bpftool link detach id 7`"));
+        assert!(held(XdpOwner::Link(7)).contains("`bpftool link detach id 7`"));
         let gone = CaptureError::Vanished { iface: iface() }.in_netns("blue");
         assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));
     }

@@ -1,5 +1,11 @@
 //! Feeds: what subscribers want of a source, and how much of that they get.
 
+pub mod block_lists;
+pub(crate) mod fanout;
+pub(crate) mod filters;
+pub mod pace;
+mod update_queue;
+
 use std::fmt;
 use std::num::NonZero;
 use std::sync::Arc;

@@ -11,8 +11,8 @@ use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::fan::BlockLists;
-use crate::holder;
+use crate::feed::block_lists::BlockLists;
+use crate::kernel::xdp_owner;
 use crate::source::{Change, Info, Pumped, Source, of_all_feeds};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
@@ -271,7 +271,7 @@ fn work(
     requests: &Receiver<Request>,
 ) -> Outcome {
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
-    let opened = opener().map_err(holder::named).and_then(|source| {
+    let opened = opener().map_err(xdp_owner::named).and_then(|source| {
         let notify_fd = match source.notify_fd() {
             Some(fd) => {
                 Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
@@ -294,7 +294,7 @@ fn work(
     };
     let Ok(Some((waker, first))) = wait.recv() else { return nothing() };
     if let Err(error) = source.add_waker(waker, first).and_then(|()| source.start()) {
-        let _ = tell_started.send(Err(holder::named(error)));
+        let _ = tell_started.send(Err(xdp_owner::named(error)));
         return nothing();
     }
     let _ = tell_started.send(Ok(source.info().clone()));
@@ -349,15 +349,15 @@ mod tests {
     use weir_ring::Clock;
 
     use super::*;
-    use crate::fan::{Fan, Feeds};
     use crate::feed::Feed;
+    use crate::feed::fanout::{Fanout, Feeds};
     use crate::source::Setup;
 
     /// Two frames of one host, and between them a long time in which its thread has no eye for anything else.
     struct Busy {
         info: Info,
         feeds: Feeds,
-        fan: Fan,
+        fanout: Fanout,
         in_between: Sender<()>,
         go_on: Receiver<()>,
     }
@@ -385,11 +385,11 @@ mod tests {
             frame[16..18].copy_from_slice(&46u16.to_be_bytes());
             frame[26..34].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 1]);
             let meta = Meta { wire_len: 60, ..Meta::default() };
-            self.fan.push(&meta, &frame);
+            self.fanout.push(&meta, &frame);
             self.in_between.send(()).expect("the test listens");
             let _ = self.go_on.recv();
-            self.fan.push(&meta, &frame);
-            self.fan.publish();
+            self.fanout.push(&meta, &frame);
+            self.fanout.publish();
             Ok(Pumped::Ended)
         }
 
@@ -406,7 +406,7 @@ mod tests {
         }
 
         fn stop(&mut self) -> Result<Ledger, CaptureError> {
-            self.fan.close();
+            self.fanout.close();
             self.ledger()
         }
     }
@@ -424,9 +424,9 @@ mod tests {
         let mut session = Session::new();
         session
             .open(Box::new(move || {
-                let (feeds, fan) = Feeds::create_one(&setup, Clock::Realtime)?;
-                let info = Info { homes: fan.homes(), ..Info::default() };
-                Ok(Box::new(Busy { info, feeds, fan, in_between, go_on }) as Box<dyn Source>)
+                let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime)?;
+                let info = Info { homes: fanout.homes(), ..Info::default() };
+                Ok(Box::new(Busy { info, feeds, fanout, in_between, go_on }) as Box<dyn Source>)
             }))
             .unwrap();
         let _sleeper = session.start().unwrap();

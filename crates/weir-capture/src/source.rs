@@ -12,7 +12,7 @@ use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind};
 
 use crate::error::CaptureError;
-use crate::fan::BlockLists;
+use crate::feed::block_lists::BlockLists;
 use crate::feed::{FEEDS_MAX, Feed, Filter};
 
 /// Which way frames go, as seen from the machine that captures.
@@ -111,7 +111,7 @@ pub enum Kind {
     },
     /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
     ///
-    /// [`af_xdp::kind`]: crate::af_xdp::kind
+    /// [`af_xdp::kind`]: crate::engines::af_xdp::kind
     AfXdp {
         /// RX queues.
         queues: u32,
@@ -151,7 +151,7 @@ impl Setup {
     pub fn memory(ring_bytes: u64, feeds: u64, kind: Kind) -> u64 {
         let index = feeds.saturating_mul(u64::from(weir_ring::geometry::BLOCK_BYTES));
         let ring_bytes = ring_bytes.saturating_mul(feeds);
-        let least = crate::bpf::least_ring_bytes();
+        let least = crate::engines::bpf::least_ring_bytes();
         let bpf = index * (least / (RING_MIB_MIN << 20));
         // As much for both: af_packet.rs, pcap.rs.
         let buffered = index + BUFFER_BYTES_MAX;
@@ -164,7 +164,9 @@ impl Setup {
             }
             Kind::AfXdp { queues, copiers } => {
                 let rings = u64::from(queues) * u64::from(copiers);
-                rings.saturating_mul(index).saturating_add(crate::af_xdp::buffer_bytes_max(queues))
+                rings
+                    .saturating_mul(index)
+                    .saturating_add(crate::engines::af_xdp::buffer_bytes_max(queues))
             }
             Kind::Live => bpf.max(buffered),
         })
@@ -299,12 +301,12 @@ pub struct Info {
     /// Things the user should know: what this engine cannot see here, and the remedy.
     pub notes: Vec<String>,
     /// Where each feed's frames are chosen, feed by feed.
-    pub homes: Vec<Home>,
+    pub homes: Vec<FilterLocation>,
 }
 
 /// Where a feed's frames are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Home {
+pub enum FilterLocation {
     /// There is nothing to choose.
     #[default]
     Nowhere,
@@ -318,16 +320,16 @@ pub enum Home {
     Interpreted,
 }
 
-impl Home {
+impl FilterLocation {
     /// As reports have it.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
-            Home::Nowhere => None,
-            Home::Hook => Some("hook"),
-            Home::Classic => Some("hook, classic"),
-            Home::Compiled => Some("user space, compiled"),
-            Home::Interpreted => Some("user space, interpreted"),
+            FilterLocation::Nowhere => None,
+            FilterLocation::Hook => Some("hook"),
+            FilterLocation::Classic => Some("hook, classic"),
+            FilterLocation::Compiled => Some("user space, compiled"),
+            FilterLocation::Interpreted => Some("user space, interpreted"),
         }
     }
 }
@@ -551,7 +553,7 @@ mod tests {
         let more = |kind| Setup::memory(64 << 20, 1, kind) - (64 << 20);
         assert_eq!(more(Kind::Offline), 1 << 20);
         assert_eq!(more(Kind::Buffered), 33 << 20);
-        assert_eq!(more(Kind::Bpf) * 4, crate::bpf::least_ring_bytes());
+        assert_eq!(more(Kind::Bpf) * 4, crate::engines::bpf::least_ring_bytes());
         assert_eq!(more(Kind::Live), more(Kind::Bpf).max(more(Kind::Buffered)));
         assert_eq!(more(Kind::AfXdp { queues: 1, copiers: 1 }), more(Kind::Buffered));
         assert_eq!(more(Kind::AfXdp { queues: 4, copiers: 3 }), (12 + 32) << 20);

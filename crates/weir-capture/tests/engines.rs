@@ -4,6 +4,6 @@ mod engines {
     mod af_packet;
     mod classic;
     mod common;
-    mod memgen;
+    mod generator;
     mod replay;
 }

@@ -4,7 +4,7 @@ mod hooked;
 
 use serde::Serialize;
 
-use weir_capture::iface::Rss;
+use weir_capture::interface::Rss;
 
 use crate::facts::{Machine, Nic, capability};
 use crate::settings::{Knob, hex};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
-use weir_capture::{bpf, room};
+use weir_capture::{bpf, memory_limit};
 
 use crate::facts::Machine;
 
@@ -13,7 +13,7 @@ use crate::facts::Machine;
 pub fn collect() -> Machine {
     let uname = rustix::system::uname();
     let kernel = uname.release().to_string_lossy().into_owned();
-    let room = room::free();
+    let room = memory_limit::free();
     let mut machine = Machine {
         kernel_version: version(&kernel),
         kernel,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weir_capture::CaptureError;
 use weir_capture::bpf::{self, Attached, Place};
-use weir_capture::iface::{Asker, Filter, filters};
+use weir_capture::interface::{Filter, InterfaceQuery, filters};
 
 use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
 use crate::machine::{cpu_list, read};
@@ -31,9 +31,9 @@ pub fn names() -> std::io::Result<Vec<String>> {
 /// # Errors
 /// No socket to ask through.
 pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic, CaptureError> {
-    let asker = Asker::new()?;
+    let query = InterfaceQuery::new()?;
     let mut nic = Nic { name: name.to_owned(), netns: netns.map(str::to_owned), ..Nic::default() };
-    let found = match asker.find(name) {
+    let found = match query.find(name) {
         Ok(found) => found,
         Err(error) => {
             nic.refused = Some(error.to_string());
@@ -41,7 +41,7 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
         }
     };
     (nic.index, nic.mtu, nic.link_type) = (found.index, found.mtu, found.link_type);
-    if let Ok(driver) = asker.driver(name) {
+    if let Ok(driver) = query.driver(name) {
         nic.driver = Some(driver.name);
         nic.bus = Some(driver.bus).filter(|bus| !bus.is_empty());
     }
@@ -57,23 +57,23 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
     if machine.can_bpf() && nic.native_xdp == Some(true) {
         nic.xdp_tags = Some(bpf::xdp_has_tags(&found));
     }
-    for feature in asker.features(name).unwrap_or_default() {
+    for feature in query.features(name).unwrap_or_default() {
         if FEATURES.contains(&feature.name.as_str()) {
             let (available, requested) = (feature.available, feature.requested);
             let switch = Switch { available, requested, active: feature.active };
             nic.features.insert(feature.name, switch);
         }
     }
-    nic.rx_ring = asker.rx_ring(name).ok().map(|ring| (ring.now, ring.most));
-    if let Ok(channels) = asker.channels(name) {
+    nic.rx_ring = query.rx_ring(name).ok().map(|ring| (ring.now, ring.most));
+    if let Ok(channels) = query.channels(name) {
         nic.rx_queues = Some((channels.rx, channels.most));
         nic.queues_combined = channels.combined;
     }
-    if let Ok(rss) = asker.rss(name) {
+    if let Ok(rss) = query.rss(name) {
         nic.rss_symmetric = Some(rss.is_symmetric());
         nic.rss_key_bytes = Some(rss.key.len()).filter(|&bytes| rss.toeplitz && bytes > 0);
     }
-    nic.hardware_stamps = asker.hardware_stamps(name);
+    nic.hardware_stamps = query.hardware_stamps(name);
     if let Some(bus) = nic.bus.clone() {
         placement(&mut nic, &bus);
     }

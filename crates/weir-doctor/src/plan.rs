@@ -1,7 +1,7 @@
 //! From facts to a command line and settings. Nothing here asks the system.
 
 use serde::Serialize;
-use weir_capture::iface::Rss;
+use weir_capture::interface::Rss;
 
 use crate::facts::{Machine, Nic, capability};
 use crate::settings::{Knob, Setting, hex};

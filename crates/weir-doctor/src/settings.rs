@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 use serde::{Deserialize, Serialize};
-use weir_capture::iface::Asker;
+use weir_capture::interface::InterfaceQuery;
 
 /// What is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ pub trait Panel {
 #[derive(Debug)]
 pub struct System {
     /// Asks about interfaces there.
-    pub asker: Asker,
+    pub query: InterfaceQuery,
 }
 
 impl Panel for System {
@@ -72,12 +72,12 @@ impl Panel for System {
         Ok(match knob {
             // What was asked for, not what came of it: that follows from it.
             Knob::Feature { iface, name } => {
-                let features = self.asker.features(iface)?;
+                let features = self.query.features(iface)?;
                 let found = features.iter().find(|feature| feature.name == *name);
                 u32::from(found.ok_or(io::ErrorKind::NotFound)?.requested).to_string()
             }
-            Knob::RxRing { iface } => self.asker.rx_ring(iface)?.now.to_string(),
-            Knob::RssKey { iface } => hex(&self.asker.rss(iface)?.key),
+            Knob::RxRing { iface } => self.query.rx_ring(iface)?.now.to_string(),
+            Knob::RssKey { iface } => hex(&self.query.rss(iface)?.key),
             Knob::File { path } => fs::read_to_string(path)?.trim().to_owned(),
         })
     }
@@ -86,11 +86,11 @@ impl Panel for System {
         let number =
             || value.parse::<u32>().map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
         match knob {
-            Knob::Feature { iface, name } => self.asker.set_feature(iface, name, number()? != 0),
-            Knob::RxRing { iface } => self.asker.set_rx_ring(iface, number()?),
+            Knob::Feature { iface, name } => self.query.set_feature(iface, name, number()? != 0),
+            Knob::RxRing { iface } => self.query.set_rx_ring(iface, number()?),
             Knob::RssKey { iface } => {
                 let key = unhex(value).ok_or(io::ErrorKind::InvalidData)?;
-                self.asker.set_rss_key(iface, &key)
+                self.query.set_rss_key(iface, &key)
             }
             Knob::File { path } => fs::write(path, value),
         }

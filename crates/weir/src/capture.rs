@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
-use weir_capture::{Outcome, Session, Setup, room};
+use weir_capture::{Outcome, Session, Setup, memory_limit};
 use weir_consumer::{Consumer, ConsumerError, Count, Delivered, Null, Ordered, Sink, Step};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
@@ -137,7 +137,7 @@ fn check_memory(args: &CaptureArgs) -> Result<()> {
     };
     let needs = args.sources.iter().map(need);
     let wanted = needs.fold(0, u64::saturating_add);
-    let Some(room) = room::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
+    let Some(room) = memory_limit::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
     let (wanted, free) = (grouped(wanted >> 20), grouped(room.bytes >> 20));
     match room.limit {
         None => bail!(

@@ -5,7 +5,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use weir_capture::iface::{Asker, enter_netns};
+use weir_capture::interface::{InterfaceQuery, enter_netns};
 use weir_doctor::apply::{self, ApplyError, Outcome, Step};
 use weir_doctor::facts::{Machine, Nic, capability};
 use weir_doctor::judge::{self, Finding, Grade};
@@ -107,8 +107,8 @@ fn examine(
     let (mut nic, mut plan) = look()?;
     let mut steps = None;
     if args.apply || args.undo {
-        let mut system = System { asker: Asker::new()? };
-        let address = system.asker.address(iface);
+        let mut system = System { query: InterfaceQuery::new()? };
+        let address = system.query.address(iface);
         let address = address.with_context(|| match &nic.refused {
             Some(why) => why.clone(),
             None => format!("{iface}: asking for its address"),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
-use weir_capture::{Direction, Home, Info, Outcome, Sampling};
+use weir_capture::{Direction, FilterLocation, Info, Outcome, Sampling};
 use weir_consumer::{Delivered, Taken};
 use weir_ring::Ledger;
 
@@ -132,7 +132,7 @@ impl Report<'_> {
     }
 
     /// The feeds that were asked for, each with its ledger and where its frames were chosen.
-    fn feeds(&self) -> impl Iterator<Item = (&Subscribed, &Outcome, &Ledger, Home)> {
+    fn feeds(&self) -> impl Iterator<Item = (&Subscribed, &Outcome, &Ledger, FilterLocation)> {
         self.feeds.iter().filter_map(|feed| {
             let outcome = self.outcomes.get(feed.source)?;
             let home = outcome.info.homes.get(feed.feed).copied().unwrap_or_default();
@@ -339,18 +339,18 @@ impl Report<'_> {
 }
 
 /// By what a feed chooses its frames, and where, if it has a filter or had one.
-fn choice(feed: &Subscribed, home: Home) -> Option<String> {
+fn choice(feed: &Subscribed, home: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
         None if feed.changes > 0 => "no filter".to_owned(),
         None => return None,
     };
     let place = match home {
-        Home::Nowhere => "",
-        Home::Hook => ", applied in the kernel, before the copy",
-        Home::Classic => ", applied in the kernel, by classic BPF, before the copy",
-        Home::Compiled => ", applied in user space",
-        Home::Interpreted => ", applied in user space, step by step",
+        FilterLocation::Nowhere => "",
+        FilterLocation::Hook => ", applied in the kernel, before the copy",
+        FilterLocation::Classic => ", applied in the kernel, by classic BPF, before the copy",
+        FilterLocation::Compiled => ", applied in user space",
+        FilterLocation::Interpreted => ", applied in user space, step by step",
     };
     let changes = match feed.changes {
         0 => String::new(),

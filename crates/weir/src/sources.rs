@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::{AfXdpOptions, Mode, Queues, Stamps};
 use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
-use weir_capture::iface::Asker;
-use weir_capture::memgen::{GenSpec, MemGen};
+use weir_capture::generator::{GenSpec, MemGen};
+use weir_capture::interface::InterfaceQuery;
 use weir_capture::pace::{Pace, Place};
 use weir_capture::replay::{Replay, ReplayOptions};
 use weir_capture::{CaptureError, Feed, Kind, Session, Setup, Source, auto};
@@ -27,7 +27,7 @@ pub fn check_names(args: &CaptureArgs) -> Result<()> {
     let sources = &args.sources;
     for (at, source) in sources.iter().enumerate() {
         let SourceName::Interface { netns: None, iface, .. } = source else { continue };
-        if !matches!(Asker::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
+        if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
             continue;
         }
         if iface == "any" {
@@ -201,7 +201,7 @@ fn subscribe(
 fn link_type(source: &SourceName) -> Result<u16> {
     Ok(match source {
         SourceName::Interface { netns, iface, .. } => {
-            weir_capture::iface::link_type(netns.as_deref(), iface)?
+            weir_capture::interface::link_type(netns.as_deref(), iface)?
         }
         SourceName::File(path) => weir_capture::replay::link_type(path)?,
         SourceName::Gen(_) | SourceName::Dpdk(_) => LINKTYPE_ETHERNET,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
 use weir_capture::{
-    CaptureError, Direction, Feed, Filter, Home, Info, Session, Setup, Source, iface,
+    CaptureError, Direction, Feed, Filter, FilterLocation, Info, Session, Setup, Source, interface,
 };
 use weir_filter::{Insn, Program};
 use weir_frame::record::Flags;
@@ -298,7 +298,7 @@ fn root_a_filter_that_is_too_long_for_the_socket_runs_in_user_space() {
         return;
     }
     let frames: Vec<_> = (0..50).map(|n| frame(n, 60)).collect();
-    for (loads, home) in [(1, Home::Hook), (2000, Home::Compiled)] {
+    for (loads, home) in [(1, FilterLocation::Hook), (2000, FilterLocation::Compiled)] {
         let bed = Testbed::new().unwrap();
         let mut setup = setup(16);
         setup.feeds[0].filter = Some(Arc::new(long_filter(loads)));
@@ -594,7 +594,7 @@ fn root_a_single_frame_on_an_idle_link_is_seen_within_20_ms() {
     let (netns, name) = (bed.rx.netns.clone(), bed.rx.iface.clone());
     session
         .open(Box::new(move || {
-            iface::enter_netns(&netns)?;
+            interface::enter_netns(&netns)?;
             Ok(Box::new(AfPacket::open(&name, setup(16))?))
         }))
         .unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
-use weir_capture::{Change, Direction, Feed, Filter, Home, Setup, Source};
+use weir_capture::{Change, Direction, Feed, Filter, FilterLocation, Setup, Source};
 use weir_filter::insn::{ALU, AND, JEQ, JMP, LD_B_ABS, LD_H_ABS, RET_K};
 use weir_filter::{Insn, Program};
 use weir_lab::testbed::{Testbed, require_root};
@@ -90,7 +90,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
             setup.feeds[0] =
                 Feed { direction, snaplen: 50, filter: Some(vlan_5_and(1)), ..Feed::default() };
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
-            assert_eq!(source.info().homes, [Home::Classic]);
+            assert_eq!(source.info().homes, [FilterLocation::Classic]);
             let notes = &source.info().notes;
             assert!(notes.iter().any(|note| note.contains("nobody counts")), "{notes:?}");
             let mut reader = reader_of(&source);
@@ -139,7 +139,7 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
     without_ebpf(&bed, |sender| {
         let round = || (0..9).for_each(|n| sender.send(&of_kind(n, n as u8 % 3)));
         let mut source = AfPacket::open(&bed.rx.iface, changing(None)).unwrap();
-        assert!(!source.info().homes.contains(&Home::Classic));
+        assert!(!source.info().homes.contains(&FilterLocation::Classic));
         source.start().unwrap();
         let (mut captured, mut filtered) = (0, 0);
         let mut pass = |source: &mut AfPacket, taken, turned_away| {
@@ -155,11 +155,11 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
         // What is in the kernel turns frames away without a count; too long for it, they are counted.
         let long = |loads| Some(Arc::new(long_filter(loads)));
         for (filter, home, taken, turned_away) in [
-            (Some(kinds(1, 1)), Home::Classic, 3, 0),
-            (Some(kinds(0, 1)), Home::Classic, 6, 0),
-            (long(3000), Home::Compiled, 9, 0),
-            (None, Home::Compiled, 9, 0),
-            (Some(kinds(2, 2)), Home::Classic, 3, 0),
+            (Some(kinds(1, 1)), FilterLocation::Classic, 3, 0),
+            (Some(kinds(0, 1)), FilterLocation::Classic, 6, 0),
+            (long(3000), FilterLocation::Compiled, 9, 0),
+            (None, FilterLocation::Compiled, 9, 0),
+            (Some(kinds(2, 2)), FilterLocation::Classic, 3, 0),
         ] {
             source.change(0, Change::Filter(filter)).unwrap();
             assert_eq!(source.info().homes, [home]);
@@ -185,7 +185,7 @@ fn root_classic_filters_change_where_the_socket_has_room_for_one_only() {
         let mut source = AfPacket::open(&bed.rx.iface, changing(long(loads))).unwrap();
         source.start().unwrap();
         for times in 1..4 {
-            assert_eq!(source.info().homes, [Home::Classic]);
+            assert_eq!(source.info().homes, [FilterLocation::Classic]);
             round();
             pump_until(&mut source, 9 * times).unwrap();
             source.change(0, Change::Filter(long(loads + times as usize))).unwrap();
@@ -214,7 +214,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
             });
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
             // Whose frames they are, user space says.
-            assert_eq!(source.info().homes, [Home::Compiled; 2]);
+            assert_eq!(source.info().homes, [FilterLocation::Compiled; 2]);
             let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
             assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
             source.start().unwrap();
@@ -249,7 +249,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
                     let filter = kinds(change % 2, 2);
                     source.pump(Duration::from_millis(5)).unwrap();
                     source.change(0, Change::Filter(Some(filter))).unwrap();
-                    assert_eq!(source.info().homes, [Home::Classic]);
+                    assert_eq!(source.info().homes, [FilterLocation::Classic]);
                 }
                 is_over.store(true, Ordering::Release);
                 ready.wait();

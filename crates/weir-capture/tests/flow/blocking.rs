@@ -1,4 +1,4 @@
-//! `bpf/block_test.bpf.c`, with the maps of a real owner.
+//! `bpf/tests/block_test.bpf.c`, with the maps of a real owner.
 
 use std::mem::MaybeUninit;
 

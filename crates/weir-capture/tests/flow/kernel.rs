@@ -1,4 +1,4 @@
-//! `bpf/flow_test.bpf.c`, run by the kernel's own test runs.
+//! `bpf/tests/flow_test.bpf.c`, run by the kernel's own test runs.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};

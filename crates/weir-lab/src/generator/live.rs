@@ -21,9 +21,9 @@ use crate::{Error, Result};
 
 #[allow(missing_docs, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
 mod skel {
-    include!(concat!(env!("OUT_DIR"), "/gen.skel.rs"));
+    include!(concat!(env!("OUT_DIR"), "/wire_generator.skel.rs"));
 }
-pub(super) use skel::GenSkelBuilder;
+pub(super) use skel::WireGeneratorSkelBuilder;
 
 /// Frames the kernel makes before it sends them on: its own default, a NAPI budget.
 const BATCH: u32 = 64;
@@ -58,7 +58,7 @@ pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<
 fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Result<()> {
     let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
     let mut storage = MaybeUninit::uninit();
-    let builder = GenSkelBuilder::default();
+    let builder = WireGeneratorSkelBuilder::default();
     let mut open = builder.open(&mut storage).map_err(|e| refused(e.to_string()))?;
     configure(&mut open, job, options);
     let mut skel = open.load().map_err(|e| refused(format!("the program did not load: {e}")))?;
@@ -82,7 +82,7 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
 pub fn load_check() -> Result<()> {
     let failed = |source| Error::Bpf { what: "load the generator's programs", source };
     let mut storage = MaybeUninit::uninit();
-    let open = GenSkelBuilder::default().open(&mut storage).map_err(failed)?;
+    let open = WireGeneratorSkelBuilder::default().open(&mut storage).map_err(failed)?;
     open.load().map(drop).map_err(failed)
 }
 
@@ -101,7 +101,7 @@ fn check_rights() -> std::result::Result<(), String> {
     Err("they need root, or CAP_BPF and CAP_NET_ADMIN".to_owned())
 }
 
-fn configure(open: &mut skel::OpenGenSkel, job: &Job, options: &GenOptions) {
+fn configure(open: &mut skel::OpenWireGeneratorSkel, job: &Job, options: &GenOptions) {
     // Only what is run is loaded: the sink and its maps belong to the other end.
     open.progs.weir_sink.set_autoload(false);
     _ = open.maps.sink_flows.set_autocreate(false);

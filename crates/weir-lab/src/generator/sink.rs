@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
-use super::live::GenSkelBuilder;
+use super::live::WireGeneratorSkelBuilder;
 use crate::testbed::ifindex;
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ pub struct SinkCounts {
     pub flows_full: u64,
 }
 
-/// `struct sink_counts` of `bpf/gen.bpf.c`: ten u64.
+/// `struct sink_counts` of `bpf/wire_generator.bpf.c`: ten u64.
 const COUNTS_BYTES: usize = 80;
 
 impl Sink {
@@ -55,7 +55,7 @@ impl Sink {
         let failed = |what| move |source| Error::Bpf { what, source };
         let ifindex = ifindex(iface)?;
         let mut storage = MaybeUninit::uninit();
-        let builder = GenSkelBuilder::default();
+        let builder = WireGeneratorSkelBuilder::default();
         let mut open = builder.open(&mut storage).map_err(failed("open the sink program"))?;
         open.progs.weir_gen.set_autoload(false);
         let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");

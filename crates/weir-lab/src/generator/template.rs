@@ -8,7 +8,7 @@
 //! 50  CLOCK_TAI when the frame was made, ns, u64 big-endian, if asked for; else 0   STAMP_AT
 //! 58  zeros
 //! ```
-//! `bpf/gen.bpf.c` makes the same frames in the kernel. Addresses are those set aside for tests and
+//! `bpf/wire_generator.bpf.c` makes the same frames in the kernel. Addresses are those set aside for tests and
 //! documentation (RFC 2544, RFC 5737), so that frames which get loose are recognised.
 
 /// Where the frame number stands: u64, big-endian.

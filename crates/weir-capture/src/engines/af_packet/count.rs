@@ -1,0 +1,150 @@
+//! The socket's filter: which frames are offered, and a count of them that the socket does not make.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/af_packet.skel.rs"));
+}
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use skel::AfPacketSkelBuilder;
+use weir_filter::ebpf::Target;
+
+use super::classic::{Classic, REJECT_ALL};
+use super::socket::{Socket, Statistics, attach_classic};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
+use crate::source::{FilterLocation, Setup};
+
+/// Entries of the map of `bpf/af_packet.bpf.c`: incoming, outgoing, unwanted of both.
+const ENTRIES: u32 = 4;
+const OFFERED: std::ops::Range<u32> = 0..2;
+const UNWANTED: std::ops::Range<u32> = 2..4;
+
+/// Who counts what is offered.
+pub(super) enum Counter {
+    /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
+    Filter { counts: MapHandle, sieve: Sieve },
+    /// The socket itself, where eBPF is not to be had: what its filter lets through.
+    Socket(Classic),
+}
+
+impl Counter {
+    /// Puts the filter on the socket: the eBPF one, or a classic one and the reason why.
+    pub(super) fn attach(
+        socket: &Socket,
+        setup: &Setup,
+    ) -> Result<(Counter, Option<String>), CaptureError> {
+        match attach_ebpf(socket, setup) {
+            Ok(counter) => Ok((counter, None)),
+            Err(error) => {
+                let classic = Classic::attach(socket, setup);
+                let classic = classic.map_err(CaptureError::os("filtering"))?;
+                let way_out = match error.kind() {
+                    libbpf_rs::ErrorKind::PermissionDenied => "; for that, run with CAP_BPF",
+                    _ => "",
+                };
+                let note = format!(
+                    "offered frames are counted by the packet socket itself, not by a counter of \
+                     their own, because BPF programs cannot be loaded here ({error}){way_out}"
+                );
+                Ok((Counter::Socket(classic), Some(note)))
+            }
+        }
+    }
+
+    /// Frames offered so far.
+    pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
+        let Counter::Filter { counts, .. } = self else { return Ok(statistics.packets) };
+        sum(counts, OFFERED)
+    }
+
+    /// Frames among them that no feed wanted, and that the socket did not take.
+    pub(super) fn unwanted(&self) -> Result<u64, CaptureError> {
+        let Counter::Filter { counts, .. } = self else { return Ok(0) };
+        sum(counts, UNWANTED)
+    }
+
+    /// What has become of the feeds' filters, if there is something to say of it.
+    pub(super) fn note(&self, may_change: bool) -> Option<String> {
+        let Counter::Socket(classic) = self else { return None };
+        classic.note(may_change)
+    }
+
+    /// Whether frames were left out that are in neither count.
+    pub(super) fn has_uncounted(&self) -> bool {
+        matches!(self, Counter::Socket(classic) if classic.has_left_out())
+    }
+}
+
+/// A socket, and what decides at it.
+pub(super) struct AtSocket<'a>(pub(super) &'a Socket, pub(super) &'a mut Counter);
+
+impl Prefilter for AtSocket<'_> {
+    fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
+        let AtSocket(socket, counter) = self;
+        let (is_all, home) = match counter {
+            Counter::Filter { sieve, .. } => {
+                (sieve.choose(feeds, |program| socket.attach_ebpf(program)), FilterLocation::Hook)
+            }
+            Counter::Socket(classic) => (classic.choose(socket, feeds), FilterLocation::Classic),
+        };
+        let is_all = is_all.map_err(CaptureError::os("exchanging the socket's filter"))?;
+        Ok(is_all.then_some(home))
+    }
+}
+
+/// All CPUs' counts of some entries.
+fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, CaptureError> {
+    let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
+    let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
+    let mut all = 0;
+    for entry in entries {
+        let by_cpu = counts.lookup_percpu(&entry.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        all += by_cpu.into_iter().flatten().map(count).sum::<u64>();
+    }
+    Ok(all)
+}
+
+/// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
+pub(super) fn reject_all(socket: &Socket) -> io::Result<()> {
+    attach_classic(socket.as_fd(), &REJECT_ALL)?;
+    crate::kernel::rcu::synchronize();
+    Ok(())
+}
+
+fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Error> {
+    let direction = setup.direction();
+    // The map comes first, and alone: without rights it is refused in silence, where libbpf would
+    // have a long complaint about the program.
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let offered =
+        MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, ENTRIES, &options)?;
+    let mut object = MaybeUninit::uninit();
+    let mut open = AfPacketSkelBuilder::default().open(&mut object)?;
+    open.maps.offered.reuse_fd(offered.as_fd())?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.take_in = u32::from(direction.takes_in());
+    rodata.take_out = u32::from(direction.takes_out());
+    rodata.snaplen = setup.bytes_needed();
+    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
+    rodata.with_filters = u32::from(filtered || setup.may_change);
+    prepare(open.open_object())?;
+    let object = open.open_object();
+    let program = &open.progs.weir_count;
+    let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
+    let skel = open.load()?;
+    socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
+        libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
+    })?;
+    let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
+    Ok(Counter::Filter { counts: offered, sieve })
+}

@@ -1,0 +1,221 @@
+//! The packet socket: set up before it is bound, so that nothing comes before everything is ready.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use weir_filter::Insn;
+
+use super::blocks::{BLOCK_BYTES, BLOCKS};
+use crate::error::CaptureError;
+use crate::kernel::interface::Interface;
+use crate::source::Direction;
+
+/// After this time the kernel hands a block over that holds any frame. The timer runs on its own, so a
+/// frame waits this long at most, or a jiffy (up to 10 ms) more on kernels before 6.18.
+const RETIRE_MS: u32 = 4;
+/// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// What [`Socket::wait`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// A block, or nothing, or a signal.
+    Look,
+    /// The interface went down or away.
+    Down,
+}
+
+/// `PACKET_STATISTICS`, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Statistics {
+    /// Frames that the filter let through, lost or not.
+    pub(super) packets: u64,
+    /// Frames among them that found no room in the blocks.
+    pub(super) drops: u64,
+}
+
+pub(super) struct Socket {
+    fd: OwnedFd,
+    iface: String,
+    statistics: Statistics,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Socket {
+    /// A socket with a ring of blocks that receives nothing yet.
+    pub(super) fn new(interface: &Interface, direction: Direction) -> Result<Socket, CaptureError> {
+        let iface = interface.name.clone();
+        // Protocol 0: nothing is received until `bind` names one.
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            let source = io::Error::last_os_error();
+            let what = format!("a packet socket on {iface}");
+            return Err(match source.raw_os_error() {
+                Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_NET_RAW" },
+                _ => CaptureError::Os { doing: format!("opening {what}"), source },
+            });
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Socket { fd, iface, statistics: Statistics::default() };
+        let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
+        socket.set(libc::PACKET_VERSION, &version, "choosing TPACKET_V3")?;
+        let ring = libc::tpacket_req3 {
+            tp_block_size: BLOCK_BYTES as u32,
+            tp_block_nr: BLOCKS as u32,
+            // Frames have no fixed size in version 3, but the kernel checks that these divide.
+            tp_frame_size: 2048,
+            tp_frame_nr: (BLOCK_BYTES / 2048 * BLOCKS) as u32,
+            tp_retire_blk_tov: RETIRE_MS,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        socket.set(libc::PACKET_RX_RING, &ring, "setting up 32 MiB of packet socket blocks")?;
+        if !direction.takes_out() {
+            // Spares outgoing frames a clone; the filter rejects them in any case.
+            let _ = socket.set(PACKET_IGNORE_OUTGOING, &1 as &libc::c_int, "");
+        }
+        Ok(socket)
+    }
+
+    /// Begins to receive from the interface.
+    pub(super) fn bind(&self, index: u32) -> Result<(), CaptureError> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: index as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        // SAFETY: the address is whole, lives through the call, and its true size is passed.
+        let result = unsafe {
+            libc::bind(
+                self.fd.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        };
+        if result < 0 {
+            return Err(self.last_os("binding the packet socket"));
+        }
+        Ok(())
+    }
+
+    /// Waits for a block.
+    pub(super) fn wait(&self, limit: Duration) -> Result<Waited, CaptureError> {
+        let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let mut wait = [PollFd::new(&self.fd, PollFlags::IN)];
+        match rustix::event::poll(&mut wait, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(self.os("waiting for frames", errno.into())),
+        }
+        if !wait[0].revents().contains(PollFlags::ERR) {
+            return Ok(Waited::Look);
+        }
+        // Reading the error clears it: the next wait really waits.
+        match self.take_error() {
+            None => Ok(Waited::Look),
+            Some(error) => match error.raw_os_error() {
+                Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => Ok(Waited::Down),
+                _ => Err(self.os("receiving", error)),
+            },
+        }
+    }
+
+    fn take_error(&self) -> Option<io::Error> {
+        let mut error: libc::c_int = 0;
+        self.get(libc::SOL_SOCKET, libc::SO_ERROR, &mut error).ok()?;
+        (error != 0).then(|| io::Error::from_raw_os_error(error))
+    }
+
+    /// The kernel's counts so far. It forgets them when read, so they are added up here; they are 32
+    /// bits wide there, so this must be asked for more often than they overflow.
+    pub(super) fn statistics(&mut self) -> Result<Statistics, CaptureError> {
+        let mut since = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)
+            .map_err(|source| self.os("reading the packet socket's counts", source))?;
+        self.statistics.packets += u64::from(since.tp_packets);
+        self.statistics.drops += u64::from(since.tp_drops);
+        Ok(self.statistics)
+    }
+
+    /// Has an eBPF program decide; the socket keeps it alive.
+    pub(super) fn attach_ebpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
+    }
+
+    fn set<T>(&self, option: libc::c_int, value: &T, doing: &str) -> Result<(), CaptureError> {
+        set_option(self.as_fd(), libc::SOL_PACKET, option, value)
+            .map_err(|source| self.os(doing, source))
+    }
+
+    fn get<T: Copy>(
+        &self,
+        level: libc::c_int,
+        option: libc::c_int,
+        value: &mut T,
+    ) -> io::Result<()> {
+        let mut bytes = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `bytes` bytes, the size of a live `T` that is borrowed
+        // mutably; both callers pass integers or a struct of integers, which any bytes make valid.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                level,
+                option,
+                std::ptr::from_mut(value).cast(),
+                &raw mut bytes,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn os(&self, doing: &str, source: io::Error) -> CaptureError {
+        CaptureError::Os { doing: format!("{}: {doing}", self.iface), source }
+    }
+
+    fn last_os(&self, doing: &str) -> CaptureError {
+        self.os(doing, io::Error::last_os_error())
+    }
+}
+
+/// Has a classic BPF program of 1 to 4096 instructions decide what a socket takes; it replaces whatever did before.
+pub(super) fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
+    const { assert!(size_of::<Insn>() == size_of::<libc::sock_filter>()) };
+    let len =
+        u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // The kernel only reads it.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that packet(7) or
+    // socket(7) names for the option. A `sock_fprog` points to instructions that its maker borrows for the whole call,
+    // as many as it says; an `Insn` is laid out as `sock_filter`.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,261 @@
+//! The copying half: frames from a socket's chunks into a Weir ring, one copy, a stamp each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_ring::segments::{Place, Segments};
+
+use super::area::Area;
+use super::rings::{Descriptor, Rings};
+use super::socket::Socket;
+use super::words::{KIND_AT, WORDS_BYTES, Words};
+use crate::error::CaptureError;
+use crate::feed::fanout::Fanout;
+use crate::kernel::vlan::{self, TAG_BYTES};
+
+/// Descriptors taken in one turn: their frames become visible together.
+const BATCH: u32 = 64;
+/// A copier that has found nothing looks again after this pause; after some, it sleeps in the kernel.
+const PAUSE: Duration = Duration::from_micros(20);
+const PAUSES_MAX: u32 = 8;
+/// The longest sleep: how soon a copier sees that it is to stop.
+const SLEEP: Duration = Duration::from_millis(20);
+
+/// A queue: its socket, its rings, its memory, and how its copiers share them.
+pub(super) struct Queue {
+    pub(super) rings: Rings,
+    pub(super) umem: Area,
+    pub(super) chunk_bytes: u32,
+    /// The hook writes words before frames.
+    pub(super) has_words: bool,
+    pub(super) segments: Segments,
+    /// None where the RX ring is synthetic.
+    pub(super) socket: Option<Socket>,
+    /// No frame will come any more.
+    pub(super) ending: AtomicBool,
+    /// Frames whose descriptor pointed to nowhere.
+    pub(super) unreadable: AtomicU64,
+}
+
+impl Queue {
+    /// The bytes that a descriptor tells of; `None` if they do not lie in one chunk.
+    ///
+    /// # Safety
+    /// The descriptor's index is between `released` and `filled`, and the caller's own (`Segments`).
+    #[inline]
+    unsafe fn frame(&self, descriptor: Descriptor) -> Option<&[u8]> {
+        let offset = descriptor.address & u64::from(self.chunk_bytes - 1);
+        if offset + u64::from(descriptor.len) > u64::from(self.chunk_bytes) {
+            return None;
+        }
+        // SAFETY: within one chunk, which from `filled` to `released` nobody but the caller touches.
+        unsafe { self.umem.bytes(descriptor.address, descriptor.len) }
+    }
+
+    /// What the hook wrote before the frame, once: a chunk that comes again must not bring old words.
+    ///
+    /// # Safety
+    /// As [`frame`](Queue::frame).
+    #[inline]
+    unsafe fn take_words(&self, descriptor: Descriptor) -> Option<Words> {
+        let offset = descriptor.address & u64::from(self.chunk_bytes - 1);
+        let at = descriptor.address.checked_sub(u64::from(WORDS_BYTES))?;
+        if !self.has_words || offset < u64::from(WORDS_BYTES) {
+            return None;
+        }
+        // SAFETY: before the frame, in the same chunk.
+        let words = Words::parse(unsafe { self.umem.bytes(at, WORDS_BYTES) }?.first_chunk()?);
+        if words.is_some() && at.is_multiple_of(4) {
+            self.umem.u32(at as usize + KIND_AT).store(0, Ordering::Relaxed);
+        }
+        words
+    }
+
+    /// Gives back what all copiers are done with.
+    #[inline]
+    fn release(&self) {
+        let given = self.segments.release(|index| self.rings.release(index));
+        if given
+            && self.rings.needs_wakeup()
+            && let Some(socket) = &self.socket
+        {
+            socket.wake_kernel();
+        }
+    }
+}
+
+/// One thread's work on a queue.
+pub(super) struct Copier {
+    pub(super) queue: Arc<Queue>,
+    pub(super) place: Place,
+    pub(super) fanout: Fanout,
+    /// The most that any feed wants of a frame.
+    pub(super) bytes_needed: usize,
+    /// Written as an option, if so.
+    pub(super) queue_option: Option<u32>,
+    pub(super) partial: Partial,
+    /// Up to where the kernel had filled, when last looked.
+    pub(super) filled: u32,
+}
+
+/// A frame that lies in several chunks, put together.
+#[derive(Default)]
+pub(super) struct Partial {
+    bytes: Vec<u8>,
+    wire_len: u32,
+    words: Option<Words>,
+    is_open: bool,
+    /// A part was nowhere.
+    is_bad: bool,
+}
+
+impl Copier {
+    /// Copies until the queue ends, then closes the ring.
+    ///
+    /// # Errors
+    /// If the kernel refuses to wait. The ring is closed all the same.
+    pub(super) fn run(mut self) -> Result<(), CaptureError> {
+        let result = self.copy_all();
+        self.fanout.close();
+        result
+    }
+
+    fn copy_all(&mut self) -> Result<(), CaptureError> {
+        let queue = Arc::clone(&self.queue);
+        let mut pauses = 0;
+        loop {
+            // Looked at before the ring: what came before the end is then seen.
+            let ending = queue.ending.load(Ordering::Acquire);
+            if self.turn(&queue) > 0 {
+                pauses = 0;
+                continue;
+            }
+            if ending {
+                return Ok(());
+            }
+            if pauses < PAUSES_MAX || !self.is_ring_empty() {
+                pauses += 1;
+                thread::sleep(PAUSE);
+                continue;
+            }
+            match &queue.socket {
+                Some(socket) => {
+                    socket.wait(SLEEP).map_err(CaptureError::os("waiting for frames"))?;
+                }
+                None => thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Whether there is nothing for any copier: then the socket can be waited for.
+    fn is_ring_empty(&self) -> bool {
+        self.queue.segments.is_released(self.queue.rings.filled())
+    }
+
+    /// Copies what there is of this copier's own, up to a batch; says how much. `queue` is the copier's own, held by the
+    /// caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
+    #[inline]
+    pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
+        let mut count = self.place.ready(self.filled, BATCH);
+        if count == 0 {
+            // Only now: the kernel writes that line at every flush, and who looks at it takes it away.
+            self.filled = queue.rings.filled();
+            count = self.place.ready(self.filled, BATCH);
+        }
+        if count == 0 {
+            // What was done since the last end of a segment, or was missed there because another was at it.
+            queue.release();
+            return 0;
+        }
+        let chunk_mask = !u64::from(queue.chunk_bytes - 1);
+        for index in 0..count {
+            let index = self.place.at().wrapping_add(index);
+            let descriptor = queue.rings.descriptor(index);
+            self.take(queue, descriptor);
+            queue.rings.give_back(index, descriptor.address & chunk_mask);
+        }
+        self.fanout.publish();
+        // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of each
+        // copier fit any ring, so the kernel has chunks meanwhile.
+        if queue.segments.advance(&mut self.place, count) {
+            queue.release();
+        }
+        count
+    }
+
+    /// Copies one frame, or a part of one.
+    #[inline]
+    fn take(&mut self, queue: &Queue, descriptor: Descriptor) {
+        if descriptor.continues || self.partial.is_open {
+            return self.take_part(queue, descriptor);
+        }
+        // SAFETY: of a descriptor between `released` and `filled`, the chunk is ours until `advance`,
+        // which follows the whole batch; only this copier has this index (`Segments`).
+        let (bytes, words) = unsafe { (queue.frame(descriptor), queue.take_words(descriptor)) };
+        match bytes {
+            Some(bytes) => self.push(bytes, descriptor.len, words),
+            None => drop(queue.unreadable.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    #[cold]
+    fn take_part(&mut self, queue: &Queue, descriptor: Descriptor) {
+        let partial = &mut self.partial;
+        if !partial.is_open {
+            *partial = Partial { bytes: std::mem::take(&mut partial.bytes), ..Partial::default() };
+            partial.bytes.clear();
+            partial.is_open = true;
+            // SAFETY: as in `take`.
+            partial.words = unsafe { queue.take_words(descriptor) };
+        }
+        // SAFETY: as in `take`.
+        match unsafe { queue.frame(descriptor) } {
+            Some(bytes) => {
+                let room = (CAPLEN_MAX as usize).saturating_sub(partial.bytes.len());
+                partial.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                partial.wire_len = partial.wire_len.saturating_add(descriptor.len);
+            }
+            None => partial.is_bad = true,
+        }
+        if descriptor.continues {
+            return;
+        }
+        partial.is_open = false;
+        if partial.is_bad {
+            queue.unreadable.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let (bytes, wire_len, words) =
+            (std::mem::take(&mut partial.bytes), partial.wire_len, partial.words);
+        self.push(&bytes, wire_len, words);
+        self.partial.bytes = bytes;
+    }
+
+    #[inline]
+    fn push(&mut self, frame: &[u8], wire_len: u32, words: Option<Words>) {
+        let ts_ns = match words {
+            Some(words) => words.ts_ns,
+            None => now_ns(),
+        };
+        let mut meta =
+            Meta { interface_id: 0, ts_ns, wire_len, flags: None, queue: self.queue_option };
+        match words.and_then(|words| words.tag) {
+            None => self.fanout.push(&meta, frame),
+            Some(tag) => {
+                meta.wire_len = meta.wire_len.saturating_add(TAG_BYTES as u32);
+                let mut scratch = Vec::with_capacity(frame.len() + TAG_BYTES);
+                let whole = vlan::put_back(&mut scratch, frame, tag, self.bytes_needed);
+                self.fanout.push(&meta, whole);
+            }
+        }
+    }
+}
+
+/// The wall clock.
+#[inline]
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

@@ -1,0 +1,507 @@
+//! The `af_xdp` engine: AF_XDP sockets, one a queue, copied into rings by threads of ours. For monitoring
+//! ports: what a socket takes is gone for the stack.
+//!
+//! The life of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with
+//! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
+//! the XDP hook counts the frame, stamps it and steers it to its queue's socket.
+//!
+//! With `copiers` above 1 each RX ring is cut into segments with a thread each ([`weir_ring::segments`]): one queue is
+//! then copied by many cores without RSS.
+
+mod area;
+mod copier;
+mod program;
+mod rings;
+mod socket;
+pub mod synthetic;
+mod words;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_ring::segments::{self, Segments};
+use weir_ring::wake::Waker;
+use weir_ring::{Clock, Ledger, Mapping, Ring};
+
+pub use socket::Mode;
+
+use crate::engines::bpf::control::Control;
+use crate::engines::bpf::{attach, cpus, xdp};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::block_lists::BlockLists;
+use crate::feed::fanout::Feeds;
+use crate::feed::filters::Prefilter;
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity, ask_in, members};
+use crate::kernel::rcu;
+use crate::source::{Change, Direction, Info, Kind, Pumped, Setup, Source, Wakers};
+use copier::{Copier, Partial, Queue};
+use program::{Needs, OnInterface, Program};
+use socket::{Shape, Socket};
+
+/// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
+/// more queues.
+const CHUNKS_MAX: u32 = 8192;
+const CHUNKS_MIN: u32 = 128;
+const MEMORY_MAX: u32 = 32 << 20;
+/// Most copiers of one queue.
+const COPIERS_MAX: u32 = 64;
+/// How often the interface is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Which RX queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Queues {
+    /// All that the interface has.
+    #[default]
+    All,
+    /// From the first to the last of these.
+    Range(u32, u32),
+}
+
+/// Who stamps frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// The program at the hook, when the frame comes.
+    #[default]
+    Hook,
+    /// The copier, when it copies.
+    Copier,
+}
+
+/// What only this engine asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfXdpOptions {
+    /// RX queues to take frames from.
+    pub queues: Queues,
+    /// Threads a queue.
+    pub copiers: u32,
+    /// Who copies out of the driver's memory.
+    pub mode: Mode,
+    /// Who stamps.
+    pub stamps: Stamps,
+    /// Write the queue of every frame as an option.
+    pub record_queue: bool,
+}
+
+impl Default for AfXdpOptions {
+    fn default() -> Self {
+        let (queues, mode, stamps) = (Queues::All, Mode::Best, Stamps::Hook);
+        AfXdpOptions { queues, copiers: 1, mode, stamps, record_queue: false }
+    }
+}
+
+/// The source.
+pub struct AfXdp {
+    info: Info,
+    interface: Interface,
+    query: InterfaceQuery,
+    promiscuous: bool,
+    queues: Vec<Arc<Queue>>,
+    feeds: Feeds,
+    copiers: Vec<Copier>,
+    threads: Vec<JoinHandle<Result<(), CaptureError>>>,
+    wakers: Wakers,
+    program: Program,
+    control: Control,
+    link: Option<OwnedFd>,
+    promiscuity: Option<Promiscuity>,
+    missed: Missed,
+    looked: Instant,
+}
+
+impl AfXdp {
+    /// Makes the sockets for `iface`, their rings and the program; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the interface, rights, contradicting options, queues that are taken.
+    pub fn open(
+        iface: &str,
+        mut setup: Setup,
+        options: AfXdpOptions,
+    ) -> Result<AfXdp, CaptureError> {
+        check(iface, &setup, &options)?;
+        crate::engines::bpf::check_kernel()?;
+        let query = InterfaceQuery::new()?;
+        let interface = query.find(iface)?;
+        let missed = Missed::new(interface.index);
+        setup.set_link_type(interface.link_type)?;
+        setup.ignore_direction();
+        refuse_masters(&query, &interface)?;
+        let have = query.rx_queues(iface);
+        let wanted = wanted_queues(iface, have, options.queues)?;
+        let shape = shape_of(&interface, wanted.len() as u32, options.copiers)?;
+        let cpus = cpus::entries()?;
+        let with_words = options.stamps == Stamps::Hook;
+        let has_filters = setup.feeds.iter().any(|feed| feed.filter.is_some());
+        let has_filters = has_filters || setup.may_change;
+        let needs = Needs { queues: wanted.end, cpus, with_words, has_filters };
+        let mut program = Program::load(&interface, needs)?;
+        let control = Control::map(&program.control, cpus as usize, 1)?;
+        let total = options.copiers as usize * wanted.len();
+        let (feeds, fanouts) = Feeds::create(&setup, total, Clock::Realtime)?;
+        let mut homes = fanouts[0].homes();
+        let mut on_interface =
+            OnInterface { interface: &interface, program: &mut program, link: None };
+        if let Some(home) = on_interface.choose(&setup.feeds)? {
+            homes[0] = home;
+        }
+        let mut fanouts = fanouts.into_iter();
+        let (mut queues, mut copiers) = (Vec::new(), Vec::new());
+        for number in wanted {
+            let (socket, shared, umem) = Socket::bind(&interface, number, shape, options.mode)?;
+            program.steer(number, socket.as_fd())?;
+            let queue = Arc::new(Queue {
+                rings: shared,
+                umem,
+                chunk_bytes: shape.chunk_bytes,
+                has_words: with_words,
+                segments: Segments::new(options.copiers as usize, shape.chunks),
+                socket: Some(socket),
+                ending: AtomicBool::new(false),
+                unreadable: AtomicU64::new(0),
+            });
+            for copier in 0..options.copiers as usize {
+                copiers.push(Copier {
+                    queue: Arc::clone(&queue),
+                    place: queue.segments.place(copier),
+                    fanout: fanouts.next().expect("one for each copier"),
+                    bytes_needed: setup.bytes_needed() as usize,
+                    queue_option: options.record_queue.then_some(number),
+                    partial: Partial::default(),
+                    filled: 0,
+                });
+            }
+            queues.push(queue);
+        }
+        let info = Info {
+            source: iface.to_owned(),
+            engine: "af_xdp",
+            hook: Some("xdp"),
+            why: String::new(),
+            notes: notes(&interface, &queues, &program, &options, have),
+            homes,
+        };
+        Ok(AfXdp {
+            info,
+            interface,
+            query,
+            promiscuous: setup.promiscuous,
+            queues,
+            feeds,
+            copiers,
+            threads: Vec::new(),
+            wakers: Wakers::default(),
+            program,
+            control,
+            link: None,
+            promiscuity: None,
+            missed,
+            looked: Instant::now(),
+        })
+    }
+
+    /// Says why this engine was chosen.
+    pub fn set_why(&mut self, why: String) {
+        self.info.why = why;
+    }
+
+    fn end_copiers(&mut self) -> Result<(), CaptureError> {
+        for queue in &self.queues {
+            queue.ending.store(true, Ordering::Release);
+        }
+        // Of a source that was never started: their writers close the rings.
+        self.copiers.clear();
+        let join = |thread: JoinHandle<_>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let results: Vec<_> = self.threads.drain(..).map(join).collect();
+        results.into_iter().collect()
+    }
+}
+
+/// Loads the steering program with this kernel's verifier and attaches it nowhere.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn load_check() -> Result<(), CaptureError> {
+    let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 1500 };
+    let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
+    let mut program = Program::load(&interface, needs)?;
+    let filtered =
+        Feed { filter: Some(Arc::new(crate::engines::bpf::filter())), ..Feed::default() };
+    match (OnInterface { interface: &interface, program: &mut program, link: None })
+        .choose(&[filtered])
+    {
+        Ok(Some(_)) => Ok(()),
+        _ => Err(CaptureError::Options("the kernel does not take a filter in it".to_owned())),
+    }
+}
+
+impl Drop for AfXdp {
+    fn drop(&mut self) {
+        self.link = None;
+        let _ = self.end_copiers();
+    }
+}
+
+fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
+    let wrong = |text: String| Err(CaptureError::Options(text));
+    setup.check()?;
+    setup.refuse_queues("a socket or poller")?;
+    if setup.feeds.iter().any(|feed| feed.direction == Direction::Out) {
+        return wrong(format!(
+            "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
+        ));
+    }
+    if !(1..=COPIERS_MAX).contains(&options.copiers) {
+        return wrong(format!("--copiers {}: 1 to {COPIERS_MAX}", options.copiers));
+    }
+    Ok(())
+}
+
+/// What a source with these options is to take of memory, as far as its interface says how many queues it has.
+#[must_use]
+pub fn kind(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Kind {
+    // Whatever is wrong with the names or the rights, `open` says.
+    let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
+    let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
+    Kind::AfXdp { queues, copiers: options.copiers }
+}
+
+/// Most bytes of chunks that the sockets of so many queues have.
+pub(crate) fn buffer_bytes_max(queues: u32) -> u64 {
+    let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
+    u64::from(MEMORY_MAX).max(least)
+}
+
+/// A bond or a team has no queues of its own: frames come to those of its members, and a redirect from
+/// there into a socket of the master fails.
+fn refuse_masters(query: &InterfaceQuery, interface: &Interface) -> Result<(), CaptureError> {
+    let driver = query.driver(&interface.name).map(|driver| driver.name).unwrap_or_default();
+    let what = match driver.as_str() {
+        "bonding" => "a bond",
+        "team" => "a team",
+        _ => return Ok(()),
+    };
+    let iface = &interface.name;
+    let advice = members_advice(iface, members(interface.index));
+    Err(CaptureError::Options(format!(
+        "{iface} is {what}, and AF_XDP takes frames off the queues of real devices; {advice}, or use --engine \
+         bpf"
+    )))
+}
+
+/// What to capture instead of a master of these members.
+fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
+    match members {
+        Ok(members) if members.is_empty() => "it has no members now".to_owned(),
+        Ok(members) => format!("capture its members: {}", members.join(" ")),
+        Err(error) => format!(
+            "capture its members, which the kernel refused to list here ({error}; `ip link show master {master}` may)"
+        ),
+    }
+}
+
+fn wanted_queues(
+    iface: &str,
+    have: Option<u32>,
+    queues: Queues,
+) -> Result<std::ops::Range<u32>, CaptureError> {
+    // A driver that does not say has one.
+    let have = have.unwrap_or(1);
+    let Queues::Range(first, last) = queues else { return Ok(0..have) };
+    if first > last || last >= have {
+        return Err(CaptureError::Options(format!(
+            "--queues {first}-{last}: {iface} has queues 0 to {} (`ethtool -l {iface}`)",
+            have - 1
+        )));
+    }
+    Ok(first..last + 1)
+}
+
+fn shape_of(interface: &Interface, queues: u32, copiers: u32) -> Result<Shape, CaptureError> {
+    let mut shape = Shape::of(interface, CHUNKS_MAX);
+    let share = MEMORY_MAX / shape.chunk_bytes / queues;
+    shape.chunks = (1 << share.max(1).ilog2()).clamp(CHUNKS_MIN, CHUNKS_MAX);
+    if shape.multi && copiers > 1 {
+        return Err(CaptureError::Options(format!(
+            "--copiers {copiers}: frames of MTU {} lie in several chunks, which one copier alone can put \
+             together; leave --copiers out, or lower the MTU of {}",
+            interface.mtu, interface.name
+        )));
+    }
+    let most = segments::copiers_max(shape.chunks);
+    if copiers > most {
+        return Err(CaptureError::Options(format!(
+            "--copiers {copiers}: with {queues} queues each has {} slots, enough for {most} copiers; take \
+             fewer of either",
+            shape.chunks
+        )));
+    }
+    Ok(shape)
+}
+
+fn notes(
+    interface: &Interface,
+    queues: &[Arc<Queue>],
+    program: &Program,
+    options: &AfXdpOptions,
+    have: Option<u32>,
+) -> Vec<String> {
+    let iface = &interface.name;
+    let mut notes = Vec::new();
+    let zero_copy =
+        queues.iter().all(|queue| queue.socket.as_ref().is_some_and(Socket::is_zero_copy));
+    if !zero_copy && options.mode == Mode::Best {
+        notes.push(format!("the driver of {iface} has no zero-copy AF_XDP: the kernel copies"));
+    }
+    if have.is_none() {
+        notes.push(format!(
+            "the driver of {iface} does not say how many queues it has; taking queue 0"
+        ));
+    }
+    if options.stamps == Stamps::Copier {
+        notes.push(
+            "--timestamp copy leaves out what the hook would say: VLAN tags that the driver takes off, and \
+             the order of frames that different copiers take"
+                .to_owned(),
+        );
+    } else if !program.sees_tags {
+        notes.push(tags_note(interface));
+    }
+    notes
+}
+
+fn tags_note(interface: &Interface) -> String {
+    format!(
+        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
+         `ethtool -K {} rxvlan off`, or --engine bpf --hook tc",
+        interface.name
+    )
+}
+
+impl Source for AfXdp {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.wakers.add(waker, first);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.control.follow_tai();
+        self.missed.begin();
+        if self.promiscuous {
+            self.promiscuity = Some(Promiscuity::new(&self.interface)?);
+        }
+        for mut copier in std::mem::take(&mut self.copiers) {
+            copier.fanout.set_wakers(&self.wakers)?;
+            let thread = std::thread::Builder::new()
+                .name("weir-copier".into())
+                .spawn(move || copier.run())
+                .map_err(CaptureError::os("starting a copier"))?;
+            self.threads.push(thread);
+        }
+        let (program, index) = (self.program.xdp(), self.interface.index);
+        let link = attach::link(program, index, libbpf_sys::BPF_XDP, 0);
+        self.link = Some(link.map_err(|source| xdp::attach_error(&self.interface, source))?);
+        if xdp::is_generic(index) {
+            self.info.hook = Some("xdp-generic");
+            let note = "the driver has no native XDP; the kernel's generic hook is slower";
+            self.info.notes.push(note.to_owned());
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        std::thread::sleep(limit);
+        if let Some(at) = self.threads.iter().position(JoinHandle::is_finished) {
+            let ended = self.threads.swap_remove(at).join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            self.control.follow_tai();
+            if !self.query.exists(self.interface.index) {
+                return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
+            }
+        }
+        Ok(Pumped::More)
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        let mut ledger = Ledger {
+            offered: self.control.offered(),
+            filtered: self.control.unwanted(),
+            ..Ledger::default()
+        };
+        let (mut kernel, mut unreadable) = (0, 0);
+        for queue in &self.queues {
+            unreadable += queue.unreadable.load(Ordering::Relaxed);
+            if let Some(socket) = &queue.socket {
+                let statistics = socket.statistics();
+                let statistics =
+                    statistics.map_err(CaptureError::os("reading the sockets' counts"))?;
+                kernel += statistics.rx_dropped + statistics.rx_ring_full;
+            }
+        }
+        ledger.drops.insert("kernel", kernel);
+        ledger.drops.insert("unreadable", unreadable);
+        ledger.drops.insert("in_parts", self.control.in_parts());
+        ledger.missed_before = self.missed.frames();
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        let (interface, link) = (&self.interface, self.link.as_ref());
+        let mut on_interface = OnInterface { interface, program: &mut self.program, link };
+        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut on_interface)
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        // No frame may be on its way into a socket when the driver lets go of the program.
+        self.control.close();
+        rcu::synchronize();
+        self.link = None;
+        let ended = self.end_copiers();
+        self.promiscuity = None;
+        if self.control.tags_unknown() {
+            self.info.notes.push(tags_note(&self.interface));
+        }
+        ended?;
+        self.missed.ask();
+        self.ledger()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_cannot_be_listed_are_not_none() {
+        let of = |members| members_advice("bond0", members);
+        assert_eq!(of(Ok(Vec::new())), "it has no members now");
+        let two = vec!["eth0".to_owned(), "eth1".to_owned()];
+        assert_eq!(of(Ok(two)), "capture its members: eth0 eth1");
+        let refused = of(Err(io::Error::from_raw_os_error(libc::ENOBUFS)));
+        for words in ["refused to list", "No buffer space", "`ip link show master bond0`"] {
+            assert!(refused.contains(words), "'{words}' is not in: {refused}");
+        }
+    }
+}

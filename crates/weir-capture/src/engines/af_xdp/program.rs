@@ -1,0 +1,180 @@
+//! The program that steers frames into the sockets, loaded for one interface.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/af_xdp.skel.rs"));
+}
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use skel::{AfXdpSkelBuilder, OpenAfXdpSkel};
+use weir_filter::ebpf::Target;
+
+use crate::engines::bpf::memory::refused;
+use crate::engines::bpf::{attach, xdp};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
+use crate::kernel::interface::Interface;
+use crate::source::FilterLocation;
+
+/// Descriptors that keep it all alive in the kernel.
+pub(super) struct Program {
+    xdp: Xdp,
+    pub(super) control: MapHandle,
+    sockets: MapHandle,
+    /// It asks the driver for VLAN tags.
+    pub(super) sees_tags: bool,
+}
+
+enum Xdp {
+    Plain(OwnedFd),
+    /// Feeds have filters, or may get some.
+    Sieve(Sieve),
+}
+
+/// What a program is loaded for.
+#[derive(Clone, Copy)]
+pub(super) struct Needs {
+    /// Queues up to this one have sockets.
+    pub(super) queues: u32,
+    /// CPUs that there may be.
+    pub(super) cpus: u32,
+    /// Words are put in front of frames.
+    pub(super) with_words: bool,
+    /// Feeds have filters, or may get some.
+    pub(super) has_filters: bool,
+}
+
+impl Program {
+    /// Loads it; bound to the device if that can tell VLAN tags.
+    pub(super) fn load(interface: &Interface, needs: Needs) -> Result<Program, CaptureError> {
+        // As in the bpf engine: a refusal is likely here, and the plain program answers them all.
+        if needs.with_words
+            && xdp::metadata_possible(interface)
+            && let Ok(program) = load(interface, needs, true)
+        {
+            return Ok(program);
+        }
+        load(interface, needs, false)
+    }
+
+    /// What runs at the hook.
+    pub(super) fn xdp(&self) -> BorrowedFd<'_> {
+        match &self.xdp {
+            Xdp::Plain(program) => program.as_fd(),
+            Xdp::Sieve(sieve) => sieve.program(),
+        }
+    }
+
+    /// Sends the frames of `queue` to a bound socket.
+    pub(super) fn steer(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), CaptureError> {
+        let value = socket.as_raw_fd().to_ne_bytes();
+        self.sockets
+            .update(&queue.to_ne_bytes(), &value, MapFlags::ANY)
+            .map_err(refused("the map of AF_XDP sockets"))
+    }
+}
+
+/// A program on its interface, and the link by which it is attached, if it is yet.
+pub(super) struct OnInterface<'a> {
+    pub(super) interface: &'a Interface,
+    pub(super) program: &'a mut Program,
+    pub(super) link: Option<&'a OwnedFd>,
+}
+
+impl Prefilter for OnInterface<'_> {
+    fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
+        let link = self.link;
+        let put = |program: BorrowedFd<'_>| match link {
+            Some(link) => attach::update(link.as_fd(), program),
+            None => Ok(()),
+        };
+        let Xdp::Sieve(sieve) = &mut self.program.xdp else { return Ok(None) };
+        let is_all = sieve.choose(feeds, put);
+        let is_all = is_all.map_err(|source| xdp::attach_error(self.interface, source))?;
+        Ok(is_all.then_some(FilterLocation::Hook))
+    }
+}
+
+/// Whether frames in several parts can be steered into a socket: since Linux 6.6, even where the socket
+/// would have taken them in one chunk.
+fn takes_parts() -> bool {
+    let kernel = rustix::system::uname();
+    is_at_least(&kernel.release().to_string_lossy(), (6, 6))
+}
+
+fn is_at_least(release: &str, least: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= least,
+        _ => false,
+    }
+}
+
+fn load(interface: &Interface, needs: Needs, tags: bool) -> Result<Program, CaptureError> {
+    let refuse = refused("the AF_XDP steering program");
+    let mut object = MaybeUninit::uninit();
+    let mut open = AfXdpSkelBuilder::default().open(&mut object).map_err(refuse)?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.with_words = u32::from(needs.with_words);
+    rodata.takes_parts = u32::from(takes_parts());
+    rodata.with_filters = u32::from(needs.has_filters);
+    open.maps.sockets.set_max_entries(needs.queues).map_err(refuse)?;
+    open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
+    open.progs.weir_xsk.set_autoload(!tags);
+    open.progs.weir_xsk_tags.set_autoload(tags);
+    if tags {
+        open.progs.weir_xsk_tags.set_ifindex(interface.index);
+        open.progs.weir_xsk_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+    }
+    let template = match needs.has_filters {
+        true => Some(template(&open, tags.then_some(interface.index)).map_err(refuse)?),
+        false => None,
+    };
+    let skel = open.load().map_err(refuse)?;
+    let plain = if tags { skel.progs.weir_xsk_tags.as_fd() } else { skel.progs.weir_xsk.as_fd() };
+    let own = CaptureError::os("duplicating a program");
+    let xdp = match template {
+        Some(template) => Sieve::new(template, plain).map(Xdp::Sieve),
+        None => plain.try_clone_to_owned().map(Xdp::Plain),
+    };
+    Ok(Program {
+        xdp: xdp.map_err(own)?,
+        control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
+        sockets: MapHandle::try_from(&skel.maps.sockets).map_err(refuse)?,
+        sees_tags: tags,
+    })
+}
+
+fn template(open: &OpenAfXdpSkel<'_>, device: Option<u32>) -> Result<Template, libbpf_rs::Error> {
+    let object = open.open_object();
+    prepare(object)?;
+    let (program, target) = match device {
+        Some(_) => (&open.progs.weir_xsk_tags, Target::XdpTag),
+        None => (&open.progs.weir_xsk, Target::Xdp),
+    };
+    Ok(Template::take(object, program, target, c"weir_judge_xsk", device)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        for (release, is) in [
+            ("6.1.0-41-cloud-amd64", false),
+            ("6.5.13", false),
+            ("6.6.0", true),
+            ("6.18.44-fc-v669", true),
+            ("10.0-rc1", true),
+            ("strange", false),
+        ] {
+            assert_eq!(is_at_least(release, (6, 6)), is, "{release}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The two rings between a socket and its kernel: filled chunks come by the RX ring, empty ones go back
+//! by the fill ring. Indices run freely through 2^32; a slot is an index masked.
+//!
+//! Every descriptor that is taken gives back one chunk, so both rings move in step: what stood at RX
+//! index `i` goes to fill index `i + chunks`, `chunks` being what was given at the start. That is what
+//! lets several threads work on one ring: each knows where its chunks go back without asking.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::area::Area;
+
+/// A filled chunk, or a part of a frame in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    /// Where the bytes begin in the UMEM.
+    pub(super) address: u64,
+    /// How many.
+    pub(super) len: u32,
+    /// The frame goes on in the next descriptor.
+    pub(super) continues: bool,
+}
+
+/// Where one ring's words lie: `struct xdp_ring_offset`, linux/if_xdp.h.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub(super) producer: usize,
+    pub(super) consumer: usize,
+    pub(super) flags: usize,
+    pub(super) slots: usize,
+}
+
+/// Words of an RX slot: `struct xdp_desc` { u64 addr; u32 len; u32 options }.
+const RX_SLOT_WORDS: usize = 2;
+
+pub(super) struct Rings {
+    rx: Area,
+    rx_places: Places,
+    fill: Area,
+    fill_places: Places,
+    /// Slots of either ring, a power of two, and chunks in all.
+    size: u32,
+}
+
+impl Rings {
+    pub(super) fn new(
+        rx: Area,
+        rx_places: Places,
+        fill: Area,
+        fill_places: Places,
+        size: u32,
+    ) -> Rings {
+        assert!(size.is_power_of_two());
+        let rings = Rings { rx, rx_places, fill, fill_places, size };
+        // Both panic now rather than later if the places do not lie in the areas.
+        let _ = (rings.rx_slots(), rings.fill_slots());
+        rings
+    }
+
+    /// Up to where the kernel has filled.
+    #[inline]
+    pub(super) fn filled(&self) -> u32 {
+        // Pairs with the kernel's release: descriptors and frames below are whole.
+        self.rx.u32(self.rx_places.producer).load(Ordering::Acquire)
+    }
+
+    /// The descriptor at an index below [`filled`](Rings::filled) that was not released.
+    #[inline]
+    pub(super) fn descriptor(&self, index: u32) -> Descriptor {
+        let slot = (index & (self.size - 1)) as usize * RX_SLOT_WORDS;
+        let slots = self.rx_slots();
+        let address = slots[slot].load(Ordering::Relaxed);
+        let second = slots[slot + 1].load(Ordering::Relaxed);
+        Descriptor {
+            address,
+            len: second as u32,
+            continues: (second >> 32) as u32 & libc::XDP_PKT_CONTD != 0,
+        }
+    }
+
+    /// Says which chunk goes back for the descriptor at `index`; seen at [`release`](Rings::release).
+    #[inline]
+    pub(super) fn give_back(&self, index: u32, address: u64) {
+        let slot = (index & (self.size - 1)) as usize;
+        self.fill_slots()[slot].store(address, Ordering::Relaxed);
+    }
+
+    /// Everything below `index` was read, and its chunks go back to the kernel.
+    pub(super) fn release(&self, index: u32) {
+        // Each pairs with the kernel's acquire: our reads of the slots, and our stores of the
+        // addresses, come before.
+        self.rx.u32(self.rx_places.consumer).store(index, Ordering::Release);
+        let fill = index.wrapping_add(self.size);
+        self.fill.u32(self.fill_places.producer).store(fill, Ordering::Release);
+    }
+
+    /// Gives the kernel all chunks, once, before anything else.
+    pub(super) fn give_all(&self, chunk_bytes: u32) {
+        for index in 0..self.size {
+            self.give_back(index, u64::from(index) * u64::from(chunk_bytes));
+        }
+        self.release(0);
+    }
+
+    /// Whether the kernel wants to be called after chunks were given back.
+    #[inline]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        let flags = self.fill.u32(self.fill_places.flags).load(Ordering::Relaxed);
+        flags & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    #[inline]
+    fn rx_slots(&self) -> &[AtomicU64] {
+        self.rx.u64s(self.rx_places.slots, self.size as usize * RX_SLOT_WORDS)
+    }
+
+    #[inline]
+    fn fill_slots(&self) -> &[AtomicU64] {
+        self.fill.u64s(self.fill_places.slots, self.size as usize)
+    }
+}
+
+/// The kernel's side of both rings, for tests and benches: an RX ring without a NIC.
+pub(super) mod kernel {
+    use super::{Area, Ordering, Places, RX_SLOT_WORDS, Rings};
+
+    const PLACES: Places = Places { producer: 0, consumer: 64, flags: 128, slots: 192 };
+
+    /// Rings in memory of our own.
+    pub(in crate::engines::af_xdp) fn rings(size: u32) -> std::io::Result<Rings> {
+        let bytes = |slot_words: usize| PLACES.slots + size as usize * slot_words * 8;
+        let rx = Area::anonymous(bytes(RX_SLOT_WORDS))?;
+        let fill = Area::anonymous(bytes(1))?;
+        Ok(Rings::new(rx, PLACES, fill, PLACES, size))
+    }
+
+    /// What the kernel does with them.
+    impl Rings {
+        /// Takes the next empty chunk and puts a frame of `len` bytes in it on the RX ring, `offset`
+        /// bytes into the chunk; `write` fills it. False if there is no chunk or no slot.
+        pub(in crate::engines::af_xdp) fn receive(
+            &self,
+            len: u32,
+            offset: u32,
+            continues: bool,
+            write: impl FnOnce(u64),
+        ) -> bool {
+            let fill = |at| self.fill.u32(at);
+            let (taken, given) = (
+                fill(self.fill_places.consumer).load(Ordering::Relaxed),
+                fill(self.fill_places.producer).load(Ordering::Acquire),
+            );
+            let rx = |at| self.rx.u32(at);
+            let (made, released) = (
+                rx(self.rx_places.producer).load(Ordering::Relaxed),
+                rx(self.rx_places.consumer).load(Ordering::Acquire),
+            );
+            if taken == given || made.wrapping_sub(released) == self.size {
+                return false;
+            }
+            let slot = (taken & (self.size - 1)) as usize;
+            let address = self.fill_slots()[slot].load(Ordering::Relaxed) + u64::from(offset);
+            fill(self.fill_places.consumer).store(taken.wrapping_add(1), Ordering::Release);
+            write(address);
+            let slot = (made & (self.size - 1)) as usize * RX_SLOT_WORDS;
+            let options = u64::from(continues) * u64::from(libc::XDP_PKT_CONTD);
+            self.rx_slots()[slot].store(address, Ordering::Relaxed);
+            self.rx_slots()[slot + 1].store(u64::from(len) | options << 32, Ordering::Relaxed);
+            rx(self.rx_places.producer).store(made.wrapping_add(1), Ordering::Release);
+            true
+        }
+
+        /// A NIC that is never behind: all that was released is filled again at once, the descriptors
+        /// being what they were. Only for rings whose every slot was filled before.
+        pub(in crate::engines::af_xdp) fn refill(&self) {
+            let released = self.rx.u32(self.rx_places.consumer).load(Ordering::Acquire);
+            let made = released.wrapping_add(self.size);
+            let producer = self.rx.u32(self.rx_places.producer);
+            // Written when something was released only: all copiers read it.
+            if producer.load(Ordering::Relaxed) != made {
+                producer.store(made, Ordering::Release);
+            }
+        }
+    }
+}

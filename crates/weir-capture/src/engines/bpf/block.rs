@@ -1,0 +1,368 @@
+//! Block lists in the kernel: the maps of `bpf/block.h`, and their one writer.
+//!
+//! One set of maps serves all feeds of a source. Programs may be reading while a list changes, so the order
+//! of stores matters, and it is this: an entry is in its map before the front lets anybody look there, and the
+//! front forgets it before it leaves the map. An entry that stays is never touched: its bits in the front are
+//! counted, and go with the last entry that needs them.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, FRONT_WORDS, Flow, Full, touched_words};
+use weir_frame::headers::Addresses;
+use weir_ring::memory::Access;
+use weir_ring::{Mapping, Words};
+
+use crate::engines::bpf::memory::refused;
+use crate::error::CaptureError;
+
+/// Most entries of one kind in the lists of all feeds of a source. The kernel's hash tables take 16 bytes
+/// for each at once, entries or not.
+pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
+
+/// Most feeds of a source: keys have 16 bits for them.
+const FEEDS_MAX: usize = 1 << 16;
+
+/// Bytes of the structures of `bpf/block.h`.
+const ADDRESS_BYTES: usize = 24;
+const FLOW_BYTES: usize = 40;
+const PREFIX_BYTES: usize = 24;
+
+/// Why a list was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// The feed's own list has no room.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The lists of all feeds together have none.
+    #[error(
+        "the block lists of this source have room for {max} {kind}; take some out of any of them"
+    )]
+    SourceFull {
+        /// Which entries.
+        kind: &'static str,
+        /// How many of them fit.
+        max: usize,
+    },
+    /// The kernel did not take an entry, or did not give it back.
+    #[error("a change of a block list was refused by the kernel")]
+    Kernel(#[source] libbpf_rs::Error),
+}
+
+/// Which of the maps an entry is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Addresses,
+    Flows,
+    Prefixes,
+}
+
+impl Kind {
+    const fn of(entry: &Entry) -> Kind {
+        match entry {
+            Entry::Address(_) => Kind::Addresses,
+            Entry::Flow(_) => Kind::Flows,
+            Entry::Prefix(_) => Kind::Prefixes,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Kind::Addresses => "addresses",
+            Kind::Flows => "flows",
+            Kind::Prefixes => "prefixes",
+        }
+    }
+}
+
+/// The block lists of a source's feeds, as its programs see them.
+pub struct Blocks {
+    /// By feed: what is in the maps.
+    lists: Vec<BlockList>,
+    /// By [`Kind`].
+    held: [usize; 3],
+    maps: [MapHandle; 3],
+    front: MapHandle,
+    /// The front of each feed, one behind the other.
+    words: Mapping,
+    /// Of each kind.
+    room: usize,
+}
+
+/// The maps, for the programs of a source to use in place of those that they declare.
+#[derive(Clone, Copy, Debug)]
+pub struct Maps<'a> {
+    /// `block_front`.
+    pub front: BorrowedFd<'a>,
+    /// `block_addresses`.
+    pub addresses: BorrowedFd<'a>,
+    /// `block_flows`.
+    pub flows: BorrowedFd<'a>,
+    /// `block_prefixes`.
+    pub prefixes: BorrowedFd<'a>,
+}
+
+impl Blocks {
+    /// Makes the maps for so many feeds, all lists empty: 384 KiB a feed, and 2 MiB for each of the first
+    /// four.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: rights, memory, or a kernel that refuses.
+    pub fn new(feeds: usize) -> Result<Blocks, CaptureError> {
+        Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
+    }
+
+    /// With room for so many entries of each kind.
+    fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
+        assert!((1..=FEEDS_MAX).contains(&feeds), "{feeds} feeds");
+        let front_bytes = (FRONT_WORDS * 8) as u32;
+        let flag = libbpf_sys::BPF_F_MMAPABLE;
+        let front = create(MapType::Array, "block_front", [4, front_bytes], feeds, flag)?;
+        let keyed = |ty, name, key_bytes: usize| {
+            create(ty, name, [key_bytes as u32, 1], room, libbpf_sys::BPF_F_NO_PREALLOC)
+        };
+        let maps = [
+            keyed(MapType::Hash, "block_addresses", ADDRESS_BYTES)?,
+            keyed(MapType::Hash, "block_flows", FLOW_BYTES)?,
+            keyed(MapType::LpmTrie, "block_prefixes", PREFIX_BYTES)?,
+        ];
+        let fd = front.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(CaptureError::os("duplicating a map"))?;
+        let bytes = (feeds * FRONT_WORDS * 8).next_multiple_of(4096);
+        // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached through
+        // `self.words` only, as `AtomicU64`.
+        let words = unsafe { Mapping::map(fd, bytes as u64, Access::Write) }?;
+        let lists = vec![BlockList::default(); feeds];
+        Ok(Blocks { lists, held: [0; 3], maps, front, words, room })
+    }
+
+    /// The maps.
+    #[must_use]
+    pub fn maps(&self) -> Maps<'_> {
+        let [addresses, flows, prefixes] = self.maps.each_ref().map(AsFd::as_fd);
+        Maps { front: self.front.as_fd(), addresses, flows, prefixes }
+    }
+
+    /// A feed's list.
+    #[must_use]
+    pub fn list(&self, feed: usize) -> &BlockList {
+        &self.lists[feed]
+    }
+
+    /// Adds an entry to a feed's list; false if it was there. Frames that come to the hook from now on are
+    /// blocked.
+    ///
+    /// # Errors
+    /// [`BlockError`]; then the list is as it was.
+    pub fn add(&mut self, feed: usize, entry: Entry) -> Result<bool, BlockError> {
+        let kind = Kind::of(&entry);
+        if self.lists[feed].has(&entry) {
+            return Ok(false);
+        }
+        if self.held[kind as usize] >= self.room {
+            return Err(BlockError::SourceFull { kind: kind.text(), max: self.room });
+        }
+        self.lists[feed].add(entry)?;
+        let updated = self.maps[kind as usize].update(&key(feed, &entry), &[1], MapFlags::ANY);
+        if let Err(error) = updated {
+            self.lists[feed].remove(&entry);
+            return Err(BlockError::Kernel(error));
+        }
+        self.held[kind as usize] += 1;
+        self.show(feed, &entry);
+        Ok(true)
+    }
+
+    /// Takes an entry out of a feed's list; false if it was not there.
+    ///
+    /// # Errors
+    /// [`BlockError::Kernel`]; then the list is as it was.
+    pub fn remove(&mut self, feed: usize, entry: &Entry) -> Result<bool, BlockError> {
+        let kind = Kind::of(entry);
+        if !self.lists[feed].remove(entry) {
+            return Ok(false);
+        }
+        self.show(feed, entry);
+        if let Err(error) = self.maps[kind as usize].delete(&key(feed, entry)) {
+            self.lists[feed].add(*entry).expect("there was room for it");
+            self.show(feed, entry);
+            return Err(BlockError::Kernel(error));
+        }
+        self.held[kind as usize] -= 1;
+        Ok(true)
+    }
+
+    /// Makes a feed's list the wanted one. What both block is blocked all the time; also where other entries
+    /// block it, as long as both lists together have room.
+    ///
+    /// # Errors
+    /// [`BlockError`]; then the list is on its way: more may be blocked than either list says, and nothing
+    /// less than both say.
+    pub fn set(&mut self, feed: usize, wanted: &BlockList) -> Result<(), BlockError> {
+        let has = |list: &BlockList, entry: &&Entry| list.has(entry);
+        let list = &self.lists[feed];
+        let old: Vec<Entry> = list.iter().filter(|entry| !has(wanted, entry)).copied().collect();
+        let new: Vec<Entry> = wanted.iter().filter(|entry| !has(list, entry)).copied().collect();
+        let mut old = old.iter();
+        for entry in new {
+            if self.lists[feed].len() == ENTRIES_MAX {
+                let leaves = old.next().expect("the wanted list is not larger than a list can be");
+                self.remove(feed, leaves)?;
+            }
+            self.add(feed, entry)?;
+        }
+        for entry in old {
+            self.remove(feed, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Copies what the entry has a part in from the list's front to the kernel's.
+    fn show(&self, feed: usize, entry: &Entry) {
+        let (words, from) = (self.words.words(), self.lists[feed].front_words());
+        for word in touched_words(entry) {
+            // After the change of the map in program order, which for `add` is what counts: the system call
+            // and this store are ordered, and programs load the word before they look into the map.
+            words[feed * FRONT_WORDS + word].store(from[word], Ordering::Release);
+        }
+    }
+}
+
+fn create(
+    ty: MapType,
+    name: &str,
+    [key_bytes, value_bytes]: [u32; 2],
+    entries: usize,
+    flags: u32,
+) -> Result<MapHandle, CaptureError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: flags,
+        ..Default::default()
+    };
+    let map = MapHandle::create(ty, Some(name), key_bytes, value_bytes, entries as u32, &options);
+    map.map_err(refused("the maps of the block lists"))
+}
+
+/// The entry's key in its map.
+fn key(feed: usize, entry: &Entry) -> Vec<u8> {
+    match entry {
+        Entry::Address(address) => address_key(feed, *address),
+        Entry::Flow(flow) => flow_key(feed, flow),
+        Entry::Prefix(prefix) => {
+            // The address has 16 bytes; those of IPv4 are the last 4.
+            let before = 32 + if prefix.base().is_ipv4() { 96 } else { 0 };
+            let mut key = (before + u32::from(prefix.bits())).to_ne_bytes().to_vec();
+            key.extend((feed as u16).to_ne_bytes());
+            key.extend(version(prefix.base()).to_ne_bytes());
+            key.extend(mapped(prefix.base()));
+            key
+        }
+    }
+}
+
+/// `struct weir_blocklist_address`.
+fn address_key(feed: usize, address: IpAddr) -> Vec<u8> {
+    let mut key = mapped(address).to_vec();
+    key.extend((feed as u32).to_ne_bytes());
+    key.extend(u32::from(version(address)).to_ne_bytes());
+    key
+}
+
+/// `struct weir_blocklist_flow`.
+fn flow_key(feed: usize, flow: &Flow) -> Vec<u8> {
+    let flow = flow.key();
+    let (low, high): (IpAddr, IpAddr) = match flow.addresses {
+        Addresses::V4 { src, dst } => (src.into(), dst.into()),
+        Addresses::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    let mut key = [mapped(low), mapped(high)].concat();
+    key.extend(flow.src_port.to_ne_bytes());
+    key.extend(flow.dst_port.to_ne_bytes());
+    key.extend([flow.protocol, version(low) as u8]);
+    key.extend((feed as u16).to_ne_bytes());
+    key
+}
+
+const fn version(address: IpAddr) -> u16 {
+    match address {
+        IpAddr::V4(_) => 4,
+        IpAddr::V6(_) => 6,
+    }
+}
+
+/// As keys in the kernel have it: IPv4 as `::ffff:a.b.c.d`.
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_lab::testbed::require_root;
+
+    use super::*;
+
+    const ROOM: usize = 4;
+
+    fn entry(text: &str) -> Entry {
+        text.parse().expect("an entry")
+    }
+
+    /// Two feeds, the first of which has all the addresses that there is room for.
+    fn full() -> (Blocks, Entry) {
+        let mut blocks = Blocks::with_room(2, ROOM).expect("maps");
+        for n in 0..ROOM {
+            assert!(blocks.add(0, entry(&format!("10.0.0.{n}"))).expect("room"));
+        }
+        (blocks, entry("10.0.0.99"))
+    }
+
+    /// What the programs read of a feed's front.
+    fn seen(blocks: &Blocks, feed: usize) -> Vec<u64> {
+        let words = &blocks.words.words()[feed * FRONT_WORDS..][..FRONT_WORDS];
+        words.iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    #[test]
+    fn root_lists_of_all_feeds_share_their_room_kind_by_kind() {
+        if !require_root("root_lists_of_all_feeds_share_their_room_kind_by_kind") {
+            return;
+        }
+        let (mut blocks, one_more) = full();
+        let error = blocks.add(1, one_more).expect_err("no room");
+        assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
+        assert!(error.to_string().contains("4 addresses"), "{error}");
+        assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
+        // Of another kind there is room, what is there needs none, and what goes leaves some.
+        assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
+        assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
+        assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));
+        assert!(blocks.add(1, one_more).expect("its room"));
+    }
+
+    #[test]
+    fn root_what_the_kernel_refuses_changes_nothing() {
+        if !require_root("root_what_the_kernel_refuses_changes_nothing") {
+            return;
+        }
+        let (mut blocks, one_more) = full();
+        let before = seen(&blocks, 0);
+        // The map has no more room than it was made with.
+        blocks.room += 1;
+        let error = blocks.add(0, one_more).expect_err("the kernel has no room");
+        assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");
+        assert_eq!((blocks.list(0).len(), seen(&blocks, 0)), (ROOM, before.clone()));
+        // An entry that somebody else took out of the map cannot be taken out again, and stays on the list.
+        let gone = entry("10.0.0.2");
+        blocks.maps[Kind::Addresses as usize].delete(&key(0, &gone)).expect("it was there");
+        let error = blocks.remove(0, &gone).expect_err("it is not there");
+        assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");
+        assert!(blocks.list(0).has(&gone));
+        assert_eq!(seen(&blocks, 0), before);
+    }
+}

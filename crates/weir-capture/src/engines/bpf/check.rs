@@ -1,0 +1,143 @@
+//! Whether this kernel's verifier takes the programs.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use libbpf_rs::btf::{Btf, types};
+use weir_filter::insn::{LD_H_ABS, RET_A};
+use weir_filter::{Insn, Program};
+use weir_frame::shard::Shard;
+
+use super::block::Blocks;
+use super::program::{Choice, Maps, load};
+use super::{BpfOptions, memory};
+use crate::error::CaptureError;
+use crate::feed::{Feed, Filter, Sampling};
+use crate::kernel::interface::{Interface, InterfaceQuery};
+use crate::source::Setup;
+
+/// What became of a program.
+#[derive(Debug)]
+pub enum Loaded {
+    /// The kernel takes it.
+    Yes,
+    /// It does not.
+    Refused(CaptureError),
+    /// Captures do without it here, and why.
+    Skipped(String),
+}
+
+/// Loads every program of this crate and attaches none: the name of each and how it went. `device` is an
+/// interface of the calling thread's network namespace whose driver has XDP, for the program that is
+/// bound to one to ask it for VLAN tags; or why there is none.
+#[must_use]
+pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
+    let lo = loopback();
+    let try_load =
+        |choice, interface: &Interface, variant| match try_one(choice, interface, variant) {
+            Ok(()) => Loaded::Yes,
+            Err(error) => Loaded::Refused(error),
+        };
+    let tags = |variant| match find(&device) {
+        Ok(device) => try_load(Choice::XdpWithTags, &device, variant),
+        Err(why) => Loaded::Skipped(why),
+    };
+    vec![
+        (
+            "weir_tc_wait, weir_tc_in, weir_tc_out, weir_close",
+            try_load(Choice::Tc, &lo, Variant::Plain),
+        ),
+        ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),
+        ("weir_tc_in, weir_tc_out with a block list", try_load(Choice::Tc, &lo, Variant::Changing)),
+        ("weir_tc_in, weir_tc_out with feeds", try_load(Choice::Tc, &lo, Variant::Feeds)),
+        ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, Variant::Plain)),
+        ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, Variant::Queues)),
+        ("weir_xdp with a block list", try_load(Choice::Xdp, &lo, Variant::Changing)),
+        ("weir_xdp with feeds", try_load(Choice::Xdp, &lo, Variant::Feeds)),
+        ("weir_xdp_tags, weir_close", tags(Variant::Plain)),
+        ("weir_xdp_tags with queue option", tags(Variant::Queues)),
+        ("weir_xdp_tags with a block list", tags(Variant::Changing)),
+        ("weir_xdp_tags with feeds", tags(Variant::Feeds)),
+    ]
+}
+
+/// Loads the TC programs and attaches none.
+///
+/// # Errors
+/// What the kernel refuses, and why.
+pub fn load_tc() -> Result<(), CaptureError> {
+    try_one(Choice::Tc, &loopback(), Variant::Plain)
+}
+
+/// Whether an XDP program on this interface may ask its driver for the VLAN tag that it took off.
+#[must_use]
+pub fn xdp_has_tags(interface: &Interface) -> bool {
+    find(&Ok(&interface.name)).is_ok()
+        && try_one(Choice::XdpWithTags, interface, Variant::Plain).is_ok()
+}
+
+/// One that looks into the frame.
+pub(crate) fn filter() -> Filter {
+    let insns = [Insn::new(LD_H_ABS, 12), Insn::new(RET_A, 0)];
+    let program = Program::new(insns).expect("valid");
+    Filter { text: "ether[12:2] != 0".to_owned(), link_type: 1, program }
+}
+
+fn loopback() -> Interface {
+    Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
+}
+
+/// What a program is asked for: what is not is dead code, which the verifier does not look at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Variant {
+    /// One feed that takes all.
+    Plain,
+    /// The same, with the queue in each record.
+    Queues,
+    /// One feed with a filter and a block list: its writer is inline.
+    Changing,
+    /// Two feeds with all that a feed can have.
+    Feeds,
+}
+
+fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<(), CaptureError> {
+    let all = Feed::default();
+    let filtered = Feed { filter: Some(Arc::new(filter())), ..Feed::default() };
+    let choosy = Feed {
+        shard: Shard::new(1, 2).expect("a shard"),
+        queue: Some(0),
+        sampling: Sampling::FlowsOneIn(NonZero::new(2).expect("above 0")),
+        ..filtered.clone()
+    };
+    let feeds = match variant {
+        Variant::Plain | Variant::Queues => vec![all],
+        Variant::Changing => vec![filtered],
+        Variant::Feeds => vec![choosy, all],
+    };
+    let may_change = matches!(variant, Variant::Changing | Variant::Feeds);
+    let setup = Setup {
+        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
+        feeds,
+        ring_bytes: super::least_ring_bytes(),
+        promiscuous: false,
+        may_change,
+    };
+    let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
+    let rings = memory::create(&setup)?;
+    let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;
+    let lists = blocks.as_ref().map(Blocks::maps);
+    let maps = Maps { rings: &rings, has_filters: may_change, blocks: lists };
+    load(choice, interface, &setup, &options, maps).map(|_| ())
+}
+
+/// The device to bind to, on kernels where XDP can ask for tags.
+fn find(device: &Result<&str, String>) -> Result<Interface, String> {
+    const ASKS_FOR_TAGS: &str = "bpf_xdp_metadata_rx_vlan_tag";
+    let btf = Btf::from_vmlinux().map_err(|error| format!("this kernel shows no BTF: {error}"))?;
+    if btf.type_by_name::<types::Func<'_>>(ASKS_FOR_TAGS).is_none() {
+        return Err("XDP cannot ask for VLAN tags before Linux 6.8".to_owned());
+    }
+    let name = device.clone().map_err(|why| format!("no device to bind it to: {why}"))?;
+    let found = InterfaceQuery::new().and_then(|query| query.find(name));
+    found.map_err(|error| format!("no device to bind it to: {error}"))
+}

@@ -1,0 +1,149 @@
+//! TC filters on the clsact qdisc: how programs are attached before Linux 6.6.
+//!
+//! Unlike a link, a filter outlives the process that made it. So each is written down before it is
+//! attached ([`record`]), and the next start removes those whose process is gone.
+
+mod record;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
+
+use crate::error::CaptureError;
+use crate::kernel::interface::Interface;
+use record::{Place, Record};
+
+/// Priorities to try: well before tc's automatic ones (49152 and down), so that this filter sees frames
+/// before others. One that a filter of another kind or protocol has is refused by the kernel.
+const PRIORITIES: std::ops::RangeInclusive<u32> = 1..=16;
+
+/// Which side of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Ingress,
+    Egress,
+}
+
+impl Side {
+    pub(super) fn tcx(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Side::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Side::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+
+    fn point(self) -> libbpf_rs::TcAttachPoint {
+        match self {
+            Side::Ingress => TC_INGRESS,
+            Side::Egress => TC_EGRESS,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::Ingress => "ingress",
+            Side::Egress => "egress",
+        })
+    }
+}
+
+/// One filter, taken off when dropped.
+pub(super) struct Filter {
+    program: OwnedFd,
+    ifindex: u32,
+    side: Side,
+    priority: u32,
+    /// `None` where this user may not write there: the filter is then taken off at the end, but not
+    /// after SIGKILL. Dropped last.
+    _record: Option<Record>,
+}
+
+impl Filter {
+    pub(super) fn attach(
+        interface: &Interface,
+        program: BorrowedFd<'_>,
+        side: Side,
+    ) -> Result<Filter, CaptureError> {
+        let doing = || format!("attaching a clsact filter to {side} of {}", interface.name);
+        let owned = program.try_clone_to_owned().map_err(CaptureError::os(doing()))?;
+        let mut hook = hook(program, interface.index, side);
+        hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
+        let mut refusal = None;
+        // The process id is the filter's handle: several of ours can be on one interface.
+        let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
+        for priority in PRIORITIES {
+            // Written down first: a process can be killed between any two steps.
+            let place = |netns| Place { netns, ifindex, side, priority, handle };
+            let record = match netns.as_ref().map(|&netns| Record::make(&place(netns))) {
+                Ok(Ok(record)) => Some(record),
+                // Another source of this process, or a namesake in another PID namespace.
+                Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                _ => None,
+            };
+            match hook.handle(handle).priority(priority).attach() {
+                Ok(_) => {
+                    let filter =
+                        Filter { program: owned, ifindex, side, priority, _record: record };
+                    return Ok(filter);
+                }
+                Err(source) => refusal = Some(source),
+            }
+        }
+        let taken = || io::Error::from(io::ErrorKind::AlreadyExists).into();
+        let source = refusal.unwrap_or_else(taken);
+        Err(CaptureError::Bpf { what: doing(), source })
+    }
+
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Puts another program in the filter's place; every frame meets one of the two.
+    pub(super) fn replace(
+        &mut self,
+        interface: &Interface,
+        program: BorrowedFd<'_>,
+    ) -> Result<(), CaptureError> {
+        let what = || format!("replacing the clsact filter at {} of {}", self.side, interface.name);
+        let owned = program.try_clone_to_owned().map_err(CaptureError::os(what()))?;
+        let mut hook = hook(program, self.ifindex, self.side);
+        hook.handle(std::process::id()).priority(self.priority).replace(true);
+        hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
+        self.program = owned;
+        Ok(())
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // Failing means that the interface is gone, and the filter with it.
+        let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
+        let _ = hook.handle(std::process::id()).priority(self.priority).detach();
+    }
+}
+
+fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
+    let mut hook = TcHook::new(program);
+    hook.ifindex(ifindex as i32).attach_point(side.point());
+    hook
+}
+
+/// Takes off filters of this network namespace whose process is gone. Costs nothing where no clsact
+/// filter was ever needed. `program` is any: it names no filter, but no hook is made without one.
+pub(super) fn sweep(program: BorrowedFd<'_>) {
+    let Ok(netns) = netns() else { return };
+    record::sweep(netns, |place| {
+        let mut hook = hook(program, place.ifindex, place.side);
+        let _ = hook.handle(place.handle).priority(place.priority).detach();
+    });
+}
+
+fn netns() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
+}

@@ -1,0 +1,145 @@
+//! Which feeds the hook serves, and which are derived from what it writes.
+
+use weir_filter::ebpf::Target;
+
+use super::Hook;
+use crate::feed::Feed;
+use crate::feed::filters::Filters;
+use crate::source::Setup;
+
+/// Most feeds that the capture program writes; `bpf/bpf.bpf.c` has the same number.
+pub(super) const FEEDS_MAX: usize = 16;
+
+/// Which feeds the hook serves, and which are made from one of its own in user space.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Numbers of the feeds that the hook chooses for.
+    pub(super) at_hook: Vec<usize>,
+    /// And of those that are derived: the hook has no place for them, or the kernel does not take their filters.
+    pub(super) derived: Vec<usize>,
+    /// There are filters at the hook.
+    pub(super) has_filters: bool,
+}
+
+impl Hook {
+    /// Where filters run that are called there.
+    pub(super) fn target(self) -> Target {
+        match self {
+            Hook::Tc => Target::Tc,
+            Hook::Xdp => Target::Xdp,
+        }
+    }
+}
+
+impl Plan {
+    /// Shares the feeds out by what the hook has places for and what filters the kernel takes.
+    pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
+        Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
+            Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())
+        })
+    }
+
+    /// The same, where the kernel takes no filters.
+    pub(super) fn without_filters(setup: &Setup, places: usize) -> Plan {
+        Plan::with(&setup.feeds, places, setup.may_change, |_| false)
+    }
+
+    fn with(
+        feeds: &[Feed],
+        places: usize,
+        may_change: bool,
+        takes: impl Fn(&[Feed]) -> bool,
+    ) -> Plan {
+        let all: Vec<usize> = (0..feeds.len()).collect();
+        let is_filtered = |&feed: &usize| feeds[feed].filter.is_some();
+        if all.len() <= places && !may_change && !all.iter().any(is_filtered) {
+            return Plan { at_hook: all, derived: Vec::new(), has_filters: false };
+        }
+        let alone = |&feed: &usize| {
+            let needs_none = !is_filtered(&feed) && !may_change;
+            needs_none || takes(std::slice::from_ref(&feeds[feed]))
+        };
+        let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
+        loop {
+            // Derived feeds need a place, too: one for all of them.
+            let most = if derived.is_empty() { places } else { places - 1 };
+            if at_hook.len() > most {
+                derived.extend(at_hook.split_off(places - 1));
+            }
+            if !may_change && !at_hook.iter().any(is_filtered) || at_hook.is_empty() {
+                derived.sort_unstable();
+                return Plan { at_hook, derived, has_filters: false };
+            }
+            let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
+            if !derived.is_empty() {
+                // What they are derived from takes all.
+                chosen.push(Feed::default());
+            }
+            if takes(&chosen) {
+                derived.sort_unstable();
+                return Plan { at_hook, derived, has_filters: true };
+            }
+            // Each for itself would do, and all are too much: the last makes room.
+            derived.extend(at_hook.pop());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_filter::{Insn, Program};
+
+    use super::*;
+    use crate::feed::Filter;
+
+    /// Feeds with filters of so many instructions; 0 is none.
+    fn feeds(lengths: &[usize]) -> Vec<Feed> {
+        let filter = |&length: &usize| {
+            let insns = vec![Insn::new(weir_filter::insn::RET_K, 1); length];
+            let program = Program::new(insns).expect("valid");
+            Arc::new(Filter { text: String::new(), link_type: 1, program })
+        };
+        let one = |length: &usize| Feed {
+            filter: Some(length).filter(|length| **length > 0).map(filter),
+            ..Feed::default()
+        };
+        lengths.iter().map(one).collect()
+    }
+
+    /// With a kernel that takes `most` instructions.
+    fn plan(lengths: &[usize], places: usize, most: usize) -> Plan {
+        let length = |feed: &Feed| feed.filter.as_ref().map_or(0, |f| f.program.insns().len());
+        let takes = |feeds: &[Feed]| feeds.iter().map(length).sum::<usize>() <= most;
+        Plan::with(&feeds(lengths), places, false, takes)
+    }
+
+    fn planned(at_hook: &[usize], derived: &[usize], has_filters: bool) -> Plan {
+        Plan { at_hook: at_hook.to_vec(), derived: derived.to_vec(), has_filters }
+    }
+
+    #[test]
+    fn feeds_are_at_the_hook_as_far_as_it_has_places() {
+        assert_eq!(plan(&[0], 16, 9), planned(&[0], &[], false));
+        assert_eq!(plan(&[1, 0, 2], 16, 9), planned(&[0, 1, 2], &[], true));
+        // One place is for all that are derived.
+        assert_eq!(plan(&[0, 0, 0, 0], 3, 9), planned(&[0, 1], &[2, 3], false));
+        assert_eq!(plan(&[1, 1, 1], 3, 9), planned(&[0, 1, 2], &[], true));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_take_is_derived() {
+        // Too long alone.
+        assert_eq!(plan(&[1, 50, 1], 16, 9), planned(&[0, 2], &[1], true));
+        // Too long together.
+        assert_eq!(plan(&[5, 4, 3], 16, 9), planned(&[0, 1], &[2], true));
+        assert_eq!(plan(&[50], 16, 9), planned(&[], &[0], false));
+        assert_eq!(plan(&[0, 50], 16, 9), planned(&[0], &[1], false));
+        assert_eq!(plan(&[1, 1, 50, 1], 3, 9), planned(&[0, 1], &[2, 3], true));
+        // Where it takes none at all.
+        let none = |may_change| Plan::with(&feeds(&[0, 1]), 16, may_change, |_| false);
+        assert_eq!(none(false), planned(&[0], &[1], false));
+        assert_eq!(none(true), planned(&[], &[0, 1], false));
+    }
+}

@@ -1,0 +1,156 @@
+//! The capture programs, as they are in the kernel.
+
+mod object;
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::MapHandle;
+use weir_filter::ebpf::Target;
+
+use super::block;
+use super::clsact::Side;
+use super::{BpfOptions, Hook};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::filters::{Filters, Template};
+use crate::kernel::interface::Interface;
+use crate::source::Setup;
+
+pub(super) use object::load;
+
+/// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
+pub(super) struct Programs {
+    pub(super) at: AtHook,
+    /// Some feed leaves frames out, and they count what each of them chose.
+    pub(super) count_chosen: bool,
+    /// At TC: lets frames by until the capture starts.
+    pub(super) wait: Option<OwnedFd>,
+    close: OwnedFd,
+    pub(super) control: MapHandle,
+    pub(super) doorbell: MapHandle,
+    /// What runs at the hook, with a place for filters; empty where there are none.
+    templates: Vec<Template>,
+}
+
+/// What runs at the hook: a program for each side at TC, or one at XDP.
+pub(super) struct AtHook(Vec<(Option<Side>, OwnedFd)>);
+
+/// What XDP cannot see where the driver does not tell.
+pub(super) fn tags_note(interface: &Interface) -> String {
+    format!(
+        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
+         `ethtool -K {} rxvlan off`, or --hook tc",
+        interface.name
+    )
+}
+
+/// Maps that are there before the programs.
+#[derive(Clone, Copy)]
+pub(super) struct Maps<'a> {
+    /// The rings, feed by feed.
+    pub(super) rings: &'a [MapHandle],
+    /// Feeds have filters at the hook, or may get some.
+    pub(super) has_filters: bool,
+    /// Block lists, if feeds may have any.
+    pub(super) blocks: Option<block::Maps<'a>>,
+}
+
+/// Which programs of the object to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Tc,
+    Xdp,
+    /// XDP bound to the device, which may ask it for the VLAN tag it took off (Linux 6.8).
+    XdpWithTags,
+}
+
+impl Choice {
+    /// Where filters of its programs run.
+    fn target(self) -> Target {
+        match self {
+            Choice::Tc => Target::Tc,
+            Choice::Xdp => Target::Xdp,
+            Choice::XdpWithTags => Target::XdpTag,
+        }
+    }
+
+    /// The function that filters come in the place of, in `bpf/bpf.bpf.c`.
+    fn judge(self) -> &'static CStr {
+        match self {
+            Choice::Tc => c"weir_judge_tc",
+            Choice::Xdp | Choice::XdpWithTags => c"weir_judge_xdp",
+        }
+    }
+}
+
+impl AtHook {
+    /// Sides at TC that have a program, or `None` for XDP.
+    pub(super) fn sides(&self) -> impl Iterator<Item = Option<Side>> {
+        self.0.iter().map(|(side, _)| *side)
+    }
+
+    /// The program of a side at TC; `None`: the one at XDP.
+    pub(super) fn program(&self, side: Option<Side>) -> BorrowedFd<'_> {
+        let found = self.0.iter().find(|(of, _)| *of == side);
+        found.expect("every side that is wanted has a program").1.as_fd()
+    }
+}
+
+impl Programs {
+    /// Loads what the hook needs; also notes on what it cannot see.
+    pub(super) fn load(
+        interface: &Interface,
+        setup: &Setup,
+        options: &BpfOptions,
+        maps: Maps<'_>,
+    ) -> Result<(Programs, Vec<String>), CaptureError> {
+        let load = |choice, maps| object::load(choice, interface, setup, options, maps);
+        if options.hook == Hook::Tc {
+            return Ok((load(Choice::Tc, maps)?, Vec::new()));
+        }
+        // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
+        // plain program is the answer to all of them; its own refusal is the one to report.
+        if super::xdp::metadata_possible(interface) {
+            let without = Maps { has_filters: false, ..maps };
+            match load(Choice::XdpWithTags, maps) {
+                Ok(programs) => return Ok((programs, Vec::new())),
+                // Filters that are too much for it cost nobody the tags.
+                Err(error) if maps.has_filters && load(Choice::XdpWithTags, without).is_ok() => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+        }
+        Ok((load(Choice::Xdp, maps)?, vec![tags_note(interface)]))
+    }
+
+    /// What runs at the hook, with these feeds' filters; `None` if the kernel does not take them.
+    pub(super) fn with_filters_of(&self, feeds: &[Feed]) -> Option<AtHook> {
+        let target = self.templates.first().expect("loaded for filters").target();
+        let filters = Filters::of(target, feeds)?;
+        let with = |(template, side): (&Template, Option<Side>)| {
+            template.with(&filters).ok().map(|program| (side, program))
+        };
+        self.templates.iter().zip(self.at.sides()).map(with).collect::<Option<_>>().map(AtHook)
+    }
+
+    /// Ends the open block of a ring and closes it; no program may write it any more.
+    pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
+        let mut context = ring.to_ne_bytes();
+        let mut run = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            ctx_in: context.as_mut_ptr().cast(),
+            ctx_size_in: context.len() as u32,
+            ..Default::default()
+        };
+        // SAFETY: `run` and the context it points to live through the call, with their true sizes;
+        // the descriptor is a loaded program.
+        let result =
+            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run) };
+        if result < 0 || run.retval != 0 {
+            return Err(CaptureError::last_os(format!("closing ring {ring}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! The object of `bpf/bpf.bpf.c`: set up, and loaded.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/bpf.skel.rs"));
+}
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use skel::{BpfSkelBuilder, OpenBpfSkel};
+
+use super::{AtHook, Choice, Maps, Programs};
+use crate::engines::bpf::BpfOptions;
+use crate::engines::bpf::clsact::Side;
+use crate::engines::bpf::memory::refused;
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::filters::{Filters, Template, prepare};
+use crate::kernel::interface::Interface;
+use crate::source::{Direction, Setup};
+
+/// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
+const ANY_QUEUE: u32 = u32::MAX;
+
+/// What `bpf/bpf.bpf.c` calls the program of a side at TC, or the one at XDP.
+fn name(choice: Choice, side: Option<Side>) -> &'static str {
+    match (choice, side) {
+        (Choice::Tc, Some(Side::Egress)) => "weir_tc_out",
+        (Choice::Tc, _) => "weir_tc_in",
+        (Choice::Xdp, _) => "weir_xdp",
+        (Choice::XdpWithTags, _) => "weir_xdp_tags",
+    }
+}
+
+/// Has libbpf load these of the programs at hooks, and no others.
+fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
+    let progs = &mut open.progs;
+    let at_hooks = [
+        &mut progs.weir_tc_in,
+        &mut progs.weir_tc_out,
+        &mut progs.weir_xdp,
+        &mut progs.weir_xdp_tags,
+    ];
+    for program in at_hooks {
+        let is_wanted = names.iter().any(|name| program.name() == *name);
+        program.set_autoload(is_wanted);
+    }
+}
+
+/// True if the programs are to count what each feed chooses.
+fn set_up(
+    open: &mut OpenBpfSkel<'_>,
+    choice: Choice,
+    sides: &[Option<Side>],
+    setup: &Setup,
+    options: &BpfOptions,
+    maps: Maps<'_>,
+) -> Result<bool, libbpf_rs::Error> {
+    let rings = maps.rings;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.block_mask = rings[0].max_entries() - 2;
+    for (number, feed) in setup.feeds.iter().enumerate() {
+        let own = &mut rodata.feed_of[number];
+        own.interface_id = feed.interface_id;
+        own.snaplen = feed.snaplen;
+        own.one_in = feed.sampling.one_in();
+        own.flows_one_in = feed.sampling.flows_one_in();
+        own.shard_index = feed.shard.index();
+        own.shard_of = feed.shard.of();
+        own.queue = feed.queue.unwrap_or(ANY_QUEUE);
+        rodata.wanted_in |= u32::from(feed.direction.takes_in()) << number;
+        rodata.wanted_out |= u32::from(feed.direction.takes_out()) << number;
+    }
+    rodata.feeds = setup.feeds.len() as u32;
+    rodata.rings_per_feed = (rings.len() / setup.feeds.len()) as u32;
+    rodata.with_filters = u32::from(maps.has_filters);
+    rodata.may_block = u32::from(maps.blocks.is_some());
+    rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
+    rodata.by_queue = u32::from(setup.feeds.iter().any(|feed| feed.queue.is_some()));
+    let chooses = rodata.with_filters | rodata.by_flow | rodata.by_queue != 0;
+    let chooses = chooses || !setup.is_of_one_direction();
+    rodata.chooses = u32::from(chooses);
+    // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
+    rodata.with_flags = u32::from(choice == Choice::Tc);
+    rodata.with_queue = u32::from(options.record_queue);
+    rodata.consume = u32::from(options.consume);
+    open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
+    let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
+    load_only(open, &names);
+    open.maps.control.set_max_entries(1 + rings.len() as u32)?;
+    let own = &mut open.maps;
+    match maps.blocks {
+        Some(blocks) => {
+            own.block_front.reuse_fd(blocks.front)?;
+            own.block_addresses.reuse_fd(blocks.addresses)?;
+            own.block_flows.reuse_fd(blocks.flows)?;
+            own.block_prefixes.reuse_fd(blocks.prefixes)?;
+        }
+        None => {
+            own.block_front.set_autocreate(false)?;
+            own.block_addresses.set_autocreate(false)?;
+            own.block_flows.set_autocreate(false)?;
+            own.block_prefixes.set_autocreate(false)?;
+        }
+    }
+    open.maps.rings.set_max_entries(rings.len() as u32)?;
+    open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
+    Ok(chooses)
+}
+
+pub(in crate::engines::bpf) fn load(
+    choice: Choice,
+    interface: &Interface,
+    setup: &Setup,
+    options: &BpfOptions,
+    maps: Maps<'_>,
+) -> Result<Programs, CaptureError> {
+    let rings = maps.rings;
+    let what = match choice {
+        Choice::Tc => "the TC capture programs",
+        Choice::Xdp | Choice::XdpWithTags => "the XDP capture program",
+    };
+    let refuse = refused(what);
+    let mut object = MaybeUninit::uninit();
+    let mut open = BpfSkelBuilder::default().open(&mut object).map_err(refuse)?;
+    let sides = match choice {
+        Choice::Tc => sides(setup.direction()),
+        Choice::Xdp | Choice::XdpWithTags => vec![None],
+    };
+    let count_chosen = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
+    if choice == Choice::XdpWithTags {
+        open.progs.weir_xdp_tags.set_ifindex(interface.index);
+        open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+    }
+    let templates = match maps.has_filters {
+        true => templates(&mut open, choice, interface, &sides).map_err(refuse)?,
+        false => Vec::new(),
+    };
+    let skel = open.load().map_err(refuse)?;
+    for (number, ring) in rings.iter().enumerate() {
+        let (key, value) = ((number as u32).to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
+        skel.maps.rings.update(&key, &value, MapFlags::ANY).map_err(refuse)?;
+    }
+    let own = |program: BorrowedFd<'_>| {
+        program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
+    };
+    let programs = match maps.has_filters {
+        true => with_filters(&templates, choice, &setup.feeds).map_err(refuse)?,
+        false => {
+            let loaded = |side: &Option<Side>| {
+                let mut all = skel.object().progs();
+                let program = all.find(|program| program.name() == name(choice, *side));
+                own(program.expect("every side has one").as_fd())
+            };
+            sides.iter().map(loaded).collect::<Result<_, _>>()?
+        }
+    };
+    let progs = &skel.progs;
+    let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd())).transpose()?;
+    Ok(Programs {
+        count_chosen,
+        at: AtHook(sides.into_iter().zip(programs).collect()),
+        wait,
+        close: own(progs.weir_close.as_fd())?,
+        control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
+        doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
+        templates,
+    })
+}
+
+/// Sides at TC where programs are wanted.
+fn sides(direction: Direction) -> Vec<Option<Side>> {
+    let all = [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)];
+    all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, side)| Some(side)).collect()
+}
+
+/// Takes the programs at the hook out of the object, as templates; libbpf does not load them then.
+fn templates(
+    open: &mut OpenBpfSkel<'_>,
+    choice: Choice,
+    interface: &Interface,
+    sides: &[Option<Side>],
+) -> Result<Vec<Template>, libbpf_rs::Error> {
+    prepare(open.open_object())?;
+    let object = open.open_object();
+    let device = (choice == Choice::XdpWithTags).then_some(interface.index);
+    let take = |side: &Option<Side>| {
+        let program = object.progs().find(|program| program.name() == name(choice, *side));
+        let program = program.expect("every side has one");
+        Template::take(object, &program, choice.target(), choice.judge(), device)
+    };
+    let templates = sides.iter().map(take).collect::<Result<_, _>>()?;
+    load_only(open, &[]);
+    Ok(templates)
+}
+
+/// Loads the templates with the feeds' filters.
+fn with_filters(
+    templates: &[Template],
+    choice: Choice,
+    feeds: &[Feed],
+) -> Result<Vec<OwnedFd>, libbpf_rs::Error> {
+    let filters = Filters::of(choice.target(), feeds)
+        .ok_or_else(|| io::Error::other("the kernel does not take the filters"))?;
+    Ok(templates.iter().map(|template| template.with(&filters)).collect::<Result<_, _>>()?)
+}

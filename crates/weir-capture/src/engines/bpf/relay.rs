@@ -1,0 +1,196 @@
+//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them, and
+//! passes it on.
+//!
+//! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, Start};
+
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::fanout::{Fanout, Feeds};
+use crate::source::{Change, FilterLocation, Setup};
+
+/// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
+const PAUSE_FIRST: Duration = Duration::from_micros(50);
+const PAUSES: u32 = 5;
+/// The longest sleep, as for any consumer: a threshold can be missed.
+const SLEEP: Duration = Duration::from_millis(8);
+
+/// What passes frames on.
+pub(super) struct Relay {
+    feeds: Feeds,
+    homes: Vec<FilterLocation>,
+    fanouts: Vec<Fanout>,
+    readers: Vec<Reader<Mapping>>,
+    lapped: Arc<AtomicU64>,
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), CaptureError>>>,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // Of a source that did not start, or was not stopped.
+        let _ = self.finish();
+    }
+}
+
+/// The feed that the hook writes for those that are derived: all that any of them could want.
+pub(super) fn base(setup: &Setup) -> Feed {
+    Feed {
+        name: "relay".into(),
+        interface_id: setup.feeds[0].interface_id,
+        snaplen: setup.bytes_needed(),
+        direction: setup.direction(),
+        ..Feed::default()
+    }
+}
+
+impl Relay {
+    /// Makes the rings of the derived feeds, `setup.feeds`; `base` are those that they are derived from. `numbers`: the
+    /// source's feeds that they are.
+    pub(super) fn new(
+        setup: &Setup,
+        base: &[Ring<Mapping>],
+        numbers: &[usize],
+    ) -> Result<Relay, CaptureError> {
+        let each = base.len();
+        let (feeds, mut fanouts) = Feeds::create(setup, each, Clock::Realtime)?;
+        let numbers: Vec<usize> =
+            numbers.iter().flat_map(|feed| feed * each..(feed + 1) * each).collect();
+        fanouts.iter_mut().for_each(|fanout| fanout.renumber(&numbers));
+        let readers = base.iter().map(|ring| Reader::new(ring, Start::Oldest));
+        Ok(Relay {
+            feeds,
+            homes: fanouts[0].homes(),
+            fanouts,
+            readers: readers.collect::<Result<_, _>>()?,
+            lapped: Arc::default(),
+            ending: Arc::default(),
+            thread: None,
+        })
+    }
+
+    /// The rings of the derived feeds, feed by feed.
+    pub(super) fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    /// Where the derived feeds' frames are chosen.
+    pub(super) fn homes(&self) -> &[FilterLocation] {
+        &self.homes
+    }
+
+    /// A sleeper whose line for the source's first ring is `first`.
+    pub(super) fn add_waker(&mut self, waker: &Waker, first: usize) -> Result<(), RingError> {
+        self.fanouts.iter_mut().try_for_each(|fanout| {
+            fanout.add_waker(waker.try_clone()?, first);
+            Ok(())
+        })
+    }
+
+    /// Changes what derived feed number `feed` chooses. `home`: where that is done.
+    pub(super) fn change(
+        &mut self,
+        feed: usize,
+        change: Change,
+        home: &mut FilterLocation,
+    ) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, home)
+    }
+
+    /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that tells their owner of a
+    /// new threshold.
+    pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
+        let sleeper = Sleeper::new(self.readers.len(), vec![notify_fd])?;
+        let waker = sleeper.waker()?;
+        let mut work = Work {
+            fanouts: std::mem::take(&mut self.fanouts),
+            readers: std::mem::take(&mut self.readers),
+            batch: Batch::new(),
+            lapped: Arc::clone(&self.lapped),
+            ending: Arc::clone(&self.ending),
+        };
+        let thread = thread::Builder::new().name("weir-relay".into()).spawn(move || {
+            let result = work.run(&sleeper);
+            work.fanouts.iter_mut().for_each(Fanout::close);
+            result.map_err(CaptureError::from)
+        });
+        self.thread = Some(thread.map_err(CaptureError::os("starting the relay"))?);
+        Ok(waker)
+    }
+
+    /// Whether it has come to an end of its own, which it says in [`finish`](Relay::finish).
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+    }
+
+    /// Waits until all that is in the base rings, which nobody writes any more, has passed.
+    pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
+        self.ending.store(true, Ordering::Release);
+        // Of a source that never began.
+        self.fanouts.iter_mut().for_each(Fanout::close);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The ledgers of the derived feeds; `base` is what the hook counted for all of them.
+    pub(super) fn ledgers(&self, base: &Ledger) -> Vec<Ledger> {
+        let mut all = base.clone();
+        all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
+        self.feeds.ledgers(&all)
+    }
+}
+
+struct Work {
+    fanouts: Vec<Fanout>,
+    readers: Vec<Reader<Mapping>>,
+    batch: Batch,
+    lapped: Arc<AtomicU64>,
+    ending: Arc<AtomicBool>,
+}
+
+impl Work {
+    fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
+        let mut pauses = 0;
+        loop {
+            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at its
+            // end, too.
+            let ending = self.ending.load(Ordering::Acquire);
+            let (mut moved, mut closed) = (false, 0);
+            for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {
+                match reader.poll(&mut self.batch)? {
+                    Poll::Frames(_) => {
+                        self.batch
+                            .records()
+                            .for_each(|record| fanout.push(&record.meta, record.frame));
+                        fanout.publish();
+                        moved = true;
+                    }
+                    Poll::Lapped(missed) => {
+                        self.lapped.fetch_add(missed, Ordering::Release);
+                        moved = true;
+                    }
+                    Poll::Empty => {}
+                    Poll::Closed => closed += 1,
+                }
+            }
+            if moved {
+                pauses = 0;
+            } else if ending || closed == self.readers.len() {
+                return Ok(());
+            } else if pauses < PAUSES {
+                thread::sleep(PAUSE_FIRST * (1 << pauses));
+                pauses += 1;
+            } else {
+                sleeper.sleep(&self.readers, 1, SLEEP)?;
+            }
+        }
+    }
+}

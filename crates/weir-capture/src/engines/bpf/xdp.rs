@@ -1,0 +1,149 @@
+//! What is on an interface's XDP hook, and what its driver can do there.
+
+use std::io;
+
+use crate::error::CaptureError;
+use crate::kernel::interface::Interface;
+
+/// Why a program could not be attached: most often because another is there, which is then named.
+pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureError {
+    let iface = interface.name.clone();
+    // EEXIST: the other is in the other mode, native or generic.
+    if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+        && let Some(query) = query(interface.index)
+    {
+        let Some((id, _)) = attached(&query) else { return refused(iface, source) };
+        let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
+        let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
+        return CaptureError::XdpBusy { iface, program, id };
+    }
+    if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::ENXIO | libc::EPERM)) {
+        return CaptureError::Os { doing: format!("attaching to XDP of {iface}"), source };
+    }
+    refused(iface, source)
+}
+
+fn refused(iface: String, source: io::Error) -> CaptureError {
+    let try_first = way_out(&iface, &source);
+    CaptureError::XdpRefused { iface, try_first, source }
+}
+
+/// What most often stands in a driver's way. It says more in the kernel's log than in its error number.
+fn way_out(iface: &str, source: &io::Error) -> String {
+    match source.raw_os_error() {
+        // virtio_net, veth and others: a frame must fit a page, or the driver must know fragments.
+        Some(libc::EINVAL | libc::ERANGE | libc::E2BIG) => {
+            format!("a smaller MTU (`ip link set {iface} mtu 1500`; of a veth, its peer's)")
+        }
+        Some(libc::EOPNOTSUPP) => format!(
+            "`ethtool -K {iface} lro off rx-gro-hw off`, a smaller MTU (`ip link set {iface} mtu 1500`)"
+        ),
+        // Native XDP takes queues for itself, or one for every CPU.
+        Some(libc::ENOSPC | libc::ENOMEM | libc::EBUSY) => {
+            format!(
+                "other queues (`ethtool -L {iface}`; of a veth, no fewer than its peer sends on)"
+            )
+        }
+        Some(libc::EEXIST) => {
+            "taking the XDP program off the device above it (a bond, a bridge), which has one"
+                .to_owned()
+        }
+        _ => "the kernel's log (`dmesg`), where drivers say more".to_owned(),
+    }
+}
+
+pub(super) fn query(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
+    let mut query = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is whole, says its size, and lives through the call.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut query) };
+    (result == 0).then_some(query)
+}
+
+/// Which of an interface's XDP hooks a program is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The driver's.
+    Native,
+    /// The kernel's own, behind the driver.
+    Generic,
+    /// The NIC's.
+    Offloaded,
+}
+
+impl Mode {
+    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there: of
+    /// a veth it takes no generic program off.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Native => "xdp",
+            Mode::Generic => "xdpgeneric",
+            Mode::Offloaded => "xdpoffload",
+        }
+    }
+}
+
+/// The program that is there, and where. A NIC's may be there beside another, which then is the one that is in the way.
+///
+/// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
+pub(super) fn attached(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, Mode)> {
+    match u32::from(query.attach_mode) {
+        libbpf_sys::XDP_ATTACHED_DRV => Some((query.prog_id, Mode::Native)),
+        libbpf_sys::XDP_ATTACHED_SKB => Some((query.prog_id, Mode::Generic)),
+        libbpf_sys::XDP_ATTACHED_HW => Some((query.prog_id, Mode::Offloaded)),
+        libbpf_sys::XDP_ATTACHED_MULTI => {
+            let all = [(query.drv_prog_id, Mode::Native), (query.skb_prog_id, Mode::Generic)];
+            all.into_iter().find(|(id, _)| *id != 0)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the XDP program of this interface runs in the kernel's generic hook.
+pub(crate) fn is_generic(ifindex: u32) -> bool {
+    query(ifindex).and_then(|query| attached(&query)).is_some_and(|(_, mode)| mode == Mode::Generic)
+}
+
+/// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
+/// that kernels before 6.3 do not report).
+pub(crate) fn metadata_possible(interface: &Interface) -> bool {
+    query(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beside_a_program_in_the_nic_the_other_is_in_the_way() {
+        let all = libbpf_sys::bpf_xdp_query_opts {
+            attach_mode: libbpf_sys::XDP_ATTACHED_MULTI as u8,
+            skb_prog_id: 7,
+            hw_prog_id: 9,
+            ..Default::default()
+        };
+        assert_eq!(attached(&all), Some((7, Mode::Generic)));
+        assert_eq!(attached(&Default::default()), None);
+    }
+
+    #[test]
+    fn every_refusal_of_a_driver_names_a_way_out() {
+        let interface = Interface { name: "eth7".into(), index: u32::MAX, link_type: 1, mtu: 9000 };
+        for (errno, word) in [
+            (libc::EOPNOTSUPP, "lro off"),
+            (libc::EINVAL, "mtu 1500"),
+            (libc::ERANGE, "mtu 1500"),
+            (libc::ENOSPC, "ethtool -L eth7"),
+            (libc::EIO, "dmesg"),
+        ] {
+            let source = io::Error::from_raw_os_error(errno);
+            let text = attach_error(&interface, source).to_string();
+            for word in ["eth7", "--hook tc", word] {
+                assert!(text.contains(word), "'{word}' is not in: {text}");
+            }
+        }
+    }
+}

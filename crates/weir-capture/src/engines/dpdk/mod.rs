@@ -1,0 +1,531 @@
+//! The `dpdk` engine: whatever DPDK has a poll-mode driver for. For passed-through NICs and virtual
+//! functions, which no kernel interface shows; and for its virtual devices.
+//!
+//! The life of a frame: as the driver has it in an mbuf of DPDK's → copied by the poller of its queue into
+//! a ring → mbuf given back. `offered` is the port's statistics, which the driver keeps: docs/dpdk.md says
+//! what those leave out, driver by driver.
+
+mod device;
+mod eal;
+mod ffi;
+mod poller;
+
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use weir_ring::wake::Waker;
+use weir_ring::{Clock, Ledger, Mapping, Ring};
+
+pub use device::Device;
+
+use crate::engines::af_xdp::Queues;
+use crate::error::CaptureError;
+use crate::feed::block_lists::BlockLists;
+use crate::feed::fanout::{Fanout, Feeds};
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
+use crate::source::{Change, Direction, Info, Kind, Pumped, Setup, Source, Wakers};
+use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
+use poller::Poller;
+
+/// Descriptors of a queue: 4,096 frames of 64 bytes last 275 us at 10 Gbit/s.
+const DESCRIPTORS_MAX: u32 = 4096;
+const DESCRIPTORS_MIN: u32 = 256;
+/// Bytes of frame in an mbuf, at least. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
+const ROOM_BYTES: u32 = 2048;
+/// And at most: an mbuf's lengths have 16 bits.
+const ROOM_BYTES_MAX: u32 = 65_000;
+/// What an mbuf and its place in the pool take beside that.
+const MBUF_BYTES: u32 = 384;
+/// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
+/// bursts, and what the caches of a pool keep.
+const MEMORY_MAX: u32 = 32 << 20;
+const SPARE: u32 = 512;
+/// Most queues: DPDK's statistics know no more of a virtual device than 16, and nobody has as many cores.
+const QUEUES_MAX: u32 = 64;
+/// Largest packet asked of a NIC.
+const MTU: u16 = 9000;
+/// Queues of a virtual device whose arguments do not say, at most: `net_ring` has as many.
+const QUEUES_UNSAID: u32 = 16;
+/// How often the device and the pollers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long a NIC may take to hand over what it has counted.
+const DRAIN_LIMIT: Duration = Duration::from_millis(100);
+/// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
+const STALE_BURSTS: usize = 1024;
+
+/// Who stamps frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// The poller, when it copies.
+    #[default]
+    Copier,
+    /// The driver, where its stamps tell the time.
+    Driver,
+}
+
+/// What only this engine asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DpdkOptions {
+    /// How many queues to make: all, or 0 to the last of these.
+    pub queues: Queues,
+    /// Write the queue of every frame as an option.
+    pub record_queue: bool,
+    /// Take memory in huge pages.
+    pub hugepages: bool,
+    /// Who stamps.
+    pub stamps: Stamps,
+}
+
+/// The source.
+pub struct Dpdk {
+    info: Info,
+    facts: Facts,
+    query: InterfaceQuery,
+    /// The kernel's interface behind a virtual device, if there is one.
+    interface: Option<Interface>,
+    promiscuous: bool,
+    promiscuity: Option<Promiscuity>,
+    feeds: Feeds,
+    fanouts: Vec<Fanout>,
+    make: Make,
+    wakers: Wakers,
+    stage: Stage,
+    pollers: Vec<JoinHandle<()>>,
+    ending: Arc<AtomicBool>,
+    base: Counts,
+    /// What the port had counted when the run was over: it may go on counting.
+    over: Option<Counts>,
+    /// Frames that a NIC had counted and not handed over when it was stopped.
+    at_stop: u64,
+    /// Of that interface.
+    missed: Option<Missed>,
+    looked: Instant,
+}
+
+/// The port: alone before the start, then shared with its pollers.
+enum Stage {
+    Ready(Port),
+    Running(Arc<Port>),
+    Over,
+}
+
+/// What every poller is made with.
+struct Make {
+    queues: u32,
+    descriptors: u32,
+    bytes_needed: usize,
+    record_queue: bool,
+    stamp_ns: Option<u64>,
+}
+
+impl Dpdk {
+    /// Starts DPDK if it does not run, has it probe `device`, and sets up its queues. Nothing is received
+    /// yet; a driver on a kernel socket may queue already. What `net_af_packet` has queued is thrown away at
+    /// the start; of others it is of the run.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the device and what DPDK says of it, a device that is open already, contradicting
+    /// options.
+    pub fn open(
+        device: &Device,
+        mut setup: Setup,
+        options: DpdkOptions,
+    ) -> Result<Dpdk, CaptureError> {
+        setup.check()?;
+        setup.refuse_queues("a socket or poller")?;
+        if setup.feeds.iter().any(|feed| feed.direction != Direction::Both) {
+            return Err(CaptureError::Options(
+                "--direction: DPDK does not say which way a frame went; leave it out".into(),
+            ));
+        }
+        let query = InterfaceQuery::new()?;
+        let interface = device.iface().map(|iface| query.find(iface)).transpose()?;
+        if let Some(interface) = &interface {
+            setup.set_link_type(interface.link_type)?;
+        }
+        eal::start(if options.hugepages { eal::Memory::Huge } else { eal::Memory::Ordinary })?;
+        // What was said before is not about this device.
+        drop(ffi::said());
+        let text = CString::new(device.text()).expect("a device's text has no zeroes");
+        let probed = Port::probe(&text).map_err(|error| refused(device, &error))?;
+        let Some(mut port) = probed else {
+            return Err(CaptureError::Options(format!(
+                "dpdk:{device} is named twice; a device is one source, and --queues says how many threads \
+                 it has"
+            )));
+        };
+        let facts = port.facts().map_err(|error| refused(device, &error))?;
+        let queues = queues(device, &facts, options.queues)?;
+        let stamp_ns = stamp_ns(&facts, options.stamps)?;
+        let mut wish = wish(device, &facts, queues, stamp_ns.is_some());
+        port.set_up(&mut wish).map_err(|error| refused(device, &error))?;
+        let (feeds, fanouts) = Feeds::create(&setup, queues as usize, Clock::Realtime)?;
+        let mut notes = vec![format!("offered frames are what DPDK's {} reports", facts.driver)];
+        if !facts.is_virtual && facts.can_scatter && port.set_mtu(MTU).is_err() {
+            notes.push(format!(
+                "{device} takes no MTU of {MTU}: longer frames than its own are errors"
+            ));
+        }
+        let missed = interface.as_ref().map(|own| Missed::new(own.index));
+        let info = Info {
+            source: format!("dpdk:{device}"),
+            engine: "dpdk",
+            hook: None,
+            why: "asked for".into(),
+            notes,
+            homes: fanouts[0].homes(),
+        };
+        Ok(Dpdk {
+            info,
+            facts,
+            query,
+            interface,
+            promiscuous: setup.promiscuous,
+            promiscuity: None,
+            feeds,
+            fanouts,
+            make: Make {
+                queues,
+                descriptors: wish.descriptors,
+                bytes_needed: setup.bytes_needed() as usize,
+                record_queue: options.record_queue,
+                stamp_ns,
+            },
+            wakers: Wakers::default(),
+            stage: Stage::Ready(port),
+            pollers: Vec::new(),
+            ending: Arc::default(),
+            base: Counts::default(),
+            over: None,
+            at_stop: 0,
+            missed,
+            looked: Instant::now(),
+        })
+    }
+
+    fn failed(&self, doing: &str, error: &std::io::Error) -> CaptureError {
+        CaptureError::Dpdk {
+            what: format!("{}: {doing}", self.info.source),
+            said: eal::because(error),
+            advice: "docs/dpdk.md says what drivers need".into(),
+        }
+    }
+
+    /// Starts the port; what comes from here on counts.
+    fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
+        // What was said until here is not why the start fails.
+        drop(ffi::said());
+        let flagged =
+            self.interface.as_ref().is_some_and(|own| self.query.is_promiscuous(&own.name));
+        let failed = |what| move |error: std::io::Error| (what, error);
+        let before = port.counts().map_err(failed("reading its statistics"));
+        let started = before.and_then(|before| {
+            port.start().map_err(failed("starting it"))?;
+            let after = port.counts().map_err(failed("reading its statistics"))?;
+            // Some drivers begin again at their start. What others count between the two is offered.
+            Ok(if after.packets < before.packets { Counts::default() } else { before })
+        });
+        self.base = started.map_err(|(what, error)| self.failed(what, &error))?;
+        match &self.interface {
+            Some(interface) => {
+                // DPDK's start switches the mode off if it was not DPDK that switched it on: not ours to.
+                if flagged && !self.query.is_promiscuous(&interface.name) {
+                    let _ = port.set_promiscuous(true);
+                }
+                if self.promiscuous {
+                    self.promiscuity = Some(Promiscuity::new(interface)?);
+                }
+            }
+            None if self.promiscuous && !self.facts.is_virtual => {
+                if let Err(error) = port.set_promiscuous(true) {
+                    let note = format!(
+                        "no promiscuous mode ({error}): frames for others are not seen; a virtual function \
+                         needs `ip link set PF vf N trust on`"
+                    );
+                    self.info.notes.push(note);
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// `net_af_packet` queues from its probing on: what is older than the start is not of this run. Others
+    /// do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what `net_pcap`
+    /// has may be a file.
+    fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
+        if self.facts.driver != "net_af_packet" {
+            return Ok(());
+        }
+        for rx in receivers {
+            (0..STALE_BURSTS).take_while(|_| rx.burst().len() > 0).for_each(drop);
+        }
+        self.base = port.counts().map_err(|error| self.failed("reading its statistics", &error))?;
+        Ok(())
+    }
+
+    fn counts(&self) -> Result<Counts, CaptureError> {
+        if let Some(over) = self.over {
+            return Ok(over);
+        }
+        let Stage::Running(port) = &self.stage else { return Ok(Counts::default()) };
+        let now = port.counts().map_err(|error| self.failed("reading its statistics", &error))?;
+        Ok(since(now, self.base))
+    }
+
+    /// Frames that the port has handed out, or counted for that, and that are in no ring.
+    fn held(&self) -> Result<u64, CaptureError> {
+        Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
+    }
+
+    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed out what it
+    /// has counted.
+    fn quiesce(&self) -> Result<(), CaptureError> {
+        if let Stage::Running(port) = &self.stage
+            && !self.facts.is_virtual
+        {
+            let _ = port.link_down();
+            let begin = Instant::now();
+            while self.held()? > 0 && begin.elapsed() < DRAIN_LIMIT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_pollers(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        for poller in self.pollers.drain(..) {
+            // A driver may sleep, up to a second, in a call that only a signal ends.
+            while !poller.is_finished() {
+                ffi::interrupt(&poller);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            poller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        // Of a source that was never started.
+        for mut fanout in self.fanouts.drain(..) {
+            fanout.close();
+        }
+    }
+}
+
+impl Drop for Dpdk {
+    fn drop(&mut self) {
+        self.end_pollers();
+    }
+}
+
+/// What was counted since.
+fn since(now: Counts, base: Counts) -> Counts {
+    Counts {
+        packets: now.packets.saturating_sub(base.packets),
+        missed: now.missed.saturating_sub(base.missed),
+        errors: now.errors.saturating_sub(base.errors),
+        no_mbuf: now.no_mbuf.saturating_sub(base.no_mbuf),
+    }
+}
+
+fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
+    let said = eal::because(error);
+    let advice = if said.contains("ermission") || said.contains("not permitted") {
+        "run as root"
+    } else if device.is_pci() {
+        "is it bound to vfio-pci, and is there an IOMMU? docs/dpdk.md has the steps; most NICs need \
+         --hugepages"
+    } else {
+        "is the driver's package (librte-net-...) installed, are its arguments right, and does it need \
+         root? docs/dpdk.md has examples"
+    };
+    CaptureError::Dpdk { what: format!("dpdk:{device}"), said, advice: advice.into() }
+}
+
+/// CPUs, as far as they are worth a queue.
+fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    cores.min(QUEUES_MAX)
+}
+
+/// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
+#[must_use]
+pub fn kind(device: &Device, queues: Queues) -> Kind {
+    let queues = match queues {
+        Queues::Range(_, last) => last.saturating_add(1),
+        Queues::All if device.is_pci() => cores(),
+        Queues::All => device.queues().unwrap_or(cores().max(QUEUES_UNSAID)),
+    };
+    let queues = queues.clamp(1, QUEUES_MAX);
+    let least = queues * (DESCRIPTORS_MIN + SPARE) * (room_bytes(device, 0) + MBUF_BYTES);
+    Kind::Dpdk { queues, buffer_bytes: MEMORY_MAX.max(least).into() }
+}
+
+/// Bytes of frame in an mbuf, of which the driver asks for `least`.
+fn room_bytes(device: &Device, least: u32) -> u32 {
+    ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
+}
+
+/// How many queues to make. A NIC spreads frames over all that it has; a virtual device has as many as its
+/// arguments say, each with its own frames.
+fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u32, CaptureError> {
+    let have = facts.max_rx_queues.max(1);
+    let wrong = |text: String| Err(CaptureError::Options(text));
+    match wanted {
+        Queues::All if facts.is_virtual && have <= QUEUES_MAX => Ok(have),
+        Queues::All => Ok(have.min(cores())),
+        Queues::Range(0, last) if last < have.min(QUEUES_MAX) => Ok(last + 1),
+        Queues::Range(0, last) => wrong(format!(
+            "--queues 0-{last}: dpdk:{device} can have {}, at most 0-{}",
+            have,
+            have.min(QUEUES_MAX) - 1
+        )),
+        Queues::Range(first, last) => wrong(format!(
+            "--queues {first}-{last}: a DPDK port receives on all of its queues; say how many, from 0: \
+             --queues 0-{last}"
+        )),
+    }
+}
+
+/// Nanoseconds of a tick of the driver's stamps, where these are time since 1970.
+fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> {
+    match (stamps, facts.driver.as_str()) {
+        (Stamps::Copier, _) => Ok(None),
+        // Microseconds, whatever the file has. Source: DPDK 22.11, drivers/net/pcap/pcap_ethdev.c.
+        (Stamps::Driver, "net_pcap") => Ok(Some(1000)),
+        (Stamps::Driver, driver) => Err(CaptureError::Options(format!(
+            "--timestamp nic: stamps of {driver} do not tell the time of day{}; leave it out",
+            if facts.can_stamp { ", but count ticks of the NIC" } else { ": it has none" }
+        ))),
+    }
+}
+
+/// Queues as large as the memory of a source allows.
+fn wish(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> Wish {
+    let room_bytes = room_bytes(device, facts.min_rx_bufsize);
+    let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;
+    let filled = each.saturating_sub(SPARE).max(DESCRIPTORS_MIN);
+    let descriptors = (1 << filled.ilog2()).min(DESCRIPTORS_MAX);
+    let mbufs = queues * each.clamp(descriptors + SPARE, 2 * descriptors + SPARE);
+    Wish {
+        queues,
+        descriptors,
+        mbufs,
+        room_bytes,
+        stamps: u32::from(stamps && facts.can_stamp),
+        scatter: u32::from(facts.can_scatter),
+    }
+}
+
+impl Source for Dpdk {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.wakers.add(waker, first);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        let Stage::Ready(mut port) = std::mem::replace(&mut self.stage, Stage::Over) else {
+            unreachable!("a source is started once")
+        };
+        if let Some(missed) = &mut self.missed {
+            missed.begin();
+        }
+        self.start_port(&mut port)?;
+        let (port, mut receivers) = Rx::all(port, self.make.queues);
+        self.drop_stale(&port, &mut receivers)?;
+        self.stage = Stage::Running(port);
+        let fanouts = std::mem::take(&mut self.fanouts);
+        for (queue, (rx, mut fanout)) in receivers.into_iter().zip(fanouts).enumerate() {
+            fanout.set_wakers(&self.wakers)?;
+            let poller = Poller {
+                rx,
+                fanout,
+                bytes_needed: self.make.bytes_needed,
+                queue_option: self.make.record_queue.then_some(queue as u32),
+                stamp_ns: self.make.stamp_ns,
+                left_max: self.make.descriptors as usize + BURST,
+                ending: Arc::clone(&self.ending),
+            };
+            let thread = std::thread::Builder::new()
+                .name("weir-poller".into())
+                .spawn(move || poller.run())
+                .map_err(CaptureError::os("starting a poller"))?;
+            self.pollers.push(thread);
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        std::thread::sleep(limit);
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            if let Some(dead) = self.pollers.iter().position(JoinHandle::is_finished) {
+                let dead = self.pollers.swap_remove(dead).join();
+                dead.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                unreachable!("a poller goes on until it is told to end");
+            }
+            let gone = match (&self.interface, &self.stage) {
+                (Some(interface), _) => !self.query.exists(interface.index),
+                (None, Stage::Running(port)) if !self.facts.is_virtual => port.is_removed(),
+                _ => false,
+            };
+            if gone {
+                return Err(CaptureError::Vanished { iface: self.info.source.clone() });
+            }
+        }
+        Ok(Pumped::More)
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        let Counts { packets, missed: lost, errors, no_mbuf } = self.counts()?;
+        let offered = packets + lost + errors + no_mbuf;
+        let mut ledger = Ledger { offered, ..Ledger::default() };
+        ledger.drops.insert("missed", lost);
+        ledger.drops.insert("errors", errors);
+        ledger.drops.insert("no_mbuf", no_mbuf);
+        if !self.facts.is_virtual {
+            ledger.drops.insert("at_stop", self.at_stop);
+        }
+        ledger.missed_before = self.missed.as_mut().and_then(Missed::frames);
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, &mut self.info.homes[feed])
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        let quiet = self.quiesce();
+        self.end_pollers();
+        self.promiscuity = None;
+        if let Some(missed) = &mut self.missed {
+            missed.ask();
+        }
+        quiet?;
+        // Once: where the link did not go down, frames still come, and belong to no run.
+        self.over = Some(self.counts()?);
+        // No more than the NIC's descriptors hold: a larger gap is not of the stop, and shows.
+        let held = self.held()?;
+        let room = u64::from(self.make.queues) * u64::from(self.make.descriptors);
+        if !self.facts.is_virtual && held <= room {
+            self.at_stop = held;
+        }
+        self.ledger()
+    }
+}
+
+#[cfg(test)]
+mod tests;

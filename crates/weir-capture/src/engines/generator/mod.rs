@@ -1,0 +1,216 @@
+//! The `gen` engine: frames made in memory, for all that is behind the NIC. No rights needed.
+
+mod frames;
+mod spec;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::record::Meta;
+use weir_ring::wake::Waker;
+use weir_ring::{Clock, Ledger, Mapping, Ring};
+
+pub use spec::{Flows, GenSpec, Rate, Stamps};
+
+use crate::error::CaptureError;
+use crate::feed::block_lists::BlockLists;
+use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::pace::{self, Pace};
+use crate::source::{Change, Info, Pumped, Setup, Source};
+use frames::Maker;
+
+/// Frames that are made, written and published together.
+const BURST: u64 = 64;
+/// Frames made together are at most this many bytes, so that they are still in the first-level cache
+/// when they are copied, and open one block at most.
+const BURST_BYTES: usize = 16 * 1024;
+/// Bursts between looks at the clock that `pump` is limited by.
+const BURSTS_A_LOOK: u32 = 16;
+/// Synthetic stamps begin here: 2023-11-14 22:13:20 UTC, a round number that tools show as a date.
+pub const SYNTHETIC_START_NS: u64 = 1_700_000_000_000_000_000;
+
+/// The source.
+pub struct MemGen {
+    info: Info,
+    spec: GenSpec,
+    feeds: Feeds,
+    fanout: Fanout,
+    maker: Maker,
+    meta: Meta,
+    step_ns: u64,
+    /// Frames made: what is offered.
+    made: u64,
+    frames_max: u64,
+    began: Option<Instant>,
+    closed: bool,
+}
+
+impl MemGen {
+    /// A generator and a ring for each feed. `wait_for`: readers that are waited for, feed by feed, for tests and
+    /// benches that want every frame read; without, as in any capture, who is too slow is lapped.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`] for what `spec` cannot be; [`CaptureError::Ring`].
+    pub fn open(
+        spec: GenSpec,
+        mut setup: Setup,
+        wait_for: Vec<Pace>,
+    ) -> Result<MemGen, CaptureError> {
+        spec.check()?;
+        setup.check()?;
+        setup.refuse_queues("a generator")?;
+        setup.set_link_type(LINKTYPE_ETHERNET)?;
+        setup.ignore_direction();
+        let clock = match spec.stamps {
+            Stamps::Synthetic => Clock::Foreign,
+            Stamps::PerFrame | Stamps::PerBurst => Clock::Realtime,
+        };
+        let (feeds, mut fanout) = Feeds::create_one(&setup, clock)?;
+        fanout.wait_for(wait_for);
+        let frame_bytes = spec.frame_bytes();
+        let together = (BURST_BYTES / frame_bytes).clamp(1, BURST as usize);
+        let info = Info {
+            source: format!("gen:{spec}"),
+            engine: "gen",
+            hook: None,
+            why: "the frames are made in memory".into(),
+            notes: Vec::new(),
+            homes: fanout.homes(),
+        };
+        Ok(MemGen {
+            info,
+            feeds,
+            fanout,
+            maker: Maker::new(frame_bytes, spec.flows, together),
+            meta: Meta {
+                interface_id: 0,
+                ts_ns: SYNTHETIC_START_NS,
+                wire_len: frame_bytes as u32,
+                flags: None,
+                queue: None,
+            },
+            step_ns: spec.step_ns(),
+            made: 0,
+            frames_max: spec.frames.unwrap_or(u64::MAX),
+            began: None,
+            closed: false,
+            spec,
+        })
+    }
+
+    /// Makes a burst of at most `frames_max` frames, writes and publishes it.
+    fn burst(&mut self, frames_max: u64) {
+        let MemGen { fanout, maker, meta, step_ns, spec, .. } = self;
+        let frames = maker.make(self.made, frames_max);
+        let count = frames.len() as u64;
+        if spec.stamps == Stamps::PerBurst {
+            meta.ts_ns = now_ns();
+        }
+        match spec.stamps {
+            Stamps::PerFrame => {
+                for frame in frames {
+                    meta.ts_ns = now_ns();
+                    fanout.push(meta, frame);
+                }
+            }
+            Stamps::PerBurst | Stamps::Synthetic => {
+                let step_ns = if spec.stamps == Stamps::Synthetic { *step_ns } else { 0 };
+                for frame in frames {
+                    fanout.push(meta, frame);
+                    meta.ts_ns = meta.ts_ns.wrapping_add(step_ns);
+                }
+            }
+        }
+        self.made += count;
+        self.fanout.publish();
+    }
+
+    /// How many frames may be made now: as many as the rate has brought, or as many as one likes.
+    fn due(&mut self) -> u64 {
+        let left = self.frames_max - self.made;
+        let Some(rate_pps) = self.spec.rate_pps() else { return left };
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let by_now = (began.elapsed().as_secs_f64() * rate_pps) as u64;
+        by_now.saturating_sub(self.made).min(left)
+    }
+
+    /// Until the next frame is due, at a rate.
+    fn until_due(&self) -> Duration {
+        let (Some(rate_pps), Some(began)) = (self.spec.rate_pps(), self.began) else {
+            return Duration::ZERO;
+        };
+        let at = Duration::try_from_secs_f64((self.made + 1) as f64 / rate_pps);
+        at.unwrap_or(Duration::MAX).saturating_sub(began.elapsed())
+    }
+}
+
+fn now_ns() -> u64 {
+    // A clock set before 1970 has no stamp.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+impl Source for MemGen {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fanout.add_waker(waker, first);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        while self.made < self.frames_max {
+            let mut due = self.due();
+            if due == 0 {
+                std::thread::sleep(self.until_due().min(left()));
+            }
+            for _ in 0..BURSTS_A_LOOK {
+                if due == 0 {
+                    break;
+                }
+                if !self.fanout.is_open() {
+                    pace::nap();
+                    break;
+                }
+                let before = self.made;
+                self.burst(due);
+                due -= self.made - before;
+            }
+            if left().is_zero() {
+                return Ok(Pumped::More);
+            }
+        }
+        Ok(Pumped::Ended)
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        Ok(self.feeds.ledgers(&Ledger { offered: self.made, ..Ledger::default() }))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, &mut self.info.homes[feed])
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        if !self.closed {
+            self.closed = true;
+            self.fanout.close();
+        }
+        self.ledger()
+    }
+}

@@ -1,0 +1,342 @@
+//! The `pcap` engine: whatever libpcap does here. The baseline of the papers (PF_PACKET through libpcap),
+//! and the way to a patched libpcap, such as PF_RING's.
+//!
+//! The life of a frame: as libpcap has it → copied by this thread into the ring. `offered` is what libpcap
+//! reports: nobody else counts beside it.
+
+use std::ffi::{CStr, c_char};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use pcap::{Active, Capture};
+use rustix::event::{PollFd, PollFlags};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_ring::wake::Waker;
+use weir_ring::{Clock, Ledger, Mapping, Ring};
+
+use crate::error::CaptureError;
+use crate::feed::block_lists::BlockLists;
+use crate::feed::fanout::{Fanout, Feeds};
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
+use crate::kernel::rcu;
+use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
+
+/// What libpcap is given to buffer in, and how long it may keep a frame back.
+const BUFFER_BYTES: i32 = 32 << 20;
+const TIMEOUT_MS: i32 = 4;
+/// Frames of one call.
+const BURST: usize = 256;
+/// How often the interface is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
+const QUIET: Duration = Duration::from_millis(60);
+/// How long a stopped handle may take to hand over what it has.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// The source.
+pub struct Pcap {
+    info: Info,
+    interface: Interface,
+    query: InterfaceQuery,
+    handle: Capture<Active>,
+    feeds: Feeds,
+    fanout: Fanout,
+    counts: Counts,
+    /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
+    keeps_some: bool,
+    missed: Missed,
+    looked: Instant,
+    closed: bool,
+}
+
+/// What libpcap reports, added up: its counts are 32 bits wide.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    last: (u32, u32),
+    received: u64,
+    dropped: u64,
+}
+
+impl Counts {
+    fn follow(&mut self, received: u32, dropped: u32) {
+        self.received += u64::from(received.wrapping_sub(self.last.0));
+        self.dropped += u64::from(dropped.wrapping_sub(self.last.1));
+        self.last = (received, dropped);
+    }
+}
+
+/// The libpcap that this program runs with, in its own words.
+#[must_use]
+pub fn library() -> String {
+    unsafe extern "C" {
+        fn pcap_lib_version() -> *const c_char;
+    }
+    // SAFETY: pcap_lib_version(3PCAP) takes nothing and gives a constant, terminated string.
+    let text = unsafe { CStr::from_ptr(pcap_lib_version()) };
+    text.to_string_lossy().into_owned()
+}
+
+impl Pcap {
+    /// Has libpcap open `iface`. It receives from here on, and counts from [`start`](Source::start) on.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: the interface, or what libpcap says.
+    pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
+        setup.check()?;
+        setup.refuse_queues("libpcap")?;
+        let query = InterfaceQuery::new()?;
+        let interface = query.find(iface)?;
+        let missed = Missed::new(interface.index);
+        setup.set_link_type(interface.link_type)?;
+        let direction = setup.direction();
+        if !setup.is_of_one_direction() {
+            return Err(CaptureError::Options(format!(
+                "{iface}: libpcap does not say which way a frame went, so all feeds have one direction; or take \
+                 --engine bpf"
+            )));
+        }
+        let failed = |error: pcap::Error| refused(iface, &error);
+        let handle = Capture::from_device(iface)
+            .map_err(failed)?
+            .promisc(setup.promiscuous)
+            .snaplen(setup.bytes_needed() as i32)
+            .buffer_size(BUFFER_BYTES)
+            .timeout(TIMEOUT_MS)
+            .precision(pcap::Precision::Nano)
+            .open()
+            .and_then(Capture::setnonblock)
+            .map_err(failed)?;
+        match direction {
+            Direction::In => handle.direction(pcap::Direction::In),
+            Direction::Out => handle.direction(pcap::Direction::Out),
+            Direction::Both => Ok(()),
+        }
+        .map_err(failed)?;
+        let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime)?;
+        let keeps_some = direction != Direction::Both || interface.name == "lo";
+        let mut notes = vec![format!("offered frames are what {} reports", library())];
+        if interface.link_type == LINKTYPE_ETHERNET && interface.mtu > CAPLEN_MAX {
+            notes.push(format!("frames are cut at {CAPLEN_MAX} bytes"));
+        }
+        let info = Info {
+            source: iface.to_owned(),
+            engine: "pcap",
+            hook: None,
+            why: String::new(),
+            notes,
+            homes: fanout.homes(),
+        };
+        Ok(Pcap {
+            info,
+            interface,
+            query,
+            handle,
+            feeds,
+            fanout,
+            counts: Counts::default(),
+            keeps_some,
+            missed,
+            looked: Instant::now(),
+            closed: false,
+        })
+    }
+
+    /// Says why this engine was chosen.
+    pub fn set_why(&mut self, why: String) {
+        self.info.why = why;
+    }
+
+    /// Copies what libpcap has into the ring; says how many frames.
+    fn take(&mut self) -> Result<usize, CaptureError> {
+        let fanout = &mut self.fanout;
+        let taken = self.handle.dispatch(Some(BURST), |packet| offer(fanout, &packet));
+        fanout.publish();
+        taken.map_err(|error| {
+            if self.query.exists(self.interface.index) {
+                refused(&self.interface.name, &error)
+            } else {
+                CaptureError::Vanished { iface: self.interface.name.clone() }
+            }
+        })
+    }
+
+    fn follow_counts(&mut self) -> Result<(), CaptureError> {
+        let now = self.handle.stats().map_err(|error| refused(&self.interface.name, &error))?;
+        self.counts.follow(now.received, now.dropped);
+        Ok(())
+    }
+
+    fn wait(&self, limit: Duration) -> Result<(), CaptureError> {
+        let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let fd = self.handle.as_fd();
+        match rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(CaptureError::os("waiting for libpcap")(errno.into())),
+        }
+    }
+
+    /// Frames that libpcap has counted and not given us yet.
+    fn held(&self) -> u64 {
+        let given = self.feeds.seen() + self.counts.dropped;
+        self.counts.received.saturating_sub(given)
+    }
+
+    /// Ends the offering where libpcap reads a packet socket, and takes what is left.
+    fn drain(&mut self) -> Result<(), CaptureError> {
+        // Past libpcap, whose own filters would also judge what came before. Of another kind of handle
+        // this asks in vain, and what comes meanwhile is counted like the rest.
+        let _ = reject_all(self.handle.as_raw_fd());
+        rcu::synchronize();
+        let deadline = Instant::now() + DRAIN_LIMIT;
+        let mut quiet_since = Instant::now();
+        loop {
+            let taken = self.take()?;
+            self.follow_counts()?;
+            if taken > 0 {
+                quiet_since = Instant::now();
+            }
+            // What it keeps to itself never comes: then only time tells that nothing will.
+            let done = self.held() == 0 || (self.keeps_some && quiet_since.elapsed() >= QUIET);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if done && taken == 0 || left.is_zero() {
+                return Ok(());
+            }
+            if taken == 0 {
+                self.wait(left.min(Duration::from_millis(1)))?;
+            }
+        }
+    }
+}
+
+/// A socket filter that takes nothing.
+fn reject_all(fd: libc::c_int) -> std::io::Result<()> {
+    let mut program =
+        [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    // SAFETY: the option takes one `sock_fprog`, whose one instruction lives through the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn refused(iface: &str, error: &pcap::Error) -> CaptureError {
+    let text = error.to_string();
+    if text.contains("ermi") {
+        // "You don't have permission", "Operation not permitted".
+        return CaptureError::NoRights {
+            what: format!("libpcap on {iface}"),
+            needs: "CAP_NET_RAW",
+        };
+    }
+    let source = std::io::Error::other(text);
+    CaptureError::Os { doing: format!("{iface}: libpcap"), source }
+}
+
+#[inline]
+fn offer(fanout: &mut Fanout, packet: &pcap::Packet<'_>) {
+    // With nanosecond precision, `tv_usec` holds nanoseconds (pcap-tstamp(7)).
+    let stamp = packet.header.ts;
+    let ts_ns = (stamp.tv_sec as u64).wrapping_mul(1_000_000_000) + stamp.tv_usec as u64;
+    let wire_len = packet.header.len.max(packet.header.caplen);
+    fanout.push(&Meta { ts_ns, wire_len, ..Meta::default() }, packet.data);
+}
+
+impl Source for Pcap {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fanout.add_waker(waker, first);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.missed.begin();
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let taken = self.take()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if taken == 0 {
+                self.wait(left)?;
+            }
+        }
+        if self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            if !self.query.exists(self.interface.index) {
+                return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
+            }
+        }
+        Ok(Pumped::More)
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        self.follow_counts()?;
+        let mut ledger = Ledger {
+            offered: self.counts.received,
+            missed_before: self.missed.frames(),
+            ..Ledger::default()
+        };
+        ledger.drops.insert("kernel", self.counts.dropped);
+        if self.keeps_some && self.closed {
+            ledger.filtered = self.held();
+        }
+        Ok(self.feeds.ledgers(&ledger))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, &mut self.info.homes[feed])
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        if !self.closed {
+            let drained = self.drain();
+            self.closed = true;
+            self.fanout.close();
+            drained?;
+        }
+        self.missed.ask();
+        self.ledger()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_32_bits_are_followed_past_their_end() {
+        let mut counts = Counts::default();
+        counts.follow(u32::MAX - 1, 3);
+        counts.follow(4, 3);
+        assert_eq!((counts.received, counts.dropped), (u64::from(u32::MAX) + 5, 3));
+    }
+
+    #[test]
+    fn the_library_names_itself() {
+        assert!(library().starts_with("libpcap version"), "{}", library());
+    }
+}

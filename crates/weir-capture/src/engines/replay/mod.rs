@@ -1,0 +1,348 @@
+//! The `replay` engine: the frames of a pcap or pcapng file. No rights needed.
+//!
+//! The only source that can wait: with [`ReplayOptions::wait_for`] no reader that takes part is lapped.
+//! Stamps are those of the file, whatever the speed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_frame::read::{Frame, FrameReader};
+use weir_frame::record::Meta;
+use weir_frame::schedule::Schedule;
+pub use weir_frame::schedule::Speed;
+use weir_ring::wake::Waker;
+use weir_ring::{Clock, Ledger, Mapping, Ring};
+
+use crate::error::CaptureError;
+use crate::feed::block_lists::BlockLists;
+use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::pace::{self, Pace};
+use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
+
+/// What only this engine asks.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// How fast.
+    pub speed: Speed,
+    /// Readers that are waited for, feed by feed. Without, as in any capture, who is too slow is lapped.
+    pub wait_for: Vec<Pace>,
+    /// How often the file is gone through, 1 or more. Stamps repeat.
+    pub loops: u32,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        ReplayOptions { speed: Speed::Top, wait_for: Vec::new(), loops: 1 }
+    }
+}
+
+/// Frames that become visible together, at top speed.
+const BURST: u64 = 64;
+
+/// The source.
+pub struct Replay {
+    info: Info,
+    path: PathBuf,
+    direction: Direction,
+    /// Most bytes that any feed wants of a frame.
+    bytes_needed: usize,
+    feeds: Feeds,
+    fanout: Fanout,
+    file: FrameReader<File>,
+    loops_left: u32,
+    /// Frames of loops that are over.
+    looped_frames: u64,
+    /// Frames that do not go the wanted way: not offered, as at a hook that only sees the wanted ones.
+    unwanted: u64,
+    /// Frames that ended the replay: read from the file, and not offered.
+    refused: u64,
+    link_type: u16,
+    pacer: Option<Pacer>,
+    /// The frame that is waiting for its time.
+    pending: Option<Meta>,
+    pending_bytes: Vec<u8>,
+    closed: bool,
+}
+
+impl Replay {
+    /// Opens the file and makes a ring for its frames.
+    ///
+    /// # Errors
+    /// [`CaptureError::File`] for a file that is not there or no capture file,
+    /// [`CaptureError::Options`] for a speed or number of loops that is none.
+    pub fn open(
+        path: &Path,
+        mut setup: Setup,
+        options: ReplayOptions,
+    ) -> Result<Replay, CaptureError> {
+        check_options(&setup, &options)?;
+        setup.refuse_queues("a file")?;
+        let file = open_file(path)?;
+        let link_type = link_type_of(&file);
+        setup.set_link_type(link_type)?;
+        let (feeds, mut fanout) = Feeds::create_one(&setup, Clock::Foreign)?;
+        fanout.wait_for(options.wait_for);
+        let info = Info {
+            source: format!("file:{}", path.display()),
+            engine: "replay",
+            hook: None,
+            why: "the source is a file".into(),
+            notes: Vec::new(),
+            homes: fanout.homes(),
+        };
+        let pacer = match options.speed {
+            Speed::Top => None,
+            Speed::Times(times) => Some(Pacer { schedule: Schedule::new(times), began: None }),
+        };
+        Ok(Replay {
+            info,
+            path: path.to_owned(),
+            direction: setup.direction(),
+            bytes_needed: setup.bytes_needed() as usize,
+            feeds,
+            fanout,
+            file,
+            loops_left: options.loops - 1,
+            looped_frames: 0,
+            unwanted: 0,
+            refused: 0,
+            link_type,
+            pacer,
+            pending: None,
+            pending_bytes: Vec::new(),
+            closed: false,
+        })
+    }
+
+    /// Takes one frame from the file: into the ring, or, where its time has not come, aside.
+    fn step(&mut self) -> Result<Stepped, CaptureError> {
+        let Replay { file, path, .. } = self;
+        let frame = match file.next() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return self.next_loop(),
+            Err(error) => return Err(file_error(path, &error)),
+        };
+        if frame.link_type != self.link_type {
+            self.refused += 1;
+            return Err(link_type_changes(path, self.link_type, &frame));
+        }
+        if !self.direction.takes(frame.flags) {
+            self.unwanted += 1;
+            return Ok(Stepped::Frame);
+        }
+        let meta = frame.meta();
+        let early = self.pacer.as_mut().is_some_and(|pacer| !pacer.wait(meta.ts_ns).is_zero());
+        if early {
+            self.pending = Some(meta);
+            self.pending_bytes.clear();
+            let needed = &frame.data[..frame.data.len().min(self.bytes_needed)];
+            self.pending_bytes.extend_from_slice(needed);
+            return Ok(Stepped::Early);
+        }
+        self.fanout.push(&meta, frame.data);
+        Ok(Stepped::Frame)
+    }
+
+    fn next_loop(&mut self) -> Result<Stepped, CaptureError> {
+        let Some(left) = self.loops_left.checked_sub(1) else { return Ok(Stepped::End) };
+        self.loops_left = left;
+        self.looped_frames += self.file.frames();
+        self.file = open_file(&self.path)?;
+        if let Some(pacer) = &mut self.pacer {
+            pacer.schedule.restart();
+            pacer.began = None;
+        }
+        Ok(Stepped::Frame)
+    }
+
+    /// Puts the frame that waits into the ring, if its time comes before `deadline`. False if not.
+    fn release_pending(&mut self, deadline: Instant) -> bool {
+        let (Some(meta), Some(pacer)) = (self.pending, &mut self.pacer) else { return true };
+        let wait = pacer.wait(meta.ts_ns);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if wait > left {
+            std::thread::sleep(left);
+            return false;
+        }
+        std::thread::sleep(wait);
+        self.fanout.push(&meta, &self.pending_bytes);
+        self.pending = None;
+        true
+    }
+
+    fn note_interfaces(&mut self) {
+        let interfaces = self.file.interfaces().len();
+        let noted = self.info.notes.iter().any(|note| note.starts_with("the file has"));
+        if interfaces > 1 && !noted {
+            self.info.notes.push(format!(
+                "the file has {interfaces} interfaces; here their frames are all of this source"
+            ));
+        }
+    }
+}
+
+enum Stepped {
+    Frame,
+    /// A frame whose time has not come is in `pending`.
+    Early,
+    End,
+}
+
+fn check_options(setup: &Setup, options: &ReplayOptions) -> Result<(), CaptureError> {
+    let wrong = |text: &str| Err(CaptureError::Options(text.to_owned()));
+    setup.check()?;
+    if options.loops == 0 {
+        return wrong("a file gone through 0 times gives no frame; use 1 loop or more");
+    }
+    match options.speed {
+        Speed::Times(times) if !(times > 0.0 && times.is_finite()) => {
+            wrong("a replay speed is a number above 0: 1 is real time, 2 twice as fast")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The link type of the file's frames.
+///
+/// # Errors
+/// [`CaptureError::File`] for a file that is not there or no capture file.
+pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
+    Ok(link_type_of(&open_file(path)?))
+}
+
+fn link_type_of(file: &FrameReader<File>) -> u16 {
+    // A pcapng file without any interface has no frames either.
+    file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type)
+}
+
+fn open_file(path: &Path) -> Result<FrameReader<File>, CaptureError> {
+    let file = File::open(path).map_err(|error| CaptureError::File {
+        path: path.to_owned(),
+        message: format!("cannot be opened: {error}"),
+    })?;
+    // Opening a folder succeeds and reading it fails, with less to say.
+    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        let message = "is a folder; name a file in it".to_owned();
+        return Err(CaptureError::File { path: path.to_owned(), message });
+    }
+    FrameReader::open(file).map_err(|error| file_error(path, &error))
+}
+
+fn file_error(path: &Path, error: &weir_frame::read::ReadError) -> CaptureError {
+    CaptureError::File { path: path.to_owned(), message: error.to_string() }
+}
+
+fn link_type_changes(path: &Path, before: u16, frame: &Frame<'_>) -> CaptureError {
+    let (now, interface) = (frame.link_type, frame.interface);
+    let message = format!(
+        "the link type changes from {before} to {now} at a frame of interface {interface}, and a \
+         ring has one link type; take the interfaces apart: \
+         tshark -r FILE -Y 'frame.interface_id == {interface}' -w OTHER.pcapng"
+    );
+    CaptureError::File { path: path.to_owned(), message }
+}
+
+/// Turns the distance of stamps into waiting.
+#[derive(Debug)]
+struct Pacer {
+    schedule: Schedule,
+    /// When the first frame was replayed.
+    began: Option<Instant>,
+}
+
+impl Pacer {
+    /// How long until a frame with this stamp is due: what is centuries away is waited for in turns
+    /// of `pump`.
+    fn wait(&mut self, ts_ns: u64) -> Duration {
+        let now = Instant::now();
+        let began = *self.began.get_or_insert(now);
+        self.schedule.due(ts_ns).saturating_sub(now - began)
+    }
+}
+
+impl Source for Replay {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn rings(&self) -> &[Ring<Mapping>] {
+        self.feeds.rings()
+    }
+
+    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
+        self.fanout.add_waker(waker, first);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        let mut steps = 0u64;
+        let result = loop {
+            if !self.release_pending(deadline) {
+                break Ok(Pumped::More);
+            }
+            if !self.fanout.is_open() {
+                // What readers are to catch up with must be visible.
+                self.fanout.publish();
+                if Instant::now() >= deadline {
+                    break Ok(Pumped::More);
+                }
+                pace::nap();
+                continue;
+            }
+            match self.step() {
+                Ok(Stepped::Frame) => {}
+                Ok(Stepped::Early) => self.fanout.publish(),
+                Ok(Stepped::End) => break Ok(Pumped::Ended),
+                Err(error) => break Err(error),
+            }
+            steps += 1;
+            if self.pacer.is_some() || steps.is_multiple_of(BURST) {
+                self.fanout.publish();
+                if Instant::now() >= deadline {
+                    break Ok(Pumped::More);
+                }
+            }
+        };
+        self.fanout.publish();
+        self.note_interfaces();
+        result
+    }
+
+    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
+        // A frame that waits for its time was not offered yet.
+        let early = u64::from(self.pending.is_some());
+        let read = self.looped_frames + self.file.frames();
+        let offered = read - early - self.refused - self.unwanted;
+        Ok(self.feeds.ledgers(&Ledger { offered, ..Ledger::default() }))
+    }
+
+    fn lists(&self) -> Option<BlockLists> {
+        self.feeds.lists()
+    }
+
+    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
+        self.feeds.change(feed, change, &mut self.info.homes[feed])
+    }
+
+    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        if !self.closed {
+            self.closed = true;
+            self.fanout.close();
+            if self.unwanted > 0 {
+                let unwanted = self.unwanted;
+                self.info.notes.push(format!(
+                    "{unwanted} frames of the file were not offered: they go the other way, or the \
+                     file does not say which"
+                ));
+            }
+        }
+        self.ledger()
+    }
+}

@@ -1,0 +1,8 @@
+//! What the kernel says and takes: interfaces, network namespaces, memory limits, the owner of an XDP hook, RCU.
+
+pub mod interface;
+pub mod memory_limit;
+pub mod netns;
+pub(crate) mod rcu;
+pub(crate) mod vlan;
+pub mod xdp_owner;

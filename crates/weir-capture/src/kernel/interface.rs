@@ -1,0 +1,304 @@
+//! What the kernel says about an interface, in the caller's network namespace.
+//!
+//! Asked by ioctl and rtnetlink, not through /sys, which shows the namespace that it was mounted in; where
+//! only /sys knows, it is asked only if that is the caller's.
+
+mod ethtool;
+mod filters;
+mod link;
+mod missed;
+mod netlink;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
+pub use filters::{Filter, filters};
+pub use link::members;
+pub use missed::Missed;
+
+use crate::error::CaptureError;
+use crate::source::Direction;
+
+/// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
+const LINKTYPE_ETHERNET: u16 = 1;
+const LINKTYPE_RAW: u16 = 101;
+
+/// An interface that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name when it was looked up.
+    pub name: String,
+    /// The kernel's index.
+    pub index: u32,
+    /// Pcap link type of its frames.
+    pub link_type: u16,
+    /// Largest packet that it carries, without the link-layer header.
+    pub mtu: u32,
+}
+
+impl Interface {
+    /// What is odd about the loopback device, where an engine sees both of its directions.
+    pub(crate) fn twice_note(&self, direction: Direction) -> Option<String> {
+        (self.name == "lo" && direction == Direction::Both).then(|| {
+            "the loopback device shows every packet twice, going out and coming in; --direction in \
+             shows each once"
+                .to_owned()
+        })
+    }
+}
+
+/// An open socket to ask through, and the questions.
+#[derive(Debug)]
+pub struct InterfaceQuery {
+    socket: OwnedFd,
+}
+
+impl InterfaceQuery {
+    /// A socket in the current network namespace, which its answers stay with.
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`].
+    pub fn new() -> Result<InterfaceQuery, CaptureError> {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(CaptureError::last_os("opening a socket to ask about interfaces"));
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        Ok(InterfaceQuery { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Looks an interface up.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoInterface`], [`CaptureError::InterfaceDown`], [`CaptureError::LinkType`].
+    pub fn find(&self, name: &str) -> Result<Interface, CaptureError> {
+        let missing = || CaptureError::NoInterface { iface: name.to_owned() };
+        let ask = |request| self.ask(request, name).map_err(|_| missing());
+        // SAFETY: SIOCGIFINDEX fills `ifru_ifindex`; the union is plain data, zeroed before.
+        let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifr_ifru.ifru_ifindex } as u32;
+        // SAFETY: SIOCGIFHWADDR fills `ifru_hwaddr`.
+        let arphrd = unsafe { ask(libc::SIOCGIFHWADDR)?.ifr_ifru.ifru_hwaddr.sa_family };
+        // SAFETY: SIOCGIFMTU fills `ifru_mtu`.
+        let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifr_ifru.ifru_mtu } as u32;
+        if !self.is_up(name).map_err(|_| missing())? {
+            return Err(CaptureError::InterfaceDown { iface: name.to_owned() });
+        }
+        let link_type = match arphrd {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => LINKTYPE_ETHERNET,
+            libc::ARPHRD_NONE => LINKTYPE_RAW,
+            arphrd => return Err(CaptureError::LinkType { iface: name.to_owned(), arphrd }),
+        };
+        Ok(Interface { name: name.to_owned(), index, link_type, mtu })
+    }
+
+    /// RX queues of the interface, as `ethtool -l` shows them or, if its driver does not say, the kernel
+    /// counts them; `None` if neither can be asked.
+    #[must_use]
+    pub fn rx_queues(&self, name: &str) -> Option<u32> {
+        let said = self.channels(name).ok().map(|channels| channels.rx);
+        said.filter(|&queues| queues > 0).or_else(|| {
+            // SAFETY: SIOCGIFINDEX fills `ifru_ifindex`; the union is plain data, zeroed before.
+            let index = unsafe { self.ask(libc::SIOCGIFINDEX, name).ok()?.ifr_ifru.ifru_ifindex };
+            queues_in_sys(name, index)
+        })
+    }
+
+    /// Whether the interface of this index is still there, under whatever name.
+    #[must_use]
+    pub fn exists(&self, index: u32) -> bool {
+        let mut request = zeroed();
+        request.ifr_ifru.ifru_ifindex = index as i32;
+        self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
+    }
+
+    /// Whether the interface has been set promiscuous by name (`ip link set eth0 promisc on`); the
+    /// memberships of sockets do not show here.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn is_promiscuous(&self, name: &str) -> bool {
+        // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
+        let flags =
+            self.ask(libc::SIOCGIFFLAGS, name).map(|ifreq| unsafe { ifreq.ifr_ifru.ifru_flags });
+        flags.is_ok_and(|flags| i32::from(flags) & libc::IFF_PROMISC != 0)
+    }
+
+    fn is_up(&self, name: &str) -> io::Result<bool> {
+        // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
+        let flags = unsafe { self.ask(libc::SIOCGIFFLAGS, name)?.ifr_ifru.ifru_flags };
+        Ok(i32::from(flags) & libc::IFF_UP != 0)
+    }
+
+    fn ask(&self, request: libc::Ioctl, name: &str) -> io::Result<libc::ifreq> {
+        let mut ifreq = zeroed();
+        named(&mut ifreq, name)?;
+        self.ioctl(request, &mut ifreq)?;
+        Ok(ifreq)
+    }
+
+    fn ioctl(&self, request: libc::Ioctl, ifreq: &mut libc::ifreq) -> io::Result<()> {
+        // SAFETY: all requests passed here read and fill one `ifreq`, which is borrowed mutably for
+        // the call; the descriptor is open as long as `self` is.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), request, ifreq) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// RX queues of the interface as /sys has them: for drivers that `ethtool -l` cannot ask, and only in the
+/// network namespace of the process, of which /sys tells.
+fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
+    let netns = |whose| std::fs::read_link(format!("/proc/{whose}/ns/net")).ok();
+    if netns("thread-self")? != netns("self")? {
+        return None;
+    }
+    let folder = std::path::Path::new("/sys/class/net").join(name);
+    // `nsenter --net` leaves the /sys of the namespace that it came from.
+    let there = std::fs::read_to_string(folder.join("ifindex")).ok()?;
+    if there.trim().parse() != Ok(index) {
+        return None;
+    }
+    let entries = std::fs::read_dir(folder.join("queues")).ok()?.flatten();
+    let queues = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"));
+    Some(queues.count() as u32).filter(|&queues| queues > 0)
+}
+
+/// Puts the name in. The kernel wants a terminating zero within the field.
+fn named(ifreq: &mut libc::ifreq, name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(())
+}
+
+fn zeroed() -> libc::ifreq {
+    // SAFETY: `ifreq` is plain old data of integers and byte arrays; all zeroes is a value of it.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// Runs `ask` in the network namespace that `ip netns` knows as `netns`, or here.
+///
+/// # Errors
+/// As [`enter_netns`].
+pub(crate) fn ask_in<T: Send>(
+    netns: Option<&str>,
+    ask: impl FnOnce() -> T + Send,
+) -> Result<T, CaptureError> {
+    let Some(netns) = netns else { return Ok(ask()) };
+    // A thread that enters a namespace stays there.
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| enter_netns(netns).map(|()| ask()));
+        asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The pcapng link type of an interface's frames.
+///
+/// # Errors
+/// As [`InterfaceQuery::find`] and [`enter_netns`].
+pub fn link_type(netns: Option<&str>, iface: &str) -> Result<u16, CaptureError> {
+    let found = ask_in(netns, || InterfaceQuery::new()?.find(iface))?;
+    let named = |error: CaptureError| match netns {
+        Some(netns) => error.in_netns(netns),
+        None => error,
+    };
+    Ok(found.map_err(named)?.link_type)
+}
+
+/// Moves the calling thread into the network namespace that `ip netns` knows as `name`.
+///
+/// Only this thread moves, and it stays there: call it on a thread made for the purpose.
+///
+/// # Errors
+/// [`CaptureError::NoNetns`] or [`CaptureError::NoRights`].
+pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
+    let file = std::fs::File::open(std::path::Path::new("/run/netns").join(name))
+        .map_err(|_| CaptureError::NoNetns { netns: name.to_owned() })?;
+    // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
+    let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
+    if result < 0 {
+        let source = io::Error::last_os_error();
+        let what = format!("entering network namespace {name}");
+        return Err(match source.raw_os_error() {
+            Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
+            _ => CaptureError::Os { doing: what, source },
+        });
+    }
+    Ok(())
+}
+
+/// Keeps an interface promiscuous as long as it lives: the kernel counts such memberships and takes this
+/// one back when its socket closes, also after SIGKILL.
+#[derive(Debug)]
+pub struct Promiscuity {
+    _socket: OwnedFd,
+}
+
+impl Promiscuity {
+    /// Asks for promiscuous mode through a packet socket that receives nothing (protocol 0).
+    ///
+    /// # Errors
+    /// [`CaptureError::NoRights`] or [`CaptureError::Os`].
+    pub fn new(interface: &Interface) -> Result<Promiscuity, CaptureError> {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            let source = io::Error::last_os_error();
+            let what = format!("promiscuous mode on {}", interface.name);
+            return Err(match source.raw_os_error() {
+                Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_NET_RAW" },
+                _ => CaptureError::Os { doing: what, source },
+            });
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let request = libc::packet_mreq {
+            mr_ifindex: interface.index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        // SAFETY: the option takes one `packet_mreq`, which lives through the call, and its size.
+        let result = unsafe {
+            libc::setsockopt(
+                fd,
+                libc::SOL_PACKET,
+                libc::PACKET_ADD_MEMBERSHIP,
+                (&raw const request).cast(),
+                size_of_val(&request) as u32,
+            )
+        };
+        if result < 0 {
+            return Err(CaptureError::last_os(format!("promiscuous mode on {}", interface.name)));
+        }
+        Ok(Promiscuity { _socket: socket })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_counted_where_the_driver_does_not_say() {
+        let query = InterfaceQuery::new().unwrap();
+        assert!(query.channels("lo").is_err());
+        assert_eq!((query.rx_queues("lo"), query.rx_queues("weir-none0")), (Some(1), None));
+        // An interface of the same name in another namespace.
+        assert_eq!((queues_in_sys("lo", 1), queues_in_sys("lo", 77)), (Some(1), None));
+    }
+
+    #[test]
+    fn only_loopback_seen_both_ways_shows_packets_twice() {
+        let note = |name: &str, direction| {
+            let name = name.to_owned();
+            Interface { name, index: 1, link_type: 1, mtu: 1500 }.twice_note(direction)
+        };
+        assert!(note("lo", Direction::Both).is_some_and(|note| note.contains("--direction in")));
+        assert_eq!(note("lo", Direction::In), None);
+        assert_eq!(note("eth0", Direction::Both), None);
+    }
+}
