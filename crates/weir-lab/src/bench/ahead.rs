@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::report::{Report, Row};
+use super::row::{Row, find};
 use super::stats::Spread;
 use super::tool::{NOT_BUILT, TCPDUMP};
 use super::{iperf, wire, zero_loss};
@@ -51,16 +51,16 @@ impl Ahead {
 }
 
 /// Every peer that was ahead. A peer that kept more, however little, is one.
-pub(super) fn ahead(report: &Report) -> Vec<Ahead> {
+pub(super) fn ahead(rows: &[Row]) -> Vec<Ahead> {
     let mut all = Vec::new();
-    for row in &report.rows {
+    for row in rows {
         let kinds: &[(&str, &[&str])] = match row.section {
             wire::SECTION | zero_loss::SECTION => &KINDS,
             iperf::SECTION | iperf::PACED => &WATCHERS,
             _ => continue,
         };
         let ours = kinds.iter().find(|(peer, _)| *peer == row.what).map_or(&[][..], |kind| kind.1);
-        let ours = ours.iter().filter_map(|weir| report.row(row.section, weir, row.size_on_wire));
+        let ours = ours.iter().filter_map(|weir| find(rows, row.section, weir, row.size_on_wire));
         all.extend(ours.filter_map(|weir| compared(row, weir)));
     }
     all
@@ -88,54 +88,53 @@ fn ratios(peer: &Row, weir: &Row) -> impl Iterator<Item = f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{Disturbance, Machine};
-    use super::super::report::MPPS;
+    use super::super::machine::Disturbance;
+    use super::super::row::MPPS;
     use super::*;
 
-    fn report(peer: f64, ours: f64) -> Report {
+    fn rows(peer: f64, ours: f64) -> Vec<Row> {
         let row = |what: &str, value| {
             let mut row = Row::new(wire::SECTION, what, MPPS).sized(64);
             row.add(0, value, Disturbance::default());
             row
         };
-        let rows = vec![row("DPDK af_xdp, rx only", peer), row("weir af_xdp", ours)];
-        Report { rows, ..Report::new(Machine::look()) }
+        vec![row("DPDK af_xdp, rx only", peer), row("weir af_xdp", ours)]
     }
 
     #[test]
     fn only_a_peer_that_is_faster_is_ahead_and_that_is_said() {
-        let found = ahead(&report(1.2, 1.0));
+        let found = ahead(&rows(1.2, 1.0));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].cells()[..4], ["wire", "64 B", "DPDK af_xdp, rx only", "weir af_xdp"]);
         assert!((found[0].ratio.median - 1.2).abs() < 1e-9);
-        assert_eq!(ahead(&report(1.0, 1.0)), []);
-        assert_eq!(ahead(&report(0.9, 1.0)), []);
+        assert_eq!(ahead(&rows(1.0, 1.0)), []);
+        assert_eq!(ahead(&rows(0.9, 1.0)), []);
     }
 
     #[test]
     fn a_peer_that_kept_something_is_ahead_of_an_engine_that_kept_nothing_or_failed() {
-        let mut failed = report(1.2, 1.0);
-        failed.rows[1].rounds.clear();
+        let mut failed = rows(1.2, 1.0);
+        failed[1].rounds.clear();
         // No rounds and no failure: it was not its turn yet.
         assert_eq!(ahead(&failed), []);
-        failed.rows[1].absent = Some("it ended early".to_owned());
-        for report in [report(1.2, 0.0), failed] {
-            let found = ahead(&report);
+        failed[1].absent = Some("it ended early".to_owned());
+        for rows in [rows(1.2, 0.0), failed] {
+            let found = ahead(&rows);
             assert_eq!(found.len(), 1);
             assert_eq!(found[0].cells()[4..], ["-", "-"]);
         }
-        assert_eq!(ahead(&report(0.0, 0.0)), []);
+        assert_eq!(ahead(&rows(0.0, 0.0)), []);
     }
 
     #[test]
     fn a_round_without_frames_of_ours_counts_and_does_not_decide_alone() {
-        let mut three = report(0.9, 1.0);
-        for (row, values) in three.rows.iter_mut().zip([[0.9, 0.9], [1.0, 0.0]]) {
+        let mut three = rows(0.9, 1.0);
+        for (row, values) in three.iter_mut().zip([[0.9, 0.9], [1.0, 0.0]]) {
             row.add(1, values[0], Disturbance::default());
             row.add(2, values[1], Disturbance::default());
         }
         assert_eq!(ahead(&three), []);
-        three.rows[1].rounds[1].value = 0.5;
+        three[1].rounds[1].value = 0.5;
         assert_eq!(ahead(&three)[0].cells()[4..], ["1.800", "0.900..-"]);
     }
 

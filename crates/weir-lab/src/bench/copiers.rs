@@ -4,8 +4,9 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::report::{Frames, MPPS, Row, conclude};
-use super::{Context, stopped};
+use super::bar::{Bar, Side};
+use super::context::{Context, stopped};
+use super::row::{Frames, MPPS, Row, conclude, ratio_of};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "copiers";
@@ -73,4 +74,21 @@ fn one(context: &Context, size: u32, copiers: usize) -> Result<Copied> {
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+/// How it is measured.
+pub(super) fn condition(_context: &Context) -> String {
+    "copiers: a synthetic RX ring of 4096 slots that is always full; every frame is stamped and copied \
+     into its copier's ring; the longest frames are bound by memory"
+        .to_owned()
+}
+
+/// What is asked of it.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let bar = |size| {
+        let found = ratio_of(rows, SECTION, TWO, Some(size));
+        let what = format!("{size} B off a synthetic RX ring: 2 copiers / 1");
+        Bar::new(what, found, Side::AtLeast, 1.6)
+    };
+    [64, 512].into_iter().map(bar).collect()
 }

@@ -1,15 +1,18 @@
 //! What a capture costs when nothing comes, and how soon a single frame is seen.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::bar::{Bar, Side};
 use super::child::cpu_ns;
-use super::report::{Row, conclude};
+use super::context::{Context, stopped};
+use super::row::{Row, conclude, value_of};
 use super::tool::Tool;
+use super::wire;
 use super::wire::Traffic;
-use super::{Context, stopped, wire};
 use crate::generator::mix::{self, MixOptions};
 use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
@@ -164,6 +167,21 @@ fn rss_beyond_rings(smaps: &str) -> u64 {
         }
     }
     total
+}
+
+/// What is asked of it, of the worst of the engines.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let tools = Tool::weirs(Path::new("weir"));
+    let bar = |(what, unit, side, limit): (&str, &str, Side, f64)| {
+        let of = |tool: &Tool| value_of(rows, SECTION, &format!("{what}: {}", tool.name), None);
+        let found = tools.iter().filter_map(of).reduce(f64::max);
+        Bar::new(format!("{what}, worst engine, {unit}"), found, side, limit)
+    };
+    vec![
+        bar((CPU, "%", Side::Below, 1.0)),
+        bar((LATENCY_MAX, "ms", Side::Below, 20.0)),
+        bar((RSS, "MiB", Side::AtMost, 64.0)),
+    ]
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::bar::{Bar, Side};
 use super::child::{Child, pinned};
-use super::report::{Row, conclude};
+use super::context::{Context, Cpus, stopped};
+use super::row::{Row, conclude, ratio_of};
 use super::tool::{TCPDUMP, Tool, on_path};
-use super::{Context, stopped};
 use crate::testbed::{RX_IPV4, Testbed};
 use crate::{Error, Result};
 
@@ -148,6 +149,26 @@ fn received_gbps(json: &str) -> std::result::Result<f64, String> {
     }
     let bits = json["end"]["sum_received"]["bits_per_second"].as_f64();
     bits.map(|bits| bits / 1e9).ok_or_else(|| "no end.sum_received in its JSON".to_owned())
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    let Cpus { generator, tool, .. } = context.cpus;
+    format!(
+        "iperf3: client (and softirqs) on CPU {generator}, server and watcher on CPU {tool}; the \
+         receiving end is watched, at all that TCP gives and at 10 Gbit/s"
+    )
+}
+
+/// What is asked of it. A whole copy of every super-frame is some 20 % of a sender that has no CPU to spare
+/// (docs/decisions/0006); the bar is held against it all the same.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
+    let bar = |(section, watcher)| {
+        let found = ratio_of(rows, section, watcher, None);
+        Bar::new(format!("{section} watched: {watcher} / bare"), found, Side::AtLeast, 0.95)
+    };
+    cases.into_iter().map(bar).collect()
 }
 
 #[cfg(test)]

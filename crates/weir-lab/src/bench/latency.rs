@@ -7,13 +7,11 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::report::{Frames, Row, conclude};
-use super::stats::Spread;
+use super::context::{Context, stopped};
+use super::percentiles::Percentiles;
+use super::row::{Frames, Row, conclude};
 use super::tool::Tool;
 use super::wire::{self, Traffic};
-use super::{Context, stopped};
 use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
 use crate::{Error, Result};
@@ -31,45 +29,6 @@ const PROBE_SECONDS: f64 = 1.0;
 const SECONDS_MAX: f64 = 2.0;
 /// From the last frame sent to the signal; above every engine's own delay.
 const SETTLE: Duration = Duration::from_millis(100);
-
-/// What `weir capture --latency` says of its frames' delays, in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Percentiles {
-    /// Frames that had a stamp.
-    pub frames: u64,
-    /// Half of them took this or less.
-    pub p50_us: f64,
-    /// 90 %.
-    pub p90_us: f64,
-    /// 99 %.
-    pub p99_us: f64,
-    /// 99.9 %.
-    pub p999_us: f64,
-    /// All.
-    pub max_us: f64,
-}
-
-impl Percentiles {
-    /// Of several rounds: the median of each, but the longest of all.
-    #[must_use]
-    pub fn over(rounds: &[Percentiles]) -> Option<Percentiles> {
-        let median = |what: fn(&Percentiles) -> f64| Spread::of(rounds.iter().map(what));
-        Some(Percentiles {
-            frames: rounds.iter().map(|round| round.frames).sum(),
-            p50_us: median(|round| round.p50_us)?.median,
-            p90_us: median(|round| round.p90_us)?.median,
-            p99_us: median(|round| round.p99_us)?.median,
-            p999_us: median(|round| round.p999_us)?.median,
-            max_us: median(|round| round.max_us)?.max,
-        })
-    }
-
-    /// In their order.
-    #[must_use]
-    pub fn all_us(&self) -> [f64; 5] {
-        [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us]
-    }
-}
 
 /// An engine with a consumer that times frames.
 struct Case {
@@ -164,25 +123,20 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool, pps: f64) -> Result<(Frame
     Ok((Frames::new(sent.sent, counted.kept, counted.drops, seconds), percentiles))
 }
 
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    format!(
+        "latency: from the stamp that the generator puts in a 64 B frame as it makes it (up to 64 before \
+         the link has it) to weir's consumer on CPU {} looking into its copy of it; a resting consumer \
+         pauses 50 us to 1 ms between looks, or sleeps until 2048 frames or 10 ms are there; a polling one \
+         looks every 20 to 50 us",
+        context.cpus.tool
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rounds_come_to_medians_and_the_longest_of_all() {
-        let round = |us: f64| Percentiles {
-            frames: 10,
-            p50_us: us,
-            p90_us: us,
-            p99_us: us,
-            p999_us: us,
-            max_us: us,
-        };
-        let all = Percentiles::over(&[round(1.0), round(9.0), round(2.0)]).unwrap();
-        assert_eq!(all.all_us(), [2.0, 2.0, 2.0, 2.0, 9.0]);
-        assert_eq!(all.frames, 30);
-        assert_eq!(Percentiles::over(&[]), None);
-    }
 
     #[test]
     fn every_engine_is_timed_and_those_without_a_thread_also_polling() {

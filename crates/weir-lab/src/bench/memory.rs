@@ -15,8 +15,9 @@ use weir_ring::{
     WriterKind, memory,
 };
 
-use super::report::{Frames, MPPS, Row, conclude};
-use super::{Context, Cpus, stopped};
+use super::bar::{Bar, Side};
+use super::context::{Context, Cpus, stopped};
+use super::row::{Frames, MPPS, Row, conclude, ratio_of, value_of};
 use crate::generator::FCS_BYTES;
 use crate::generator::affinity::Pinned;
 use crate::{Error, Result};
@@ -323,6 +324,26 @@ fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Resul
         let ns_per_frame = busy.as_nanos() as f64 / counted.max(1) as f64;
         Ok(Work { ns_per_frame, lapped, interrupted })
     })
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    format!(
+        "memory: writer on CPU {}, readers on the others; a writer half a 64 MiB ring \
+         ahead of its reader waits; published every 64 frames",
+        context.cpus.generator
+    )
+}
+
+/// What is asked of it.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let bar = |what| {
+        let found = value_of(rows, SECTION, what, Some(64));
+        Bar::new(format!("64 B in memory, {what}, Mpps"), found, Side::AtLeast, 60.0)
+    };
+    let what = "writer's time a frame, four readers / none";
+    let four = Bar::new(what, ratio_of(rows, READERS, FOUR, None), Side::Below, 1.1);
+    vec![bar(COUNTS), bar(POLLS), four]
 }
 
 #[cfg(test)]

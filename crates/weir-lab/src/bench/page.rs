@@ -1,15 +1,19 @@
 //! The report as one HTML page, without scripts and without anything from elsewhere: to keep, to send.
 
 mod chart;
+mod escape;
 mod published;
-mod words;
+pub(super) mod words;
 
 use super::ahead::Ahead;
-use super::report::{Bar, Report, Row};
+use super::bar::Bar;
+use super::report::Report;
+use super::row::Row;
 use super::stats::Spread;
 use super::table::{figure, grouped};
 use super::wire;
 use chart::{Values, chart};
+use escape::escape;
 
 const STYLE: &str = "\
 body{font:15px/1.45 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}\
@@ -158,7 +162,7 @@ fn one(row: &Row, scale: f64, ahead: &[Ahead]) -> String {
     let frames = row.frames();
     let cpu = frames.as_ref().and_then(|frames| frames.cpu_per_million());
     let [offered, kept, lost] = frames.as_ref().map_or_else(Default::default, |frames| {
-        [grouped(frames.offered), grouped(frames.kept), super::report::lost(frames)]
+        [grouped(frames.offered), grouped(frames.kept), super::row::lost(frames)]
     });
     let gbps = row.gbps.map_or_else(String::new, |gbps| figure(gbps.median));
     let notes = [lost.as_str(), &row.note, row.absent.as_deref().unwrap_or("")];
@@ -203,7 +207,7 @@ fn latencies(rows: &[Row]) -> String {
             html += &format!("<td class=n>{}", figure(us));
         }
         let [p50, p90, p99, p999, max] = latency.all_us().map(part);
-        let notes = [super::report::lost(&frames), row.note.clone()];
+        let notes = [super::row::lost(&frames), row.note.clone()];
         let notes: Vec<_> =
             notes.iter().filter(|note| !note.is_empty()).map(|n| escape(n)).collect();
         html += &format!(
@@ -232,14 +236,11 @@ fn plot(value: Spread, scale: f64) -> String {
     )
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::bar::Side;
     use super::super::machine::{Disturbance, Machine};
-    use super::super::report::{Frames, MPPS, Side, conclude};
+    use super::super::row::{Frames, MPPS, conclude};
     use super::*;
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
+use super::context::{Context, Options, stopped};
+use super::counted::WeirReport;
 use super::table::grouped;
-use super::tool::{NOT_BUILT, Tool, WeirReport};
+use super::tool::{NOT_BUILT, Tool};
+use super::wire;
 use super::wire::Traffic;
-use super::{Context, Options, stopped, wire};
 use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
 use crate::{Error, Result};

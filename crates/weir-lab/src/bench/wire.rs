@@ -6,10 +6,11 @@
 use std::thread::sleep;
 use std::time::Duration;
 
+use super::bar::{Bar, Side};
 use super::child::cpu_ns;
-use super::report::{Frames, MPPS, Row, conclude};
+use super::context::{Context, Cpus, stopped};
+use super::row::{Frames, MPPS, Row, conclude, ratio_of, value_of};
 use super::tool::{TCPDUMP, Tool};
-use super::{Context, stopped};
 use crate::generator::{self, Flows, GenEngine, GenOptions, GenReport, Rate};
 use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
@@ -129,4 +130,53 @@ pub(super) fn send_flows(
         ..GenOptions::default()
     };
     end.run(|| generator::run(&end.iface, &options, context.stop))?
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    let Cpus { generator, tool, .. } = context.cpus;
+    format!(
+        "wire: one veth pair, generator and all softirq work on CPU {generator}, the tool on CPU \
+         {tool}; Mpps = frames kept / the generator's time, Gbit/s with FCS; 64 MiB of buffer each"
+    )
+}
+
+/// What is asked of it.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for (size, what, limit) in [
+        (64, "weir --consume", 1.7),
+        (64, "weir, passive tc", 1.1),
+        (64, "weir af_packet", 1.0),
+        (1518, "weir --consume", 1.5),
+    ] {
+        let found = ratio_of(rows, SECTION, what, Some(size));
+        let what = format!("{size} B: {what} / tcpdump");
+        bars.push(Bar::new(what, found, Side::AtLeast, limit));
+    }
+    let value = |what| value_of(rows, SECTION, what, Some(64));
+    let found = value("weir af_xdp").zip(value("DPDK af_xdp, rx only"));
+    let found = found.map(|(ours, dpdk)| ours / dpdk);
+    bars.push(Bar::new("64 B: weir af_xdp / DPDK af_xdp", found, Side::AtLeast, 1.4));
+    bars
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_held_to_the_ratio_of_their_own_size() {
+        let mut rows = Vec::new();
+        for (size, ours) in [(64, 1_800_000), (1518, 1_400_000)] {
+            for (what, kept) in [("weir --consume", ours), ("tcpdump", 1_000_000)] {
+                let mut row = Row::new(SECTION, what, MPPS).sized(size);
+                row.add_frames(0, Frames::new(kept, kept, [].into(), 1.0), Default::default());
+                rows.push(row);
+            }
+        }
+        conclude(&mut rows, "tcpdump");
+        let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), None, None, Some(false), None]);
+    }
 }

@@ -2,12 +2,12 @@
 //!
 //! The rate is halved between one that lost frames and one that lost none, and each trial is a run of its
 //! own, against the generator's exact count. Where the RFC wants trials of 60 s, these are as long as
-//! [`Options::trial`](super::Options::trial) says: a buffer hides a slow reader for as long as it fills.
+//! [`Options::trial`](super::context::Options::trial) says: a buffer hides a slow reader for as long as it fills.
 
-use super::report::{Frames, Row, lost};
+use super::context::{Context, stopped};
+use super::row::{Frames, Row, lost};
 use super::table::figure;
 use super::wire::{self, Traffic};
-use super::{Context, stopped};
 use crate::Result;
 use crate::generator::Rate;
 
@@ -145,9 +145,20 @@ impl Bisection {
     }
 }
 
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    format!(
+        "zero-loss: RFC 2544, 26.1, by halving: trials of {} s (the RFC: 60 s), a rate that lost frames is \
+         tried {TRIES} times, to 1/{:.0} of the most offered; searched {} times",
+        context.trial,
+        1.0 / RESOLUTION,
+        context.searches
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::Options;
+    use super::super::context::Options;
     use super::*;
     use std::cell::Cell;
     use std::sync::atomic::AtomicBool;

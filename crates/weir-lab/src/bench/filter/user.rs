@@ -2,9 +2,10 @@
 
 use weir_filter::{Frame, Program, UserFilter, interpret};
 
-use super::super::report::{Bar, Report, Row, Side, conclude};
+use super::super::bar::{Bar, Side};
+use super::super::context::{Context, stopped};
+use super::super::row::{Row, conclude, find};
 use super::super::stats::paired;
-use super::super::{Context, stopped};
 use crate::generator::affinity::Pinned;
 use crate::verdict::{frames, has_port, has_syn, libpcap, time};
 use crate::{Error, Result};
@@ -113,10 +114,10 @@ fn failed(case: &Case, reason: &dyn std::fmt::Display) -> Error {
 }
 
 /// What is asked of machine code, expression by expression.
-pub(super) fn bars(report: &Report) -> Vec<Bar> {
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for Case { section, .. } in CASES {
-        let row = |what| report.row(section, what, None);
+        let row = |what| find(rows, section, what, None);
         let over = |above: Option<&Row>, below: Option<&Row>| {
             let ratio = paired(&above?.values(), &below?.values())?;
             Some(ratio.median)

@@ -1,9 +1,9 @@
 //! Curves over the frame size, as inline SVG.
 
-use super::super::report::Row;
+use super::super::row::Row;
 use super::super::stats::Spread;
 use super::super::table::figure;
-use super::escape;
+use super::escape::escape;
 
 /// Fewer sizes make no curve.
 const SIZES_MIN: usize = 3;
@@ -163,7 +163,7 @@ impl Scale {
 #[cfg(test)]
 mod tests {
     use super::super::super::machine::Disturbance;
-    use super::super::super::report::{Frames, MPPS, conclude};
+    use super::super::super::row::{Frames, MPPS, conclude};
     use super::*;
 
     fn rows(sizes: &[u32]) -> Vec<Row> {

@@ -1,6 +1,6 @@
 //! What papers report of other systems, on their machines: for the order of magnitude, never beside ours.
 
-use super::escape;
+use super::escape::escape;
 
 /// What was measured, the figure, where it stands.
 const PUBLISHED: [(&str, &str, &str); 8] = [

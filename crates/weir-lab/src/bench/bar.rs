@@ -1,0 +1,61 @@
+//! Bars: what is asked of a result.
+
+use serde::Serialize;
+
+use super::table::figure;
+
+/// Something asked of a result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Bar {
+    /// What is asked, in words.
+    pub what: String,
+    /// The median that was found; `None` if it was not measured.
+    pub value: Option<f64>,
+    /// The limit.
+    pub limit: f64,
+    /// On which side of the limit it is to be.
+    pub side: Side,
+    /// Whether it is; `None` if it was not measured.
+    pub met: Option<bool>,
+}
+
+/// A side of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// The limit or more.
+    AtLeast,
+    /// Less than the limit.
+    Below,
+    /// The limit or less.
+    AtMost,
+}
+
+impl Bar {
+    /// Holds a value to a limit.
+    #[must_use]
+    pub fn new(what: impl Into<String>, value: Option<f64>, side: Side, limit: f64) -> Bar {
+        let met = value.map(|value| match side {
+            Side::AtLeast => value >= limit,
+            Side::Below => value < limit,
+            Side::AtMost => value <= limit,
+        });
+        Bar { what: what.into(), value, limit, side, met }
+    }
+
+    /// What, found, asked, verdict.
+    pub(super) fn cells(&self) -> [String; 4] {
+        let sign = match self.side {
+            Side::AtLeast => ">=",
+            Side::Below => "<",
+            Side::AtMost => "<=",
+        };
+        let verdict = match self.met {
+            Some(true) => "met",
+            Some(false) => "FALLS SHORT",
+            None => "not measured",
+        };
+        let value = self.value.map_or_else(|| "-".to_owned(), figure);
+        [self.what.clone(), value, format!("{sign} {}", figure(self.limit)), verdict.to_owned()]
+    }
+}

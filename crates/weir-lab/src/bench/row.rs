@@ -1,0 +1,253 @@
+//! Rows: what was measured, over some rounds.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::machine::Disturbance;
+use super::percentiles::Percentiles;
+use super::stats::{Spread, paired};
+use super::table::grouped;
+
+/// One thing measured, over some rounds.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// The part of the bench it belongs to.
+    pub section: &'static str,
+    /// What was measured.
+    pub what: String,
+    /// Bytes of a frame on the wire, with FCS, where frames were of one size.
+    pub size_on_wire: Option<u32>,
+    /// Unit of the rounds' values and of `value`.
+    pub unit: &'static str,
+    /// Over the rounds.
+    pub value: Option<Spread>,
+    /// The same in Gbit/s, FCS included, where `value` is a frame rate.
+    pub gbps: Option<Spread>,
+    /// The row it is compared with.
+    pub compared_with: Option<String>,
+    /// Value over that row's, round by round.
+    pub ratio: Option<Spread>,
+    /// The rounds in order.
+    pub rounds: Vec<Round>,
+    /// Why it has no rounds, or fewer than the others.
+    pub absent: Option<String>,
+    /// What else there is to say.
+    pub note: String,
+}
+
+/// One round.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Round {
+    /// Its number: rows that were measured in turn share it.
+    pub round: u32,
+    /// In the row's unit.
+    pub value: f64,
+    /// What other programs did meanwhile.
+    pub disturbance: Disturbance,
+    /// Where frames were counted.
+    pub frames: Option<Frames>,
+    /// Where they were timed.
+    pub latency: Option<Percentiles>,
+}
+
+/// What became of the frames of a round.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Frames {
+    /// Frames that the generator put on the link, by the link's own count.
+    pub offered: u64,
+    /// Frames that reached the consumer.
+    pub kept: u64,
+    /// Every place where the tool says it lost some, zero or not.
+    pub drops: BTreeMap<String, u64>,
+    /// `offered - kept - drops`: lost where the tool does not look. Negative if it counts one twice.
+    pub unaccounted: i64,
+    /// From the first frame sent to the last.
+    pub seconds: f64,
+    /// CPU time of the tool's own process; what the kernel did for it in softirqs is on the sender's
+    /// account.
+    pub cpu_seconds: Option<f64>,
+}
+
+impl Frames {
+    /// Fills in what nobody accounts for.
+    #[must_use]
+    pub fn new(offered: u64, kept: u64, drops: BTreeMap<String, u64>, seconds: f64) -> Frames {
+        let known = kept + drops.values().sum::<u64>();
+        let unaccounted = offered as i64 - known as i64;
+        Frames { offered, kept, drops, unaccounted, seconds, cpu_seconds: None }
+    }
+
+    /// Whether all that was offered was kept, and anything was.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.offered > 0 && self.kept >= self.offered
+    }
+
+    /// Frames a second on the link.
+    #[must_use]
+    pub fn offered_pps(&self) -> f64 {
+        if self.seconds > 0.0 { self.offered as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// CPU seconds of the tool for a million frames kept.
+    #[must_use]
+    pub fn cpu_per_million(&self) -> Option<f64> {
+        (self.kept > 0).then_some(self.cpu_seconds? / (self.kept as f64 / 1e6))
+    }
+
+    /// Million frames a second that reached the consumer.
+    #[must_use]
+    pub fn kept_mpps(&self) -> f64 {
+        if self.seconds > 0.0 { self.kept as f64 / self.seconds / 1e6 } else { 0.0 }
+    }
+}
+
+impl Row {
+    /// A row to be filled.
+    #[must_use]
+    pub fn new(section: &'static str, what: impl Into<String>, unit: &'static str) -> Row {
+        Row {
+            section,
+            what: what.into(),
+            size_on_wire: None,
+            unit,
+            value: None,
+            gbps: None,
+            compared_with: None,
+            ratio: None,
+            rounds: Vec::new(),
+            absent: None,
+            note: String::new(),
+        }
+    }
+
+    /// With the size of its frames on the wire.
+    #[must_use]
+    pub fn sized(mut self, size_on_wire: u32) -> Row {
+        self.size_on_wire = Some(size_on_wire);
+        self
+    }
+
+    /// With a note.
+    #[must_use]
+    pub fn noted(mut self, note: impl Into<String>) -> Row {
+        self.note = note.into();
+        self
+    }
+
+    /// A round more.
+    pub fn add(&mut self, round: u32, value: f64, disturbance: Disturbance) {
+        self.rounds.push(Round { round, value, disturbance, ..Round::default() });
+    }
+
+    /// A round more, of frames: its value is the kept rate in Mpps.
+    pub fn add_frames(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
+        let value = frames.kept_mpps();
+        let frames = Some(frames);
+        self.rounds.push(Round { round, value, disturbance, frames, latency: None });
+    }
+
+    /// A round more, of frames of which those sent count: its value is their rate in Mpps.
+    pub fn add_offered(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
+        let value = frames.offered_pps() / 1e6;
+        let frames = Some(frames);
+        self.rounds.push(Round { round, value, disturbance, frames, latency: None });
+    }
+
+    /// A round more, of frames that were timed: its value is the median in microseconds.
+    pub fn add_latency(
+        &mut self,
+        round: u32,
+        frames: Frames,
+        latency: Percentiles,
+        disturbance: Disturbance,
+    ) {
+        let (value, frames) = (latency.p50_us, Some(frames));
+        self.rounds.push(Round { round, value, disturbance, frames, latency: Some(latency) });
+    }
+
+    /// Delays over all rounds.
+    #[must_use]
+    pub fn latency(&self) -> Option<Percentiles> {
+        let rounds: Vec<_> = self.rounds.iter().filter_map(|round| round.latency).collect();
+        Percentiles::over(&rounds)
+    }
+
+    pub(super) fn values(&self) -> Vec<(u32, f64)> {
+        self.rounds.iter().map(|round| (round.round, round.value)).collect()
+    }
+
+    /// All rounds' frames together.
+    #[must_use]
+    pub fn frames(&self) -> Option<Frames> {
+        let mut total: Option<Frames> = None;
+        for frames in self.rounds.iter().filter_map(|round| round.frames.as_ref()) {
+            let total = total.get_or_insert_default();
+            total.offered += frames.offered;
+            total.kept += frames.kept;
+            total.unaccounted += frames.unaccounted;
+            total.seconds += frames.seconds;
+            total.cpu_seconds = match (total.cpu_seconds, frames.cpu_seconds) {
+                (Some(total), Some(more)) => Some(total + more),
+                (total, more) => total.or(more),
+            };
+            for (name, count) in &frames.drops {
+                *total.drops.entry(name.clone()).or_default() += count;
+            }
+        }
+        total
+    }
+}
+
+/// Works out medians, and each row's ratio to the one called `baseline` of the same frame size.
+pub fn conclude(rows: &mut [Row], baseline: &str) {
+    let bases: Vec<Row> = rows.iter().filter(|row| row.what == baseline).cloned().collect();
+    for row in rows {
+        let values = row.values();
+        row.value = Spread::of(values.iter().map(|(_, value)| *value));
+        if row.unit == MPPS
+            && let Some(size) = row.size_on_wire
+        {
+            let gbps = values.iter().map(|(_, mpps)| mpps * f64::from(size) * 8.0 / 1e3);
+            row.gbps = Spread::of(gbps);
+        }
+        if let Some(base) = bases.iter().find(|base| base.size_on_wire == row.size_on_wire) {
+            row.compared_with = Some(baseline.to_owned());
+            row.ratio = paired(&values, &base.values());
+        }
+    }
+}
+
+/// The unit of frame rates.
+pub const MPPS: &str = "Mpps";
+
+/// Losses by name; those that are zero only in the JSON.
+pub fn lost(frames: &Frames) -> String {
+    let named = frames.drops.iter().filter(|(_, count)| **count > 0);
+    let mut parts: Vec<String> =
+        named.map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
+    if frames.unaccounted != 0 {
+        parts.push(format!("UNACCOUNTED {}", frames.unaccounted));
+    }
+    if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
+}
+
+/// The row of that section, name and size.
+#[must_use]
+pub fn find<'a>(rows: &'a [Row], section: &str, what: &str, size: Option<u32>) -> Option<&'a Row> {
+    let is = |row: &&Row| row.section == section && row.what == what && row.size_on_wire == size;
+    rows.iter().find(is)
+}
+
+/// The median of such a row's ratio to the row it is compared with.
+#[must_use]
+pub fn ratio_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
+    Some(find(rows, section, what, size)?.ratio?.median)
+}
+
+/// The median of such a row's values.
+#[must_use]
+pub fn value_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
+    Some(find(rows, section, what, size)?.value?.median)
+}
