@@ -192,7 +192,8 @@ fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
             (first..first + bits, 0..0)
         }
         IpAddr::V6(base) => {
-            let upper = v6_upper(base);
+            // In 64 bits: the end of the highest prefixes is 2^32.
+            let upper = u64::from(v6_upper(base));
             let values = match prefix.bits() {
                 NARROW_V6.. => 1 << 32u8.saturating_sub(prefix.bits()),
                 _ => 0,
@@ -200,7 +201,7 @@ fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
             (0..0, upper..upper + values)
         }
     };
-    cells.chain(hashed.map(v6_bit))
+    cells.chain(hashed.map(|upper| v6_bit(upper as u32)))
 }
 
 #[inline]

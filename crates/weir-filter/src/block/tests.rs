@@ -106,6 +106,51 @@ fn each_kind_blocks_both_directions_and_no_more() {
 }
 
 #[test]
+fn prefixes_at_both_ends_of_the_space_block() {
+    let flow = key("udp [ffff:ffff::1]:53 [ffff:fffe::1]:53");
+    let low = key("udp [::1]:53 [::2]:53");
+    for (text, blocked) in [
+        ("ffff:ffff::/32", true),
+        ("ffff:ffff::/33", true),
+        ("ffff:ff00::/24", true),
+        ("ffff:fffe::/31", true),
+        ("ffff::/16", true),
+        ("8000::/1", true),
+        ("ffff:fffd::/32", false),
+        ("ffff:fe00::/24", false),
+    ] {
+        let mut list = list(&[text]);
+        assert_eq!(list.contains(&flow), blocked, "{text}");
+        assert!(!list.contains(&low), "{text}");
+        assert!(list.remove(&entry(text)) && !list.contains(&flow), "{text}");
+        assert!(list.front_words().iter().all(|&word| word == 0), "{text}");
+    }
+    for text in ["::/32", "::/24", "::/127"] {
+        assert!(list(&[text]).contains(&low) && !list(&[text]).contains(&flow), "{text}");
+    }
+    let highest = key("udp 255.255.255.255:53 255.255.255.254:53");
+    for text in ["255.255.255.255/32", "255.255.255.254/31", "255.255.240.0/20", "128.0.0.0/1"] {
+        assert!(list(&[text]).contains(&highest), "{text}");
+    }
+}
+
+#[test]
+fn only_lengths_that_occur_are_looked_up() {
+    let (v4, v6) = ("10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+    let lengths = |list: &BlockList, address| list.lengths.of(address).collect::<Vec<u8>>();
+    let mut list = list(&["10.0.0.0/8", "11.0.0.0/8", "10.0.0.0/31", "2001:db8::/32", "10.0.0.1"]);
+    assert_eq!((lengths(&list, v4), lengths(&list, v6)), (vec![8, 31], vec![32]));
+    for (text, left) in
+        [("10.0.0.0/31", &[8][..]), ("10.0.0.1", &[8]), ("10.0.0.0/8", &[8]), ("11.0.0.0/8", &[])]
+    {
+        assert!(list.remove(&entry(text)));
+        assert_eq!(lengths(&list, v4), left, "without {text}");
+    }
+    assert!(list.remove(&entry("2001:db8::/32")));
+    assert_eq!(lengths(&list, v6), []);
+}
+
+#[test]
 fn entries_are_counted_once_and_come_out_again() {
     let mut list = list(&["10.0.0.1", "10.0.0.0/8"]);
     assert_eq!(list.add(entry("10.0.0.1")), Ok(false));
