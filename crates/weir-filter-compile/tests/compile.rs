@@ -1,7 +1,8 @@
 //! Expressions in, programs or reasons out.
 
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use weir_filter::{Frame, interpret};
@@ -74,14 +75,25 @@ fn hostile_text_is_ended() {
     assert!(matches!(compiler().compile(&text), Err(CompileError::TextTooLong { .. })));
 }
 
+/// Writes a file that can be executed.
+///
+/// Another process writes it. Had this one a descriptor for writing, a child forked meanwhile by another
+/// thread would have it too until its exec, and executing the file would fail (`ETXTBSY`).
+fn write_program(path: &Path, text: &str) {
+    let status = Command::new("sh")
+        .args(["-c", r#"printf %s "$2" >"$1" && chmod 755 "$1""#, "sh"])
+        .args([path.as_os_str(), OsStr::new(text)])
+        .status();
+    assert!(status.expect("sh").success(), "{}", path.display());
+}
+
 #[test]
 fn a_child_that_hangs_dies_or_babbles_is_an_error() {
     let dir = std::env::temp_dir().join(format!("weir-filter-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a folder");
     let child = |name: &str, script: &str| {
         let path = dir.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("our file");
+        write_program(&path, &format!("#!/bin/sh\n{script}\n"));
         Compiler::default()
             .with_program(&path)
             .with_limits(1, Duration::from_millis(500))
