@@ -1,4 +1,4 @@
-//! The child: limits itself, reads the text, compiles, answers.
+//! The child: gives up its rights, limits itself, reads the text, compiles, answers.
 
 use std::env;
 use std::ffi::CString;
@@ -11,7 +11,7 @@ use weir_filter::Program;
 use crate::TEXT_MAX;
 use crate::answer::{CHILD_NAME, ERROR, OK};
 use crate::libpcap::Dead;
-use crate::position;
+use crate::{position, sandbox};
 
 /// Memory that the child may map: libpcap needs some megabytes for the longest filters.
 const MEMORY_BYTES: u64 = 512 << 20;
@@ -39,6 +39,7 @@ fn compile(link_type: u16, cpu_s: u64) -> io::Result<()> {
     limit(Resource::As, MEMORY_BYTES)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
+    sandbox::enter()?;
     let mut text = String::new();
     io::stdin().take(TEXT_MAX as u64 + 1).read_to_string(&mut text)?;
     let handle = Dead::new(link_type).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -1,8 +1,8 @@
 //! Filter expressions to programs, by libpcap's compiler.
 //!
 //! The compiler works on the link type alone, never on a live interface (for which it makes other code), and
-//! in a child process with limits: a few kilobytes of hostile text keep it busy for seconds, or end it. The
-//! child is the very program that asks, started again under another name, so that one static binary will do:
+//! in a child process with limits, which has no capabilities and few system calls: a few kilobytes of hostile
+//! text keep it busy for seconds, or end it. The child is the very program that asks, started again under another name, so that one static binary will do:
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -15,13 +15,15 @@
 //! }
 //! ```
 //!
-//! Names of hosts, services and protocols in the text are looked up by the child, on this machine.
+//! Names of hosts, services and protocols in the text are looked up by the child, on this machine: it may read files
+//! that everybody may read, and ask name servers.
 
 mod answer;
 mod child;
 mod libpcap;
 mod parent;
 mod position;
+mod sandbox;
 
 pub use child::child;
 pub use parent::{CompileError, Compiler};

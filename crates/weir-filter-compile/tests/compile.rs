@@ -1,8 +1,9 @@
 //! Expressions in, programs or reasons out.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir_filter::{Frame, interpret};
@@ -109,4 +110,44 @@ fn a_child_that_hangs_dies_or_babbles_is_an_error() {
     let missing = Compiler::default().with_program(&dir.join("missing")).compile("ip");
     assert!(matches!(missing, Err(CompileError::Child(_))), "{missing:?}");
     std::fs::remove_dir_all(&dir).expect("ours to remove");
+}
+
+#[test]
+fn the_child_has_no_rights_before_it_reads_the_text() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir-filter-compile"))
+        .arg0("weir-filter-compiler")
+        .args(["1", "5"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the child");
+    let status =
+        || std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it waits");
+    let begin = Instant::now();
+    let word = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        line.split_whitespace().next().expect("a value").to_owned()
+    };
+    // Its last step. It then waits for a text that does not come.
+    while word(&status(), "Seccomp:") != "2" {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{}", status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let status = status();
+    for name in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(word(&status, name), "0000000000000000", "{status}");
+    }
+    assert_eq!(word(&status, "NoNewPrivs:"), "1", "{status}");
+    assert_ne!(word(&status, "Uid:"), "0", "{status}");
+    // And it does its work all the same.
+    drop(child.stdin.take());
+    let answer = child.wait_with_output().expect("it ends");
+    assert!(answer.status.success() && answer.stdout.starts_with(b"ok\n"), "{answer:?}");
+}
+
+#[test]
+fn names_are_looked_up_by_the_child() {
+    let by_name = compiler().compile(r"host localhost and tcp port http and ip proto \tcp");
+    // Which addresses the name has is up to this machine.
+    assert!(by_name.expect("names that every machine knows").insns().len() > 5);
 }
