@@ -1,13 +1,16 @@
 //! `weir demo`: the main job, shown on traffic that stays on this machine.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
 use weir_lab::testbed::End;
@@ -90,21 +93,25 @@ fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
     if !root {
         println!("Not root, so no live traffic: replaying a bundled trace instead.");
     }
-    let folder = tempdir()?;
-    let trace = folder.join("trace.pcapng");
-    std::fs::write(&trace, TRACE).with_context(|| trace.display().to_string())?;
+    let (_folder, trace) = bundled_trace()?;
     let source = format!("file:{}", trace.display());
     let capture = capture_args(&source, &["--speed", "real"], &args.write);
     println!("$ weir capture {source} --speed real --write {}", args.write.display());
     let ran = capture.and_then(|capture| capture::execute(&capture, &signals::stop_flag()?));
-    let _ = std::fs::remove_dir_all(&folder);
     conclude(args, ran?, None)
 }
 
-fn tempdir() -> Result<std::path::PathBuf> {
-    let folder = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    Ok(folder)
+/// The bundled trace as a file, and the folder that is removed with it.
+///
+/// The folder is this user's alone, and made by this very call under a name that nobody knows before: among the
+/// temporary files others may have put links where ours would be.
+fn bundled_trace() -> Result<(TempDir, PathBuf)> {
+    let only_ours = Permissions::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix("weir-demo-").permissions(only_ours).tempdir();
+    let folder = folder.context("making a folder among the temporary files")?;
+    let trace = folder.path().join("trace.pcapng");
+    std::fs::write(&trace, TRACE).with_context(|| trace.display().to_string())?;
+    Ok((folder, trace))
 }
 
 fn capture_args(source: &str, flags: &[&str], write: &Path) -> Result<CaptureArgs> {
@@ -143,6 +150,8 @@ fn conclude(args: &DemoArgs, ran: Ran, sent: Option<&Sent>) -> Result<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use weir_lab::generator::template::flow_of;
 
@@ -152,6 +161,19 @@ mod tests {
         56501, 57000, 57001, 57032, 57033, 57500, 57501, 57532, 57533, 59000, 59001, 59032, 59033,
         59500, 59501, 59532, 59533, 60001,
     ];
+
+    #[test]
+    fn the_folder_of_the_trace_is_private_and_goes_away() {
+        let ((folder, trace), (other, _)) = (bundled_trace().unwrap(), bundled_trace().unwrap());
+        assert_ne!(folder.path(), other.path());
+        let meta = folder.path().symlink_metadata().unwrap();
+        assert!(meta.is_dir(), "{meta:?}");
+        assert_eq!(meta.mode() & 0o7777, 0o700);
+        assert_eq!(std::fs::read(&trace).unwrap(), TRACE);
+        let path = folder.path().to_owned();
+        drop(folder);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn no_flow_of_the_stream_has_a_port_of_a_protocol() {
