@@ -3,6 +3,9 @@
 pub mod interface;
 pub mod memory_limit;
 pub mod netns;
+mod private_folder;
 pub(crate) mod rcu;
 pub(crate) mod vlan;
 pub mod xdp_owner;
+
+pub use private_folder::PrivateFolder;

@@ -23,7 +23,7 @@ pub enum ApplyError {
     },
     /// The record cannot be read or written.
     #[error(
-        "the record of changes under /run/weir/doctor; nothing is changed that cannot be written down"
+        "the record of changes under /run/weir-doctor; nothing is changed that cannot be written down"
     )]
     Record(#[source] io::Error),
 }

@@ -41,7 +41,7 @@ fn fake(stuck: &'static str) -> Fake {
 
 fn book() -> (tempfile::TempDir, Book) {
     let folder = tempfile::tempdir().unwrap();
-    let book = Book::open(folder.path()).unwrap();
+    let book = Book::open(&folder.path().join("own")).unwrap();
     (folder, book)
 }
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 use weir_capture::interface::Rss;
 
 use crate::facts::{Machine, Nic, capability};
-use crate::settings::{Knob, Setting, hex};
+use crate::settings::{BPF_JIT_ENABLE, Knob, Setting, hex, irq_cpus_file};
 
 /// What the interface is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
         settings.push(Setting { knob, value, why: why.to_owned() });
     };
     if machine.bpf_jit == Some(0) {
-        let knob = Knob::File { path: "/proc/sys/net/core/bpf_jit_enable".to_owned() };
+        let knob = Knob::File { path: BPF_JIT_ENABLE.to_owned() };
         set(knob, "1".to_owned(), "programs are interpreted without it");
     }
     let iface = || nic.name.clone();
@@ -127,7 +127,7 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
         for (at, irq) in nic.irqs.iter().enumerate() {
             let value = cores[at % cores.len()].to_string();
             if value != irq.cpus {
-                let path = format!("/proc/irq/{}/smp_affinity_list", irq.number);
+                let path = irq_cpus_file(irq.number);
                 set(Knob::File { path }, value, "a CPU for each queue");
             }
         }

@@ -1,17 +1,19 @@
-//! What is written down about changed settings: one file an interface, under /run/weir/doctor/.
+//! What is written down about changed settings: one file an interface, under /run/weir-doctor/.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use weir_capture::kernel::PrivateFolder;
 
 use crate::settings::Knob;
 
-/// Where records are, but for tests. /run does not survive a boot, nor do the settings.
-pub const FOLDER: &str = "/run/weir/doctor";
+/// Where records are, but for tests. /run does not survive a boot, nor do the settings. Not under /run/weir, which a
+/// service manager may give to a user without rights (`RuntimeDirectory=weir`).
+pub const FOLDER: &str = "/run/weir-doctor";
 
 /// One knob that was turned, or was about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +40,7 @@ pub struct Record {
 /// The records of one network namespace, which one process at a time has.
 #[derive(Debug)]
 pub struct Book {
-    folder: PathBuf,
+    folder: PrivateFolder,
     netns: u64,
     _locked: File,
 }
@@ -47,13 +49,14 @@ impl Book {
     /// Opens the book of the calling thread's network namespace; waits for whoever has it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// A folder that is not this user's alone: what is written in it becomes settings of the system. Else what the
+    /// kernel says.
     pub fn open(folder: &Path) -> io::Result<Book> {
-        fs::create_dir_all(folder)?;
-        let locked = File::create(folder.join("lock"))?;
+        let folder = PrivateFolder::open(folder)?;
+        let locked = folder.open_or_create("lock")?;
         flock(&locked, FlockOperation::LockExclusive)?;
         let netns = fs::metadata("/proc/thread-self/ns/net")?.ino();
-        Ok(Book { folder: folder.to_owned(), netns, _locked: locked })
+        Ok(Book { folder, netns, _locked: locked })
     }
 
     /// The record of an interface, if there is one.
@@ -61,7 +64,7 @@ impl Book {
     /// # Errors
     /// A record that cannot be read.
     pub fn find(&self, iface: &str) -> io::Result<Option<Record>> {
-        match fs::read(self.path(iface)) {
+        match self.folder.read(&self.name(iface)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -73,19 +76,78 @@ impl Book {
     /// # Errors
     /// What the kernel says.
     pub fn keep(&self, record: &Record) -> io::Result<()> {
-        let path = self.path(&record.iface);
+        let name = self.name(&record.iface);
         if record.changes.is_empty() {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return self.folder.remove(&name);
         }
-        let new = self.folder.join("new");
-        fs::write(&new, serde_json::to_vec_pretty(record)?)?;
-        fs::rename(new, path)
+        self.folder.replace(&name, &serde_json::to_vec_pretty(record)?)
     }
 
-    fn path(&self, iface: &str) -> PathBuf {
-        self.folder.join(format!("{}-{iface}.json", self.netns))
+    fn name(&self, iface: &str) -> String {
+        format!("{}-{iface}.json", self.netns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn record(value: &str) -> Record {
+        let knob = Knob::RxRing { iface: "eth0".to_owned() };
+        let change = Change { knob, before: value.to_owned(), after: "2".to_owned() };
+        Record { iface: "eth0".to_owned(), address: [2; 6], changes: vec![change] }
+    }
+
+    #[test]
+    fn a_record_is_kept_in_a_folder_of_ones_own_and_goes_with_its_last_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = Book::open(&folder.path().join("own")).unwrap();
+        assert_eq!(book.find("eth0").unwrap(), None);
+        book.keep(&record("1")).unwrap();
+        assert_eq!(book.find("eth0").unwrap(), Some(record("1")));
+        book.keep(&Record { changes: Vec::new(), ..record("1") }).unwrap();
+        assert_eq!(book.find("eth0").unwrap(), None);
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("open");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o1777)).unwrap();
+        let error = Book::open(&folder).unwrap_err();
+        assert!(error.to_string().contains("not private"), "{error}");
+        assert!(!folder.join("lock").exists());
+        let link = parent.path().join("link");
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+        symlink(&folder, &link).unwrap();
+        Book::open(&link).unwrap_err();
+    }
+
+    #[test]
+    fn links_and_fifos_in_the_folder_are_errors_and_hang_nobody() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("own");
+        let victim = parent.path().join("victim");
+        fs::write(&victim, b"precious").unwrap();
+        drop(Book::open(&folder).unwrap());
+        fs::remove_file(folder.join("lock")).unwrap();
+        symlink(&victim, folder.join("lock")).unwrap();
+        Book::open(&folder).unwrap_err();
+        fs::remove_file(folder.join("lock")).unwrap();
+        let book = Book::open(&folder).unwrap();
+        symlink(&victim, folder.join("new")).unwrap();
+        book.keep(&record("1")).unwrap();
+        let path = folder.join(book.name("eth0"));
+        fs::remove_file(&path).unwrap();
+        let fifo = |path: &Path| {
+            use rustix::fs::{CWD, FileType, Mode, mknodat};
+            mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        };
+        fifo(&path);
+        book.find("eth0").unwrap_err();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
     }
 }

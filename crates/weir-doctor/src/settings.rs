@@ -1,11 +1,14 @@
 //! Settings of the system that can be changed and taken back.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 use weir_capture::interface::InterfaceQuery;
+
+/// The sysctl that has BPF programs compiled.
+pub const BPF_JIT_ENABLE: &str = "/proc/sys/net/core/bpf_jit_enable";
 
 /// What is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +31,8 @@ pub enum Knob {
         /// The interface.
         iface: String,
     },
-    /// A file below /proc: a sysctl, or the CPUs of an interrupt.
+    /// A file below /proc: a sysctl, or the CPUs of an interrupt. Of these only those that Weir sets:
+    /// [`is_known_file`].
     File {
         /// The file.
         path: String,
@@ -78,7 +82,7 @@ impl Panel for System {
             }
             Knob::RxRing { iface } => self.query.rx_ring(iface)?.now.to_string(),
             Knob::RssKey { iface } => hex(&self.query.rss(iface)?.key),
-            Knob::File { path } => fs::read_to_string(path)?.trim().to_owned(),
+            Knob::File { path } => fs::read_to_string(known(path)?)?.trim().to_owned(),
         })
     }
 
@@ -92,9 +96,37 @@ impl Panel for System {
                 let key = unhex(value).ok_or(io::ErrorKind::InvalidData)?;
                 self.query.set_rss_key(iface, &key)
             }
-            Knob::File { path } => fs::write(path, value),
+            // Without creating it: there is nothing to set where there is no such file.
+            Knob::File { path } => {
+                File::options().write(true).open(known(path)?)?.write_all(value.as_bytes())
+            }
         }
     }
+}
+
+/// Whether Weir ever sets this file. Records name files, and whatever may have written them, no others are touched.
+#[must_use]
+pub fn is_known_file(path: &str) -> bool {
+    if path == BPF_JIT_ENABLE {
+        return true;
+    }
+    let irq =
+        path.strip_prefix("/proc/irq/").and_then(|rest| rest.strip_suffix("/smp_affinity_list"));
+    irq.is_some_and(|irq| !irq.is_empty() && irq.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn known(path: &str) -> io::Result<&str> {
+    if is_known_file(path) {
+        return Ok(path);
+    }
+    let text = format!("{path} is no file that Weir sets: the record is not Weir's");
+    Err(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
+/// The file of an interrupt's CPUs.
+#[must_use]
+pub fn irq_cpus_file(irq: u32) -> String {
+    format!("/proc/irq/{irq}/smp_affinity_list")
 }
 
 /// Bytes as `ethtool -x` shows a key: `6d:5a`.
@@ -151,6 +183,36 @@ impl fmt::Display for Knob {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_files_that_weir_sets_are_read_or_written() {
+        for path in [BPF_JIT_ENABLE.to_owned(), irq_cpus_file(0), irq_cpus_file(4711)] {
+            assert!(is_known_file(&path), "{path}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, b"precious").unwrap();
+        let victim_path = victim.to_str().unwrap();
+        let through = format!("/proc/irq/../..{victim_path}");
+        let mut system = System { query: InterfaceQuery::new().unwrap() };
+        for path in [
+            victim_path,
+            &through,
+            "/proc/irq/1/../../../etc/passwd",
+            "/proc/irq//smp_affinity_list",
+            "/proc/irq/1/2/smp_affinity_list",
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/net/core/bpf_jit_enable/../../../kernel/core_pattern",
+            "",
+        ] {
+            let knob = Knob::File { path: path.to_owned() };
+            for result in [system.read(&knob).map(drop), system.write(&knob, "|/bin/evil")] {
+                let error = result.expect_err(path);
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{path}: {error}");
+            }
+        }
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    }
 
     #[test]
     fn a_key_is_written_as_it_is_read() {

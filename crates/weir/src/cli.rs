@@ -376,7 +376,7 @@ pub struct DoctorArgs {
     /// The interfaces only receive copies of traffic: settings may change what this machine's own would use
     #[arg(long)]
     pub monitoring_port: bool,
-    /// Carry out the settings of the plan; former values are kept under /run/weir/doctor
+    /// Carry out the settings of the plan; former values are kept under /run/weir-doctor
     #[arg(long, conflicts_with = "undo")]
     pub apply: bool,
     /// Give back what --apply changed

@@ -22,7 +22,7 @@ fn features(end: &End) -> String {
 fn records(end: &End) -> usize {
     use std::os::unix::fs::MetadataExt;
     let inode = fs::metadata(format!("/run/netns/{}", end.netns)).expect("a namespace").ino();
-    let entries = fs::read_dir("/run/weir/doctor").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/run/weir-doctor").into_iter().flatten().flatten();
     let prefix = format!("{inode}-");
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
 }

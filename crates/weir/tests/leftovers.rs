@@ -139,7 +139,7 @@ fn root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start() {
 /// What is written down about filters of these processes; other captures may have some.
 fn records_of(pids: &[u32]) -> Vec<String> {
     let of_them = |record: &String| pids.iter().any(|pid| record.ends_with(&format!("-{pid}")));
-    files_in("/run/weir/tc").into_iter().filter(of_them).collect()
+    files_in("/run/weir-tc").into_iter().filter(of_them).collect()
 }
 
 #[test]

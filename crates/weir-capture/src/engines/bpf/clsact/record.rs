@@ -1,19 +1,28 @@
-//! What is written down about a filter: an empty file under `/run/weir/tc/`, named after the filter's
-//! place. Its maker holds it locked as long as the filter is there; the kernel gives the lock back when
-//! the process ends, whatever ends it, and in whichever PID namespace it ran.
+//! The record of a filter: an empty file, named after the filter's place. Its maker holds it locked as long as
+//! the filter is there; the kernel gives the lock back when the process ends, whatever ends it, and in
+//! whichever PID namespace it ran.
+//!
+//! Records are in a folder that only their user can write in, and each user removes the filters of his own records only: whoever can
+//! write a record chooses a filter to be removed.
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
 
 use super::Side;
+use crate::kernel::PrivateFolder;
 
-const RECORDS: &str = "/run/weir/tc";
+/// Root's records. Not under /run/weir, which a service manager may give to a user without rights.
+const RECORDS_OF_ROOT: &str = "/run/weir-tc";
+/// Those of another user, whom a service manager has given /run/weir (`RuntimeDirectory=weir`).
+const RECORDS_OF_OTHERS: &str = "/run/weir/tc";
 /// The first PID namespace. Source: linux/proc_ns.h, PROC_PID_INIT_INO.
 const PID_INIT_INO: u64 = 0xEFFF_FFFC;
 
@@ -55,8 +64,13 @@ impl Place {
 /// A record that this process holds locked; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Record {
-    path: PathBuf,
+    folder: Arc<PrivateFolder>,
+    name: String,
     _locked: File,
+}
+
+fn records_folder() -> &'static Path {
+    Path::new(if geteuid().is_root() { RECORDS_OF_ROOT } else { RECORDS_OF_OTHERS })
 }
 
 impl Record {
@@ -65,56 +79,56 @@ impl Record {
     /// # Errors
     /// `AlreadyExists`: there is, or was, another filter in that place. Others: this user may not.
     pub(super) fn make(place: &Place) -> io::Result<Record> {
-        fs::create_dir_all(RECORDS)?;
-        Record::make_in(Path::new(RECORDS), place)
+        Record::make_in(Arc::new(PrivateFolder::open(records_folder())?), place)
     }
 
-    fn make_in(folder: &Path, place: &Place) -> io::Result<Record> {
-        let path = folder.join(place.to_string());
+    fn make_in(folder: Arc<PrivateFolder>, place: &Place) -> io::Result<Record> {
+        let name = place.to_string();
         loop {
-            // Others could hold a lock on a file that they can open.
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            let file = folder.create_new(&name)?;
             flock(&file, FlockOperation::LockExclusive)?;
             // A sweep may have come before the lock, and removed a record that nobody held.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Record { path, _locked: file });
+                return Ok(Record { folder, name, _locked: file });
             }
         }
     }
 
     /// Takes over a record whose maker is gone.
-    fn abandoned(path: PathBuf) -> Option<Record> {
-        let file = OpenOptions::new().write(true).open(&path).ok()?;
+    fn abandoned(folder: &Arc<PrivateFolder>, name: String) -> Option<Record> {
+        let file = folder.open_file_for_writing(&name).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         let there = file.metadata().is_ok_and(|meta| meta.nlink() > 0);
-        there.then_some(Record { path, _locked: file })
+        there.then(|| Record { folder: Arc::clone(folder), name, _locked: file })
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = self.folder.remove(&self.name);
     }
 }
 
 /// Calls `take_off` for every place in network namespace `here` whose filter outlived its process, and
 /// forgets those whose namespace is gone.
 pub(super) fn sweep(here: u64, take_off: impl Fn(Place)) {
-    sweep_in(Path::new(RECORDS), here, take_off);
+    // Not there: no filter was ever needed. Not ours alone: no record in it is believed.
+    if let Ok(folder) = PrivateFolder::open_existing(records_folder()) {
+        sweep_in(&Arc::new(folder), here, take_off);
+    }
 }
 
-fn sweep_in(folder: &Path, here: u64, take_off: impl Fn(Place)) {
+fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(Place)) {
     let mut in_use = None;
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(place) = name.to_str().and_then(Place::parse) else { continue };
+    for name in folder.names().unwrap_or_default() {
+        let Some(place) = Place::parse(&name) else { continue };
         if place.netns != here {
             let in_use = in_use.get_or_insert_with(namespaces_in_use).as_ref();
             if in_use.is_none_or(|in_use| in_use.contains(&place.netns)) {
                 continue;
             }
         }
-        let Some(_record) = Record::abandoned(entry.path()) else { continue };
+        let Some(_record) = Record::abandoned(folder, name) else { continue };
         if place.netns == here {
             take_off(place);
         }
@@ -157,6 +171,12 @@ mod tests {
         Place { netns, ifindex: 7, side: Side::Egress, priority: 1, handle: 123 }
     }
 
+    fn folder() -> (tempfile::TempDir, Arc<PrivateFolder>) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Arc::new(PrivateFolder::open(&dir.path().join("own")).unwrap());
+        (dir, folder)
+    }
+
     #[test]
     fn a_record_says_where_a_filter_is() {
         let place = place(4_026_531_840);
@@ -170,16 +190,16 @@ mod tests {
 
     #[test]
     fn only_what_nobody_holds_is_swept() {
-        let folder = tempfile::tempdir().unwrap();
+        let (_dir, folder) = folder();
         let path = folder.path().join(place(5).to_string());
         let swept = || {
             let taken = RefCell::new(Vec::new());
-            sweep_in(folder.path(), 5, |place| taken.borrow_mut().push(place));
+            sweep_in(&folder, 5, |place| taken.borrow_mut().push(place));
             taken.into_inner()
         };
-        let record = Record::make_in(folder.path(), &place(5)).unwrap();
+        let record = Record::make_in(Arc::clone(&folder), &place(5)).unwrap();
         assert_eq!(swept(), []);
-        let taken = Record::make_in(folder.path(), &place(5)).unwrap_err();
+        let taken = Record::make_in(Arc::clone(&folder), &place(5)).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         drop(record);
         assert!(!path.exists());
@@ -187,6 +207,22 @@ mod tests {
         fs::write(&path, b"").unwrap();
         assert_eq!(swept(), [place(5)]);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn links_and_fifos_among_the_records_are_left_alone_and_hang_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let (dir, folder) = folder();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, b"precious").unwrap();
+        let at = |ifindex| folder.path().join(Place { ifindex, ..place(5) }.to_string());
+        std::os::unix::fs::symlink(&victim, at(1)).unwrap();
+        mknodat(CWD, at(2), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        fs::create_dir(at(3)).unwrap();
+        fs::hard_link(&victim, at(4)).unwrap();
+        sweep_in(&folder, 5, |place| panic!("{place} is no record"));
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        Record::make_in(Arc::clone(&folder), &Place { ifindex: 1, ..place(5) }).unwrap_err();
     }
 
     #[test]
@@ -198,12 +234,12 @@ mod tests {
         if namespaces_in_use().is_none() {
             return weir_lab::testbed::skip(test, "this is not the first PID namespace");
         }
-        let folder = tempfile::tempdir().unwrap();
+        let (_dir, folder) = folder();
         let own = fs::metadata("/proc/self/ns/net").unwrap().ino();
         let [gone, lives] = [1, own].map(|netns| folder.path().join(place(netns).to_string()));
         fs::write(&gone, b"").unwrap();
         fs::write(&lives, b"").unwrap();
-        sweep_in(folder.path(), 2, |place| panic!("{place} is not here"));
+        sweep_in(&folder, 2, |place| panic!("{place} is not here"));
         assert!(!gone.exists() && lives.exists());
     }
 }
