@@ -1,0 +1,322 @@
+//! The core of the probe: a state machine with no thread, no clock and no file.
+//!
+//! Commands, completions and notes go in; effects, replies and events come out. A source has one effect under way at a
+//! time and carries its commands out in the order they came in, so what a source does depends on nothing but that
+//! order; sources do not wait for each other. Every command runs in the same four steps:
+//!
+//! 1. effects that can fail add what it needs (a feed, a waker);
+//! 2. when all have succeeded, it is committed: subscriptions point to their feeds, and consumers are told;
+//! 3. whatever no subscription needs any more is removed, be it what was there before or, after a failure, what step
+//!    1 had added;
+//! 4. it is answered.
+
+mod machine;
+mod op;
+mod source;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weir_ring::Ledger;
+
+pub use words::{
+    Command, CommandId, Completion, ConsumerId, Effect, EffectId, Event, FeedId, Note, Output,
+    Refused, Reply, SourceId, SubscriptionId, Wanted,
+};
+
+use op::Op;
+use source::{End, Phase, Source};
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Core<W: Wanted, E> {
+    last_id: u64,
+    sources: BTreeMap<SourceId, Source<W, E>>,
+    subscriptions: BTreeMap<SubscriptionId, Subscription<W>>,
+    consumers: BTreeSet<ConsumerId>,
+    /// The effects under way, and whose they are.
+    under_way: BTreeMap<EffectId, SourceId>,
+    /// Commands that several sources carry out, each its part.
+    waits: BTreeMap<CommandId, Wait>,
+    outputs: VecDeque<Output<W, E>>,
+    is_stopped: bool,
+}
+
+/// One subscriber.
+#[derive(Debug)]
+struct Subscription<W> {
+    source: SourceId,
+    wants: W,
+    /// `None` until its first feed is there, and while its source is waited for.
+    feed: Option<FeedId>,
+    consumers: BTreeSet<ConsumerId>,
+}
+
+/// A command that waits for several sources.
+#[derive(Debug)]
+struct Wait {
+    left: usize,
+    /// Of those that ask for ledgers.
+    ledgers: Option<Vec<(FeedId, Ledger)>>,
+}
+
+impl<W: Wanted, E> Default for Core<W, E> {
+    fn default() -> Self {
+        Core {
+            last_id: 0,
+            sources: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            consumers: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            is_stopped: false,
+        }
+    }
+}
+
+impl<W: Wanted, E> Core<W, E> {
+    /// A probe without sources.
+    #[must_use]
+    pub fn new() -> Core<W, E> {
+        Core::default()
+    }
+
+    /// The next output, if there is one.
+    pub fn output(&mut self) -> Option<Output<W, E>> {
+        self.outputs.pop_front()
+    }
+
+    /// The feed that a subscription reads now; `None` while its source is waited for, and after its end.
+    #[must_use]
+    pub fn feed_of(&self, subscription: SubscriptionId) -> Option<FeedId> {
+        self.subscriptions.get(&subscription)?.feed
+    }
+
+    /// What a subscription takes.
+    #[must_use]
+    pub fn wants_of(&self, subscription: SubscriptionId) -> Option<&W> {
+        Some(&self.subscriptions.get(&subscription)?.wants)
+    }
+
+    /// Who is attached to a subscription.
+    #[must_use]
+    pub fn consumers_of(&self, subscription: SubscriptionId) -> BTreeSet<ConsumerId> {
+        let known = self.subscriptions.get(&subscription);
+        known.map(|known| known.consumers.clone()).unwrap_or_default()
+    }
+
+    /// The sources that are open, opening, or waited for.
+    pub fn sources(&self) -> impl Iterator<Item = SourceId> {
+        self.sources.keys().copied()
+    }
+
+    /// The effects under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Takes a command; its reply is among the outputs, now or after some completions.
+    pub fn command(&mut self, command: Command<W>) -> CommandId {
+        let id = CommandId(self.next());
+        if self.is_stopped && !matches!(command, Command::Stop) {
+            self.reply(id, Err(Refused::Stopped));
+            return id;
+        }
+        match command {
+            Command::Open { wants, follows } => self.open(id, wants, follows),
+            Command::Start(source) => self.enqueue(source, Op::Start(id)),
+            Command::Close(source) => self.close(id, &[source]),
+            Command::Subscribe { source, wants } => self.subscribe(id, source, wants),
+            Command::Unsubscribe(subscription) => {
+                self.enqueue_of(subscription, Op::Unsubscribe(id, subscription));
+            }
+            Command::Change(subscription, change) => {
+                self.enqueue_of(subscription, Op::Change(id, subscription, change));
+            }
+            Command::AddConsumer => {
+                let consumer = ConsumerId(self.next());
+                self.consumers.insert(consumer);
+                self.reply(id, Ok(Reply::Added(consumer)));
+            }
+            Command::RemoveConsumer(consumer) => self.end_consumer(id, consumer, false),
+            Command::Withdraw(consumer) => self.end_consumer(id, consumer, true),
+            Command::Attach(consumer, subscription) => {
+                self.enqueue_of(subscription, Op::Attach(id, consumer, subscription));
+            }
+            Command::Detach(consumer, subscription) => {
+                self.enqueue_of(subscription, Op::Detach(id, consumer, subscription));
+            }
+            Command::Ledgers => {
+                let sources: Vec<SourceId> = self.sources.keys().copied().collect();
+                self.in_all(id, &sources, Some(Vec::new()), || Op::Ledgers(id));
+            }
+            Command::Stop => {
+                self.is_stopped = true;
+                let sources: Vec<SourceId> = self.sources.keys().copied().collect();
+                self.close(id, &sources);
+            }
+        }
+        id
+    }
+
+    /// Takes the answer to an effect.
+    ///
+    /// # Panics
+    /// If that effect was not asked for, or was answered before: a fault of the runtime's.
+    pub fn complete(&mut self, effect: EffectId, completion: Completion<E>) {
+        let source = self.under_way.remove(&effect).expect("an effect that is under way");
+        self.completed(source, completion);
+        self.advance(source);
+    }
+
+    /// Takes something that happened to a source. That of one that has ended is nothing new.
+    pub fn note(&mut self, id: SourceId, note: Note<E>) {
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        let is_open = source.phase == Phase::Open;
+        let event = match note {
+            Note::Appeared => {
+                source.may_be_there = true;
+                None
+            }
+            // It has ended already, and is told of that.
+            _ if !is_open || source.end.is_some() => None,
+            Note::Down if !source.is_down => {
+                source.is_down = true;
+                Some(Event::Down(id))
+            }
+            Note::Up if source.is_down => {
+                source.is_down = false;
+                Some(Event::Up(id))
+            }
+            Note::Down | Note::Up => None,
+            Note::Ended => {
+                source.end = Some(End::ForGood);
+                Some(Event::Ended(id))
+            }
+            Note::Failed(error) => {
+                source.end = Some(End::ForGood);
+                Some(Event::Failed(id, error))
+            }
+            Note::Vanished(error) if source.follows => {
+                source.end = Some(End::Vanished);
+                Some(Event::Vanished(id, error))
+            }
+            Note::Vanished(error) => {
+                source.end = Some(End::ForGood);
+                Some(Event::Failed(id, error))
+            }
+        };
+        self.outputs.extend(event.map(Output::Event));
+        self.advance(id);
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    fn reply(&mut self, command: CommandId, result: Result<Reply, Refused<E>>) {
+        self.outputs.push_back(Output::Reply(command, result));
+    }
+
+    fn event(&mut self, event: Event<E>) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn open(&mut self, command: CommandId, wants: Vec<W>, follows: bool) {
+        let source = SourceId(self.next());
+        let subscriptions: Vec<SubscriptionId> =
+            wants.into_iter().map(|wants| self.add_subscription(source, wants)).collect();
+        self.sources.insert(source, Source::new(follows));
+        self.enqueue(source, Op::Open(Some((command, subscriptions))));
+    }
+
+    fn subscribe(&mut self, command: CommandId, source: SourceId, wants: W) {
+        if !self.sources.contains_key(&source) {
+            return self.reply(command, Err(Refused::Unknown));
+        }
+        let subscription = self.add_subscription(source, wants);
+        self.enqueue(source, Op::Subscribe(command, subscription));
+    }
+
+    fn add_subscription(&mut self, source: SourceId, wants: W) -> SubscriptionId {
+        let id = SubscriptionId(self.next());
+        let new = Subscription { source, wants, feed: None, consumers: BTreeSet::new() };
+        self.subscriptions.insert(id, new);
+        id
+    }
+
+    fn enqueue(&mut self, id: SourceId, op: Op<W>) {
+        match self.sources.get_mut(&id) {
+            Some(source) => {
+                source.queue.push_back(op);
+                self.advance(id);
+            }
+            None => self.refuse(op, Refused::Unknown),
+        }
+    }
+
+    fn enqueue_of(&mut self, subscription: SubscriptionId, op: Op<W>) {
+        match self.subscriptions.get(&subscription).map(|known| known.source) {
+            Some(source) => self.enqueue(source, op),
+            None => self.refuse(op, Refused::Unknown),
+        }
+    }
+
+    /// Has each of these sources carry out its part of a command.
+    fn in_all(
+        &mut self,
+        command: CommandId,
+        sources: &[SourceId],
+        ledgers: Option<Vec<(FeedId, Ledger)>>,
+        op: impl Fn() -> Op<W>,
+    ) {
+        // One more, so that it is not answered before all are asked.
+        self.waits.insert(command, Wait { left: sources.len() + 1, ledgers });
+        for &source in sources {
+            self.enqueue(source, op());
+        }
+        self.part_done(command, Vec::new());
+    }
+
+    /// One source has done its part of a command.
+    fn part_done(&mut self, command: CommandId, ledgers: Vec<(FeedId, Ledger)>) {
+        let wait = self.waits.get_mut(&command).expect("a command that waits");
+        wait.left -= 1;
+        if let Some(all) = &mut wait.ledgers {
+            all.extend(ledgers);
+        }
+        if wait.left == 0 {
+            let wait = self.waits.remove(&command).expect("it is there");
+            self.reply(command, Ok(wait.ledgers.map_or(Reply::Done, Reply::Ledgers)));
+        }
+    }
+
+    fn close(&mut self, command: CommandId, sources: &[SourceId]) {
+        if sources.iter().any(|source| !self.sources.contains_key(source)) {
+            return self.reply(command, Err(Refused::Unknown));
+        }
+        self.waits.insert(command, Wait { left: sources.len() + 1, ledgers: None });
+        for id in sources {
+            let source = self.sources.get_mut(id).expect("it is there");
+            source.end = Some(End::ForGood);
+            source.closers.push(command);
+            self.advance(*id);
+        }
+        self.part_done(command, Vec::new());
+    }
+
+    fn end_consumer(&mut self, command: CommandId, consumer: ConsumerId, withdraws: bool) {
+        if !self.consumers.remove(&consumer) {
+            return self.reply(command, Err(Refused::Unknown));
+        }
+        // Also those where it is about to be attached: such a command finds no consumer then.
+        let sources: Vec<SourceId> = self.sources.keys().copied().collect();
+        self.in_all(command, &sources, None, || match withdraws {
+            true => Op::Withdraw(command, consumer),
+            false => Op::Leave(command, consumer),
+        });
+    }
+}

@@ -1,0 +1,474 @@
+//! How a source gets on: one effect at a time, one command at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::op::{Op, Running};
+use super::source::{End, Phase, Source, UnderWay};
+use super::words::{
+    Completion, ConsumerId, Effect, EffectId, Event, FeedId, Output, Refused, SourceId,
+    SubscriptionId, Wanted,
+};
+use super::{Core, Subscription};
+
+impl<W: Wanted, E> Core<W, E> {
+    /// Goes on with a source until an effect is under way or there is nothing to do.
+    pub(super) fn advance(&mut self, id: SourceId) {
+        while let Some(source) = self.sources.get_mut(&id) {
+            if source.under_way.is_some() {
+                return;
+            }
+            if let Some(end) = source.end {
+                self.end(id, end);
+            } else if source.running.is_some() {
+                self.go_on(id);
+            } else if source.phase == Phase::Waiting && source.may_be_there {
+                source.may_be_there = false;
+                source.queue.push_front(Op::Open(None));
+                self.begin(id);
+            } else if source.queue.is_empty() {
+                return;
+            } else {
+                self.begin(id);
+            }
+        }
+    }
+
+    /// Begins the oldest command: says what can fail, in order.
+    fn begin(&mut self, id: SourceId) {
+        let Core { sources, subscriptions, consumers, last_id, .. } = self;
+        let source = sources.get_mut(&id).expect("a source that is there");
+        let op = source.queue.pop_front().expect("a command");
+        let is_open = source.phase == Phase::Open;
+        let mut fresh = || {
+            *last_id += 1;
+            FeedId(*last_id)
+        };
+        let mut running: Running<W, E> = Running::new(op.clone());
+        let forward = &mut running.forward;
+        match &op {
+            Op::Open(_) => {
+                let mut feeds: Vec<(FeedId, W)> = Vec::new();
+                for (&subscription, known) in subscriptions.iter().filter(|(_, s)| s.source == id) {
+                    let like = feeds.iter().find(|(_, wants)| wants.is_like(&known.wants));
+                    let feed = like.map_or_else(&mut fresh, |like| like.0);
+                    if like.is_none() {
+                        feeds.push((feed, known.wants.clone()));
+                    }
+                    running.feeds.insert(subscription, feed);
+                }
+                forward.push_back(Effect::OpenSource(id, feeds));
+            }
+            Op::Start(_) if is_open && !source.is_started => {
+                forward.push_back(Effect::StartSource(id));
+            }
+            Op::Subscribe(_, subscription) if is_open => {
+                let known = &subscriptions[subscription];
+                let like = source.feeds.iter().find(|(_, wants)| wants.is_like(&known.wants));
+                let feed = match (known.feed, like) {
+                    // The source came back in between.
+                    (Some(feed), _) | (None, Some((&feed, _))) => feed,
+                    (None, None) => {
+                        let feed = fresh();
+                        forward.push_back(Effect::AddFeed(id, feed, known.wants.clone()));
+                        feed
+                    }
+                };
+                running.feeds.insert(*subscription, feed);
+            }
+            Op::Unsubscribe(_, subscription) | Op::Detach(_, _, subscription)
+                if !subscriptions.contains_key(subscription) =>
+            {
+                return self.refuse(op, Refused::Unknown);
+            }
+            Op::Change(_, subscription, change) => {
+                let Some(known) = subscriptions.get(subscription) else {
+                    return self.refuse(op, Refused::Unknown);
+                };
+                let Some(feed) = known.feed.filter(|_| is_open) else {
+                    source.running = Some(running);
+                    return;
+                };
+                let readers = subscriptions.values().filter(|other| other.feed == Some(feed));
+                if readers.count() == 1 {
+                    forward.push_back(Effect::ChangeFeed(id, feed, change.clone()));
+                } else {
+                    let own = fresh();
+                    forward.push_back(Effect::AddFeed(id, own, known.wants.with(change)));
+                    let readers = known.consumers.iter();
+                    forward.extend(readers.map(|&reader| Effect::AttachWaker(id, own, reader)));
+                    running.feeds.insert(*subscription, own);
+                }
+            }
+            Op::Attach(_, consumer, subscription) => {
+                let known = subscriptions.get(subscription);
+                let Some(known) = known.filter(|_| consumers.contains(consumer)) else {
+                    return self.refuse(op, Refused::Unknown);
+                };
+                if let Some(feed) = known.feed
+                    && !source.wakers.contains(&(*consumer, feed))
+                {
+                    forward.push_back(Effect::AttachWaker(id, feed, *consumer));
+                }
+            }
+            Op::Withdraw(_, consumer) => {
+                let reads = |feed: &FeedId| source.given.contains(&(*consumer, *feed));
+                for (&old, wants) in source.feeds.iter().filter(|(feed, _)| reads(feed)) {
+                    let new = fresh();
+                    let wants = wants.clone();
+                    forward.push_back(Effect::RenewFeed { source: id, old, new, wants });
+                    let others = source.wakers.iter().filter(|&&(_, feed)| feed == old);
+                    let others = others.map(|&(other, _)| other).filter(|other| other != consumer);
+                    forward.extend(others.map(|other| Effect::AttachWaker(id, new, other)));
+                }
+            }
+            Op::Ledgers(_) => {
+                forward.extend(source.feeds.keys().map(|&feed| Effect::ReadLedger(id, feed)));
+            }
+            _ => {}
+        }
+        source.running = Some(running);
+    }
+
+    /// Goes on with the command that is carried out: its next effect, its commit, what is to be removed, its answer.
+    fn go_on(&mut self, id: SourceId) {
+        let source = self.sources.get_mut(&id).expect("a source that is there");
+        let running = source.running.as_mut().expect("a command that is carried out");
+        if let Some(effect) = running.forward.pop_front() {
+            source.under_way = Some(UnderWay::Forward(effect.clone()));
+            return self.ask(id, effect);
+        }
+        if !running.is_decided {
+            running.is_decided = true;
+            let running = source.running.take().expect("it is there");
+            self.decide(id, &running);
+            self.source(id).running = Some(running);
+            return self.tell(id);
+        }
+        if let Some(effect) = self.unneeded(id) {
+            self.source(id).under_way = Some(UnderWay::Cleanup(effect.clone()));
+            return self.ask(id, effect);
+        }
+        let running = self.source(id).running.take().expect("it is there");
+        self.answer(running, id);
+    }
+
+    /// Commits a command, or takes back what was noted for it.
+    fn decide(&mut self, id: SourceId, running: &Running<W, E>) {
+        let has_failed = running.failure.is_some();
+        let Core { sources, subscriptions, .. } = self;
+        let source = sources.get_mut(&id).expect("a source that is there");
+        match &running.op {
+            Op::Open(_) | Op::Start(_) if has_failed => source.end = Some(End::ForGood),
+            Op::Subscribe(_, subscription) if has_failed => {
+                subscriptions.remove(subscription);
+            }
+            _ if has_failed => {}
+            Op::Start(_) => source.is_started = true,
+            Op::Open(_) | Op::Subscribe(..) => {
+                for (subscription, &feed) in &running.feeds {
+                    subscriptions.get_mut(subscription).expect("it is there").feed = Some(feed);
+                }
+            }
+            Op::Unsubscribe(_, subscription) => {
+                subscriptions.remove(subscription);
+            }
+            Op::Change(_, subscription, change) => {
+                let known = subscriptions.get_mut(subscription).expect("it is there");
+                known.wants = known.wants.with(change);
+                match (running.feeds.get(subscription), known.feed) {
+                    (Some(&own), _) => known.feed = Some(own),
+                    (None, Some(feed)) => {
+                        source.feeds.insert(feed, known.wants.clone());
+                    }
+                    (None, None) => {}
+                }
+            }
+            Op::Attach(_, consumer, subscription) => {
+                let known = subscriptions.get_mut(subscription).expect("it is there");
+                known.consumers.insert(*consumer);
+            }
+            Op::Detach(_, consumer, subscription) => {
+                let known = subscriptions.get_mut(subscription).expect("it is there");
+                known.consumers.remove(consumer);
+            }
+            Op::Leave(_, consumer) => {
+                for known in subscriptions.values_mut().filter(|known| known.source == id) {
+                    known.consumers.remove(consumer);
+                }
+            }
+            Op::Withdraw(_, consumer) => {
+                for known in subscriptions.values_mut().filter(|known| known.source == id) {
+                    known.consumers.remove(consumer);
+                    if let Some(new) = known.feed.and_then(|old| running.renewed.get(&old)) {
+                        known.feed = Some(*new);
+                    }
+                }
+            }
+            Op::Ledgers(_) => {}
+        }
+    }
+
+    /// Takes the answer to the effect under way of this source.
+    pub(super) fn completed(&mut self, id: SourceId, completion: Completion<E>) {
+        let source = self.source(id);
+        match source.under_way.take().expect("an effect under way") {
+            UnderWay::Close => self.closed(id, completion),
+            UnderWay::Cleanup(effect) => {
+                if let Effect::RemoveFeed(_, feed) = effect {
+                    source.forget(feed);
+                    let ledger = ledger_of(feed, &completion);
+                    self.event(Event::FeedClosed(feed, ledger));
+                } else if let Effect::DetachWaker(_, feed, consumer) = effect {
+                    source.wakers.remove(&(consumer, feed));
+                }
+                if let Completion::Failed(error) | Completion::Missing(error) = completion {
+                    self.event(Event::Trouble(id, error));
+                }
+            }
+            UnderWay::Forward(effect) => match completion {
+                Completion::Failed(error) | Completion::Missing(error)
+                    if matches!(effect, Effect::RenewFeed { .. } | Effect::AttachWaker(..)) =>
+                {
+                    self.failed_beside(id, effect, error);
+                }
+                Completion::Missing(error) if source.follows => {
+                    source.phase = Phase::Waiting;
+                    let running = source.running.as_mut().expect("it is there");
+                    // Its subscriptions are wanted, and have no feeds.
+                    running.feeds = BTreeMap::new();
+                    // That it has not come back yet is not told again and again.
+                    if matches!(running.op, Op::Open(Some(_))) {
+                        self.event(Event::Missing(id, error));
+                    }
+                }
+                Completion::Failed(error) | Completion::Missing(error) => {
+                    let running = source.running.as_mut().expect("it is there");
+                    let is_read = matches!(effect, Effect::ReadLedger(..));
+                    let came_back = matches!(running.op, Op::Open(None));
+                    if is_read {
+                        return self.event(Event::Trouble(id, error));
+                    }
+                    running.forward.clear();
+                    if came_back {
+                        // No command asked, so nobody is answered.
+                        source.end = Some(End::ForGood);
+                        return self.event(Event::Failed(id, error));
+                    }
+                    running.failure = Some(error);
+                }
+                done => self.succeeded(id, effect, done),
+            },
+        }
+    }
+
+    /// An effect of a command came to be.
+    fn succeeded(&mut self, id: SourceId, effect: Effect<W>, completion: Completion<E>) {
+        let Core { sources, subscriptions, consumers, .. } = self;
+        let source = sources.get_mut(&id).expect("a source that is there");
+        let running = source.running.as_mut().expect("a command that is carried out");
+        match effect {
+            Effect::OpenSource(_, feeds) => {
+                source.phase = Phase::Open;
+                source.feeds = feeds.into_iter().collect();
+                // Whatever has appeared, it is open.
+                (source.may_be_there, source.is_down) = (false, false);
+                // Once each, however many of its subscriptions share a feed.
+                let mut readers: BTreeSet<(FeedId, ConsumerId)> = BTreeSet::new();
+                for (subscription, &feed) in &running.feeds {
+                    let own = subscriptions[subscription].consumers.intersection(consumers);
+                    readers.extend(own.map(|&reader| (feed, reader)));
+                }
+                let attach = |(feed, reader)| Effect::AttachWaker(id, feed, reader);
+                running.forward.extend(readers.into_iter().map(attach));
+                if source.is_started {
+                    running.forward.push_back(Effect::StartSource(id));
+                }
+                let came_back = matches!(running.op, Op::Open(None));
+                self.event(if came_back { Event::CameBack(id) } else { Event::Opened(id) });
+            }
+            Effect::AddFeed(_, feed, wants) => {
+                source.feeds.insert(feed, wants);
+            }
+            Effect::AttachWaker(_, feed, consumer) => {
+                source.wakers.insert((consumer, feed));
+                source.given.insert((consumer, feed));
+            }
+            Effect::RenewFeed { old, new, wants, .. } => {
+                running.renewed.insert(old, new);
+                source.forget(old);
+                source.feeds.insert(new, wants);
+                let ledger = ledger_of(old, &completion);
+                self.event(Event::FeedClosed(old, ledger));
+            }
+            Effect::ReadLedger(..) => {
+                if let Completion::Ledgers(ledgers) = completion {
+                    running.ledgers.extend(ledgers);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// An effect failed that others of the same command do not depend on.
+    fn failed_beside(&mut self, id: SourceId, effect: Effect<W>, error: E) {
+        let Core { sources, subscriptions, .. } = self;
+        let source = sources.get_mut(&id).expect("a source that is there");
+        let running = source.running.as_mut().expect("a command that is carried out");
+        match effect {
+            // Its old rings must get no frame more, so all of its readers lose it.
+            Effect::RenewFeed { old, new, .. } => {
+                let aimed = |effect: &Effect<W>| matches!(effect, Effect::AttachWaker(_, feed, _) if *feed == new);
+                running.forward.retain(|effect| !aimed(effect));
+                let lost = subscriptions.iter().filter(|(_, known)| known.feed == Some(old));
+                let lost: Vec<SubscriptionId> = lost.map(|(&lost, _)| lost).collect();
+                lost.iter().for_each(|lost| _ = subscriptions.remove(lost));
+                self.event(Event::FeedLost(old, lost, error));
+            }
+            Effect::AttachWaker(_, feed, consumer)
+                if matches!(running.op, Op::Open(_) | Op::Withdraw(..)) =>
+            {
+                let before = running.renewed.iter().find(|(_, new)| **new == feed);
+                let before = before.map(|(&old, _)| old);
+                for (subscription, known) in subscriptions.iter_mut() {
+                    let to = running.feeds.get(subscription).copied();
+                    if to == Some(feed) || (before.is_some() && known.feed == before) {
+                        known.consumers.remove(&consumer);
+                    }
+                }
+                self.event(Event::NotAttached(consumer, feed, error));
+            }
+            _ => {
+                running.forward.clear();
+                running.failure = Some(error);
+            }
+        }
+    }
+
+    /// What a source has and no subscription needs.
+    fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
+        let source = &self.sources[&id];
+        let needed = self.needed(id);
+        let mut wakers = source.wakers.difference(&needed);
+        if let Some(&(consumer, feed)) = wakers.next() {
+            return Some(Effect::DetachWaker(id, feed, consumer));
+        }
+        let read: BTreeSet<FeedId> = self.of(id).filter_map(|(_, known)| known.feed).collect();
+        let mut feeds = source.feeds.keys().filter(|feed| !read.contains(feed));
+        feeds.next().map(|&feed| Effect::RemoveFeed(id, feed))
+    }
+
+    /// Which feeds which consumers are to read.
+    fn needed(&self, id: SourceId) -> BTreeSet<(ConsumerId, FeedId)> {
+        let reads = |known: &Subscription<W>| {
+            let feed = known.feed;
+            let readers: Vec<ConsumerId> =
+                known.consumers.intersection(&self.consumers).copied().collect();
+            feed.into_iter()
+                .flat_map(move |feed| readers.clone().into_iter().map(move |reader| (reader, feed)))
+        };
+        self.of(id).flat_map(|(_, known)| reads(known)).collect()
+    }
+
+    /// Tells consumers what they read, where that has changed: first what comes, then what goes.
+    fn tell(&mut self, id: SourceId) {
+        let needed = self.needed(id);
+        let told = std::mem::replace(&mut self.source(id).told, needed.clone());
+        let joined = needed.difference(&told).map(|&(reader, feed)| Output::Joined(reader, feed));
+        self.outputs.extend(joined);
+        let left = told.difference(&needed).map(|&(reader, feed)| Output::Left(reader, feed));
+        self.outputs.extend(left);
+    }
+
+    /// Ends a source: nothing more is begun, what was begun is taken back by closing it.
+    fn end(&mut self, id: SourceId, end: End) {
+        if let Some(mut running) = self.source(id).running.take() {
+            if running.failure.is_some() && !running.is_decided {
+                running.is_decided = true;
+                self.decide(id, &running);
+            }
+            match (&running.op, end) {
+                // Only the closing source lets go of who is to go.
+                (Op::Leave(..) | Op::Withdraw(..), _) => {
+                    self.source(id).queue.push_front(running.op);
+                }
+                _ if running.is_decided => self.answer(running, id),
+                // It was open, and is waited for: that is what was asked.
+                (Op::Open(_), End::Vanished) => self.answer(running, id),
+                (_, End::Vanished) => self.source(id).queue.push_front(running.op),
+                (_, End::ForGood) => self.refuse(running.op, Refused::Ended),
+            }
+        }
+        if end == End::ForGood {
+            for op in std::mem::take(&mut self.source(id).queue) {
+                match op {
+                    Op::Leave(command, _) | Op::Withdraw(command, _) => {
+                        self.source(id).closers.push(command);
+                    }
+                    op => self.refuse(op, Refused::Ended),
+                }
+            }
+        }
+        let source = self.source(id);
+        if source.phase == Phase::Open {
+            source.under_way = Some(UnderWay::Close);
+            return self.ask(id, Effect::CloseSource(id));
+        }
+        self.ended(id, end);
+    }
+
+    /// A source was closed.
+    fn closed(&mut self, id: SourceId, completion: Completion<E>) {
+        let source = self.source(id);
+        source.phase = Phase::Waiting;
+        source.wakers.clear();
+        source.given.clear();
+        let feeds = std::mem::take(&mut source.feeds);
+        for &feed in feeds.keys() {
+            let ledger = ledger_of(feed, &completion);
+            self.event(Event::FeedClosed(feed, ledger));
+        }
+        if let Completion::Failed(error) | Completion::Closed(_, Some(error)) = completion {
+            self.event(Event::Trouble(id, error));
+        }
+        for known in self.subscriptions.values_mut().filter(|known| known.source == id) {
+            known.feed = None;
+        }
+        self.tell(id);
+    }
+
+    /// A source has ended: it is waited for, or gone for good.
+    fn ended(&mut self, id: SourceId, end: End) {
+        if end == End::Vanished {
+            let source = self.source(id);
+            (source.end, source.may_be_there) = (None, true);
+            return;
+        }
+        let source = self.sources.remove(&id).expect("a source that is there");
+        self.subscriptions.retain(|_, known| known.source != id);
+        self.event(Event::Closed(id));
+        for command in source.closers {
+            self.part_done(command, Vec::new());
+        }
+    }
+
+    fn ask(&mut self, id: SourceId, effect: Effect<W>) {
+        let effect_id = EffectId(self.next());
+        self.under_way.insert(effect_id, id);
+        self.outputs.push_back(Output::Effect(effect_id, effect));
+    }
+
+    fn source(&mut self, id: SourceId) -> &mut Source<W, E> {
+        self.sources.get_mut(&id).expect("a source that is there")
+    }
+
+    fn of(&self, id: SourceId) -> impl Iterator<Item = (&SubscriptionId, &Subscription<W>)> {
+        self.subscriptions.iter().filter(move |(_, known)| known.source == id)
+    }
+}
+
+fn ledger_of<E>(feed: FeedId, completion: &Completion<E>) -> Option<weir_ring::Ledger> {
+    let (Completion::Ledgers(ledgers) | Completion::Closed(ledgers, _)) = completion else {
+        return None;
+    };
+    ledgers.iter().find(|(of, _)| *of == feed).map(|(_, ledger)| ledger.clone())
+}

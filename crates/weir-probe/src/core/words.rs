@@ -1,0 +1,263 @@
+//! The words of the core: ids, commands, effects and what is told of them.
+
+use std::fmt::Debug;
+
+use weir_ring::Ledger;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(super) u64);
+
+        impl $name {
+            /// The number, for logs and for messages between processes.
+            #[must_use]
+            pub fn number(self) -> u64 {
+                self.0
+            }
+        }
+    };
+}
+
+id! {
+    /// A source. Never reused.
+    SourceId
+}
+id! {
+    /// A feed: one set of rings. Never reused; a subscriber that moves to fresh rings gets another one.
+    FeedId
+}
+id! {
+    /// One subscriber's claim to a feed: stays the same when it moves to another feed. Never reused.
+    SubscriptionId
+}
+id! {
+    /// A consumer: one waker, any number of subscriptions. Never reused.
+    ConsumerId
+}
+id! {
+    /// A command that was given.
+    CommandId
+}
+id! {
+    /// An effect that was asked for.
+    EffectId
+}
+
+/// What a subscriber takes of a source: filter, block list, snaplen, direction, sampling.
+pub trait Wanted: Clone + Debug {
+    /// A change while it runs.
+    type Change: Clone + Debug;
+
+    /// Whether the very same frames are meant, to the same length: then one feed serves both.
+    fn is_like(&self, other: &Self) -> bool;
+
+    /// The same with this change.
+    #[must_use]
+    fn with(&self, change: &Self::Change) -> Self;
+}
+
+/// A command.
+#[derive(Clone, Debug)]
+pub enum Command<W: Wanted> {
+    /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
+    Open {
+        /// What its first subscribers take; at least one.
+        wants: Vec<W>,
+        /// Waits for an interface that is missing or vanishes.
+        follows: bool,
+    },
+    /// Lets a source offer frames.
+    Start(SourceId),
+    /// Ends a source and its subscriptions.
+    Close(SourceId),
+    /// Adds a subscriber.
+    Subscribe {
+        /// Of this source.
+        source: SourceId,
+        /// What it takes.
+        wants: W,
+    },
+    /// Ends a subscription; its feed goes with the last one.
+    Unsubscribe(SubscriptionId),
+    /// Changes what a subscription takes. A feed that others read too stays as it is: this subscriber gets one of
+    /// its own.
+    Change(SubscriptionId, W::Change),
+    /// Adds a consumer.
+    AddConsumer,
+    /// Ends a consumer.
+    RemoveConsumer(ConsumerId),
+    /// Lets a consumer read a subscription.
+    Attach(ConsumerId, SubscriptionId),
+    /// Ends that.
+    Detach(ConsumerId, SubscriptionId),
+    /// Ends a consumer that must not see another frame, though it keeps its mappings: the other readers of its feeds
+    /// move to fresh rings, and nothing is written into the old ones any more.
+    Withdraw(ConsumerId),
+    /// Reads the ledgers of all feeds.
+    Ledgers,
+    /// Closes all sources; no command but this one is taken afterwards.
+    Stop,
+}
+
+/// The result of a command.
+#[derive(Debug, PartialEq)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// The source is open, or waited for.
+    Opened(SourceId, Vec<SubscriptionId>),
+    /// The subscription is in force.
+    Subscribed(SubscriptionId),
+    /// The consumer may be attached.
+    Added(ConsumerId),
+    /// The ledgers of the feeds that there are; one that could not be read is left out.
+    Ledgers(Vec<(FeedId, Ledger)>),
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, PartialEq)]
+pub enum Refused<E> {
+    /// There is no such source, subscription or consumer, or not any more.
+    Unknown,
+    /// The source ended before.
+    Ended,
+    /// The probe has been stopped.
+    Stopped,
+    /// An effect failed; everything is as it was before.
+    Failed(E),
+}
+
+/// Something for the runtime to do. Each is answered once, by [`Core::complete`](super::Core::complete); a source has
+/// one at a time.
+#[derive(Clone, Debug)]
+pub enum Effect<W: Wanted> {
+    /// Open a source with these feeds.
+    OpenSource(SourceId, Vec<(FeedId, W)>),
+    /// Let it offer frames.
+    StartSource(SourceId),
+    /// Stop and drop it; answered with the ledgers of all its feeds.
+    CloseSource(SourceId),
+    /// Add a feed to an open source.
+    AddFeed(SourceId, FeedId, W),
+    /// Remove one; answered with its ledger.
+    RemoveFeed(SourceId, FeedId),
+    /// Change one in place. `W` is what it takes then.
+    ChangeFeed(SourceId, FeedId, W::Change),
+    /// Replace the rings of `old` by fresh ones, from one frame to the next; answered with the ledger of `old`.
+    RenewFeed {
+        /// Of this source.
+        source: SourceId,
+        /// Gets no frame any more.
+        old: FeedId,
+        /// Gets what `old` would have got.
+        new: FeedId,
+        /// What it takes.
+        wants: W,
+    },
+    /// Let a feed wake a consumer.
+    AttachWaker(SourceId, FeedId, ConsumerId),
+    /// End that.
+    DetachWaker(SourceId, FeedId, ConsumerId),
+    /// Read a feed's ledger so far.
+    ReadLedger(SourceId, FeedId),
+}
+
+impl<W: Wanted> Effect<W> {
+    /// The source that it concerns.
+    #[must_use]
+    pub fn source(&self) -> SourceId {
+        match *self {
+            Effect::OpenSource(source, _)
+            | Effect::StartSource(source)
+            | Effect::CloseSource(source)
+            | Effect::AddFeed(source, ..)
+            | Effect::RemoveFeed(source, _)
+            | Effect::ChangeFeed(source, ..)
+            | Effect::RenewFeed { source, .. }
+            | Effect::AttachWaker(source, ..)
+            | Effect::DetachWaker(source, ..)
+            | Effect::ReadLedger(source, _) => source,
+        }
+    }
+}
+
+/// The answer to an effect.
+#[derive(Debug)]
+pub enum Completion<E> {
+    /// It is done.
+    Done,
+    /// It is done, and these feeds had or have these ledgers.
+    Ledgers(Vec<(FeedId, Ledger)>),
+    /// Of `CloseSource`: it is closed, its feeds had these ledgers, and this went wrong on the way.
+    Closed(Vec<(FeedId, Ledger)>, Option<E>),
+    /// It failed, and nothing has changed; of `RemoveFeed`, `DetachWaker` and `CloseSource`: it is gone nonetheless.
+    Failed(E),
+    /// Of `OpenSource`: the interface is not there, or down.
+    Missing(E),
+}
+
+/// Something that happened to a source by itself.
+#[derive(Debug)]
+pub enum Note<E> {
+    /// It is at its end: a file was read, a count was reached.
+    Ended,
+    /// It cannot go on.
+    Failed(E),
+    /// Its interface is gone.
+    Vanished(E),
+    /// An interface of its name is there.
+    Appeared,
+    /// Its interface went down: nothing is offered until it is up.
+    Down,
+    /// It is up again.
+    Up,
+}
+
+/// What the runtime is told.
+#[derive(Debug)]
+pub enum Output<W: Wanted, E> {
+    /// Do this.
+    Effect(EffectId, Effect<W>),
+    /// This came of a command.
+    Reply(CommandId, Result<Reply, Refused<E>>),
+    /// A consumer reads this feed's rings from here on, from their first frame.
+    Joined(ConsumerId, FeedId),
+    /// A consumer does not read this feed any more once it has read what is in its rings now.
+    Left(ConsumerId, FeedId),
+    /// Something happened.
+    Event(Event<E>),
+}
+
+/// Something that everybody may want to know.
+#[derive(Debug)]
+pub enum Event<E> {
+    /// A source is open.
+    Opened(SourceId),
+    /// A source that was followed is not there; it is waited for.
+    Missing(SourceId, E),
+    /// A source at its end; its ledgers follow.
+    Ended(SourceId),
+    /// A source failed; its ledgers follow.
+    Failed(SourceId, E),
+    /// A source that is followed vanished; its ledgers follow, and it is waited for.
+    Vanished(SourceId, E),
+    /// A source that was waited for is open.
+    CameBack(SourceId),
+    /// Its interface went down.
+    Down(SourceId),
+    /// It is up again.
+    Up(SourceId),
+    /// A source is closed for good.
+    Closed(SourceId),
+    /// A feed is closed, and this is its ledger; `None` if it could not be read.
+    FeedClosed(FeedId, Option<Ledger>),
+    /// There are no fresh rings for the readers of a feed that one of them must not see any more: these
+    /// subscriptions have ended.
+    FeedLost(FeedId, Vec<SubscriptionId>, E),
+    /// A consumer could not be attached to a feed that a source came back with.
+    NotAttached(ConsumerId, FeedId, E),
+    /// An effect that cannot be taken back failed.
+    Trouble(SourceId, E),
+}

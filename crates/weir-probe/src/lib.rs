@@ -1,0 +1,8 @@
+//! The probe: sources, feeds and consumers of one process, each of which comes and goes while the others run.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`core`] | decides: commands and completions in, effects out; no thread, no clock, no file |
+#![forbid(unsafe_code)]
+
+pub mod core;
