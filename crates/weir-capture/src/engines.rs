@@ -17,5 +17,6 @@ pub mod bpf;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod generator;
+pub mod netns;
 pub mod pcap;
 pub mod replay;

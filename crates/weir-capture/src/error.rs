@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use weir_ring::RingError;
 
-use crate::kernel::xdp_owner::XdpOwner;
+use crate::kernel::hooks::XdpOwner;
 
 /// What is wrong, on what, and the way out.
 #[derive(Debug, Error)]
@@ -280,7 +280,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engines::bpf::XdpMode;
+    use crate::kernel::hooks::XdpMode;
 
     #[test]
     fn advice_on_an_interface_looks_in_its_namespace() {

@@ -1,10 +1,15 @@
 //! Feeds: what subscribers want of a source, and how much of that they get.
 
 pub mod block_lists;
+pub mod change;
+pub(crate) mod counts;
+pub mod direction;
 pub(crate) mod fanout;
 pub(crate) mod filters;
+pub mod location;
 pub mod pace;
 mod update_queue;
+pub mod wakers;
 
 use std::fmt;
 use std::num::NonZero;
@@ -13,7 +18,7 @@ use std::sync::Arc;
 use weir_filter::Program;
 use weir_frame::shard::{Sample, Shard};
 
-use crate::source::Direction;
+use crate::feed::direction::Direction;
 
 /// Most feeds of one source.
 pub const FEEDS_MAX: usize = 32;

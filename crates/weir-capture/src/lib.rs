@@ -9,14 +9,19 @@ pub mod error;
 pub mod feed;
 pub mod kernel;
 pub mod session;
+pub mod setup;
 pub mod source;
 
 #[cfg(feature = "dpdk")]
 pub use engines::dpdk;
-pub use engines::{af_packet, af_xdp, auto, bpf, generator, pcap, replay};
+pub use engines::{af_packet, af_xdp, auto, bpf, generator, netns, pcap, replay};
 pub use error::CaptureError;
 pub use feed::block_lists::BlockLists;
+pub use feed::change::Change;
+pub use feed::direction::Direction;
+pub use feed::location::FilterLocation;
 pub use feed::{Feed, Filter, Sampling, pace};
-pub use kernel::{interface, memory_limit, netns, xdp_owner};
+pub use kernel::{interface, memory_limit};
 pub use session::{Opener, Outcome, Remote, Session};
-pub use source::{Change, Direction, FilterLocation, Info, Kind, Pumped, Setup, Source};
+pub use setup::{Kind, Setup};
+pub use source::{Info, Pumped, Source};

@@ -12,8 +12,10 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
+use crate::feed::counts::of_all_feeds;
 use crate::kernel::xdp_owner;
-use crate::source::{Change, Info, Pumped, Source, of_all_feeds};
+use crate::source::{Info, Pumped, Source};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
@@ -271,7 +273,7 @@ fn work(
     requests: &Receiver<Request>,
 ) -> Outcome {
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
-    let opened = opener().map_err(xdp_owner::named).and_then(|source| {
+    let opened = opener().map_err(xdp_owner::with_owner).and_then(|source| {
         let notify_fd = match source.notify_fd() {
             Some(fd) => {
                 Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
@@ -294,7 +296,7 @@ fn work(
     };
     let Ok(Some((waker, first))) = wait.recv() else { return nothing() };
     if let Err(error) = source.add_waker(waker, first).and_then(|()| source.start()) {
-        let _ = tell_started.send(Err(xdp_owner::named(error)));
+        let _ = tell_started.send(Err(xdp_owner::with_owner(error)));
         return nothing();
     }
     let _ = tell_started.send(Ok(source.info().clone()));
@@ -351,7 +353,7 @@ mod tests {
     use super::*;
     use crate::feed::Feed;
     use crate::feed::fanout::{Fanout, Feeds};
-    use crate::source::Setup;
+    use crate::setup::Setup;
 
     /// Two frames of one host, and between them a long time in which its thread has no eye for anything else.
     struct Busy {

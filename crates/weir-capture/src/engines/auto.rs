@@ -6,7 +6,8 @@ use crate::engines::bpf::{Bpf, BpfOptions};
 use crate::engines::pcap::Pcap;
 use crate::error::{CaptureError, with_causes};
 use crate::kernel::interface::InterfaceQuery;
-use crate::source::{Setup, Source};
+use crate::setup::Setup;
+use crate::source::Source;
 
 /// Which engine is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

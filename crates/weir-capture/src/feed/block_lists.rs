@@ -6,7 +6,7 @@ use weir_filter::block::{BlockList, Entry};
 
 use super::update_queue::{Update, UpdateQueue};
 use crate::error::CaptureError;
-use crate::source::change_list;
+use crate::feed::change::change_list;
 
 /// The block lists of a source's feeds, where user space looks them up. Any thread may change them; that of the source,
 /// which frames may wait for, has no part in it but to take over what is ready.

@@ -18,11 +18,16 @@ use weir_ring::{Clock, Ledger, Mapping, Ring, RingError, Writer, WriterKind, mem
 use super::block_lists::BlockLists;
 use super::update_queue::{Update, UpdateQueue};
 use crate::error::CaptureError;
+use crate::feed::change::Change;
+use crate::feed::counts::count_written;
+use crate::feed::direction::Direction;
 use crate::feed::filters::Prefilter;
+use crate::feed::location::FilterLocation;
 use crate::feed::pace::{Gate, Pace};
+use crate::feed::wakers::Wakers;
 use crate::feed::{Feed, Sampler};
 use crate::kernel::rcu;
-use crate::source::{Change, Direction, FilterLocation, Setup, Wakers, count_written};
+use crate::setup::Setup;
 
 /// Frames that a feed left out, of one ring. One thread counts, any may look.
 #[derive(Debug, Default)]

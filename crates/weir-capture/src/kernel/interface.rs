@@ -19,7 +19,7 @@ pub use link::members;
 pub use missed::Missed;
 
 use crate::error::CaptureError;
-use crate::source::Direction;
+use crate::feed::direction::Direction;
 
 /// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
 const LINKTYPE_ETHERNET: u16 = 1;

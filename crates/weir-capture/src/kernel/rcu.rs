@@ -13,8 +13,13 @@ pub(crate) fn synchronize() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes integers and no pointers.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result != 0 || crate::engines::bpf::is_real_time() {
+    if result != 0 || is_real_time() {
         // Also refused on nohz_full kernels: a handler runs for microseconds, so this is long enough.
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.
+pub(crate) fn is_real_time() -> bool {
+    rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
 }

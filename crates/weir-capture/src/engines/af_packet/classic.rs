@@ -10,7 +10,8 @@ use weir_filter::{Insn, Program, classic};
 
 use super::socket::{Socket, attach_classic};
 use crate::feed::Feed;
-use crate::source::{Direction, Setup};
+use crate::feed::direction::Direction;
+use crate::setup::Setup;
 
 /// Where a load finds `skb->pkt_type` (`SKF_AD_PKTTYPE`).
 const PKTTYPE: u32 = EXTENSION + 4;

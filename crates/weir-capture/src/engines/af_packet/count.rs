@@ -19,7 +19,8 @@ use super::socket::{Socket, Statistics, attach_classic};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
-use crate::source::{FilterLocation, Setup};
+use crate::feed::location::FilterLocation;
+use crate::setup::Setup;
 
 /// Entries of the map of `bpf/af_packet.bpf.c`: incoming, outgoing, unwanted of both.
 const ENTRIES: u32 = 4;

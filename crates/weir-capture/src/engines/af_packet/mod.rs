@@ -19,11 +19,13 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
 use crate::feed::fanout::{Fanout, Feeds};
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::vlan;
-use crate::source::{Change, Info, Pumped, Setup, Source};
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source};
 use blocks::Blocks;
 use count::{AtSocket, Counter};
 use socket::{Socket, Waited};

@@ -9,8 +9,8 @@ use weir_filter::Insn;
 
 use super::blocks::{BLOCK_BYTES, BLOCKS};
 use crate::error::CaptureError;
+use crate::feed::direction::Direction;
 use crate::kernel::interface::Interface;
-use crate::source::Direction;
 
 /// After this time the kernel hands a block over that holds any frame. The timer runs on its own, so a
 /// frame waits this long at most, or a jiffy (up to 10 ms) more on kernels before 6.18.

@@ -18,8 +18,8 @@ use crate::engines::bpf::{attach, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
+use crate::feed::location::FilterLocation;
 use crate::kernel::interface::Interface;
-use crate::source::FilterLocation;
 
 /// Descriptors that keep it all alive in the kernel.
 pub(super) struct Program {

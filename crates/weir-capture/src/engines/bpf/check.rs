@@ -14,7 +14,7 @@ use super::{BpfOptions, memory};
 use crate::error::CaptureError;
 use crate::feed::{Feed, Filter, Sampling};
 use crate::kernel::interface::{Interface, InterfaceQuery};
-use crate::source::Setup;
+use crate::setup::Setup;
 
 /// What became of a program.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use weir_ring::{Clock, Mapping, Ring, Words, WriterKind, header};
 
 use super::cpus;
 use crate::error::CaptureError;
-use crate::source::Setup;
+use crate::setup::Setup;
 
 /// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids; those of
 /// the first feed first.

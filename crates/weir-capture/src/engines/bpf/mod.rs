@@ -11,7 +11,6 @@ mod clsact;
 pub(crate) mod control;
 pub(crate) mod cpus;
 mod doorbell;
-mod look;
 pub(crate) mod memory;
 mod plan;
 mod program;
@@ -30,20 +29,21 @@ use weir_ring::geometry::WriterWord;
 use weir_ring::wake::{self, Waker};
 use weir_ring::{Ledger, Mapping, Ring};
 
+pub use crate::kernel::hooks::{Attached, Hooks, Place, XdpMode, hooks};
 pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
-pub(crate) use look::sees_links;
-pub use look::{Attached, Hooks, Place, hooks};
-pub use xdp::Mode as XdpMode;
 
 use crate::error::{CaptureError, with_causes};
 use crate::feed::Feed;
+use crate::feed::change::{Change, change_list};
+use crate::feed::counts::count_written;
+use crate::feed::direction::Direction;
+use crate::feed::location::FilterLocation;
+use crate::feed::wakers::Wakers;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::rcu;
-use crate::source::{
-    Change, Direction, FilterLocation, Info, Pumped, Setup, Source, Wakers, change_list,
-    count_written,
-};
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source};
 use attach::Attachment;
 use block::Blocks;
 use control::Control;
@@ -431,12 +431,7 @@ fn cpus_of(plan: &Plan, written: usize) -> usize {
 /// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
 /// would no longer hold.
 pub(crate) fn check_kernel() -> Result<(), CaptureError> {
-    if is_real_time() { Err(CaptureError::RealTimeKernel) } else { Ok(()) }
-}
-
-/// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.
-pub(crate) fn is_real_time() -> bool {
-    rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
+    if rcu::is_real_time() { Err(CaptureError::RealTimeKernel) } else { Ok(()) }
 }
 
 fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(), CaptureError> {

@@ -5,7 +5,7 @@ use weir_filter::ebpf::Target;
 use super::Hook;
 use crate::feed::Feed;
 use crate::feed::filters::Filters;
-use crate::source::Setup;
+use crate::setup::Setup;
 
 /// Most feeds that the capture program writes; `bpf/bpf.bpf.c` has the same number.
 pub(super) const FEEDS_MAX: usize = 16;

@@ -15,7 +15,7 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Filters, Template};
 use crate::kernel::interface::Interface;
-use crate::source::Setup;
+use crate::setup::Setup;
 
 pub(super) use object::load;
 

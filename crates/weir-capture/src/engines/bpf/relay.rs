@@ -14,8 +14,10 @@ use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, St
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
+use crate::feed::change::Change;
 use crate::feed::fanout::{Fanout, Feeds};
-use crate::source::{Change, FilterLocation, Setup};
+use crate::feed::location::FilterLocation;
+use crate::setup::Setup;
 
 /// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::error::CaptureError;
+use crate::kernel::hooks::{XdpMode, attached_at_xdp, query};
 use crate::kernel::interface::Interface;
 
 /// Why a program could not be attached: most often because another is there, which is then named.
@@ -12,7 +13,7 @@ pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureE
     if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
         && let Some(query) = query(interface.index)
     {
-        let Some((id, _)) = attached(&query) else { return refused(iface, source) };
+        let Some((id, _)) = attached_at_xdp(&query) else { return refused(iface, source) };
         let name = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
         let program = name.map_or_else(|| "unnamed".into(), |p| p.name.to_string_lossy().into());
         return CaptureError::XdpBusy { iface, program, id };
@@ -52,59 +53,11 @@ fn way_out(iface: &str, source: &io::Error) -> String {
     }
 }
 
-pub(super) fn query(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
-    let mut query = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `query` is whole, says its size, and lives through the call.
-    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut query) };
-    (result == 0).then_some(query)
-}
-
-/// Which of an interface's XDP hooks a program is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The driver's.
-    Native,
-    /// The kernel's own, behind the driver.
-    Generic,
-    /// The NIC's.
-    Offloaded,
-}
-
-impl Mode {
-    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there: of
-    /// a veth it takes no generic program off.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Mode::Native => "xdp",
-            Mode::Generic => "xdpgeneric",
-            Mode::Offloaded => "xdpoffload",
-        }
-    }
-}
-
-/// The program that is there, and where. A NIC's may be there beside another, which then is the one that is in the way.
-///
-/// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
-pub(super) fn attached(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, Mode)> {
-    match u32::from(query.attach_mode) {
-        libbpf_sys::XDP_ATTACHED_DRV => Some((query.prog_id, Mode::Native)),
-        libbpf_sys::XDP_ATTACHED_SKB => Some((query.prog_id, Mode::Generic)),
-        libbpf_sys::XDP_ATTACHED_HW => Some((query.prog_id, Mode::Offloaded)),
-        libbpf_sys::XDP_ATTACHED_MULTI => {
-            let all = [(query.drv_prog_id, Mode::Native), (query.skb_prog_id, Mode::Generic)];
-            all.into_iter().find(|(id, _)| *id != 0)
-        }
-        _ => None,
-    }
-}
-
 /// Whether the XDP program of this interface runs in the kernel's generic hook.
 pub(crate) fn is_generic(ifindex: u32) -> bool {
-    query(ifindex).and_then(|query| attached(&query)).is_some_and(|(_, mode)| mode == Mode::Generic)
+    query(ifindex)
+        .and_then(|query| attached_at_xdp(&query))
+        .is_some_and(|(_, mode)| mode == XdpMode::Generic)
 }
 
 /// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
@@ -125,8 +78,8 @@ mod tests {
             hw_prog_id: 9,
             ..Default::default()
         };
-        assert_eq!(attached(&all), Some((7, Mode::Generic)));
-        assert_eq!(attached(&Default::default()), None);
+        assert_eq!(attached_at_xdp(&all), Some((7, XdpMode::Generic)));
+        assert_eq!(attached_at_xdp(&Default::default()), None);
     }
 
     #[test]

@@ -24,9 +24,13 @@ pub use device::Device;
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
+use crate::feed::direction::Direction;
 use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::wakers::Wakers;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::source::{Change, Direction, Info, Kind, Pumped, Setup, Source, Wakers};
+use crate::setup::{Kind, Setup};
+use crate::source::{Info, Pumped, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
 

@@ -14,9 +14,11 @@ pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
 use crate::feed::fanout::{Fanout, Feeds};
 use crate::feed::pace::{self, Pace};
-use crate::source::{Change, Info, Pumped, Setup, Source};
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source};
 use frames::Maker;
 
 /// Frames that are made, written and published together.

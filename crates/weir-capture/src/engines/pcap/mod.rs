@@ -17,10 +17,13 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
+use crate::feed::direction::Direction;
 use crate::feed::fanout::{Fanout, Feeds};
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
 use crate::kernel::rcu;
-use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source};
 
 /// What libpcap is given to buffer in, and how long it may keep a frame back.
 const BUFFER_BYTES: i32 = 32 << 20;

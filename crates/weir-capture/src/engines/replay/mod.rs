@@ -17,9 +17,12 @@ use weir_ring::{Clock, Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
+use crate::feed::direction::Direction;
 use crate::feed::fanout::{Fanout, Feeds};
 use crate::feed::pace::{self, Pace};
-use crate::source::{Change, Direction, Info, Pumped, Setup, Source};
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source};
 
 /// What only this engine asks.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::source::FilterLocation;
+use crate::feed::location::FilterLocation;
 
 /// A place that frames come through before user space chooses for each feed, and that can leave out what none of them
 /// wants: the filter of a packet socket, the program that steers frames into AF_XDP sockets. A NIC that filters (ethtool

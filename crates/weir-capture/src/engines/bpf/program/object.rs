@@ -19,9 +19,10 @@ use crate::engines::bpf::clsact::Side;
 use crate::engines::bpf::memory::refused;
 use crate::error::CaptureError;
 use crate::feed::Feed;
+use crate::feed::direction::Direction;
 use crate::feed::filters::{Filters, Template, prepare};
 use crate::kernel::interface::Interface;
-use crate::source::{Direction, Setup};
+use crate::setup::Setup;
 
 /// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;

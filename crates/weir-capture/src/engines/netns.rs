@@ -8,8 +8,9 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
 use crate::feed::block_lists::BlockLists;
+use crate::feed::change::Change;
 use crate::kernel::interface::enter_netns;
-use crate::source::{Change, Info, Pumped, Source};
+use crate::source::{Info, Pumped, Source};
 
 struct Inside {
     source: Box<dyn Source>,

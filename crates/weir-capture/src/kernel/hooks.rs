@@ -1,10 +1,8 @@
 //! What is on an interface's hooks and what its driver has, without touching either.
 
-use std::io;
+use std::{fs, io};
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
-
-use super::xdp::{self, Mode};
 
 /// The hooks of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +21,7 @@ pub struct Hooks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// XDP, in this mode.
-    Xdp(Mode),
+    Xdp(XdpMode),
     /// tcx, frames that come in.
     TcxIngress,
     /// tcx, frames that go out.
@@ -46,8 +44,8 @@ pub struct Attached {
 /// Looks at the interface of this index.
 #[must_use]
 pub fn hooks(ifindex: u32) -> Hooks {
-    let xdp = xdp::query(ifindex);
-    let attached = xdp.and_then(|xdp| xdp::attached(&xdp));
+    let xdp = query(ifindex);
+    let attached = xdp.and_then(|xdp| attached_at_xdp(&xdp));
     let ingress = tcx(ifindex, Place::TcxIngress, libbpf_sys::BPF_TCX_INGRESS);
     let egress = tcx(ifindex, Place::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
     let counts = ingress.as_ref().zip(egress.as_ref());
@@ -122,4 +120,124 @@ fn tcx(ifindex: u32, place: Place, at: libbpf_sys::bpf_attach_type) -> Option<Ve
     };
     let list = programs.iter().zip(&links).take(count);
     (result == 0).then(|| list.map(attached).collect())
+}
+
+pub(crate) fn query(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
+    let mut query = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `query` is whole, says its size, and lives through the call.
+    let result = unsafe { libbpf_sys::bpf_xdp_query(ifindex as i32, 0, &raw mut query) };
+    (result == 0).then_some(query)
+}
+
+/// Which of an interface's XDP hooks a program is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The driver's.
+    Native,
+    /// The kernel's own, behind the driver.
+    Generic,
+    /// The NIC's.
+    Offloaded,
+}
+
+impl XdpMode {
+    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there: of
+    /// a veth it takes no generic program off.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            XdpMode::Native => "xdp",
+            XdpMode::Generic => "xdpgeneric",
+            XdpMode::Offloaded => "xdpoffload",
+        }
+    }
+}
+
+/// The program that is there, and where. A NIC's may be there beside another, which then is the one that is in the way.
+///
+/// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
+pub(crate) fn attached_at_xdp(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, XdpMode)> {
+    match u32::from(query.attach_mode) {
+        libbpf_sys::XDP_ATTACHED_DRV => Some((query.prog_id, XdpMode::Native)),
+        libbpf_sys::XDP_ATTACHED_SKB => Some((query.prog_id, XdpMode::Generic)),
+        libbpf_sys::XDP_ATTACHED_HW => Some((query.prog_id, XdpMode::Offloaded)),
+        libbpf_sys::XDP_ATTACHED_MULTI => {
+            let all = [(query.drv_prog_id, XdpMode::Native), (query.skb_prog_id, XdpMode::Generic)];
+            all.into_iter().find(|(id, _)| *id != 0)
+        }
+        _ => None,
+    }
+}
+
+/// What keeps an XDP program attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum XdpOwner {
+    /// A process has the link open; the program goes when it ends.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// What it is called.
+        name: String,
+        /// The link's id.
+        link: u32,
+    },
+    /// A link that no process which can be seen here has open: it is pinned, or a process of another container has it.
+    Link(u32),
+    /// No link does. The command that detaches it depends on the mode.
+    Netlink(XdpMode),
+}
+
+impl XdpOwner {
+    /// Of this program at the interface of this index; `None` if that cannot be seen here.
+    pub(crate) fn find(ifindex: u32, program: u32) -> Option<XdpOwner> {
+        if program == 0 || !sees_links() {
+            return None;
+        }
+        let here = hooks(ifindex).programs;
+        let (one, mode) = here.iter().find_map(|one| match one.place {
+            Place::Xdp(mode) if one.program == program => Some((one, mode)),
+            _ => None,
+        })?;
+        let Some(link) = one.link else { return Some(XdpOwner::Netlink(mode)) };
+        Some(match process_with(link) {
+            Some((pid, name)) => XdpOwner::Process { pid, name, link },
+            None => XdpOwner::Link(link),
+        })
+    }
+}
+
+/// A process that has the link open, and its name. Of another user's processes nobody but root sees what they have.
+fn process_with(link: u32) -> Option<(u32, String)> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pid = pids.find(|pid| {
+        // It may have ended by now.
+        let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+        open.into_iter()
+            .any(|fd| fs::read_to_string(fd.path()).is_ok_and(|info| is_of(&info, link)))
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((pid, name.trim().to_owned()))
+}
+
+/// Whether a descriptor's /proc/PID/fdinfo is of the link. Source: `bpf_link_show_fdinfo` of the kernel.
+fn is_of(fdinfo: &str, link: u32) -> bool {
+    let value = fdinfo.lines().find_map(|line| line.strip_prefix("link_id:"));
+    value.is_some_and(|value| value.trim().parse() == Ok(link))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_known_by_its_own_number() {
+        let info = "pos:\t0\nflags:\t02000002\nlink_type:\txdp\nlink_id:\t12\nprog_id:\t7\n";
+        assert!(is_of(info, 12));
+        assert!(!is_of(info, 7) && !is_of(info, 1));
+        assert!(!is_of("prog_type:\t6\nprog_id:\t12\n", 12));
+    }
 }

@@ -1,0 +1,300 @@
+//! Requests to a source, whatever its engine: feeds, memory, what may change.
+
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
+use weir_frame::record::CAPLEN_MAX;
+use weir_ring::{Clock, RingSpec, WriterKind};
+
+use crate::error::CaptureError;
+use crate::feed::direction::Direction;
+use crate::feed::{FEEDS_MAX, Feed};
+
+/// What is asked of a source, whatever its engine.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The run's interfaces by id, as far as this source's own, of which each feed has one. The engine fills
+    /// in what only it knows of those (link type).
+    pub interfaces: Vec<Interface>,
+    /// What is wanted of the source: one feed or more, at most [`FEEDS_MAX`].
+    pub feeds: Vec<Feed>,
+    /// Bytes of all rings of one feed together.
+    pub ring_bytes: u64,
+    /// Ask the interface for frames that are not addressed to it.
+    pub promiscuous: bool,
+    /// What feeds choose may be changed while they run ([`Source::change`]), which costs a look for each frame.
+    pub may_change: bool,
+}
+
+/// Most that an engine of [`Kind::Buffered`] keeps beside its rings.
+pub(crate) const BUFFER_BYTES_MAX: u64 = 32 << 20;
+
+/// What a source is, as far as its memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file or made-up frames.
+    Offline,
+    /// A ring for each CPU.
+    Bpf,
+    /// One ring, and the kernel's or a library's buffer beside it: `af_packet`, `pcap`.
+    Buffered,
+    /// A ring for each queue, and DPDK's buffers beside them (`dpdk::kind`).
+    Dpdk {
+        /// RX queues.
+        queues: u32,
+        /// Bytes of all mbufs.
+        buffer_bytes: u64,
+    },
+    /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
+    ///
+    /// [`af_xdp::kind`]: crate::engines::af_xdp::kind
+    AfXdp {
+        /// RX queues.
+        queues: u32,
+        /// Copiers of each.
+        copiers: u32,
+    },
+    /// An interface, by whichever engine works.
+    Live,
+}
+
+/// Fewest and most MiB of one ring.
+const RING_MIB_MIN: u64 = weir_ring::geometry::DATA_BLOCKS_MIN;
+const RING_MIB_MAX: u64 = weir_ring::geometry::DATA_BLOCKS_MAX;
+
+impl Setup {
+    /// Data blocks of each of `rings` rings: the largest power of two that keeps within `ring_bytes`.
+    ///
+    /// # Errors
+    /// [`CaptureError::RingTooSmall`] and [`CaptureError::RingTooLarge`] with the size that would do.
+    pub fn data_blocks(&self, rings: u64) -> Result<u64, CaptureError> {
+        let mib = self.ring_bytes >> 20;
+        let share = mib / rings;
+        if share < RING_MIB_MIN {
+            let least_mib = RING_MIB_MIN * rings;
+            return Err(CaptureError::RingTooSmall { asked_mib: mib, rings, least_mib });
+        }
+        if share > RING_MIB_MAX {
+            let most_mib = RING_MIB_MAX * rings;
+            return Err(CaptureError::RingTooLarge { asked_mib: mib, rings, most_mib });
+        }
+        Ok(1 << share.ilog2())
+    }
+
+    /// Most memory that a source takes, of whose `feeds` feeds each has rings of `ring_bytes`: an index of 1 MiB for
+    /// each ring, and what the kernel or a library keeps for the engine.
+    #[must_use]
+    pub fn memory(ring_bytes: u64, feeds: u64, kind: Kind) -> u64 {
+        let index = feeds.saturating_mul(u64::from(weir_ring::geometry::BLOCK_BYTES));
+        let ring_bytes = ring_bytes.saturating_mul(feeds);
+        let least = crate::engines::bpf::least_ring_bytes();
+        let bpf = index * (least / (RING_MIB_MIN << 20));
+        // As much for both: af_packet.rs, pcap.rs.
+        let buffered = index + BUFFER_BYTES_MAX;
+        ring_bytes.saturating_add(match kind {
+            Kind::Offline => index,
+            Kind::Bpf => bpf,
+            Kind::Buffered => buffered,
+            Kind::Dpdk { queues, buffer_bytes } => {
+                u64::from(queues).saturating_mul(index).saturating_add(buffer_bytes)
+            }
+            Kind::AfXdp { queues, copiers } => {
+                let rings = u64::from(queues) * u64::from(copiers);
+                rings
+                    .saturating_mul(index)
+                    .saturating_add(crate::engines::af_xdp::buffer_bytes_max(queues))
+            }
+            Kind::Live => bpf.max(buffered),
+        })
+    }
+
+    /// The spec of one of the `rings` rings of feed number `feed`.
+    ///
+    /// # Errors
+    /// As [`data_blocks`](Setup::data_blocks).
+    pub fn ring_spec(
+        &self,
+        feed: usize,
+        rings: u64,
+        cpu: Option<u32>,
+        clock: Clock,
+        writer: WriterKind,
+    ) -> Result<RingSpec, CaptureError> {
+        let data_blocks = self.data_blocks(rings)?;
+        let interfaces = self.interfaces[..=self.feeds[feed].interface_id as usize].to_vec();
+        Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
+    }
+
+    /// Which frames are offered, those that any feed wants: the others are not counted, whatever the engine.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        let directions = self.feeds.iter().map(|feed| feed.direction);
+        directions.reduce(Direction::and).unwrap_or_default()
+    }
+
+    /// Whether all feeds want the same direction.
+    #[must_use]
+    pub(crate) fn is_of_one_direction(&self) -> bool {
+        self.feeds.iter().all(|feed| feed.direction == self.direction())
+    }
+
+    /// Most bytes that any feed keeps of a frame, as far as a record can hold them.
+    #[must_use]
+    pub(crate) fn caplen_max(&self) -> u32 {
+        let longest = self.feeds.iter().map(|feed| feed.snaplen).max();
+        longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
+    }
+
+    /// How much of a frame has to come to user space: what is kept, and what filters look at. A flow's hash may look
+    /// behind any number of headers, and so may a filter that comes later.
+    #[must_use]
+    pub(crate) fn bytes_needed(&self) -> u32 {
+        if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {
+            return CAPLEN_MAX;
+        }
+        let filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
+        let looked_at = filters.map(|filter| filter.program.reach()).max().unwrap_or(0);
+        self.caplen_max().max(looked_at.min(CAPLEN_MAX))
+    }
+
+    /// For an engine that does not know a frame's RX queue.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`] if a feed goes by it.
+    pub(crate) fn refuse_queues(&self, engine: &str) -> Result<(), CaptureError> {
+        if self.feeds.iter().all(|feed| feed.queue.is_none()) {
+            return Ok(());
+        }
+        Err(CaptureError::Options(format!(
+            "@q: {engine} does not know which queue a frame came from; take --engine bpf, or af_xdp with --queues"
+        )))
+    }
+
+    /// For an engine whose frames go one way only: every feed gets them all.
+    pub(crate) fn ignore_direction(&mut self) {
+        self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
+    }
+
+    /// What no engine can do.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`].
+    pub(crate) fn check(&self) -> Result<(), CaptureError> {
+        let wrong = |text: String| Err(CaptureError::Options(text));
+        if self.feeds.iter().any(|feed| feed.snaplen == 0) {
+            let text = "--snaplen 0 keeps nothing; leave it out for whole frames, or use 1 or more (14 keeps the Ethernet header)";
+            return wrong(text.into());
+        }
+        let feeds = self.feeds.len();
+        if feeds > FEEDS_MAX {
+            return wrong(format!("{feeds} feeds: a source has {FEEDS_MAX} at most"));
+        }
+        let has_interface = |feed: &Feed| (feed.interface_id as usize) < self.interfaces.len();
+        assert!(feeds > 0 && self.feeds.iter().all(has_interface), "an interface for every feed");
+        Ok(())
+    }
+
+    /// The same for some of its feeds.
+    pub(crate) fn of_feeds(&self, feeds: Vec<Feed>) -> Setup {
+        Setup { feeds, ..self.clone() }
+    }
+
+    /// Sets the link type of the source's own interfaces.
+    ///
+    /// # Errors
+    /// A filter that was compiled for another one.
+    pub(crate) fn set_link_type(&mut self, link_type: u16) -> Result<(), CaptureError> {
+        for feed in &self.feeds {
+            self.interfaces[feed.interface_id as usize].link_type = link_type;
+        }
+        if link_type != LINKTYPE_ETHERNET && self.feeds.iter().any(Feed::goes_by_flow) {
+            return Err(CaptureError::Options(format!(
+                "shards and samples of flows are of Ethernet frames only, and these have link type {link_type}"
+            )));
+        }
+        let mut filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
+        if let Some(filter) = filters.find(|filter| filter.link_type != link_type) {
+            return Err(CaptureError::Options(format!(
+                "the filter '{}' was compiled for link type {}, and the frames have {link_type}",
+                filter.text, filter.link_type
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::Filter;
+
+    fn setup(ring_mib: u64) -> Setup {
+        Setup {
+            interfaces: vec![Interface::default()],
+            feeds: vec![Feed::default()],
+            ring_bytes: ring_mib << 20,
+            promiscuous: true,
+            may_change: false,
+        }
+    }
+
+    #[test]
+    fn a_short_snaplen_leaves_what_filters_look_at() {
+        use weir_filter::insn::{LD_B_ABS, LD_B_IND, LDX_LEN, RET_A};
+        use weir_filter::{Insn, Program};
+
+        let mut setup = setup(64);
+        let mut needed = |snaplen, insns: &[Insn]| {
+            let program = Program::new([insns, &[Insn::new(RET_A, 0)]].concat()).unwrap();
+            let filter = Filter { text: String::new(), link_type: LINKTYPE_ETHERNET, program };
+            setup.feeds[0] = Feed { snaplen, filter: Some(filter.into()), ..Feed::default() };
+            let needed = setup.bytes_needed();
+            setup.may_change = true;
+            assert_eq!(setup.bytes_needed(), CAPLEN_MAX, "the next filter may look anywhere");
+            setup.may_change = false;
+            needed
+        };
+        let protocol = [Insn::new(LD_B_ABS, 23)];
+        assert_eq!([needed(10, &protocol), needed(100, &protocol)], [24, 100]);
+        let anywhere = [Insn::new(LDX_LEN, 0), Insn::new(LD_B_IND, 0)];
+        assert_eq!(needed(10, &anywhere), CAPLEN_MAX);
+    }
+
+    #[test]
+    fn rings_share_the_size_and_never_exceed_it() {
+        assert_eq!(setup(64).data_blocks(1).unwrap(), 64);
+        assert_eq!(setup(64).data_blocks(2).unwrap(), 32);
+        assert_eq!(setup(64).data_blocks(3).unwrap(), 16);
+        assert_eq!(setup(100).data_blocks(1).unwrap(), 64);
+    }
+
+    #[test]
+    fn memory_is_more_than_the_rings() {
+        let more = |kind| Setup::memory(64 << 20, 1, kind) - (64 << 20);
+        assert_eq!(more(Kind::Offline), 1 << 20);
+        assert_eq!(more(Kind::Buffered), 33 << 20);
+        assert_eq!(more(Kind::Bpf) * 4, crate::engines::bpf::least_ring_bytes());
+        assert_eq!(more(Kind::Live), more(Kind::Bpf).max(more(Kind::Buffered)));
+        assert_eq!(more(Kind::AfXdp { queues: 1, copiers: 1 }), more(Kind::Buffered));
+        assert_eq!(more(Kind::AfXdp { queues: 4, copiers: 3 }), (12 + 32) << 20);
+        // Each queue has 128 chunks, however many queues there are.
+        assert_eq!(more(Kind::AfXdp { queues: 128, copiers: 1 }), (128 + 64) << 20);
+        assert_eq!(more(Kind::Dpdk { queues: 20, buffer_bytes: 40 << 20 }), (20 + 40) << 20);
+        assert_eq!(Setup::memory(u64::MAX, 1, Kind::Live), u64::MAX);
+        assert_eq!(Setup::memory(64 << 20, 3, Kind::Buffered), (3 * 65 + 32) << 20);
+        let absurd = Kind::AfXdp { queues: u32::MAX, copiers: u32::MAX };
+        assert_eq!(Setup::memory(64 << 20, 1, absurd), u64::MAX);
+    }
+
+    #[test]
+    fn a_share_below_four_blocks_says_what_would_do() {
+        let error = setup(64).data_blocks(96).unwrap_err();
+        assert!(error.to_string().contains("at least 384MiB"), "{error}");
+        assert!(setup(0).data_blocks(1).is_err());
+    }
+
+    #[test]
+    fn a_share_above_the_largest_ring_is_not_cut_in_silence() {
+        assert_eq!(setup(16_384).data_blocks(2).unwrap(), 8192);
+        let error = setup(16_384).data_blocks(1).unwrap_err();
+        assert!(error.to_string().contains("at most 8192MiB"), "{error}");
+    }
+}
