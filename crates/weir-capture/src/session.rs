@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Ledger, Mapping, Ring};
 
-use crate::error::CaptureError;
+use crate::error::{CaptureError, with_causes};
 use crate::feed::block_lists::BlockLists;
 use crate::feed::change::Change;
 use crate::feed::counts::of_all_feeds;
@@ -86,7 +86,8 @@ impl Remote {
 struct Shared {
     ledgers: Mutex<Vec<Ledger>>,
     ended: AtomicBool,
-    failed: AtomicBool,
+    /// Why it failed, until somebody has asked.
+    failure: Mutex<Option<String>>,
 }
 
 /// What a source came to.
@@ -210,17 +211,22 @@ impl Session {
         self.workers.iter().flat_map(|worker| lock(&worker.shared.ledgers).clone()).collect()
     }
 
-    /// Whether every source is at its end, or one has failed.
+    /// Whether every source is at its end. One that fails ends alone: its ledger is closed, and the others go on.
     #[must_use]
     pub fn ended(&self) -> bool {
         let ended = |worker: &Worker| worker.shared.ended.load(Ordering::Acquire);
-        self.workers.iter().all(ended)
-            || self.workers.iter().any(|worker| {
-                // A thread that is gone without having said so has panicked.
-                let said = worker.shared.ended.load(Ordering::Acquire);
-                worker.shared.failed.load(Ordering::Acquire)
-                    || (worker.thread.is_finished() && !said)
-            })
+        // A thread that is gone without having said so has panicked.
+        let panicked = |worker: &Worker| worker.thread.is_finished() && !ended(worker);
+        self.workers.iter().all(ended) || self.workers.iter().any(panicked)
+    }
+
+    /// The sources that have failed since this was asked before, and why.
+    #[must_use]
+    pub fn failures(&self) -> Vec<(&Info, String)> {
+        let failed = |worker: &Worker| {
+            worker.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        };
+        self.workers.iter().filter_map(|worker| Some((&worker.info, failed(worker)?))).collect()
     }
 
     /// Tells all sources to stop and drain; their rings are closed soon after.
@@ -301,10 +307,17 @@ fn work(
     }
     let _ = tell_started.send(Ok(source.info().clone()));
     let error = pump(source.as_mut(), shared, stop, requests);
-    shared.failed.store(error.is_some(), Ordering::Release);
+    if let Some(error) = &error {
+        let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = Some(with_causes(error));
+    }
     shared.ended.store(true, Ordering::Release);
     let (ledgers, stop_error) = match source.stop().and_then(|_| source.ledgers()) {
-        Ok(ledgers) => (ledgers, None),
+        // Others may go on for long: their totals have its last frames, too.
+        Ok(ledgers) => {
+            lock(&shared.ledgers).clone_from(&ledgers);
+            (ledgers, None)
+        }
         Err(error) => (lock(&shared.ledgers).clone(), Some(error)),
     };
     Outcome { info: source.info().clone(), ledgers, error: error.or(stop_error) }

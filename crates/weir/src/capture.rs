@@ -237,6 +237,7 @@ impl Run<'_> {
             if over || self.left(consumer) == 0 || signals::is_set(self.stop) || session.ended() {
                 break None;
             }
+            tell_failures(&session);
             live.tick(&session, consumer);
         };
         let mut last = Instant::now();
@@ -350,6 +351,13 @@ impl Run<'_> {
             delivered: (ledgers.len() == 1).then_some(delivered),
         };
         ledgers.iter().enumerate().map(one).collect()
+    }
+}
+
+/// Says which sources have failed while others go on; why is said again at the end.
+fn tell_failures(session: &Session) {
+    for (info, error) in session.failures() {
+        eprintln!("weir: {}: this source has ended, the others go on: {error}", info.source);
     }
 }
 
