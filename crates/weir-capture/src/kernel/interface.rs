@@ -8,6 +8,8 @@ mod filters;
 mod link;
 mod missed;
 mod netlink;
+mod pattern;
+mod watch;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,6 +19,8 @@ pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
 pub use filters::{Filter, filters};
 pub use link::members;
 pub use missed::Missed;
+pub use pattern::LinkPattern;
+pub use watch::{Link, LinkEvent, LinkWatch};
 
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;

@@ -6,8 +6,8 @@ use std::io;
 use super::netlink::{HEADER_BYTES, Netlink};
 
 /// Bytes of `struct ifinfomsg`, and of the head of an attribute. Source: linux/rtnetlink.h.
-const IFINFO_BYTES: usize = 16;
-const ATTRIBUTE_BYTES: usize = 4;
+pub(super) const IFINFO_BYTES: usize = 16;
+pub(super) const ATTRIBUTE_BYTES: usize = 4;
 
 /// The kernel's answer about the link of this index: one message, for [`attribute`].
 pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
@@ -56,7 +56,7 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
 /// header, an errno below zero if it failed, and the kernel may fail when some links are told already.
 ///
 /// Source: `netlink_dump_done` and `netlink_ack`, net/netlink/af_netlink.c.
-fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
+pub(super) fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
     let ends = [libc::NLMSG_DONE, libc::NLMSG_ERROR].map(|kind| kind as u16);
     let code = || message.get(HEADER_BYTES..)?.first_chunk().copied();
     ends.contains(&kind(message)?).then(|| match code().map_or(0, i32::from_ne_bytes) {
@@ -83,12 +83,12 @@ pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-fn kind(message: &[u8]) -> Option<u16> {
+pub(super) fn kind(message: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?))
 }
 
 /// The first message, and what follows it.
-fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(super) fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
     if length < HEADER_BYTES {
         return None;
@@ -98,7 +98,7 @@ fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// `struct ifinfomsg` that asks for the link of this index, or for all.
-fn info(ifindex: u32) -> [u8; IFINFO_BYTES] {
+pub(super) fn info(ifindex: u32) -> [u8; IFINFO_BYTES] {
     let mut info = [0u8; IFINFO_BYTES];
     info[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     info

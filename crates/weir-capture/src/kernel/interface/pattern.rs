@@ -1,0 +1,142 @@
+//! Interfaces by pattern: `any`, or a name with `*` and `?` in it.
+
+use std::fmt;
+
+/// Which interfaces belong to a source, by their names.
+///
+/// `any` is every interface, the loopback device included, as with tcpdump: whoever says `any` wants to see what
+/// there is, and every line of the ledger names its interface, so what is not wanted can be left out by a filter or a
+/// glob and is never mixed in unseen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkPattern {
+    text: String,
+}
+
+/// The pattern that every name fits.
+const ANY: &str = "any";
+
+impl LinkPattern {
+    /// The pattern that `text` is, unless it is the name of one interface.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<LinkPattern> {
+        let is_pattern = text == ANY || text.contains(['*', '?']);
+        is_pattern.then(|| LinkPattern { text: text.to_owned() })
+    }
+
+    /// Whether an interface of this name belongs to it.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.text == ANY || glob(self.text.as_bytes(), name.as_bytes())
+    }
+}
+
+impl fmt::Display for LinkPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// `*` stands for any bytes, also none, and `?` for one. Takes at most `pattern.len() * name.len()` steps: only the last
+/// `*` is ever tried again.
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // Behind the last `*`, and the first byte that it does not stand for.
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p + 1, n));
+                p += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[n] => (p, n) = (p + 1, n + 1),
+            _ => {
+                let Some((behind, first)) = star else { return false };
+                star = Some((behind, first + 1));
+                (p, n) = (behind, first + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(pattern: &str, name: &str) -> bool {
+        LinkPattern::parse(pattern).expect("a pattern").matches(name)
+    }
+
+    #[test]
+    fn names_are_no_patterns() {
+        for name in ["eth0", "anything", "", "br-any", "eth0.5"] {
+            assert_eq!(LinkPattern::parse(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn any_is_every_interface() {
+        assert!(fits("any", "lo") && fits("any", "eth0"));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_bytes_and_a_question_mark_for_one() {
+        for (pattern, yes, no) in [
+            ("vnet*", &["vnet", "vnet0", "vnet12"][..], &["vne", "xvnet0", "Vnet0"][..]),
+            ("eth?", &["eth0", "eth*"], &["eth", "eth10"]),
+            ("*", &["", "lo"], &[]),
+            ("*.5", &["eth0.5", ".5"], &["eth0.51", "eth0x5"]),
+            ("a*b*c", &["abc", "aXbYbc", "abbcc"], &["ab", "acb", "abcd"]),
+            ("?*", &["a", "ab"], &[""]),
+            ("**x", &["x", "yx"], &["xy"]),
+        ] {
+            yes.iter().for_each(|name| assert!(fits(pattern, name), "{pattern} {name}"));
+            no.iter().for_each(|name| assert!(!fits(pattern, name), "{pattern} {name}"));
+        }
+    }
+
+    #[test]
+    fn a_pattern_made_to_be_slow_is_not() {
+        let (pattern, name) = ("*a".repeat(20_000), "a".repeat(19_999));
+        assert!(!fits(&pattern, &name));
+    }
+
+    /// The same by recursion, which says what a glob is.
+    fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, first) => first.is_none(),
+            (Some((b'*', rest)), first) => {
+                by_definition(rest, name)
+                    || first.is_some_and(|(_, name)| by_definition(pattern, name))
+            }
+            (Some((_, _)), None) => false,
+            (Some((&byte, rest)), Some((&first, name))) => {
+                (byte == b'?' || byte == first) && by_definition(rest, name)
+            }
+        }
+    }
+
+    #[test]
+    fn globs_are_what_their_definition_says() {
+        let words = |letters: &[u8], most: usize| {
+            let mut all = vec![Vec::new()];
+            let mut from = 0;
+            for _ in 0..most {
+                let until = all.len();
+                for i in from..until {
+                    for &letter in letters {
+                        let word = [&all[i][..], &[letter]].concat();
+                        all.push(word);
+                    }
+                }
+                from = until;
+            }
+            all
+        };
+        for pattern in words(b"ab*?", 4) {
+            for name in words(b"ab", 4) {
+                assert_eq!(glob(&pattern, &name), by_definition(&pattern, &name));
+            }
+        }
+    }
+}

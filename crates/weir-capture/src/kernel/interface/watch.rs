@@ -1,0 +1,338 @@
+//! Which links there are in a network namespace, and how that changes: one socket of rtnetlink. Needs no rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::link::{
+    ATTRIBUTE_BYTES, IFINFO_BYTES, attribute, end_of_dump, info, kind, next_message,
+};
+use super::netlink::{HEADER_BYTES, Netlink};
+use crate::error::CaptureError;
+
+/// A link as the kernel tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// `IFF_*`, linux/if.h.
+    pub flags: u32,
+    /// `ARPHRD_*`, linux/if_arp.h: what its frames begin with.
+    pub arphrd: u16,
+    /// Largest packet that it carries, without the link-layer header.
+    pub mtu: u32,
+}
+
+impl Link {
+    /// Whether it is administratively up, without which it carries nothing.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// Whether its frames begin with an Ethernet header.
+    #[must_use]
+    pub fn is_ethernet(&self) -> bool {
+        matches!(self.arphrd, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
+    }
+}
+
+/// A change to a link. Changes of one link come in the order in which they happened; where messages were lost, as the
+/// difference between what was known and what is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// It is there now, up or not.
+    Appeared(Link),
+    /// It is gone, or in another network namespace. What it was last.
+    Gone(Link),
+    /// It was set up.
+    Up(Link),
+    /// It was set down.
+    Down(Link),
+    /// It has another name.
+    Renamed {
+        /// With its new name.
+        link: Link,
+        /// Its old name.
+        from: String,
+    },
+}
+
+/// Watches the links of the network namespace that it was opened in.
+///
+/// Its descriptor is readable when [`events`](LinkWatch::events) has something to read.
+pub struct LinkWatch {
+    socket: Netlink,
+    port: u32,
+    links: Links,
+    buffer: Vec<u8>,
+}
+
+/// Source: linux/rtnetlink.h, linux/if_link.h.
+const RTNLGRP_LINK: libc::c_uint = 1;
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+/// `NLM_F_DUMP_INTR`: links changed during the dump, and it may lack some. Source: linux/netlink.h.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// The kernel fills at most so much of a buffer for a dump. A message that is longer counts as lost.
+const BUFFER_BYTES: usize = 32 << 10;
+/// Room for unread messages: a link's is some 1.5 KiB, with what the kernel adds 3 KiB.
+const SOCKET_BYTES: libc::c_int = 1 << 20;
+/// Datagrams that one call reads, so that a flood ends it; the descriptor stays readable.
+const DATAGRAMS_MAX: usize = 256;
+/// How long the first dump may take. The kernel answers while it is asked.
+const DUMP_LIMIT: Duration = Duration::from_secs(5);
+
+impl LinkWatch {
+    /// Begins to watch, in the calling thread's network namespace. What is there now is in [`links`](LinkWatch::links),
+    /// and what changes from then on comes as events.
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`].
+    pub fn open() -> Result<LinkWatch, CaptureError> {
+        let failed = CaptureError::os("watching interfaces");
+        Self::begin().map_err(failed)
+    }
+
+    fn begin() -> io::Result<LinkWatch> {
+        let socket = Netlink::open()?;
+        socket.set_buffer(SOCKET_BYTES)?;
+        // First the notifications, then the dump: what changes in between is told twice, not missed.
+        socket.join(RTNLGRP_LINK)?;
+        let buffer = vec![0; BUFFER_BYTES];
+        let mut watch = LinkWatch { socket, port: 0, links: Links::default(), buffer };
+        watch.dump()?;
+        watch.port = watch.socket.port()?;
+        let deadline = Instant::now() + DUMP_LIMIT;
+        while watch.links.dump.is_some() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            watch.wait(left)?;
+            // What was there before the dump's end was not known before it either.
+            watch.events()?;
+        }
+        Ok(watch)
+    }
+
+    /// The links that are there, as of the last event.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.known.values()
+    }
+
+    /// Reads what has changed; empty if nothing has. Does not wait.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn events(&mut self) -> io::Result<Vec<LinkEvent>> {
+        let mut events = Vec::new();
+        for _ in 0..DATAGRAMS_MAX {
+            match self.socket.receive_now(&mut self.buffer) {
+                Ok(bytes) => match self.buffer.get(..bytes) {
+                    Some(datagram) => self.links.take(datagram, self.port, &mut events)?,
+                    None => self.links.lost(),
+                },
+                // The kernel had no room for a message.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.links.lost(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+            // A socket has one dump at a time.
+            if self.links.must_dump && self.links.dump.is_none() {
+                self.dump()?;
+            }
+        }
+        Ok(events)
+    }
+
+    /// Waits until there is something to read, at most this long.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(&self, limit: Duration) -> io::Result<()> {
+        let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
+        match rustix::event::poll(&mut wait, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn dump(&mut self) -> io::Result<()> {
+        let number = self.links.begin_dump();
+        let mut mask = [0u8; ATTRIBUTE_BYTES + 4];
+        mask[0..2].copy_from_slice(&((ATTRIBUTE_BYTES + 4) as u16).to_ne_bytes());
+        mask[2..4].copy_from_slice(&libc::IFLA_EXT_MASK.to_ne_bytes());
+        mask[4..8].copy_from_slice(&RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+        let body = [&info(0)[..], &mask].concat();
+        self.socket.request_numbered(number, libc::RTM_GETLINK, libc::NLM_F_DUMP, &body)
+    }
+}
+
+impl AsFd for LinkWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What is known, and how messages change it. Has no socket.
+#[derive(Default)]
+struct Links {
+    known: BTreeMap<u32, Link>,
+    dump: Option<Dump>,
+    /// Messages were lost: what is known may be old.
+    must_dump: bool,
+    dumps: u32,
+}
+
+/// A dump that has not ended.
+struct Dump {
+    /// In each of its messages.
+    number: u32,
+    /// Links that it has named.
+    named: BTreeSet<u32>,
+    /// Links that a notification has named since it began. The kernel puts dump and notifications into one queue, but not
+    /// always in the order in which it made them. What changes later is told of again, so the notification counts.
+    notified: BTreeSet<u32>,
+    is_interrupted: bool,
+}
+
+impl Links {
+    /// The number of the dump that begins.
+    fn begin_dump(&mut self) -> u32 {
+        // Never 0: notifications that nobody asked for have that.
+        self.dumps = self.dumps.wrapping_add(1).max(1);
+        self.must_dump = false;
+        let (named, notified) = (BTreeSet::new(), BTreeSet::new());
+        self.dump = Some(Dump { number: self.dumps, named, notified, is_interrupted: false });
+        self.dumps
+    }
+
+    fn lost(&mut self) {
+        self.must_dump = true;
+    }
+
+    /// Takes one datagram. The error is the kernel's, of a dump that failed.
+    fn take(&mut self, datagram: &[u8], port: u32, events: &mut Vec<LinkEvent>) -> io::Result<()> {
+        let mut rest = datagram;
+        while let Some((message, more)) = next_message(rest) {
+            self.message(message, port, events)?;
+            rest = more;
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        message: &[u8],
+        port: u32,
+        events: &mut Vec<LinkEvent>,
+    ) -> io::Result<()> {
+        let number = self.dump.as_ref().map(|dump| dump.number);
+        // Notifications carry the number and the port of whoever made the change.
+        let is_dump =
+            number.is_some() && word(message, 8) == number && word(message, 12) == Some(port);
+        if is_dump {
+            let flags = half(message, 6).unwrap_or(0);
+            let dump = self.dump.as_mut().expect("it has a number");
+            dump.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
+            if let Some(end) = end_of_dump(message) {
+                self.end_dump(events);
+                return end;
+            }
+        }
+        // Bridges tell of their ports in messages of their own family: a port that leaves a bridge is not gone.
+        if message.get(HEADER_BYTES) != Some(&(libc::AF_UNSPEC as u8)) {
+            return Ok(());
+        }
+        let Some(index) = word(message, HEADER_BYTES + 4) else { return Ok(()) };
+        if let Some(dump) = &mut self.dump {
+            match is_dump {
+                true if dump.notified.contains(&index) => return Ok(()),
+                true => dump.named.insert(index),
+                false => dump.notified.insert(index),
+            };
+        }
+        match kind(message) {
+            Some(libc::RTM_NEWLINK) => {
+                if let Some(link) = parse(message, index, self.known.get(&index)) {
+                    self.set(link, events);
+                }
+            }
+            Some(libc::RTM_DELLINK) => {
+                let gone = self.known.remove(&index);
+                events.extend(gone.map(LinkEvent::Gone));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, link: Link, events: &mut Vec<LinkEvent>) {
+        match self.known.insert(link.index, link.clone()) {
+            None => events.push(LinkEvent::Appeared(link)),
+            Some(old) => {
+                if old.name != link.name {
+                    events.push(LinkEvent::Renamed { link: link.clone(), from: old.name.clone() });
+                }
+                match (old.is_up(), link.is_up()) {
+                    (false, true) => events.push(LinkEvent::Up(link)),
+                    (true, false) => events.push(LinkEvent::Down(link)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Links that neither the dump nor a notification has named are gone.
+    fn end_dump(&mut self, events: &mut Vec<LinkEvent>) {
+        let dump = self.dump.take().expect("only called when one ends");
+        if dump.is_interrupted {
+            self.must_dump = true;
+            return;
+        }
+        let is_named = |index| dump.named.contains(index) || dump.notified.contains(index);
+        let unnamed: Vec<u32> =
+            self.known.keys().filter(|index| !is_named(index)).copied().collect();
+        let gone = unnamed.iter().filter_map(|index| self.known.remove(index));
+        events.extend(gone.map(LinkEvent::Gone));
+    }
+}
+
+/// The link of an RTM_NEWLINK message. Those of wireless events have no name: `known` has it.
+fn parse(message: &[u8], index: u32, known: Option<&Link>) -> Option<Link> {
+    let text = |name: &[u8]| {
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    };
+    let number = |value: &[u8]| Some(u32::from_ne_bytes(*value.first_chunk()?));
+    let name = attribute(message, libc::IFLA_IFNAME).map(text);
+    let mtu = attribute(message, libc::IFLA_MTU).and_then(number);
+    Some(Link {
+        index,
+        name: name.or_else(|| known.map(|link| link.name.clone()))?,
+        arphrd: half(message, HEADER_BYTES + 2)?,
+        flags: word(message, HEADER_BYTES + 8)?,
+        mtu: mtu.or(known.map(|link| link.mtu)).unwrap_or(0),
+    })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+const _: () = assert!(IFINFO_BYTES == 16, "`struct ifinfomsg`, whose fields are read above");
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
