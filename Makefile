@@ -9,6 +9,9 @@ export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 REPEAT ?= 50
 export REPEAT
+# Another build of weir for the bench to hold this one against.
+BEFORE ?=
+before = $(if $(BEFORE), --before $(BEFORE))
 
 .PHONY: help setup build demo test test-repeat lint fuzz bench bench-full peers soak dist install
 .DEFAULT_GOAL := help
@@ -38,13 +41,13 @@ lint: setup ## formatting and clippy, warnings being errors
 fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (25)
 	@tests/fuzz.sh
 
-bench: build peers ## measure every engine beside other tools, some 15 minutes; needs root
-	@$(call need_root,lab bench)
-	$(WEIR) lab bench
+bench: build peers ## measure every engine beside other tools, some 20 minutes (BEFORE=PROGRAM: beside another build, too); needs root
+	@$(call need_root,lab bench$(before))
+	$(WEIR) lab bench$(before)
 
-bench-full: build peers ## the same at six frame sizes, some 25 minutes, into bench.html and bench.json; needs root
-	@$(call need_root,lab bench --full)
-	$(WEIR) lab bench --full --json bench.json --html bench.html
+bench-full: build peers ## the same at six frame sizes, some 30 minutes, into bench.html and bench.json; needs root
+	@$(call need_root,lab bench --full$(before))
+	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)
 
 # A tool that cannot be installed is a row that says so.
 peers:

@@ -426,7 +426,13 @@ pub struct BenchArgs {
     /// How often that rate is searched [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: Option<u32>,
-    /// One part only: wire, filter, zero-loss, latency, iperf3, memory, copiers or idle
+    /// Another build of weir, to be held against this one in every row that wire has of it
+    #[arg(long, value_name = "PROGRAM")]
+    pub before: Option<PathBuf>,
+    /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub singles: Option<u64>,
+    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, filter, idle or wake-ups
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

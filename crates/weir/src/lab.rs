@@ -32,6 +32,10 @@ pub fn run(args: &LabArgs) -> Result<u8> {
 }
 
 fn measure(args: &BenchArgs) -> Result<u8> {
+    let before = args
+        .before
+        .as_ref()
+        .map(|path| fs::canonicalize(path).with_context(|| format!("finding {}", path.display())));
     let options = Options {
         weir: std::env::current_exe().context("finding this program's own file")?,
         quick: args.quick,
@@ -40,6 +44,8 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         seconds: args.seconds.map(|length| length.as_secs_f64()),
         trial: args.trial.map(|length| length.as_secs_f64()),
         searches: args.searches,
+        before: before.transpose()?,
+        singles: args.singles,
         only: args.only,
     };
     let stop = signals::stop_flag()?;

@@ -45,7 +45,17 @@ impl Child {
     /// Starts a command in the namespace of `end`.
     pub(super) fn start(name: &str, end: &End, mut command: Command) -> Result<Child> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = end.spawn(command)?;
+        Ok(Child::of(name, end.spawn(command)?))
+    }
+
+    /// Starts a command in the namespace that the bench runs in.
+    pub(super) fn start_here(name: &str, mut command: Command) -> Result<Child> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let failed = |source| Error::Spawn { command: name.to_owned(), source };
+        Ok(Child::of(name, Running(command.spawn().map_err(failed)?)))
+    }
+
+    fn of(name: &str, mut running: Running) -> Child {
         let lines = Lines::default();
         let mut readers = Vec::new();
         if let Some(pipe) = running.stdout.take() {
@@ -54,7 +64,7 @@ impl Child {
         if let Some(pipe) = running.stderr.take() {
             readers.push(read(pipe, Arc::clone(&lines), false));
         }
-        Ok(Child { name: name.to_owned(), running, lines, readers })
+        Child { name: name.to_owned(), running, lines, readers }
     }
 
     /// Waits until a line says that the child is at work.

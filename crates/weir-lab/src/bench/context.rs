@@ -38,6 +38,10 @@ pub struct Options {
     pub trial: Option<f64>,
     /// How often that is searched; once if not said.
     pub searches: Option<u32>,
+    /// Another build of the program, to be held against this one.
+    pub before: Option<PathBuf>,
+    /// Frames that come one by one to a consumer that sleeps; 50 if not said.
+    pub singles: Option<u64>,
     /// Leave the others out.
     pub only: Option<Section>,
 }

@@ -21,6 +21,8 @@ pub(super) struct Counted {
 pub(super) struct WeirReport {
     pub(super) engine: String,
     pub(super) hook: Option<String>,
+    #[serde(default)]
+    pub(super) duration_s: f64,
     pub(super) offered: u64,
     pub(super) filtered: u64,
     #[serde(default)]

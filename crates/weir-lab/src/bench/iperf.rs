@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::bar::{Bar, Side};
 use super::child::{Child, pinned};
 use super::context::{Context, Cpus, stopped};
-use super::row::{Row, conclude, ratio_of};
+use super::row::{Row, conclude, find, ratio_of, value_of};
 use super::tool::{TCPDUMP, Tool, on_path};
 use crate::testbed::{RX_IPV4, Testbed};
 use crate::{Error, Result};
@@ -17,6 +17,11 @@ pub(super) const PACED: &str = "iperf3 -b 10G";
 pub(super) const BARE: &str = "bare";
 pub(super) const PASSIVE: &str = "weir, passive tc";
 pub(super) const HEADERS: &str = "weir, tc, snaplen 128";
+const TCPDUMP_HEADERS: &str = "tcpdump, snaplen 128";
+/// What Weir leaves over what tcpdump leaves at the same snaplen.
+const PAIRS: &str = "iperf3, weir / tcpdump";
+const PAIRED: [(&str, &str, &str); 2] =
+    [("whole frames", PASSIVE, TCPDUMP), ("first 128 bytes", HEADERS, TCPDUMP_HEADERS)];
 const READY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Measures all watchers in turn.
@@ -27,13 +32,15 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
+        // Each of the two that are held against tcpdump stands beside it.
         Tool::weir(weir, PASSIVE, "bpf", &[]),
+        Tool::tcpdump(),
         Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
+        Tool::tcpdump().with(&["-s", "128"]).named(TCPDUMP_HEADERS),
         Tool::weir(weir, "weir --hook xdp", "bpf", &["--hook", "xdp"]),
         Tool::weir(weir, "weir af_packet", "af_packet", &[]),
     ];
-    let peers = Tool::peers().into_iter().filter(|tool| tool.name == TCPDUMP);
-    watchers.extend(tools.into_iter().chain(peers).map(|tool| (tool.name, Some(tool))));
+    watchers.extend(tools.map(|tool| (tool.name, Some(tool))));
 
     let mut top = rows_of(SECTION, &watchers);
     let mut paced = rows_of(PACED, &watchers);
@@ -52,15 +59,37 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     }
     conclude(&mut top, BARE);
     conclude(&mut paced, BARE);
+    let pairs = pairs(&top);
+    top.extend(pairs);
     top.extend(paced);
     Ok(top)
+}
+
+/// Weir over tcpdump at the same snaplen, round by round.
+fn pairs(top: &[Row]) -> Vec<Row> {
+    let pair = |(what, weir, tcpdump)| {
+        let mut row = Row::new(PAIRS, what, "x");
+        let both = find(top, SECTION, weir, None).zip(find(top, SECTION, tcpdump, None));
+        let Some((weir, tcpdump)) = both else { return row };
+        row.absent = weir.absent.clone().or_else(|| tcpdump.absent.clone());
+        for ours in &weir.rounds {
+            let theirs = tcpdump.rounds.iter().find(|theirs| theirs.round == ours.round);
+            if let Some(theirs) = theirs.filter(|theirs| theirs.value > 0.0) {
+                row.add(ours.round, ours.value / theirs.value, ours.disturbance);
+            }
+        }
+        row.summarize();
+        row
+    };
+    PAIRED.into_iter().map(pair).collect()
 }
 
 fn rows_of(section: &'static str, watchers: &[(&str, Option<Tool>)]) -> Vec<Row> {
     watchers.iter().map(|(name, _)| Row::new(section, *name, "Gbit/s")).collect()
 }
 
-/// Every watcher once, at top speed or at `rate`.
+/// Every watcher once, at top speed or at `rate`; in every other round the last comes first, so that none of two
+/// that are compared is always second.
 fn run_round(
     context: &Context,
     bed: &Testbed,
@@ -69,7 +98,11 @@ fn run_round(
     watchers: &[(&str, Option<Tool>)],
     rows: &mut [Row],
 ) -> Result<()> {
-    for ((name, tool), row) in watchers.iter().zip(rows) {
+    let mut turns: Vec<_> = watchers.iter().zip(rows).collect();
+    if round % 2 == 1 {
+        turns.reverse();
+    }
+    for ((name, tool), row) in turns {
         if stopped(context.stop) {
             break;
         }
@@ -156,7 +189,7 @@ pub(super) fn condition(context: &Context) -> String {
     let Cpus { generator, tool, .. } = context.cpus;
     format!(
         "iperf3: client (and softirqs) on CPU {generator}, server and watcher on CPU {tool}; the \
-         receiving end is watched, at all that TCP gives and at 10 Gbit/s"
+         receiving end is watched, at all that TCP gives and at 10 Gbit/s; every other round in reverse order"
     )
 }
 
@@ -164,16 +197,40 @@ pub(super) fn condition(context: &Context) -> String {
 /// (docs/decisions/0006); the bar is held against it all the same.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
-    let bar = |(section, watcher)| {
+    let bare = cases.into_iter().map(|(section, watcher)| {
         let found = ratio_of(rows, section, watcher, None);
         Bar::new(format!("{section} watched: {watcher} / bare"), found, Side::AtLeast, 0.95)
-    };
-    cases.into_iter().map(bar).collect()
+    });
+    let pairs = PAIRED.into_iter().map(|(what, ..)| {
+        let found = value_of(rows, PAIRS, what, None);
+        let what = format!("{SECTION} watched, {what}: weir, tc / tcpdump");
+        Bar::new(what, found, Side::AtLeast, 1.0)
+    });
+    bare.chain(pairs).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weir_is_held_against_tcpdump_at_the_same_snaplen_within_each_round() {
+        let row = |what: &str, values: [f64; 3]| {
+            let mut row = Row::new(SECTION, what, "Gbit/s");
+            (0..).zip(values).for_each(|(n, value)| row.add(n, value, Default::default()));
+            row
+        };
+        let mut rows = vec![
+            row(PASSIVE, [12.0, 6.0, 9.0]),
+            row(TCPDUMP, [10.0, 6.0, 10.0]),
+            row(HEADERS, [15.0, 15.0, 15.0]),
+        ];
+        rows.extend(pairs(&rows));
+        let whole = find(&rows, PAIRS, "whole frames", None).and_then(|row| row.value).unwrap();
+        assert_eq!((whole.median, whole.min, whole.max), (1.0, 0.9, 1.2));
+        let met: Vec<_> = bars(&rows).iter().skip(3).map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), None]);
+    }
 
     #[test]
     fn the_receivers_rate_is_read_and_an_error_is_said() {

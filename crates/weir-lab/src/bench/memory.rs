@@ -29,7 +29,7 @@ pub(super) const POLLS: &str = "one reader polls";
 pub(super) const ALONE: &str = "no reader";
 pub(super) const FOUR: &str = "four readers";
 
-const RING_MIB: u64 = 64;
+pub(super) const RING_MIB: u64 = 64;
 /// Frames between two publications, as a NAPI poll has them.
 const BURST: u64 = 64;
 /// Frames between two looks at the clock and at the reader's progress.
@@ -236,6 +236,16 @@ fn flat_out(
         let drops = [("lapped".to_owned(), got.lapped)].into();
         Ok((Frames::new(written, got.delivered, drops, seconds), held))
     })
+}
+
+/// A writer and a reader that counts frames where they lie, for as long as a measurement takes.
+///
+/// # Errors
+/// As [`measure`].
+pub(super) fn counted_in_place(context: &Context, size_on_wire: u32) -> Result<Frames> {
+    let case = Case { what: COUNTS, size_on_wire, way: Some(Way::Count), clock: false };
+    let (frames, _) = flat_out(context.cpus, &case, context.seconds).map_err(failed)?;
+    Ok(frames)
 }
 
 struct Got {

@@ -3,13 +3,16 @@
 //! | module | what it measures |
 //! |---|---|
 //! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
+//! | `before` | the same of another build, held against this one |
 //! | `zero_loss` | the highest rate at which each of them loses nothing |
 //! | `latency` | from the generator's stamp to a consumer's hands |
 //! | `iperf` | what watching costs TCP |
 //! | `memory` | the ring alone |
+//! | `command` | the same by the command line |
 //! | `copiers` | threads that share one RX ring |
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
+//! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
 //! | `soak` | ledgers after a long run at full rate |
 //!
 //! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to measure and
@@ -20,7 +23,9 @@
 
 mod ahead;
 mod bar;
+mod before;
 mod child;
+mod command;
 mod context;
 mod copiers;
 mod counted;
@@ -36,8 +41,10 @@ pub mod report;
 mod row;
 mod soak;
 pub mod stats;
+mod switches;
 pub mod table;
 mod tool;
+mod wakeups;
 mod wire;
 mod zero_loss;
 
@@ -70,12 +77,18 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 11] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
         bars: wire::bars,
         condition: wire::condition,
+    },
+    Part {
+        name: before::SECTION,
+        measure: before::measure,
+        bars: before::bars,
+        condition: before::condition,
     },
     Part {
         name: zero_loss::SECTION,
@@ -102,6 +115,12 @@ const PARTS: [Part; 8] = [
         condition: memory::condition,
     },
     Part {
+        name: command::SECTION,
+        measure: command::measure,
+        bars: command::bars,
+        condition: command::condition,
+    },
+    Part {
         name: copiers::SECTION,
         measure: copiers::measure,
         bars: copiers::bars,
@@ -118,6 +137,12 @@ const PARTS: [Part; 8] = [
         measure: idle::measure,
         bars: idle::bars,
         condition: |_| String::new(),
+    },
+    Part {
+        name: wakeups::SECTION,
+        measure: wakeups::measure,
+        bars: wakeups::bars,
+        condition: wakeups::condition,
     },
 ];
 
@@ -181,7 +206,7 @@ mod tests {
     fn parts_have_names() {
         assert_eq!("iperf3".parse(), Ok(Section(iperf::SECTION)));
         let error = "disk".parse::<Section>().unwrap_err();
-        assert!(error.contains("wire, zero-loss, latency, iperf3, memory"), "{error}");
+        assert!(error.contains("wire, before, zero-loss, latency, iperf3, memory"), "{error}");
     }
 
     #[test]

@@ -84,6 +84,12 @@ impl Frames {
         self.offered > 0 && self.kept >= self.offered
     }
 
+    /// Frames that the consumer was overtaken by.
+    #[must_use]
+    pub fn lapped(&self) -> u64 {
+        self.drops.get("lapped").copied().unwrap_or(0)
+    }
+
     /// Frames a second on the link.
     #[must_use]
     pub fn offered_pps(&self) -> f64 {
@@ -178,6 +184,24 @@ impl Row {
         self.rounds.iter().map(|round| (round.round, round.value)).collect()
     }
 
+    /// Works out the medians.
+    pub(super) fn summarize(&mut self) {
+        let values = self.values();
+        self.value = Spread::of(values.iter().map(|(_, value)| *value));
+        if self.unit == MPPS
+            && let Some(size) = self.size_on_wire
+        {
+            let gbps = values.iter().map(|(_, mpps)| mpps * f64::from(size) * 8.0 / 1e3);
+            self.gbps = Spread::of(gbps);
+        }
+    }
+
+    /// Works out the ratio to another row.
+    pub(super) fn compare(&mut self, base: &Row) {
+        self.compared_with = Some(base.what.clone());
+        self.ratio = paired(&self.values(), &base.values());
+    }
+
     /// All rounds' frames together.
     #[must_use]
     pub fn frames(&self) -> Option<Frames> {
@@ -204,17 +228,9 @@ impl Row {
 pub fn conclude(rows: &mut [Row], baseline: &str) {
     let bases: Vec<Row> = rows.iter().filter(|row| row.what == baseline).cloned().collect();
     for row in rows {
-        let values = row.values();
-        row.value = Spread::of(values.iter().map(|(_, value)| *value));
-        if row.unit == MPPS
-            && let Some(size) = row.size_on_wire
-        {
-            let gbps = values.iter().map(|(_, mpps)| mpps * f64::from(size) * 8.0 / 1e3);
-            row.gbps = Spread::of(gbps);
-        }
+        row.summarize();
         if let Some(base) = bases.iter().find(|base| base.size_on_wire == row.size_on_wire) {
-            row.compared_with = Some(baseline.to_owned());
-            row.ratio = paired(&values, &base.values());
+            row.compare(base);
         }
     }
 }

@@ -81,19 +81,29 @@ impl Tool {
         tool
     }
 
+    /// All live engines of `weir capture`, built in or not.
+    pub(super) fn every_weir(weir: &Path) -> Vec<Tool> {
+        Tool::weirs(weir).into_iter().chain([Tool::weir_dpdk(weir)]).collect()
+    }
+
     /// Everything that captures.
     pub(super) fn all(weir: &Path) -> Vec<Tool> {
-        let weirs = Tool::weirs(weir).into_iter();
-        weirs.chain([Tool::weir_dpdk(weir)]).chain(Tool::peers()).collect()
+        Tool::every_weir(weir).into_iter().chain(Tool::peers()).collect()
+    }
+
+    /// tcpdump.
+    pub(super) fn tcpdump() -> Tool {
+        let kib = (BUFFER_MIB * 1024).to_string();
+        let args = ["-i", IFACE, "-w", "/dev/null", "-B", &kib];
+        Tool::new(TCPDUMP, "tcpdump", &args, Kind::Tcpdump)
     }
 
     /// The tools that Weir is compared with, installed or not.
     pub(super) fn peers() -> Vec<Tool> {
-        let kib = (BUFFER_MIB * 1024).to_string();
         let (mib, mib_unit) = (BUFFER_MIB.to_string(), format!("{BUFFER_MIB}MiB"));
         let null = "/dev/null";
         vec![
-            Tool::new(TCPDUMP, "tcpdump", &["-i", IFACE, "-w", null, "-B", &kib], Kind::Tcpdump),
+            Tool::tcpdump(),
             Tool::new("dumpcap", "dumpcap", &["-i", IFACE, "-w", null, "-B", &mib], Kind::Dumpcap),
             Tool::new(
                 "netsniff-ng",
@@ -153,6 +163,12 @@ impl Tool {
         tool
     }
 
+    /// The same under another name.
+    pub(super) fn named(mut self, name: &'static str) -> Tool {
+        self.name = name;
+        self
+    }
+
     /// Weir with rings of another size.
     pub(super) fn with_ring(&self, size: &str) -> Tool {
         let mut tool = self.clone();
@@ -193,15 +209,20 @@ impl Tool {
         Err(Error::Measure { what: self.name.to_owned(), reason: "not installed".to_owned() })
     }
 
+    /// Program and arguments for that interface and CPU.
+    pub(super) fn command_line(&self, iface: &str, cpu: usize) -> Vec<String> {
+        let own = |arg: &String| arg.replace(IFACE, iface).replace(CPU, &cpu.to_string());
+        std::iter::once(self.program.clone()).chain(self.args.iter().map(own)).collect()
+    }
+
     /// Starts it on the interface of `end`, bound to `cpu`, and waits until it captures.
     ///
     /// # Errors
     /// [`Error::Measure`] with what the tool said.
     pub(super) fn start(&self, end: &End, cpu: usize) -> Result<Capturing> {
         self.installed()?;
-        let own = |arg: &String| arg.replace(IFACE, &end.iface).replace(CPU, &cpu.to_string());
-        let args: Vec<String> = self.args.iter().map(own).collect();
-        let mut child = Child::start(self.name, end, pinned(cpu, &self.program, &args))?;
+        let line = self.command_line(&end.iface, cpu);
+        let mut child = Child::start(self.name, end, pinned(cpu, &line[0], &line[1..]))?;
         child.wait_for_line(READY_LIMIT, |line| self.kind.is_ready(line))?;
         sleep(SETTLE);
         if child.has_ended() {

@@ -31,13 +31,17 @@ pub(super) struct Traffic {
     pub(super) stamp: bool,
 }
 
+/// The frame sizes of this run.
+pub(super) fn sizes(context: &Context) -> &'static [u32] {
+    if context.options.full { &SIZES_FULL } else { &SIZES }
+}
+
 /// Measures all tools at each size.
 ///
 /// # Errors
 /// Only if there can be no testbed: a tool that fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
-    let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
-    in_turn(context, SECTION, sizes, context.rounds, |bed, tool, size| {
+    in_turn(context, SECTION, sizes(context), context.rounds, |bed, tool, size| {
         let traffic = Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false };
         Ok((one(context, bed, tool, traffic)?, String::new()))
     })

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 13] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -10,6 +10,11 @@ const SECTIONS: [(&str, &str); 10] = [
          tcpdump, dumpcap, netsniff-ng and xdpdump write to /dev/null; DPDK's test program receives and frees, \
          keeps no frame and stamps none; weir copies every frame, stamped, into shared memory, where its \
          null monitor counts it.",
+    ),
+    (
+        "before",
+        "Another build of weir and this one, one right after the other on the same veth pair as wire. The ratio is this \
+         build's rate over the other's.",
     ),
     (
         "zero-loss",
@@ -35,6 +40,11 @@ const SECTIONS: [(&str, &str); 10] = [
         "The ring alone: frames made in memory, one writer, readers on other CPUs. No link is involved.",
     ),
     (
+        "command",
+        "weir capture gen:, started as anybody would, beside the bench's own writer and reader on a ring of the same \
+         size. The bench's writer waits for its reader; what the program laps is lost.",
+    ),
+    (
         "readers",
         "The writer's time a frame while readers that keep up at a fixed rate read the same ring.",
     ),
@@ -53,6 +63,11 @@ const SECTIONS: [(&str, &str); 10] = [
         "What could be sent while a program took the frames: filters run in the sender's softirq, on its CPU. So \
          the value is the rate sent, not kept. Every frame is a flow of its own, and UDP; a filter that rejects \
          all is tcp port 80, and 16 feeds share the source ports. The bare program has two instructions.",
+    ),
+    (
+        "wake-ups",
+        "Voluntary context switches a second of a capture while its link is silent and while a thousand frames a second \
+         come, and the latest of frames that came one by one, from the generator's stamp to the consumer.",
     ),
     (
         "idle",

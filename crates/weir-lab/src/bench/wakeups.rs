@@ -1,0 +1,249 @@
+//! How often a capture wakes up while little or nothing comes, and how soon it has a frame that comes after
+//! silence: the two pull against each other, so they are measured together.
+
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use super::bar::{Bar, Side};
+use super::context::{Context, stopped};
+use super::machine::{Disturbance, Neighbours};
+use super::percentiles::Percentiles;
+use super::row::{Row, value_of};
+use super::switches::{PerSecond, Switches};
+use super::table::figure;
+use super::tool::Tool;
+use crate::generator::{self, GenEngine, GenOptions, GenReport, Rate, SIZE_MIN};
+use crate::testbed::{End, Testbed};
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "wake-ups";
+const SILENT: &str = "silent";
+const TRICKLE: &str = "1,000 frames/s";
+const SINGLE: &str = "one frame after silence, latest";
+/// The unit of wake-ups.
+const PER_SECOND: &str = "1/s";
+const TRICKLE_PPS: f64 = 1000.0;
+/// Frames that come alone, unless told otherwise: every 107 ms, and no multiple of anybody's sleep.
+const SINGLES: u64 = 50;
+const SINGLES_PPS: f64 = 9.31;
+/// From the start, and from the first frame, until a consumer has its habit.
+const SETTLE: Duration = Duration::from_millis(700);
+
+/// Measures every engine, and tcpdump; single frames of all engines at the same time.
+///
+/// # Errors
+/// Only if there can be no testbed: a tool that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let bed = Testbed::builder().gro(true).build()?;
+    let weirs = Tool::weirs(&context.options.weir);
+    let mut rows = Vec::new();
+    for tool in weirs.iter().cloned().chain([Tool::tcpdump()]) {
+        if stopped(context.stop) {
+            break;
+        }
+        match habits(context, &bed, &tool) {
+            Ok(found) => rows.extend(found),
+            Err(Error::Measure { reason, .. }) => rows.push(absent(&tool, reason)),
+            Err(error) => return Err(error),
+        }
+        context.say(&format!("{SECTION}: {}", tool.name));
+    }
+    if !stopped(context.stop) {
+        rows.extend(singles(context, &weirs)?);
+    }
+    rows.iter_mut().for_each(Row::summarize);
+    Ok(rows)
+}
+
+fn absent(tool: &Tool, reason: String) -> Row {
+    let mut row = Row::new(SECTION, tool.name, "");
+    row.absent = Some(reason);
+    row
+}
+
+fn name(what: &str, tool: &Tool, threads: &str) -> String {
+    format!("{what}: {}{threads}", tool.name)
+}
+
+/// Wake-ups of one tool: rounds without a frame, then rounds with a few.
+fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let id = capturing.child.id();
+    sleep(SETTLE);
+    let silent = watched(context, tool, SILENT, id)?;
+    let length = f64::from(context.rounds) * context.seconds + 2.0 * SETTLE.as_secs_f64();
+    let (trickle, sent) = thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let rate = Rate::Pps(TRICKLE_PPS);
+            let duration = Some(Duration::from_secs_f64(length));
+            send(context, &bed.tx, GenOptions { rate, duration, ..GenOptions::default() })
+        });
+        sleep(SETTLE);
+        let trickle = watched(context, tool, TRICKLE, id);
+        (trickle, sending.join().expect("the generator does not panic"))
+    });
+    let (mut trickle, sent) = (trickle?, sent?);
+    sleep(tool.grace());
+    // What does not take frames has no reason to wake up.
+    let kept = capturing.finish()?.kept;
+    if kept < sent.sent {
+        trickle[0].note = format!("kept {kept} of {} frames", sent.sent);
+    }
+    Ok(silent.into_iter().chain(trickle).collect())
+}
+
+/// A row of the consumer's thread, and one of all threads with each named.
+fn watched(context: &Context, tool: &Tool, what: &str, process: u32) -> Result<[Row; 2]> {
+    let ended = || Error::Measure { what: tool.name.to_owned(), reason: "it has ended".to_owned() };
+    let row = |threads| Row::new(SECTION, name(what, tool, threads), PER_SECOND);
+    let [mut consumer, mut all] = [row(""), row(", all threads")];
+    let mut last = PerSecond::default();
+    for round in 0..context.rounds {
+        if stopped(context.stop) {
+            break;
+        }
+        let neighbours = Neighbours::look();
+        let before = Switches::look(process).ok_or_else(ended)?;
+        sleep(Duration::from_secs_f64(context.seconds));
+        let now = Switches::look(process).ok_or_else(ended)?;
+        last = now.per_second_since(&before);
+        let disturbance = neighbours.done();
+        consumer.add(round, last.consumer, disturbance);
+        all.add(round, last.all, disturbance);
+    }
+    all.note = format!("last round: {}", last.text());
+    Ok([consumer, all])
+}
+
+fn send(context: &Context, end: &End, options: GenOptions) -> Result<GenReport> {
+    let options = GenOptions {
+        sizes: SIZE_MIN.into(),
+        cpus: vec![context.cpus.generator],
+        engine: GenEngine::LiveFrames,
+        ..options
+    };
+    end.run(|| generator::run(&end.iface, &options, context.stop))?
+}
+
+/// The same number of single frames to every engine, each on a link of its own: one after the other, ten thousand would
+/// take hours. A consumer that sleeps leaves its CPU to the others.
+fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
+    let frames = context.options.singles.unwrap_or(SINGLES);
+    let seconds = frames as f64 / SINGLES_PPS;
+    context.say(&format!("{SECTION}: {frames} single frames to each engine, {seconds:.0} s"));
+    let beds: Vec<Testbed> =
+        tools.iter().map(|_| Testbed::builder().gro(true).build()).collect::<Result<_>>()?;
+    let neighbours = context.calm();
+    let results: Vec<Result<Singles>> = thread::scope(|scope| {
+        let one = |(tool, bed)| scope.spawn(move || single(context, bed, tool, frames));
+        let threads: Vec<_> = tools.iter().zip(&beds).map(one).collect();
+        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+    });
+    let disturbance = neighbours.done();
+    let row = |(tool, result): (&Tool, Result<Singles>)| match result {
+        Ok(found) => Ok(found.row(tool, disturbance)),
+        Err(Error::Measure { reason, .. }) => {
+            let mut row = Row::new(SECTION, name(SINGLE, tool, ""), "ms");
+            row.absent = Some(reason);
+            Ok(row)
+        }
+        Err(error) => Err(error),
+    };
+    tools.iter().zip(results).map(row).collect()
+}
+
+/// What became of frames that came alone.
+struct Singles {
+    sent: u64,
+    delays: Percentiles,
+}
+
+fn single(context: &Context, bed: &Testbed, tool: &Tool, frames: u64) -> Result<Singles> {
+    let timing = tool.with(&["--latency", "rest"]);
+    let capturing = timing.start(&bed.rx, context.cpus.tool)?;
+    sleep(SETTLE);
+    let rate = Rate::Pps(SINGLES_PPS);
+    let options = GenOptions { rate, frames: Some(frames), stamp: true, ..GenOptions::default() };
+    let sent = send(context, &bed.tx, options)?.sent;
+    sleep(SETTLE);
+    let delays = capturing.finish_weir()?.latency.unwrap_or_default();
+    Ok(Singles { sent, delays })
+}
+
+impl Singles {
+    /// The latest, in milliseconds; a frame that never came is later than any.
+    fn latest_ms(&self) -> f64 {
+        let all_came = self.sent > 0 && self.delays.frames >= self.sent;
+        if all_came { self.delays.max_us / 1e3 } else { f64::INFINITY }
+    }
+
+    fn row(&self, tool: &Tool, disturbance: Disturbance) -> Row {
+        let mut row = Row::new(SECTION, name(SINGLE, tool, ""), "ms");
+        row.add(0, self.latest_ms(), disturbance);
+        let Percentiles { frames, p50_us, p99_us, .. } = self.delays;
+        let [p50, p99] = [p50_us, p99_us].map(|us| figure(us / 1e3));
+        row.note = format!("{frames} of {} frames; median {p50} ms, p99 {p99}", self.sent);
+        row
+    }
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    format!(
+        "wake-ups: voluntary context switches of the consumer's thread and of all threads, on CPU {}; single frames \
+         come every {:.0} ms, stamped as those of latency, to all engines at the same time, each on a link of its own",
+        context.cpus.tool,
+        1e3 / SINGLES_PPS
+    )
+}
+
+/// What is asked of it, of the worst of the engines.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let tools = Tool::weirs("weir".as_ref());
+    let worst = |what: &str| {
+        let of = |tool: &Tool| value_of(rows, SECTION, &name(what, tool, ""), None);
+        tools.iter().filter_map(of).reduce(f64::max)
+    };
+    let bar = |what: &str, asked: &str, unit, limit| {
+        Bar::new(format!("{asked}, worst engine, {unit}"), worst(what), Side::AtMost, limit)
+    };
+    vec![
+        bar(SILENT, "wake-ups of a silent link's consumer", PER_SECOND, 2.0),
+        bar(TRICKLE, "wake-ups at 1,000 frames/s", PER_SECOND, 110.0),
+        bar(SINGLE, SINGLE, "ms", 20.0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn singles(sent: u64, frames: u64, max_us: f64) -> Singles {
+        Singles { sent, delays: Percentiles { frames, max_us, ..Percentiles::default() } }
+    }
+
+    #[test]
+    fn a_frame_that_never_came_is_later_than_any() {
+        assert_eq!(singles(10, 10, 3500.0).latest_ms(), 3.5);
+        assert_eq!(singles(10, 9, 3500.0).latest_ms(), f64::INFINITY);
+        assert_eq!(singles(0, 0, 0.0).latest_ms(), f64::INFINITY);
+    }
+
+    #[test]
+    fn the_worst_engine_decides_and_no_peer_does() {
+        let tools = Tool::weirs("weir".as_ref());
+        let mut rows: Vec<Row> = tools
+            .iter()
+            .map(|tool| singles(5, 5, 4000.0).row(tool, Disturbance::default()))
+            .collect();
+        rows[1] = singles(5, 4, 1.0).row(&tools[1], Disturbance::default());
+        for (tool, rate) in [(&tools[0], 1.0), (&tools[1], 2.0), (&Tool::tcpdump(), 9.0)] {
+            let mut row = Row::new(SECTION, name(SILENT, tool, ""), PER_SECOND);
+            row.add(0, rate, Disturbance::default());
+            rows.push(row);
+        }
+        rows.iter_mut().for_each(Row::summarize);
+        let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), None, Some(false)]);
+    }
+}
