@@ -18,7 +18,6 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define WEIR_FEEDS_MAX 16
 
 struct weir_feed {
-	__u32 interface_id;
 	__u32 snaplen;
 	__u32 one_in;		/* of those that it chose, the first of each so many is kept */
 	__u32 flows_one_in;	/* and the frames of one flow in so many */
@@ -149,10 +148,13 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 	return load(ctx, hook, 0, to, caplen, caplen_max);
 }
 
+/* A feed of one interface: its rings number it 0. */
+#define WEIR_INTERFACE 0
+
 /* Writes one frame whose class is a constant, so that every bound is one too. */
 static __always_inline int write_class(void *ctx, enum weir_hook hook, void *ring, void *meta,
 				       struct weir_writer *w, const struct weir_frame *frame,
-				       __u32 interface_id, __u32 caplen_max)
+				       __u32 caplen_max)
 {
 	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, frame->has_queue);
 	__u64 caplen = frame->caplen;
@@ -162,7 +164,7 @@ static __always_inline int write_class(void *ctx, enum weir_hook hook, void *rin
 	record = weir_reserve(ring, meta, w, block_mask, WEIR_ROOM(caplen_max), frame->ts_ns, &entry);
 	if (!record)
 		return -1;
-	weir_put_header(record, frame, interface_id, bytes);
+	weir_put_header(record, frame, WEIR_INTERFACE, bytes);
 	if (copy_frame(ctx, hook, record + WEIR_HEADER_BYTES, caplen, caplen_max, frame->tag))
 		return -1;
 	caplen = weir_caplen_of(record);
@@ -265,15 +267,15 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	}
 	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
-		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+		err = write_class(ctx, hook, ring, meta, w, frame,
 				  WEIR_CAPLEN_SMALL);
 	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
-		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+		err = write_class(ctx, hook, ring, meta, w, frame,
 				  WEIR_CAPLEN_JUMBO);
 	} else {
 		if (frame->caplen > WEIR_CAPLEN_SUPER)
 			frame->caplen = WEIR_CAPLEN_SUPER;
-		err = write_class(ctx, hook, ring, meta, w, frame, setup->interface_id,
+		err = write_class(ctx, hook, ring, meta, w, frame,
 				  WEIR_CAPLEN_SUPER);
 	}
 	if (err)
@@ -537,5 +539,39 @@ int weir_close(struct close_args *args)
 			weir_close_block(w, weir_entry_of(meta, number, block_mask), block, at);
 	}
 	weir_store_release(&w->closed, 1);
+	return 0;
+}
+
+struct store_args {
+	__u32 ring;
+	__u32 index;	/* of a word of block 0 */
+	__u64 value;
+};
+
+/*
+ * Stores a word of the pcapng header, or the word that counts the interfaces, with release: how the owner describes one
+ * more interface in a frozen ring (weir-ring, header.rs, `Append`). Every other word stays the writer's.
+ */
+SEC("syscall")
+int weir_store(struct store_args *args)
+{
+	__u32 number = args->ring, zero = 0;
+	__u64 at = args->index;
+	void *ring, *meta;
+
+	ring = bpf_map_lookup_elem(&rings, &number);
+	if (!ring)
+		return -1;
+	meta = bpf_map_lookup_elem(ring, &zero);
+	if (!meta)
+		return -1;
+	at *= 8;
+	weir_opaque(at);
+	if (at >= WEIR_HEADER_AREA_BYTES && at != WEIR_INTERFACES_AT)
+		return -1;
+	weir_opaque(at);
+	if (at > WEIR_INTERFACES_AT)
+		return -1;
+	weir_store_release(meta + at, args->value);	/* O, pairs with P in Ring::interfaces */
 	return 0;
 }

@@ -21,6 +21,8 @@
 #include "compiler.h"
 
 #define WEIR_BLOCK_BYTES (1u << 20)
+#define WEIR_HEADER_AREA_BYTES 0x10000
+#define WEIR_INTERFACES_AT 0x10020	/* the word that counts the interfaces of the header area */
 #define WEIR_WRITER_AT 0x10100
 #define WEIR_INDEX_AT 0x11000
 #define WEIR_DATA_BLOCKS_MAX 8192

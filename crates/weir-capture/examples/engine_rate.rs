@@ -12,7 +12,6 @@ use weir_capture::af_packet::AfPacket;
 use weir_capture::generator::{GenSpec, MemGen};
 use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
-use weir_frame::pcapng::Interface;
 use weir_lab::generator::{self, GenOptions};
 use weir_lab::testbed::Testbed;
 use weir_ring::{Mapping, Poll, Reader, Start, Tally};
@@ -35,7 +34,6 @@ fn main() -> Result<(), Failed> {
 
 fn setup() -> Setup {
     Setup {
-        interfaces: vec![Interface { link_type: 1, ..Interface::default() }],
         feeds: vec![Feed::default()],
         ring_bytes: 64 << 20,
         promiscuous: true,

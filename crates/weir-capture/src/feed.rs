@@ -16,6 +16,7 @@ use std::num::NonZero;
 use std::sync::Arc;
 
 use weir_filter::Program;
+use weir_frame::pcapng::Interface;
 use weir_frame::shard::{Sample, Shard};
 
 use crate::feed::direction::Direction;
@@ -28,8 +29,8 @@ pub const FEEDS_MAX: usize = 32;
 pub struct Feed {
     /// What it is called; empty for the only one.
     pub name: String,
-    /// The id of its frames' interface, among those of the run: each feed of a source has its own.
-    pub interface_id: u32,
+    /// The interface that its rings describe. The engine fills in what only it knows (link type).
+    pub interface: Interface,
     /// Which frames; `None` takes all.
     pub filter: Option<Arc<Filter>>,
     /// Most bytes kept of a frame, 1 or more.
@@ -49,7 +50,7 @@ impl Default for Feed {
     fn default() -> Self {
         Feed {
             name: String::new(),
-            interface_id: 0,
+            interface: Interface::default(),
             filter: None,
             snaplen: 262_144,
             direction: Direction::Both,

@@ -359,7 +359,6 @@ fn lock(ledgers: &Mutex<Vec<Ledger>>) -> MutexGuard<'_, Vec<Ledger>> {
 #[cfg(test)]
 mod tests {
     use weir_filter::block::Entry;
-    use weir_frame::pcapng::Interface;
     use weir_frame::record::Meta;
     use weir_ring::Clock;
 
@@ -429,7 +428,6 @@ mod tests {
     #[test]
     fn a_block_list_is_changed_without_the_thread_that_moves_frames() {
         let setup = Setup {
-            interfaces: vec![Interface::default()],
             feeds: vec![Feed::default()],
             ring_bytes: 4 << 20,
             promiscuous: false,

@@ -1,6 +1,6 @@
 //! Requests to a source, whatever its engine: feeds, memory, what may change.
 
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::CAPLEN_MAX;
 use weir_ring::{Clock, RingSpec, WriterKind};
 
@@ -11,9 +11,6 @@ use crate::feed::{FEEDS_MAX, Feed};
 /// What is asked of a source, whatever its engine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The run's interfaces by id, as far as this source's own, of which each feed has one. The engine fills
-    /// in what only it knows of those (link type).
-    pub interfaces: Vec<Interface>,
     /// What is wanted of the source: one feed or more, at most [`FEEDS_MAX`].
     pub feeds: Vec<Feed>,
     /// Bytes of all rings of one feed together.
@@ -119,7 +116,8 @@ impl Setup {
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        let interfaces = self.interfaces[..=self.feeds[feed].interface_id as usize].to_vec();
+        // Nothing about other feeds: whoever may read this one learns of no other.
+        let interfaces = vec![self.feeds[feed].interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }
 
@@ -187,8 +185,7 @@ impl Setup {
         if feeds > FEEDS_MAX {
             return wrong(format!("{feeds} feeds: a source has {FEEDS_MAX} at most"));
         }
-        let has_interface = |feed: &Feed| (feed.interface_id as usize) < self.interfaces.len();
-        assert!(feeds > 0 && self.feeds.iter().all(has_interface), "an interface for every feed");
+        assert!(feeds > 0, "a source without feeds");
         Ok(())
     }
 
@@ -197,14 +194,12 @@ impl Setup {
         Setup { feeds, ..self.clone() }
     }
 
-    /// Sets the link type of the source's own interfaces.
+    /// Sets the link type of the feeds' interfaces.
     ///
     /// # Errors
     /// A filter that was compiled for another one.
     pub(crate) fn set_link_type(&mut self, link_type: u16) -> Result<(), CaptureError> {
-        for feed in &self.feeds {
-            self.interfaces[feed.interface_id as usize].link_type = link_type;
-        }
+        self.feeds.iter_mut().for_each(|feed| feed.interface.link_type = link_type);
         if link_type != LINKTYPE_ETHERNET && self.feeds.iter().any(Feed::goes_by_flow) {
             return Err(CaptureError::Options(format!(
                 "shards and samples of flows are of Ethernet frames only, and these have link type {link_type}"
@@ -228,7 +223,6 @@ mod tests {
 
     fn setup(ring_mib: u64) -> Setup {
         Setup {
-            interfaces: vec![Interface::default()],
             feeds: vec![Feed::default()],
             ring_bytes: ring_mib << 20,
             promiscuous: true,

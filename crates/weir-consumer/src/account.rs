@@ -2,6 +2,8 @@
 
 use weir_ring::{Mapping, Reader};
 
+use crate::numbering::Numbering;
+
 /// Frames that reached a consumer, and those that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
@@ -26,16 +28,16 @@ pub struct Taken {
     pub lapped: u64,
 }
 
-/// Adds up rings by interface id. `frames` gives the count of a reader by its number.
+/// Adds up rings by the number of their feed's first interface. `frames` gives the count of a reader by its number.
 pub(crate) fn by_interface(
     readers: &[Reader<Mapping>],
+    numbering: &Numbering,
     frames: impl Fn(usize) -> u64,
 ) -> Vec<Taken> {
     let mut all: Vec<Taken> = Vec::new();
     for (number, reader) in readers.iter().enumerate() {
-        // A ring that says nothing of itself is one that could not be read either.
-        let Ok(identity) = reader.ring().identity() else { continue };
-        let id = identity.interface_id as usize;
+        let Some(id) = numbering.first(number) else { continue };
+        let id = id as usize;
         all.resize(all.len().max(id + 1), Taken::default());
         all[id].lapped += reader.lapped();
         all[id].frames += frames(number);

@@ -7,6 +7,7 @@
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
 //! | [`null`] | counts frames where they lie |
 //! | [`merge`] | several rings read as one stream in timestamp order |
+//! | [`numbering`] | numbers of interfaces in an output of several rings |
 //! | [`ordered`] | hands that stream to a sink |
 //! | [`sink`] | where merged frames go |
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ pub mod consumer;
 mod counted;
 pub mod merge;
 pub mod null;
+pub mod numbering;
 pub mod ordered;
 pub mod sink;
 mod stalled;
@@ -25,6 +27,7 @@ pub use consumer::{Consumer, ConsumerError, Step};
 pub use counted::{Count, write_counted};
 pub use merge::{Merge, Turn};
 pub use null::Null;
+pub use numbering::Numbering;
 pub use ordered::Ordered;
 pub use sink::Sink;
 pub use stalled::Stalled;

@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::numbering::Numbering;
 use weir_frame::record::Record;
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Words};
 
@@ -34,6 +35,8 @@ pub enum Turn {
 
 /// One ring and what was copied of it.
 struct Lane<M: Words> {
+    /// Number of the ring.
+    ring: usize,
     reader: Reader<M>,
     batch: Batch,
     /// Bytes of the batch that were passed on.
@@ -66,12 +69,24 @@ impl<M: Words> Lane<M> {
         self.next_ns = Record::parse(rest).ok().map(|record| record.meta.ts_ns);
     }
 
+    /// Gives the records of the batch the numbers that their interfaces have in the output.
+    fn renumber(&mut self, numbering: &mut Numbering) {
+        let highest = self.batch.highest_interface_id();
+        // Known from here on, so that looking a number up cannot fail.
+        numbering.number(self.ring, highest);
+        if !numbering.is_same(self.ring, highest + 1) {
+            let ring = self.ring;
+            self.batch.renumber(|id| numbering.number(ring, id));
+        }
+    }
+
     /// Fills an empty batch. True if there is a frame to pass on.
-    fn fill(&mut self) -> Result<bool, RingError> {
+    fn fill(&mut self, numbering: &mut Numbering) -> Result<bool, RingError> {
         while self.next_ns.is_none() && !self.closed {
             match self.reader.poll(&mut self.batch)? {
                 Poll::Frames(frames) => {
                     self.used = 0;
+                    self.renumber(numbering);
                     self.ordinal = self.reader.ordinal() - u64::from(frames);
                     self.peek();
                 }
@@ -87,6 +102,7 @@ impl<M: Words> Lane<M> {
 /// A merging reader of some rings.
 pub struct Merge<M: Words = Mapping> {
     lanes: Vec<Lane<M>>,
+    numbering: Numbering,
     slack: Duration,
     notes: VecDeque<Note>,
     last_ns: u64,
@@ -95,13 +111,18 @@ pub struct Merge<M: Words = Mapping> {
 }
 
 impl<M: Words> Merge<M> {
-    /// Reads `rings` from their oldest frames on.
+    /// Reads `rings` from their oldest frames on. Records are passed on with the interface numbers of `numbering`.
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.
-    pub fn new(rings: &[Ring<M>], slack: Duration) -> Result<Merge<M>, RingError> {
-        let lane = |ring: &Ring<M>| {
+    pub fn new(
+        rings: &[Ring<M>],
+        numbering: Numbering,
+        slack: Duration,
+    ) -> Result<Merge<M>, RingError> {
+        let lane = |(number, ring): (usize, &Ring<M>)| {
             Ok(Lane {
+                ring: number,
                 reader: Reader::new(ring, Start::Oldest)?,
                 batch: Batch::new(),
                 used: 0,
@@ -111,13 +132,27 @@ impl<M: Words> Merge<M> {
                 closed: false,
             })
         };
-        let lanes = rings.iter().map(lane).collect::<Result<_, RingError>>()?;
-        Ok(Merge { lanes, slack, notes: VecDeque::new(), last_ns: 0, passed: 0, late: 0 })
+        let lanes = rings.iter().enumerate().map(lane).collect::<Result<_, RingError>>()?;
+        Ok(Merge {
+            lanes,
+            numbering,
+            slack,
+            notes: VecDeque::new(),
+            last_ns: 0,
+            passed: 0,
+            late: 0,
+        })
     }
 
     /// The readers, in the order of the rings: for sleeping on them, and for their counts.
     pub fn readers(&self) -> impl Iterator<Item = &Reader<M>> {
         self.lanes.iter().map(|lane| &lane.reader)
+    }
+
+    /// The numbers of the interfaces so far.
+    #[must_use]
+    pub fn numbering(&self) -> &Numbering {
+        &self.numbering
     }
 
     /// Frames passed on so far.
@@ -209,7 +244,7 @@ impl<M: Words> Merge<M> {
         let mut until_ns = u64::MAX;
         let mut somebody_may_come = false;
         for (index, lane) in self.lanes.iter_mut().enumerate() {
-            if !lane.fill()? {
+            if !lane.fill(&mut self.numbering)? {
                 somebody_may_come |= !lane.closed;
                 continue;
             }
@@ -298,7 +333,7 @@ mod tests {
                 writer.close();
             }
             let rings: Vec<_> = writers.iter().map(|writer| writer.ring().clone()).collect();
-            let mut merge = Merge::new(&rings, Duration::from_secs(60)).unwrap();
+            let mut merge = Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::from_secs(60)).unwrap();
             let mut out = Vec::new();
             prop_assert_eq!(drain(&mut merge, &mut out), Turn::Ended);
             let mut all: Vec<u64> = times.concat();
@@ -312,7 +347,8 @@ mod tests {
     fn an_empty_ring_holds_the_others_for_the_slack_and_no_longer() {
         let (mut a, b) = (ring(), ring());
         let rings = [a.ring().clone(), b.ring().clone()];
-        let mut merge = Merge::new(&rings, Duration::from_millis(30)).unwrap();
+        let mut merge =
+            Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::from_millis(30)).unwrap();
         let mut out = Vec::new();
         push(&mut a, 5);
         assert_eq!(drain(&mut merge, &mut out), Turn::Waiting);
@@ -334,7 +370,8 @@ mod tests {
     fn an_empty_ring_does_not_hold_the_others_to_a_batch_a_slack() {
         let (mut a, b) = (ring(), ring());
         let rings = [a.ring().clone(), b.ring().clone()];
-        let mut merge = Merge::new(&rings, Duration::from_millis(20)).unwrap();
+        let mut merge =
+            Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::from_millis(20)).unwrap();
         let mut out = Vec::new();
         // Some 60 batches, all of them there at once: over a second if each waited by itself.
         (0..10_000).for_each(|ts| push(&mut a, ts));
@@ -347,7 +384,7 @@ mod tests {
     fn what_comes_later_than_the_slack_is_passed_on_and_counted() {
         let (mut a, mut b) = (ring(), ring());
         let rings = [a.ring().clone(), b.ring().clone()];
-        let mut merge = Merge::new(&rings, Duration::ZERO).unwrap();
+        let mut merge = Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::ZERO).unwrap();
         let mut out = Vec::new();
         push(&mut a, 10);
         drain(&mut merge, &mut out);
@@ -372,7 +409,7 @@ mod tests {
         ) {
             let (mut fast, mut slow, mut empty) = (ring(), ring(), ring());
             let rings = [&empty, &fast, &slow].map(|writer| writer.ring().clone());
-            let mut merge = Merge::new(&rings, Duration::from_secs(3600)).unwrap();
+            let mut merge = Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::from_secs(3600)).unwrap();
             let mut expected: Vec<u64> = Vec::new();
             // The oldest frame of all is in a ring that is not filling: it must not hold up the one that is.
             if old_frame_first {
@@ -405,7 +442,8 @@ mod tests {
     fn what_an_empty_ring_brings_after_others_had_to_pass_is_late_and_there() {
         let (mut fast, mut other) = (ring(), ring());
         let rings = [fast.ring().clone(), other.ring().clone()];
-        let mut merge = Merge::new(&rings, Duration::from_secs(3600)).unwrap();
+        let mut merge =
+            Merge::new(&rings, Numbering::of_one_feed(&rings), Duration::from_secs(3600)).unwrap();
         let mut out = Vec::new();
         // Nothing passes before half of the ring is full.
         let mut frames = 0;
@@ -431,11 +469,45 @@ mod tests {
         let mut a = ring();
         push(&mut a, 1);
         push(&mut a, 2);
-        let mut merge = Merge::new(&[a.ring().clone()], Duration::ZERO).unwrap();
+        let rings = [a.ring().clone()];
+        let numbering = Numbering::of_one_feed(&rings);
+        let mut merge = Merge::new(&rings, numbering, Duration::ZERO).unwrap();
         let refuse = |_: &Record<'_>| Err(RingError::NotSealed);
         assert!(merge.turn(u64::MAX, refuse).is_err());
         let mut out = Vec::new();
         drain(&mut merge, &mut out);
         assert_eq!(out, [2]);
+    }
+
+    #[test]
+    fn records_have_the_number_of_their_feed_and_of_interfaces_that_join() {
+        let mut writers = [ring(), ring(), ring()];
+        let rings: Vec<_> = writers.iter().map(|writer| writer.ring().clone()).collect();
+        let numbering = Numbering::new(&rings, &[0, 1, 2]);
+        let mut merge = Merge::new(&rings, numbering, Duration::ZERO).unwrap();
+        let joined = Interface { name: "vnet1".into(), link_type: 1, ..Interface::default() };
+        assert_eq!(rings[1].append_interface(&joined).unwrap(), 1);
+        let mut ts_ns = 0;
+        for interface_id in [0, 1, 1, 0] {
+            for writer in &mut writers {
+                ts_ns += 1;
+                let other =
+                    !std::ptr::eq(writer.ring().memory().as_ref(), rings[1].memory().as_ref());
+                let interface_id = if other { 0 } else { interface_id };
+                writer.push(&Meta { interface_id, ts_ns, ..Meta::default() }, &[1; 60]);
+                writer.publish();
+            }
+        }
+        writers.iter_mut().for_each(Writer::close);
+        let (mut numbers, mut blocks) = (Vec::new(), Vec::new());
+        let pass = |record: &Record<'_>| {
+            numbers.push(record.meta.interface_id);
+            blocks.push(u32::from_le_bytes(record.block[8..12].try_into().unwrap()));
+            Ok::<(), RingError>(())
+        };
+        merge.turn(u64::MAX, pass).unwrap();
+        assert_eq!(numbers, [0, 1, 2, 0, 3, 2, 0, 3, 2, 0, 1, 2]);
+        assert_eq!(blocks, numbers, "files get the blocks as they are");
+        assert_eq!(merge.numbering().interfaces(), [(0, 0), (1, 0), (2, 0), (1, 1)]);
     }
 }

@@ -4,6 +4,7 @@ use weir_ring::{Mapping, Poll, Reader, Ring, RingError, Start, Tally};
 
 use crate::account::{self, Delivered, Taken, behind, fullest};
 use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
+use crate::numbering::Numbering;
 
 /// Counts frames where they lie.
 pub struct Null {
@@ -12,6 +13,7 @@ pub struct Null {
     first: usize,
     /// By ring.
     tallies: Vec<Tally>,
+    numbering: Numbering,
 }
 
 impl Null {
@@ -19,10 +21,10 @@ impl Null {
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.
-    pub fn new(rings: &[Ring<Mapping>]) -> Result<Null, RingError> {
+    pub fn new(rings: &[Ring<Mapping>], numbering: Numbering) -> Result<Null, RingError> {
         let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
         let readers = readers.collect::<Result<_, _>>()?;
-        Ok(Null { readers, first: 0, tallies: vec![Tally::default(); rings.len()] })
+        Ok(Null { readers, first: 0, tallies: vec![Tally::default(); rings.len()], numbering })
     }
 
     fn frames(&self) -> u64 {
@@ -69,7 +71,7 @@ impl Consumer for Null {
     }
 
     fn by_interface(&self) -> Vec<Taken> {
-        account::by_interface(&self.readers, |number| self.tallies[number].frames)
+        account::by_interface(&self.readers, &self.numbering, |number| self.tallies[number].frames)
     }
 
     fn readers(&self) -> Vec<Reader<Mapping>> {

@@ -7,6 +7,7 @@ use weir_ring::{Mapping, Reader, Ring, RingError};
 use crate::account::{self, Delivered, Taken, behind, fullest};
 use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
 use crate::merge::{Merge, Turn};
+use crate::numbering::Numbering;
 use crate::sink::Sink;
 
 /// The longest sleep of a consumer that merges: the default merge slack of 8 ms, with its notes and waits of
@@ -19,7 +20,7 @@ pub struct Ordered<S> {
     /// Where they go.
     pub sink: S,
     wire_bytes: u64,
-    /// Frames by interface id.
+    /// Frames by the output's number of their interface.
     frames: Vec<u64>,
 }
 
@@ -28,8 +29,18 @@ impl<S: Sink> Ordered<S> {
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.
-    pub fn new(rings: &[Ring<Mapping>], slack: Duration, sink: S) -> Result<Ordered<S>, RingError> {
-        Ok(Ordered { merge: Merge::new(rings, slack)?, sink, wire_bytes: 0, frames: Vec::new() })
+    pub fn new(
+        rings: &[Ring<Mapping>],
+        numbering: Numbering,
+        slack: Duration,
+        sink: S,
+    ) -> Result<Ordered<S>, RingError> {
+        Ok(Ordered {
+            merge: Merge::new(rings, numbering, slack)?,
+            sink,
+            wire_bytes: 0,
+            frames: Vec::new(),
+        })
     }
 }
 
@@ -69,7 +80,7 @@ impl<S: Sink> Consumer for Ordered<S> {
     }
 
     fn by_interface(&self) -> Vec<Taken> {
-        let mut taken = account::by_interface(&self.readers(), |_| 0);
+        let mut taken = account::by_interface(&self.readers(), self.merge.numbering(), |_| 0);
         for (taken, frames) in taken.iter_mut().zip(&self.frames) {
             taken.frames = *frames;
         }

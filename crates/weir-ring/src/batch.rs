@@ -22,6 +22,8 @@ pub struct Batch {
     /// Where the last whole record ends.
     end: usize,
     frames: u32,
+    /// Highest interface id among the records.
+    highest_id: u32,
 }
 
 impl Batch {
@@ -55,8 +57,38 @@ impl Batch {
         &self.bytes()[self.start..self.end]
     }
 
+    /// Highest interface id among the records, as the ring numbers them; 0 if there are none.
+    #[must_use]
+    pub fn highest_interface_id(&self) -> u32 {
+        self.highest_id
+    }
+
+    /// Gives each record the interface id that `number` has for its own: for whoever merges rings, whose output
+    /// numbers interfaces otherwise than they do.
+    pub fn renumber(&mut self, mut number: impl FnMut(u32) -> u32) {
+        let (mut at, mut left) = (self.start, self.frames);
+        // Whole records only, as `keep_whole` left them: the length is that of the copy, which nobody changes.
+        while left > 0 {
+            let (bytes, id) = (self.half(at + 4), self.half(at + 8));
+            self.set_half(at + 8, number(id));
+            at += bytes as usize;
+            left -= 1;
+        }
+    }
+
+    /// The 32 bits at byte `at`, a multiple of 4.
+    fn half(&self, at: usize) -> u32 {
+        (self.words[at / 8] >> (at % 8 * 8)) as u32
+    }
+
+    fn set_half(&mut self, at: usize, value: u32) {
+        let shift = at % 8 * 8;
+        let word = &mut self.words[at / 8];
+        *word = *word & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift;
+    }
+
     pub(crate) fn clear(&mut self) {
-        (self.start, self.end, self.frames) = (0, 0, 0);
+        (self.start, self.end, self.frames, self.highest_id) = (0, 0, 0, 0);
     }
 
     /// Copies up to `bytes` bytes (at least one chunk's worth is tried first by the caller).
@@ -72,7 +104,7 @@ impl Batch {
         }
         self.start = at as usize % 8;
         self.end = self.start + bytes as usize;
-        self.frames = 0;
+        (self.frames, self.highest_id) = (0, 0);
     }
 
     /// Keeps what is whole: walks the copied bytes and cuts behind the last whole record. Returns
@@ -80,7 +112,7 @@ impl Batch {
     pub(crate) fn keep_whole(&mut self) -> (u32, WalkEnd) {
         let (start, end) = (self.start, self.end);
         let bytes = &self.bytes()[start..end];
-        let (mut at, mut frames) = (0, 0);
+        let (mut at, mut frames, mut highest_id) = (0, 0, 0);
         let walk_end = loop {
             if at == bytes.len() {
                 break WalkEnd::Everything;
@@ -98,6 +130,7 @@ impl Batch {
                 Ok(record) => {
                     at += record.block.len();
                     frames += 1;
+                    highest_id = record.meta.interface_id.max(highest_id);
                 }
                 Err(RecordError::CutOff { need, .. }) => {
                     break WalkEnd::CutOff { need: need as u64 };
@@ -106,7 +139,7 @@ impl Batch {
             }
         };
         self.end = self.start + at;
-        self.frames = frames;
+        (self.frames, self.highest_id) = (frames, highest_id);
         (at as u32, walk_end)
     }
 
@@ -152,5 +185,37 @@ impl<'a> Iterator for Records<'a> {
         let record = Record::parse(self.bytes).ok()?;
         self.bytes = &self.bytes[record.block.len()..];
         Some(record)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::meta;
+    use weir_frame::record::{self, Meta};
+
+    #[test]
+    fn renumbering_changes_ids_and_nothing_else() {
+        for offset in [0, 4] {
+            let mut bytes = vec![0; offset];
+            let mut want = Vec::new();
+            for ordinal in 0..50u64 {
+                let frame = vec![ordinal as u8; ordinal as usize % 9];
+                let of = |interface_id| Meta { interface_id, ..meta(ordinal) };
+                record::append(&mut bytes, &of(ordinal as u32 % 3), &frame);
+                record::append(&mut want, &of([7, 0, u32::MAX][ordinal as usize % 3]), &frame);
+            }
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let words: Vec<AtomicU64> = (bytes.chunks(8))
+                .map(|bytes| AtomicU64::new(u64::from_le_bytes(bytes.try_into().unwrap())))
+                .collect();
+            let mut batch = Batch::new();
+            batch.copy(&words, offset as u32, want.len() as u32);
+            assert_eq!(batch.keep_whole(), (want.len() as u32, WalkEnd::Everything));
+            assert_eq!(batch.highest_interface_id(), 2);
+            batch.renumber(|id| [7, 0, u32::MAX][id as usize]);
+            assert!(batch.block_bytes() == want);
+            assert_eq!(batch.len(), 50);
+        }
     }
 }

@@ -48,7 +48,7 @@ pub enum RingError {
     },
     /// The pcapng header does not fit its area.
     #[error(
-        "the pcapng header of {interfaces} interfaces needs {need} bytes, the ring has {have}; open fewer interfaces at once or shorten the filter text"
+        "the descriptions of {interfaces} interfaces need {need} bytes, a ring has {have}; take the rest in another feed, or shorten the filter text"
     )]
     HeaderTooLong {
         /// Interfaces to describe.
@@ -58,6 +58,21 @@ pub enum RingError {
         /// Bytes of the header area.
         have: usize,
     },
+    /// An interface that cannot share a ring with those that are described in it.
+    #[error(
+        "{interface}: a ring has interfaces of one link type and snaplen, {link_type} and {snaplen} in this one; give this interface a feed of its own"
+    )]
+    OtherKind {
+        /// The interface.
+        interface: String,
+        /// Link type of the ring.
+        link_type: u16,
+        /// Snaplen of the ring.
+        snaplen: u32,
+    },
+    /// The memory is mapped read-only: only a ring's owner describes interfaces in it.
+    #[error("this memory is a reader's; only the owner of a ring adds interfaces to it")]
+    ReadOnly,
     /// Ring memory that contradicts itself: a hostile or broken writer.
     #[error("ring memory is corrupt at block {block}, offset {offset}: {what}")]
     Corrupt {

@@ -131,6 +131,8 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Data blocks, a power of two.
     pub data_blocks: u64,
+    /// Word that counts the interfaces; `None` in a model, which describes none and takes every id.
+    pub(crate) interfaces_at: Option<usize>,
     pub(crate) writer_at: usize,
     pub(crate) index_at: usize,
     pub(crate) data_at: usize,
@@ -150,6 +152,7 @@ impl Geometry {
         Ok(Geometry {
             block_bytes: BLOCK_BYTES,
             data_blocks,
+            interfaces_at: Some(crate::header::INTERFACES_WORD),
             writer_at: WRITER_AT as usize / 8,
             index_at: INDEX_AT as usize / 8,
             data_at: BLOCK_BYTES as usize / 8,
@@ -166,6 +169,7 @@ impl Geometry {
         Geometry {
             block_bytes,
             data_blocks,
+            interfaces_at: None,
             writer_at: 0,
             index_at,
             data_at: index_at + ENTRY_WORDS * data_blocks as usize,

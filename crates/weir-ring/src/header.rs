@@ -1,8 +1,12 @@
 //! Block 0: the pcapng header area and the fixed facts of a ring.
 //!
 //! The header area is a valid start of a pcapng file: section header, one interface description for
-//! each interface id up to this ring's own, and a local-use block that fills the area. So block 0 or
-//! its trimmed header, followed by any closed data blocks, is a file that every tool reads.
+//! each interface of this ring's own feed, and a local-use block that fills the area. So block 0 or its
+//! trimmed header, followed by any closed data blocks, is a file that every tool reads.
+//!
+//! Interfaces are numbered in the ring, from 0. More may join while the ring is in use: the owner writes the
+//! description behind the last one and then counts it, before the first record that names it is written. One
+//! word has both the count and the length of the descriptions, so a reader never sees one without the other.
 
 use weir_frame::pcapng::{self, Interface, SectionInfo};
 
@@ -11,9 +15,19 @@ use crate::geometry::{BLOCK_BYTES, Geometry, HEADER_AREA_BYTES, META_TYPE, PADDI
 use crate::sync::{AtomicU64, Ordering, load_acquire};
 
 /// Version of everything in this crate that another process sees.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRRNG1");
 const META_WORD: usize = HEADER_AREA_BYTES as usize / 8;
+/// Low half: interfaces described. High half: bytes of the section header and of these descriptions.
+pub(crate) const INTERFACES_WORD: usize = META_WORD + 4;
+/// Most bytes of the pcapng header: the block that fills the area has at least its smallest size.
+const HEADER_BYTES_MAX: u32 = HEADER_AREA_BYTES - PADDING_MIN_BYTES;
+/// Bytes of an interface description without options.
+const INTERFACE_BYTES_MIN: u32 = 20;
+/// Bytes of a section header without options.
+const SECTION_BYTES_MIN: usize = 28;
+/// Most interfaces that a header can describe; a count above it is a lie.
+pub(crate) const INTERFACES_MAX: u32 = HEADER_BYTES_MAX / INTERFACE_BYTES_MIN;
 
 /// Which clock the timestamps come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +52,7 @@ pub enum WriterKind {
 pub struct RingSpec {
     /// Data blocks of 1 MiB, a power of two.
     pub data_blocks: u64,
-    /// The run's interfaces in the order of their ids, up to and including this ring's.
+    /// The interfaces of the ring's own feed, in the order of their ids. All have the same link type and snaplen.
     pub interfaces: Vec<Interface>,
     /// CPU whose frames come here, for per-CPU rings.
     pub cpu: Option<u32>,
@@ -53,8 +67,8 @@ pub struct RingSpec {
 pub struct Identity {
     /// Where everything lies.
     pub geometry: Geometry,
-    /// Interface id in every record of this ring.
-    pub interface_id: u32,
+    /// Interfaces described so far: every record's id is below this, once the owner has more it is higher.
+    pub interfaces: u32,
     /// Most bytes kept of a frame.
     pub snaplen: u32,
     /// Link type, as in the interface description (1 = Ethernet).
@@ -70,6 +84,22 @@ pub struct Identity {
     pub pcapng_header: Vec<u8>,
 }
 
+impl Identity {
+    /// The interface descriptions in the order of their ids, as pcapng blocks.
+    pub fn interface_blocks(&self) -> impl Iterator<Item = &[u8]> {
+        // Checked by `read`: whole blocks, of which the first is the section header.
+        let mut rest = &self.pcapng_header[..];
+        std::iter::from_fn(move || {
+            let head = rest.get(4..8)?;
+            let bytes = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let (block, behind) = rest.split_at_checked(bytes.max(1))?;
+            rest = behind;
+            Some(block)
+        })
+        .skip(1)
+    }
+}
+
 /// The section header that Weir's rings and files begin with.
 #[must_use]
 pub fn section_info() -> SectionInfo {
@@ -82,34 +112,30 @@ pub fn section_info() -> SectionInfo {
 /// Writes block 0 of a new ring; all else in the memory must be zero.
 ///
 /// # Errors
-/// [`RingError`] where the memory is too small, the block count impossible or the interfaces too many.
+/// [`RingError`] where the memory is too small, the block count impossible, the interfaces too many or of
+/// different kinds.
 ///
 /// # Panics
 /// If there is no interface for the ring to belong to.
 pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingError> {
-    assert!(!spec.interfaces.is_empty(), "a ring belongs to an interface");
     let geometry = Geometry::new(spec.data_blocks)?;
     if words.len() < geometry.total_words() {
         let have = words.len() as u64 * 8;
         return Err(RingError::TooSmall { have, need: geometry.total_bytes() });
     }
+    let own = spec.interfaces.first().expect("a ring belongs to an interface");
     let mut area = Vec::with_capacity(HEADER_AREA_BYTES as usize);
     pcapng::write::section_header(&mut area, &section_info());
     for interface in &spec.interfaces {
+        same_kind(interface, own.link_type, own.snaplen)?;
         pcapng::write::interface(&mut area, interface);
     }
-    let (used, have) = (area.len(), (HEADER_AREA_BYTES - PADDING_MIN_BYTES) as usize);
-    if used > have {
-        let interfaces = spec.interfaces.len();
-        return Err(RingError::HeaderTooLong { interfaces, need: used, have });
-    }
-    pcapng::write::padding_block(&mut area, HEADER_AREA_BYTES - used as u32);
+    let used = fits(area.len(), spec.interfaces.len())?;
+    pcapng::write::padding_block(&mut area, HEADER_AREA_BYTES - used);
     for (word, bytes) in words.iter().zip(area.chunks_exact(8)) {
         let bytes: [u8; 8] = bytes.try_into().expect("chunks of 8");
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
-    let id = spec.interfaces.len() as u32 - 1;
-    let own = &spec.interfaces[id as usize];
     let meta_bytes = BLOCK_BYTES - HEADER_AREA_BYTES;
     let cpu = spec.cpu.unwrap_or(u32::MAX);
     let fixed = [
@@ -117,10 +143,9 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
         MAGIC,
         pair(FORMAT_VERSION, u32::from(spec.writer == WriterKind::Bpf)),
         pair(BLOCK_BYTES, geometry.data_blocks as u32),
-        pair(id, spec.interfaces.len() as u32),
+        pair(spec.interfaces.len() as u32, used),
         pair(own.snaplen, u32::from(own.link_type)),
         pair(cpu, u32::from(spec.clock == Clock::Foreign)),
-        pair(used as u32, 0),
     ];
     // The magic comes last, behind a release: who finds it finds the rest.
     for (i, value) in fixed.iter().enumerate().filter(|(i, _)| *i != 1) {
@@ -130,6 +155,55 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
     words[last].store(pair(0, meta_bytes), Ordering::Relaxed);
     words[META_WORD + 1].store(fixed[1], Ordering::Release);
     Ok(geometry)
+}
+
+/// The stores that describe one more interface in a ring: made by its owner, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// The new interface's id.
+    pub id: u32,
+    /// Indexes of words of block 0, and what they are to hold.
+    pub stores: Vec<(u32, u64)>,
+    /// The word that counts the interfaces and its value: to be stored with release, behind all others.
+    pub count: (u32, u64),
+}
+
+/// Plans the description of one more interface; stores nothing. The caller must be the only one who appends.
+///
+/// # Errors
+/// [`RingError::HeaderTooLong`] when the header area is full, [`RingError::OtherKind`] for an interface of
+/// another link type or snaplen, and as [`read`].
+pub fn append(words: &[AtomicU64], interface: &Interface) -> Result<Append, RingError> {
+    let identity = read(words)?;
+    same_kind(interface, identity.link_type, identity.snaplen)?;
+    let mut area = identity.pcapng_header;
+    let before = area.len() / 8;
+    pcapng::write::interface(&mut area, interface);
+    let id = identity.interfaces;
+    let used = fits(area.len(), id as usize + 1)?;
+    pcapng::write::padding_block(&mut area, HEADER_AREA_BYTES - used);
+    let value = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
+    let stores = (area.chunks_exact(8).map(value).enumerate().skip(before))
+        .filter(|&(index, value)| words[index].load(Ordering::Relaxed) != value)
+        .map(|(index, value)| (index as u32, value))
+        .collect();
+    Ok(Append { id, stores, count: (INTERFACES_WORD as u32, pair(id + 1, used)) })
+}
+
+fn same_kind(interface: &Interface, link_type: u16, snaplen: u32) -> Result<(), RingError> {
+    if (interface.link_type, interface.snaplen) == (link_type, snaplen) {
+        return Ok(());
+    }
+    Err(RingError::OtherKind { interface: interface.name.clone(), link_type, snaplen })
+}
+
+/// The bytes of a pcapng header, if they leave room for the block that fills the area.
+fn fits(bytes: usize, interfaces: usize) -> Result<u32, RingError> {
+    let have = HEADER_BYTES_MAX as usize;
+    if bytes > have {
+        return Err(RingError::HeaderTooLong { interfaces, need: bytes, have });
+    }
+    Ok(bytes as u32)
 }
 
 /// Reads block 0 of somebody's ring; `words` may be no more than that block.
@@ -154,14 +228,15 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     if block_bytes != BLOCK_BYTES {
         return Err(corrupt("block size"));
     }
-    let (interface_id, interfaces) = unpair(fixed(4));
+    // P, pairs with O in `Ring::append_interface`: descriptions that are counted are whole.
+    let (interfaces, used) = unpair(load_acquire(&words[INTERFACES_WORD]));
     let (snaplen, link_type) = unpair(fixed(5));
     let (cpu, foreign) = unpair(fixed(6));
-    let (used, _) = unpair(fixed(7));
-    if interfaces != interface_id.wrapping_add(1) || interfaces == 0 {
+    let link_type = u16::try_from(link_type).map_err(|_| corrupt("link type"))?;
+    if interfaces == 0 || interfaces > INTERFACES_MAX {
         return Err(corrupt("interface count"));
     }
-    if used > HEADER_AREA_BYTES || !used.is_multiple_of(4) {
+    if used > HEADER_BYTES_MAX || !used.is_multiple_of(4) {
         return Err(corrupt("length of the pcapng header"));
     }
     let mut pcapng_header: Vec<u8> = words[..used.div_ceil(8) as usize]
@@ -169,14 +244,14 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
         .collect();
     pcapng_header.truncate(used as usize);
-    if count_interfaces(&pcapng_header) != Some(interfaces) {
+    if count_interfaces(&pcapng_header, link_type, snaplen) != Some(interfaces) {
         return Err(corrupt("pcapng header"));
     }
     Ok(Identity {
         geometry: Geometry::new(u64::from(data_blocks))?,
-        interface_id,
+        interfaces,
         snaplen,
-        link_type: u16::try_from(link_type).map_err(|_| corrupt("link type"))?,
+        link_type,
         cpu: (cpu != u32::MAX).then_some(cpu),
         clock: if foreign == 0 { Clock::Realtime } else { Clock::Foreign },
         writer: if bpf == 0 { WriterKind::User } else { WriterKind::Bpf },
@@ -184,9 +259,10 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     })
 }
 
-/// Interfaces described by a section header and what follows it; `None` if these are not whole blocks.
-/// Files begin with these bytes, so a hostile ring must not make them into something else.
-fn count_interfaces(header: &[u8]) -> Option<u32> {
+/// Interfaces described by a section header and what follows it; `None` if these are not whole blocks, or
+/// not little-endian ones, or an interface is not what the ring says of all of them. Files begin with these bytes,
+/// so a hostile ring must not make them into something else.
+fn count_interfaces(header: &[u8], link_type: u16, snaplen: u32) -> Option<u32> {
     let (mut rest, mut found) = (header, 0);
     while !rest.is_empty() {
         let (head, _) = rest.split_first_chunk::<8>()?;
@@ -198,8 +274,18 @@ fn count_interfaces(header: &[u8]) -> Option<u32> {
         let (block, behind) = rest.split_at(bytes);
         let first = rest.len() == header.len();
         match block_type {
-            pcapng::SHB_TYPE if first && bytes >= 28 => {}
-            pcapng::IDB_TYPE if !first && bytes >= 20 => found += 1,
+            pcapng::SHB_TYPE if first && bytes >= SECTION_BYTES_MIN => {
+                if block[8..12] != pcapng::BYTE_ORDER_MAGIC.to_le_bytes() {
+                    return None;
+                }
+            }
+            pcapng::IDB_TYPE if !first && bytes >= INTERFACE_BYTES_MIN as usize => {
+                let (own_type, own_snaplen) = (&block[8..10], &block[12..16]);
+                if own_type != link_type.to_le_bytes() || own_snaplen != snaplen.to_le_bytes() {
+                    return None;
+                }
+                found += 1;
+            }
             _ => return None,
         }
         if block[bytes - 4..] != head[4..] {
@@ -221,12 +307,28 @@ const fn unpair(word: u64) -> (u32, u32) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::testing::{spec, zeroed};
+    use crate::testing::{heap_ring, spec, zeroed};
 
     fn formatted(spec: &RingSpec) -> Vec<AtomicU64> {
         let words = zeroed(5 << 17);
         format(&words, spec).unwrap();
         words
+    }
+
+    /// A spec whose pcapng header has exactly so many bytes, by the length of its filter text.
+    fn spec_of_bytes(bytes: u32) -> RingSpec {
+        let mut spec = spec(4);
+        let bytes_with = |spec: &mut RingSpec, text: usize| {
+            spec.interfaces[0].filter = Some("x".repeat(text));
+            let mut header = Vec::new();
+            pcapng::write::section_header(&mut header, &section_info());
+            spec.interfaces.iter().for_each(|i| pcapng::write::interface(&mut header, i));
+            header.len()
+        };
+        // One byte says that it is text.
+        let least = bytes_with(&mut spec, 3);
+        assert_eq!(bytes_with(&mut spec, 3 + bytes as usize - least), bytes as usize);
+        spec
     }
 
     #[test]
@@ -239,15 +341,15 @@ mod tests {
             (spec.cpu, spec.clock, spec.writer) = (cpu, clock, writer);
             let identity = read(&formatted(&spec)).unwrap();
             assert_eq!((identity.cpu, identity.clock, identity.writer), (cpu, clock, writer));
-            assert_eq!(
-                (identity.interface_id, identity.snaplen, identity.link_type),
-                (1, 65535, 1)
-            );
+            assert_eq!((identity.interfaces, identity.snaplen, identity.link_type), (2, 65535, 1));
             assert_eq!(identity.geometry, Geometry::new(4).unwrap());
             let mut header = Vec::new();
             pcapng::write::section_header(&mut header, &section_info());
+            let section = header.len();
             spec.interfaces.iter().for_each(|i| pcapng::write::interface(&mut header, i));
             assert_eq!(identity.pcapng_header, header);
+            let blocks: Vec<_> = identity.interface_blocks().collect();
+            assert_eq!((blocks.len(), blocks.concat()), (2, header[section..].to_vec()));
         }
     }
 
@@ -259,24 +361,28 @@ mod tests {
         let hostile = [
             (meta(1), 0),
             (meta(2), pair(FORMAT_VERSION + 1, 0)),
+            (meta(2), pair(FORMAT_VERSION - 1, 0)),
             (meta(3), pair(4096, 4)),
             (meta(3), pair(BLOCK_BYTES, 0)),
             (meta(3), pair(BLOCK_BYTES, 5)),
             (meta(3), pair(BLOCK_BYTES, u32::MAX)),
-            (meta(4), pair(0, 0)),
-            (meta(4), pair(u32::MAX, 0)),
-            (meta(4), pair(u32::MAX - 1, u32::MAX)),
-            (meta(4), pair(1, 2)),
-            (meta(5), pair(0, 1 << 16)),
-            (meta(7), pair(0, 0)),
-            (meta(7), pair(u32::MAX, 0)),
-            (meta(7), pair(used - 4, 0)),
-            (meta(7), pair(used + 12, 0)),
-            (meta(7), pair(HEADER_AREA_BYTES, 0)),
+            (meta(4), pair(0, used)),
+            (meta(4), pair(2, used)),
+            (meta(4), pair(u32::MAX, used)),
+            (meta(4), pair(1, 0)),
+            (meta(4), pair(1, u32::MAX)),
+            (meta(4), pair(1, used - 4)),
+            (meta(4), pair(1, used + 2)),
+            (meta(4), pair(1, used + 12)),
+            (meta(4), pair(1, HEADER_AREA_BYTES)),
+            (meta(5), pair(65535, 1 << 16)),
+            (meta(5), pair(65535, 2)),
+            (meta(5), pair(65534, 1)),
             (0, pair(pcapng::SHB_TYPE, 0)),
             (0, pair(pcapng::SHB_TYPE, u32::MAX - 3)),
             (0, pair(pcapng::IDB_TYPE, used)),
             (0, pair(pcapng::SHB_TYPE, used)),
+            (1, pair(pcapng::BYTE_ORDER_MAGIC.swap_bytes(), 1)),
         ];
         for (word, value) in hostile {
             let kept = words[word].load(Ordering::Relaxed);
@@ -285,6 +391,201 @@ mod tests {
             words[word].store(kept, Ordering::Relaxed);
         }
         assert!(read(&words).is_ok());
-        assert!(matches!(read(&words[..100]), Err(RingError::TooSmall { .. })));
+    }
+
+    #[test]
+    fn block_0_is_enough_to_read_and_no_less() {
+        let words = formatted(&spec(4));
+        let need = BLOCK_BYTES as usize / 8;
+        assert!(read(&words[..need]).is_ok());
+        let (have, need) = (u64::from(BLOCK_BYTES) - 8, u64::from(BLOCK_BYTES));
+        match read(&words[..need as usize / 8 - 1]) {
+            Err(RingError::TooSmall { have: found, need: asked }) => {
+                assert_eq!((found, asked), (have, need));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn memory_is_formatted_to_its_last_word_and_not_beyond() {
+        let words = zeroed(5 << 17);
+        assert!(format(&words, &spec(4)).is_ok());
+        let short = zeroed((5 << 17) - 1);
+        match format(&short, &spec(4)) {
+            Err(RingError::TooSmall { have, need }) => {
+                assert_eq!((have, need), ((5 << 20) - 8, 5 << 20));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(short.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn the_longest_header_is_written_and_read_and_no_longer_one() {
+        let words = formatted(&spec_of_bytes(HEADER_BYTES_MAX));
+        let identity = read(&words).unwrap();
+        assert_eq!(identity.pcapng_header.len(), HEADER_BYTES_MAX as usize);
+        // The block that fills the area has its smallest size, and ends with its length.
+        let last = words[META_WORD - 1].load(Ordering::Relaxed);
+        assert_eq!(unpair(last), (PADDING_MIN_BYTES, PADDING_MIN_BYTES));
+        match format(&zeroed(5 << 17), &spec_of_bytes(HEADER_BYTES_MAX + 4)) {
+            Err(RingError::HeaderTooLong { interfaces, need, have }) => {
+                let most = HEADER_BYTES_MAX as usize;
+                assert_eq!((interfaces, need, have), (1, most + 4, most));
+            }
+            other => panic!("{other:?}"),
+        }
+        // A header that leaves less than the smallest block behind it is not one of ours.
+        words[META_WORD + 4].store(pair(1, HEADER_BYTES_MAX + 4), Ordering::Relaxed);
+        assert!(matches!(read(&words), Err(RingError::Corrupt { .. })));
+    }
+
+    /// A block without options: type, length, body of zeros, length.
+    fn block(block_type: u32, bytes: u32, body: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut block = vec![0; bytes as usize];
+        block[..4].copy_from_slice(&block_type.to_le_bytes());
+        block[4..8].copy_from_slice(&bytes.to_le_bytes());
+        body.iter().for_each(|(at, bytes)| block[*at..at + bytes.len()].copy_from_slice(bytes));
+        let end = block.len() - 4;
+        block[end..].copy_from_slice(&bytes.to_le_bytes());
+        block
+    }
+
+    fn section(bytes: u32) -> Vec<u8> {
+        block(pcapng::SHB_TYPE, bytes, &[(8, &pcapng::BYTE_ORDER_MAGIC.to_le_bytes())])
+    }
+
+    /// An interface of link type 1 and snaplen 2.
+    fn interface(bytes: u32) -> Vec<u8> {
+        block(pcapng::IDB_TYPE, bytes, &[(8, &[1]), (12, &[2])])
+    }
+
+    fn count(blocks: &[Vec<u8>]) -> Option<u32> {
+        count_interfaces(&blocks.concat(), 1, 2)
+    }
+
+    #[test]
+    fn each_bound_of_a_pcapng_header_holds_by_itself() {
+        assert_eq!(count(&[]), Some(0));
+        assert_eq!(count(&[section(28)]), Some(0));
+        assert_eq!(count(&[section(28), interface(20)]), Some(1));
+        assert_eq!(count(&[section(32), interface(20), interface(24)]), Some(2));
+        // The smallest sizes.
+        assert_eq!(count(&[section(24), interface(20)]), None);
+        assert_eq!(count(&[section(28), interface(16)]), None);
+        // Kinds and their order.
+        assert_eq!(count(&[interface(20)]), None);
+        assert_eq!(count(&[section(28), section(28)]), None);
+        assert_eq!(count(&[section(28), block(6, 32, &[])]), None);
+        assert_eq!(count(&[section(28), block(crate::geometry::PADDING_TYPE, 12, &[])]), None);
+        // A length that is no multiple of 4, that is behind the end, that is not said again.
+        let mut odd = interface(24);
+        odd[4] = 22;
+        odd[18..22].copy_from_slice(&22u32.to_le_bytes());
+        odd.truncate(22);
+        assert_eq!(count(&[section(28), odd]), None);
+        let mut long = interface(20);
+        long[4] = 24;
+        assert_eq!(count(&[section(28), long]), None);
+        let mut twice = interface(20);
+        twice[16] = 24;
+        assert_eq!(count(&[section(28), twice]), None);
+        for bytes in [0, 4, 8] {
+            let mut short = interface(20);
+            short[4] = bytes;
+            assert_eq!(count(&[section(28), short]), None, "length {bytes}");
+        }
+        // Less than the head of a block behind the last one.
+        for extra in 1..8 {
+            assert_eq!(count(&[section(28), interface(20), vec![0; extra]]), None, "{extra}");
+        }
+        // Byte order, link type, snaplen.
+        let mut swapped = section(28);
+        swapped[8..12].reverse();
+        assert_eq!(count(&[swapped, interface(20)]), None);
+        for (at, value) in [(8, 0), (9, 1), (12, 0), (15, 1)] {
+            let mut other = interface(20);
+            other[at] = value;
+            assert_eq!(count(&[section(28), interface(20), other]), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn most_interfaces_are_as_many_as_fit_without_options() {
+        let mut header = section(28);
+        let most = (HEADER_BYTES_MAX - 28) / INTERFACE_BYTES_MIN;
+        (0..most).for_each(|_| header.extend(interface(20)));
+        let words = formatted(&spec(4));
+        for (word, bytes) in words.iter().zip(header.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+        }
+        words[META_WORD + 5].store(pair(2, 1), Ordering::Relaxed);
+        words[INTERFACES_WORD].store(pair(most, header.len() as u32), Ordering::Relaxed);
+        let identity = read(&words).unwrap();
+        assert_eq!(
+            (identity.interfaces, identity.interface_blocks().count()),
+            (most, most as usize)
+        );
+        assert!(most <= INTERFACES_MAX);
+    }
+
+    #[test]
+    fn interfaces_that_join_one_by_one_make_the_header_that_all_at_once_make() {
+        let mut spec = spec(4);
+        let own = spec.interfaces[0].clone();
+        let ring = heap_ring();
+        for number in 1..40 {
+            let name = format!("vnet{number}");
+            let joined = Interface { name, ..own.clone() };
+            assert_eq!(ring.append_interface(&joined).unwrap(), number);
+            spec.interfaces.push(joined);
+            assert_eq!(ring.interfaces(), number + 1);
+            let all = formatted(&spec);
+            let same = |(a, b): (&AtomicU64, &AtomicU64)| {
+                assert_eq!(a.load(Ordering::Relaxed), b.load(Ordering::Relaxed));
+            };
+            ring.memory().iter().zip(&all).take(BLOCK_BYTES as usize / 8).for_each(same);
+        }
+        let identity = ring.identity().unwrap();
+        assert_eq!(identity.interface_blocks().count(), 40);
+    }
+
+    #[test]
+    fn room_for_interfaces_ends_with_an_error_that_leaves_the_ring_as_it_was() {
+        let ring = heap_ring();
+        let filter = Some("x".repeat(5000));
+        let joined = Interface { filter, ..spec(4).interfaces[0].clone() };
+        let mut ids = 1..;
+        let error = loop {
+            match ring.append_interface(&joined) {
+                Ok(id) => assert_eq!(Some(id), ids.next()),
+                Err(error) => break error,
+            }
+        };
+        let interfaces = ids.start;
+        assert!(interfaces > 10);
+        assert!(matches!(error, RingError::HeaderTooLong { .. }), "{error}");
+        assert_eq!(ring.identity().unwrap().interfaces, interfaces);
+        // A shorter one still fits.
+        let short = Interface { filter: None, ..joined.clone() };
+        assert_eq!(ring.append_interface(&short).unwrap(), interfaces);
+        for other in
+            [Interface { link_type: 101, ..short.clone() }, Interface { snaplen: 1, ..short }]
+        {
+            let error = ring.append_interface(&other).unwrap_err();
+            assert!(matches!(error, RingError::OtherKind { .. }), "{error}");
+        }
+        assert_eq!(ring.interfaces(), interfaces + 1);
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_is_cut_before_anybody_makes_a_table_of_it() {
+        let ring = heap_ring();
+        ring.memory()[INTERFACES_WORD].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(ring.interfaces(), INTERFACES_MAX);
+        assert!(ring.identity().is_err());
     }
 }

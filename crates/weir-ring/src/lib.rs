@@ -47,6 +47,8 @@ pub mod writer;
 
 use std::sync::Arc;
 
+use weir_frame::pcapng::Interface;
+
 pub use batch::Batch;
 pub use error::RingError;
 pub use geometry::Geometry;
@@ -130,6 +132,38 @@ impl<M: Words> Ring<M> {
     /// [`RingError`] if block 0 does not hold a ring of this version.
     pub fn identity(&self) -> Result<Identity, RingError> {
         header::read(self.words())
+    }
+
+    /// Interfaces described so far. A record names one of them by a lower number.
+    ///
+    /// Bounded whatever the memory says, so that a table of this length may be made; that each has a
+    /// description is checked by [`identity`](Ring::identity).
+    #[must_use]
+    pub fn interfaces(&self) -> u32 {
+        let Some(at) = self.geometry.interfaces_at else { return u32::MAX };
+        // P, pairs with O: an interface that is counted is described.
+        let count = sync::load_acquire(&self.words()[at]) as u32;
+        count.min(header::INTERFACES_MAX)
+    }
+
+    /// Describes one more interface in a ring that may be in use, and gives its id. Frames of it may be written
+    /// once this has returned. For the owner of the memory, and for one thread at a time.
+    ///
+    /// # Errors
+    /// As [`header::append`]; [`RingError::ReadOnly`] for a reader's memory. A BPF array is frozen, so it is
+    /// read-only even for its owner, who has a program make the stores of [`header::append`].
+    pub fn append_interface(&self, interface: &Interface) -> Result<u32, RingError> {
+        if !self.memory.is_writable() {
+            return Err(RingError::ReadOnly);
+        }
+        let append = header::append(self.words(), interface)?;
+        for (index, value) in append.stores {
+            self.words()[index as usize].store(value, sync::Ordering::Relaxed);
+        }
+        let (index, value) = append.count;
+        // O, pairs with P in `Ring::interfaces` and `header::read`: a description is whole before it is counted.
+        self.words()[index as usize].store(value, sync::Ordering::Release);
+        Ok(append.id)
     }
 
     /// Frames written since the ring began. A count for ledgers and screens: it is published with

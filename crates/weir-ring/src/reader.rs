@@ -77,6 +77,8 @@ pub struct Reader<M: Words> {
     distance: u32,
     /// Where the writer was when there was nothing to read but what it is near to.
     seen: u32,
+    /// Interfaces that the ring described when this was last asked.
+    interfaces: u32,
 }
 
 impl<M: Words> Clone for Reader<M> {
@@ -110,6 +112,7 @@ impl<M: Words> Reader<M> {
             ended: false,
             distance: 0,
             seen: NOWHERE,
+            interfaces: ring.interfaces(),
         };
         let opened = reader.ring.writer_word(WriterWord::Opened);
         let target = match start {
@@ -192,7 +195,8 @@ impl<M: Words> Reader<M> {
     ///
     /// # Errors
     /// [`RingError::Corrupt`] if the memory contradicts itself while its block is not being reclaimed.
-    /// The reader stays where it is and says the same when asked again.
+    /// The reader stays where it is and says the same when asked again. Every record's interface is one that the
+    /// ring describes ([`Ring::interfaces`]).
     pub fn poll(&mut self, batch: &mut Batch) -> Result<Poll, RingError> {
         batch.clear();
         for _ in 0..STEPS_MAX {
@@ -219,6 +223,10 @@ impl<M: Words> Reader<M> {
                 (used, end) = again;
             }
             if used > 0 {
+                if let Err(error) = self.check_interface(batch.highest_interface_id()) {
+                    batch.clear();
+                    return Err(error);
+                }
                 self.advance(self.at + used, batch.len() as u64)?;
                 return Ok(Poll::Frames(batch.len() as u32));
             }
@@ -249,11 +257,13 @@ impl<M: Words> Reader<M> {
                 Look::Other(poll) => return Ok(poll),
             };
             let words = self.block_words();
-            let (found, at, end) = count_words(words, self.at, committed, until, frames_max);
+            let Counted { found, highest_id, at, end } =
+                count_words(words, self.at, committed, until, frames_max);
             if !self.confirm() {
                 return self.lapped_now();
             }
             if found.frames > 0 {
+                self.check_interface(highest_id)?;
                 self.advance(at, found.frames)?;
                 tally.add(&found);
                 return Ok(Poll::Frames(found.frames as u32));
@@ -271,6 +281,21 @@ impl<M: Words> Reader<M> {
         }
         batch.clear();
         None
+    }
+
+    /// Whether the ring describes the interface of a record that is confirmed. Interfaces may have joined since the
+    /// last look: each is counted before the first record that names it.
+    #[inline]
+    fn check_interface(&mut self, id: u32) -> Result<(), RingError> {
+        if id >= self.interfaces {
+            self.interfaces = self.ring.interfaces();
+            if id >= self.interfaces {
+                return Err(
+                    self.corrupt("a record of an interface that the ring does not describe")
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Moves to the next block if the walk ended at this one's padding, with nothing before it.
@@ -445,12 +470,13 @@ fn count_words(
     committed: u32,
     until: u32,
     frames_max: u32,
-) -> (Tally, u32, WalkEnd) {
+) -> Counted {
     let half = |at: u32| {
         let word = words[at as usize / 8].load(Ordering::Relaxed);
         if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
     };
     let mut tally = Tally::default();
+    let mut highest_id = 0;
     let end = loop {
         if at >= until || tally.frames == u64::from(frames_max) {
             break WalkEnd::Everything;
@@ -461,7 +487,8 @@ fn count_words(
             let bytes = if left >= 8 { half(at + 4) } else { 0 };
             break WalkEnd::OtherBlock { block_type: half(at), bytes };
         }
-        let Head { block_type, bytes, caplen, wire_len, ts_ns } = Head::load(words, at);
+        let Head { block_type, bytes, interface_id, caplen, wire_len, ts_ns } =
+            Head::load(words, at);
         if block_type != EPB_TYPE {
             break WalkEnd::OtherBlock { block_type, bytes };
         }
@@ -477,15 +504,26 @@ fn count_words(
         tally.kept_bytes += u64::from(caplen);
         tally.wire_bytes += u64::from(wire_len);
         tally.last_ns = ts_ns;
+        highest_id = interface_id.max(highest_id);
         at += bytes;
     };
-    (tally, at, end)
+    Counted { found: tally, highest_id, at, end }
+}
+
+/// The result of a walk over record headers.
+struct Counted {
+    found: Tally,
+    highest_id: u32,
+    /// Where the walk ended, and why.
+    at: u32,
+    end: WalkEnd,
 }
 
 /// What a record's header says, loaded once.
 struct Head {
     block_type: u32,
     bytes: u32,
+    interface_id: u32,
     caplen: u32,
     wire_len: u32,
     ts_ns: u64,
@@ -503,6 +541,7 @@ impl Head {
             Head {
                 block_type: a as u32,
                 bytes: high(a),
+                interface_id: b as u32,
                 caplen: high(c),
                 wire_len: d as u32,
                 ts_ns,
@@ -512,6 +551,7 @@ impl Head {
             Head {
                 block_type: high(a),
                 bytes: b as u32,
+                interface_id: high(b),
                 caplen: d as u32,
                 wire_len: high(d),
                 ts_ns,

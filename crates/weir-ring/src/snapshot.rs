@@ -40,15 +40,25 @@ const LOOKS_MAX: u32 = 100;
 /// # Errors
 /// [`SnapshotError`].
 pub fn snapshot<M: Words>(ring: &Ring<M>, out: &mut impl Write) -> Result<Snapshot, SnapshotError> {
+    let (reader, until) = begin(ring)?;
+    // Read after the last frame was: an interface that joins later is named by none of these.
     out.write_all(&ring.identity()?.pcapng_header)?;
-    copy_frames(ring, out)
+    copy_frames(reader, until, out)
+}
+
+/// A reader, and the ordinal that the snapshot ends before.
+fn begin<M: Words>(ring: &Ring<M>) -> Result<(Reader<M>, u64), RingError> {
+    let reader = Reader::new(ring, Start::Oldest)?;
+    // Asked after the reader has its place, so that it is not before that place.
+    Ok((reader, ring.frames_written()))
 }
 
 /// The frames without a header. Each frame up to the count at the start is in the file or lapped.
-fn copy_frames<M: Words>(ring: &Ring<M>, out: &mut impl Write) -> Result<Snapshot, SnapshotError> {
-    let mut reader = Reader::new(ring, Start::Oldest)?;
-    // Asked after the reader has its place, so that it is not before that place.
-    let until = ring.frames_written();
+fn copy_frames<M: Words>(
+    mut reader: Reader<M>,
+    until: u64,
+    out: &mut impl Write,
+) -> Result<Snapshot, SnapshotError> {
     let mut taken = Snapshot::default();
     let mut batch = Batch::new();
     let mut looks = 0;
@@ -116,7 +126,8 @@ mod tests {
                 writer.close_block();
             }
             let mut out = Slow { writer: &mut writer, blocks, bytes: Vec::new() };
-            let taken = copy_frames(&ring, &mut out).unwrap();
+            let (reader, until) = begin(&ring).unwrap();
+            let taken = copy_frames(reader, until, &mut out).unwrap();
             assert_eq!(taken, Snapshot { frames, lapped }, "{blocks} blocks meanwhile");
             let mut rest = &out.bytes[..];
             let mut found = Vec::new();
@@ -138,6 +149,7 @@ mod tests {
         let word = ring.geometry().writer_word(crate::geometry::WriterWord::Ordinal);
         ring.memory()[word].store(1 << 60, crate::sync::Ordering::Relaxed);
         let mut out = Vec::new();
-        assert!(matches!(copy_frames(&ring, &mut out), Err(SnapshotError::Ring(_))));
+        let (reader, until) = begin(&ring).unwrap();
+        assert!(matches!(copy_frames(reader, until, &mut out), Err(SnapshotError::Ring(_))));
     }
 }

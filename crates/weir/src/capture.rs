@@ -11,7 +11,9 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session, Setup, memory_limit};
-use weir_consumer::{Consumer, ConsumerError, Count, Delivered, Null, Ordered, Sink, Step};
+use weir_consumer::{
+    Consumer, ConsumerError, Count, Delivered, Null, Numbering, Ordered, Sink, Step,
+};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
 use weir_ring::wake::RINGS_MAX;
@@ -42,8 +44,9 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     check(args)?;
     raise_descriptor_limit();
     let mut session = Session::new();
-    let Opened { interfaces, feeds, places } = open_all(&mut session, args)?;
+    let Opened { interfaces, feeds, feed_of, places } = open_all(&mut session, args)?;
     let rings = session.rings();
+    let numbering = Numbering::new(&rings, &feed_of);
     if rings.len() > RINGS_MAX {
         bail!(
             "the feeds of all sources have {} rings together, one for each CPU, and a consumer can sleep on {RINGS_MAX}; \
@@ -62,12 +65,12 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     let run = Run { args, stop, feeds, places, control, start_ns: now_ns() };
     if let Some(path) = &args.write {
         let file = open_file(path, &interfaces, run.output_stop())?;
-        return run.to_sink(session, Ordered::new(&rings, args.merge_slack, file)?);
+        return run.to_sink(session, Ordered::new(&rings, numbering, args.merge_slack, file)?);
     }
     if args.print {
         let out = Outlet::stdout(run.output_stop()).context("standard output")?;
         let printer = Printer::new(out, with_feeds(interfaces, &run.feeds));
-        return run.to_sink(session, Ordered::new(&rings, args.merge_slack, printer)?);
+        return run.to_sink(session, Ordered::new(&rings, numbering, args.merge_slack, printer)?);
     }
     if let Some(how) = args.latency {
         let mut latency = Latency::new(&rings, how)?;
@@ -75,7 +78,7 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
         ran.latency = Some(latency.report());
         return Ok(ran);
     }
-    run.to_counter(session, &mut Null::new(&rings)?)
+    run.to_counter(session, &mut Null::new(&rings, numbering)?)
 }
 
 fn check(args: &CaptureArgs) -> Result<()> {
@@ -436,7 +439,8 @@ mod tests {
             }
             writer.publish();
         };
-        let mut consumer = Null::new(std::slice::from_ref(&ring)).unwrap();
+        let rings = [ring.clone()];
+        let mut consumer = Null::new(&rings, Numbering::of_one_feed(&rings)).unwrap();
         push(7);
         assert_eq!(consumer.step(u64::MAX).unwrap(), Step::Busy);
         push(5);

@@ -61,6 +61,8 @@ pub struct Opened {
     pub interfaces: Vec<Interface>,
     /// The feeds that were asked for, source by source, and the id of what each one reads.
     pub feeds: Vec<Subscribed>,
+    /// For each ring, the number of its feed among those that have rings: the id of its interface in outputs.
+    pub feed_of: Vec<usize>,
     /// The consumer's places in rings whose source waits for it: ring number and place.
     pub places: Vec<(usize, Place)>,
 }
@@ -72,7 +74,7 @@ pub struct Subscribed {
     pub source: usize,
     /// Number of the feed whose rings it reads, among those of the source.
     pub feed: usize,
-    /// The id of that one's interface.
+    /// The id of that one's interface in outputs of several sources: its number among the feeds of the run.
     pub interface_id: u32,
     /// Its name; empty for the only one.
     pub name: String,
@@ -88,7 +90,12 @@ pub struct Subscribed {
 
 /// Opens all sources of a run, in order.
 pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
-    let mut opened = Opened { interfaces: Vec::new(), feeds: Vec::new(), places: Vec::new() };
+    let mut opened = Opened {
+        interfaces: Vec::new(),
+        feeds: Vec::new(),
+        feed_of: Vec::new(),
+        places: Vec::new(),
+    };
     let mut feeds = Feeds::new(args);
     for (number, (source, parts)) in by_source(args).iter().enumerate() {
         let link_type = if feeds.are_filtered() { link_type(source)? } else { LINKTYPE_ETHERNET };
@@ -101,7 +108,6 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
         let before = session.rings().len();
         let own = subscribe(&mut opened, number, source, &asked);
         let setup = Setup {
-            interfaces: opened.interfaces.clone(),
             feeds: own,
             ring_bytes: ring_bytes(args),
             promiscuous: !args.no_promiscuous,
@@ -116,6 +122,8 @@ pub fn open_all(session: &mut Session, args: &CaptureArgs) -> Result<Opened> {
         let ring: &Ring<_> = &session.rings()[before];
         let link_type = ring.identity()?.link_type;
         let all = opened.interfaces.len();
+        let each = (session.rings().len() - before) / count;
+        opened.feed_of.extend((all - count..all).flat_map(|feed| std::iter::repeat_n(feed, each)));
         opened.interfaces[all - count..].iter_mut().for_each(|own| own.link_type = link_type);
     }
     Ok(opened)
@@ -171,14 +179,14 @@ fn subscribe(
         let at = match one.shares {
             Some(other) => opened.feeds[first + other].feed,
             None => {
-                feed.interface_id = opened.interfaces.len() as u32;
-                opened.interfaces.push(Interface {
+                feed.interface = Interface {
                     name: format!("{source}{}", one.part),
                     description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
                     filter: feed.filter.as_ref().map(|filter| filter.text.clone()),
                     link_type: LINKTYPE_ETHERNET,
                     snaplen,
-                });
+                };
+                opened.interfaces.push(feed.interface.clone());
                 own.push(feed.clone());
                 own.len() - 1
             }
@@ -186,7 +194,7 @@ fn subscribe(
         opened.feeds.push(Subscribed {
             source: number,
             feed: at,
-            interface_id: own[at].interface_id,
+            interface_id: (opened.interfaces.len() - own.len() + at) as u32,
             name: one.name.clone(),
             part: one.part,
             takes: feed,

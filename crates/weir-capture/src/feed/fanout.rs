@@ -349,7 +349,6 @@ struct Branch {
     writer: Writer<Mapping>,
     /// Its number among the source's rings.
     ring: usize,
-    interface_id: u32,
     caplen_max: usize,
     direction: Direction,
     shard: Shard,
@@ -368,7 +367,6 @@ impl Branch {
         Branch {
             writer: Writer::new(ring.clone()),
             ring: place,
-            interface_id: feed.interface_id,
             caplen_max: feed.snaplen.min(CAPLEN_MAX) as usize,
             direction: feed.direction,
             shard: feed.shard,
@@ -384,7 +382,8 @@ impl Branch {
 
     #[inline]
     fn write(&mut self, meta: &Meta, frame: &[u8]) {
-        let meta = Meta { interface_id: self.interface_id, ..*meta };
+        // A feed has one interface, whatever its frames' numbers were before.
+        let meta = Meta { interface_id: 0, ..*meta };
         self.writer.push(&meta, &frame[..frame.len().min(self.caplen_max)]);
     }
 

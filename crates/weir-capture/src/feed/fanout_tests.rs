@@ -25,13 +25,53 @@ fn entry(host: usize) -> Entry {
 /// One feed, and this many fan-outs.
 fn feeds(fanouts: usize) -> (Feeds, Vec<Fanout>) {
     let setup = Setup {
-        interfaces: vec![Interface::default()],
         feeds: vec![Feed::default()],
         ring_bytes: fanouts as u64 * (4 << 20),
         promiscuous: false,
         may_change: true,
     };
     Feeds::create(&setup, fanouts, Clock::Realtime).unwrap()
+}
+
+#[test]
+fn no_ring_knows_of_another_feed() {
+    let feed = |number: u32| Feed {
+        name: format!("feed-name-{number}"),
+        interface: Interface {
+            name: format!("interface-name-{number}"),
+            description: Some(format!("feed-text-{number}")),
+            filter: Some(format!("filter-text-{number}")),
+            link_type: 1,
+            ..Interface::default()
+        },
+        ..Feed::default()
+    };
+    let setup = Setup {
+        feeds: (0..3).map(feed).collect(),
+        ring_bytes: 4 << 20,
+        promiscuous: false,
+        may_change: false,
+    };
+    let (feeds, mut fanouts) = Feeds::create(&setup, 1, Clock::Realtime).unwrap();
+    let meta = Meta { ts_ns: 1, wire_len: 60, ..Meta::default() };
+    fanouts[0].push(&meta, &frame(1));
+    fanouts[0].close();
+    for (own, ring) in feeds.rings().iter().enumerate() {
+        use weir_ring::Words;
+        let words = ring.memory().words().iter();
+        let bytes: Vec<u8> = words
+            .flat_map(|word| word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes())
+            .collect();
+        for other in 0..3 {
+            let texts = ["interface-name", "feed-text", "filter-text"];
+            let is_there = texts.map(|text| {
+                let text = format!("{text}-{other}").into_bytes();
+                bytes.windows(text.len()).any(|bytes| bytes == text)
+            });
+            assert_eq!(is_there, [other == own; 3], "ring {own}, feed {other}");
+        }
+        assert_eq!(ring.interfaces(), 1);
+    }
 }
 
 fn change(feeds: &mut Feeds, remove: &[Entry], add: &[Entry]) {

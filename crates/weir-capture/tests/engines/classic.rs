@@ -204,10 +204,9 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
         without_ebpf(&bed, |sender| {
             let round = || (0..9).for_each(|n| sender.send(&of_kind(n, n as u8 % 3)));
             let mut setup = setup(16);
-            setup.interfaces.push(setup.interfaces[0].clone());
             setup.feeds[0].filter = Some(kinds(1, 1));
             setup.feeds.push(Feed {
-                interface_id: 1,
+                interface: setup.feeds[0].interface.clone(),
                 filter: Some(Arc::clone(&second)),
                 snaplen: 20,
                 ..Feed::default()

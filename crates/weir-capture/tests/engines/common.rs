@@ -14,8 +14,10 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn setup(ring_mib: u64) -> Setup {
     Setup {
-        interfaces: vec![Interface { name: "test".into(), link_type: 1, ..Interface::default() }],
-        feeds: vec![Feed::default()],
+        feeds: vec![Feed {
+            interface: Interface { name: "test".into(), link_type: 1, ..Interface::default() },
+            ..Feed::default()
+        }],
         ring_bytes: ring_mib << 20,
         promiscuous: true,
         may_change: false,

@@ -44,17 +44,17 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
     };
     vec![
         (
-            "weir_tc_wait, weir_tc_in, weir_tc_out, weir_close",
+            "weir_tc_wait, weir_tc_in, weir_tc_out, weir_close, weir_store",
             try_load(Choice::Tc, &lo, Variant::Plain),
         ),
         ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),
         ("weir_tc_in, weir_tc_out with a block list", try_load(Choice::Tc, &lo, Variant::Changing)),
         ("weir_tc_in, weir_tc_out with feeds", try_load(Choice::Tc, &lo, Variant::Feeds)),
-        ("weir_xdp, weir_close", try_load(Choice::Xdp, &lo, Variant::Plain)),
+        ("weir_xdp, weir_close, weir_store", try_load(Choice::Xdp, &lo, Variant::Plain)),
         ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, Variant::Queues)),
         ("weir_xdp with a block list", try_load(Choice::Xdp, &lo, Variant::Changing)),
         ("weir_xdp with feeds", try_load(Choice::Xdp, &lo, Variant::Feeds)),
-        ("weir_xdp_tags, weir_close", tags(Variant::Plain)),
+        ("weir_xdp_tags, weir_close, weir_store", tags(Variant::Plain)),
         ("weir_xdp_tags with queue option", tags(Variant::Queues)),
         ("weir_xdp_tags with a block list", tags(Variant::Changing)),
         ("weir_xdp_tags with feeds", tags(Variant::Feeds)),
@@ -115,13 +115,8 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
         Variant::Feeds => vec![choosy, all],
     };
     let may_change = matches!(variant, Variant::Changing | Variant::Feeds);
-    let setup = Setup {
-        interfaces: vec![weir_frame::pcapng::Interface { link_type: 1, ..Default::default() }],
-        feeds,
-        ring_bytes: super::least_ring_bytes(),
-        promiscuous: false,
-        may_change,
-    };
+    let setup =
+        Setup { feeds, ring_bytes: super::least_ring_bytes(), promiscuous: false, may_change };
     let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
     let rings = memory::create(&setup)?;
     let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;

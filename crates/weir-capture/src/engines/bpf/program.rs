@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::MapHandle;
 use weir_filter::ebpf::Target;
+use weir_ring::{Mapping, Ring, Words, header};
 
 use super::block;
 use super::clsact::Side;
@@ -27,6 +28,7 @@ pub(super) struct Programs {
     /// At TC: lets frames by until the capture starts.
     pub(super) wait: Option<OwnedFd>,
     close: OwnedFd,
+    store: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
     /// What runs at the hook, with a place for filters; empty where there are none.
@@ -137,20 +139,48 @@ impl Programs {
 
     /// Ends the open block of a ring and closes it; no program may write it any more.
     pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
-        let mut context = ring.to_ne_bytes();
-        let mut run = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            ctx_in: context.as_mut_ptr().cast(),
-            ctx_size_in: context.len() as u32,
-            ..Default::default()
-        };
-        // SAFETY: `run` and the context it points to live through the call, with their true sizes;
-        // the descriptor is a loaded program.
-        let result =
-            unsafe { libbpf_sys::bpf_prog_test_run_opts(self.close.as_raw_fd(), &raw mut run) };
-        if result < 0 || run.retval != 0 {
-            return Err(CaptureError::last_os(format!("closing ring {ring}")));
-        }
-        Ok(())
+        run(&self.close, &mut ring.to_ne_bytes(), || format!("closing ring {ring}"))
     }
+
+    /// Describes one more interface in a ring, which is frozen; gives its id there. Programs may write frames of it
+    /// once this has returned.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for sources of several interfaces"))]
+    pub(super) fn append_interface(
+        &self,
+        number: u32,
+        ring: &Ring<Mapping>,
+        interface: &weir_frame::pcapng::Interface,
+    ) -> Result<u32, CaptureError> {
+        let append = header::append(ring.memory().words(), interface)?;
+        // The count comes last: `header::Append`.
+        for (index, value) in append.stores.into_iter().chain([append.count]) {
+            let mut context = [0; 16];
+            context[..4].copy_from_slice(&number.to_ne_bytes());
+            context[4..8].copy_from_slice(&index.to_ne_bytes());
+            context[8..].copy_from_slice(&value.to_ne_bytes());
+            run(&self.store, &mut context, || format!("describing an interface in ring {number}"))?;
+        }
+        Ok(append.id)
+    }
+}
+
+/// Runs a program that is no hook's, with its argument.
+fn run(
+    program: &OwnedFd,
+    context: &mut [u8],
+    doing: impl Fn() -> String,
+) -> Result<(), CaptureError> {
+    let mut run = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ctx_in: context.as_mut_ptr().cast(),
+        ctx_size_in: context.len() as u32,
+        ..Default::default()
+    };
+    // SAFETY: `run` and the context it points to live through the call, with their true sizes;
+    // the descriptor is a loaded program.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut run) };
+    if result < 0 || run.retval != 0 {
+        return Err(CaptureError::last_os(doing()));
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use weir_frame::pcapng::Interface;
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, Start};
 
@@ -47,7 +48,11 @@ impl Drop for Relay {
 pub(super) fn base(setup: &Setup) -> Feed {
     Feed {
         name: "relay".into(),
-        interface_id: setup.feeds[0].interface_id,
+        interface: Interface {
+            filter: None,
+            description: None,
+            ..setup.feeds[0].interface.clone()
+        },
         snaplen: setup.bytes_needed(),
         direction: setup.direction(),
         ..Feed::default()

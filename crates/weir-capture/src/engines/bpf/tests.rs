@@ -12,9 +12,7 @@ use super::*;
 fn setup(snaplen: u32) -> Setup {
     let own = PcapInterface { name: "lo".into(), link_type: 1, snaplen, ..Default::default() };
     Setup {
-        // Not the first interface, so that a wrong id would show.
-        interfaces: vec![PcapInterface::default(), own],
-        feeds: vec![Feed { interface_id: 1, snaplen, ..Feed::default() }],
+        feeds: vec![Feed { interface: own, snaplen, ..Feed::default() }],
         ring_bytes: least_ring_bytes(),
         promiscuous: false,
         may_change: false,
@@ -80,7 +78,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     bpf.control.follow_tai();
     let spec = RingSpec {
         data_blocks: 4,
-        interfaces: setup.interfaces.clone(),
+        interfaces: vec![setup.feeds[0].interface.clone()],
         cpu: Some(0),
         clock: weir_ring::Clock::Realtime,
         writer: WriterKind::Bpf,
@@ -105,7 +103,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
         assert!((before_ns..=now_ns).contains(&ts_ns), "stamp {ts_ns} is no time of this test");
         rust.push(
             &Meta {
-                interface_id: 1,
+                interface_id: 0,
                 ts_ns,
                 wire_len: size as u32,
                 flags: (hook == Hook::Tc).then_some(Flags::INBOUND),
@@ -192,7 +190,6 @@ fn contradicting_options_say_what_to_leave_out() {
 
 fn setup_plain(snaplen: u32) -> Setup {
     Setup {
-        interfaces: vec![PcapInterface::default()],
         feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 64 << 20,
         promiscuous: false,
@@ -213,7 +210,7 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     let received = weir_ring::pass::receive_rings(&theirs, 1024).unwrap();
     assert_eq!(received.len(), bpf.rings.len());
     let identity = received[0].identity().unwrap();
-    assert_eq!((identity.interface_id, identity.cpu, identity.snaplen), (1, Some(0), 64));
+    assert_eq!((identity.interfaces, identity.cpu, identity.snaplen), (1, Some(0), 64));
     run(bpf.programs.at.program(Some(Side::Egress)), &frame(7, 100));
     let mut reader = Reader::new(&received[0], Start::Oldest).unwrap();
     let mut batch = Batch::new();
@@ -289,4 +286,44 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         }
         assert!(rings <= gaps + 1, "{rings} rings in {gaps} gaps");
     });
+}
+
+#[test]
+fn root_an_interface_joins_a_frozen_ring() {
+    if !root("root_an_interface_joins_a_frozen_ring") {
+        return;
+    }
+    pin_to_cpu_0();
+    let setup = setup(64);
+    let bpf = Bpf::open("lo", setup.clone(), BpfOptions::default()).unwrap();
+    let ring = &bpf.rings[0];
+    let program = bpf.programs.at.program(Some(Side::Egress));
+    run(program, &frame(1, 100));
+    let mut reader = Reader::new(ring, Start::Oldest).unwrap();
+    let own = setup.feeds[0].interface.clone();
+    let joined = PcapInterface { name: "vnet7".into(), ..own.clone() };
+    assert!(matches!(ring.append_interface(&joined), Err(weir_ring::RingError::ReadOnly)));
+    for id in 1..4 {
+        assert_eq!(bpf.programs.append_interface(0, ring, &joined).unwrap(), id);
+        assert_eq!(ring.interfaces(), id + 1);
+    }
+    let spec = RingSpec {
+        data_blocks: 4,
+        interfaces: [vec![own.clone()], vec![joined; 3]].concat(),
+        cpu: Some(0),
+        clock: weir_ring::Clock::Realtime,
+        writer: WriterKind::Bpf,
+    };
+    let all = memory::create_memfd("oracle", &spec).unwrap();
+    assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
+    // What cannot share the ring is refused before anything is stored.
+    let other = PcapInterface { link_type: 101, ..own };
+    assert!(bpf.programs.append_interface(0, ring, &other).is_err());
+    run(program, &frame(2, 100));
+    let mut batch = Batch::new();
+    let mut frames = 0;
+    while let Poll::Frames(more) = reader.poll(&mut batch).unwrap() {
+        frames += more;
+    }
+    assert_eq!(frames, 2);
 }

@@ -16,7 +16,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 fn setup(snaplen: u32) -> Setup {
     Setup {
-        interfaces: vec![pcapng::Interface::default()],
         feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 32 << 20,
         promiscuous: true,

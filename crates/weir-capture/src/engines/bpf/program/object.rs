@@ -66,7 +66,6 @@ fn set_up(
     rodata.block_mask = rings[0].max_entries() - 2;
     for (number, feed) in setup.feeds.iter().enumerate() {
         let own = &mut rodata.feed_of[number];
-        own.interface_id = feed.interface_id;
         own.snaplen = feed.snaplen;
         own.one_in = feed.sampling.one_in();
         own.flows_one_in = feed.sampling.flows_one_in();
@@ -167,6 +166,7 @@ pub(in crate::engines::bpf) fn load(
         at: AtHook(sides.into_iter().zip(programs).collect()),
         wait,
         close: own(progs.weir_close.as_fd())?,
+        store: own(progs.weir_store.as_fd())?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
         templates,
