@@ -186,7 +186,7 @@ impl Feeds {
             *home = chosen;
         }
         // What still runs by the old program is over when this returns.
-        rcu::synchronize();
+        rcu::synchronize()?;
         Ok(())
     }
 

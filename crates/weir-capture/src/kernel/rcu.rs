@@ -1,25 +1,231 @@
 //! Waiting until the kernel is done with what it had begun.
 
-use std::time::Duration;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use crate::error::CaptureError;
+
+/// What asks for a wait where membarrier is refused: got while there are rights, used when there may be none.
+static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+
+/// A way to wait for RCU that took rights to get.
+#[derive(Debug)]
+enum Spare {
+    /// Good for any number of waits: whoever changes a map of maps returns when no program can still use the former
+    /// value.
+    ///
+    /// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c, since Linux 4.15.
+    MapOfMaps { outer: MapHandle, inner: MapHandle },
+    /// Good for one: closing a packet socket waits for the packet handlers.
+    ///
+    /// Source: `packet_release`, net/packet/af_packet.c, calls `synchronize_net`, which is `synchronize_rcu`.
+    PacketSocket(OwnedFd),
+}
+
+/// Makes sure that [`synchronize`] can do its work later, when this process may have given up its rights.
+///
+/// To be called when a source is opened, once for each. Without an effect where membarrier works, or nothing can be got: then
+/// [`synchronize`] says so.
+pub(crate) fn prepare() {
+    if by_membarrier().is_ok() {
+        return;
+    }
+    let mut spares = spares();
+    if !spares.iter().any(|spare| matches!(spare, Spare::MapOfMaps { .. })) {
+        spares.extend(Spare::new());
+    }
+}
 
 /// Returns when no BPF program, filter or packet handler that was running before still runs: they all
-/// run inside RCU read-side sections, and MEMBARRIER_CMD_GLOBAL is `synchronize_rcu`.
+/// run inside RCU read-side sections.
 ///
-/// With one CPU online the kernel leaves that out, and needs none: all of these run with bottom halves off
-/// (XDP and the receiving side in softirqs, the sending side under `rcu_read_lock_bh`), where no task, so
-/// not this one, gets the CPU before they are done. Only PREEMPT_RT lets tasks in there, so there the sleep
-/// comes as well. Source: kernel/sched/membarrier.c, net/core/dev.c.
-pub(crate) fn synchronize() {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: membarrier takes integers and no pointers.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if result != 0 || is_real_time() {
-        // Also refused on nohz_full kernels: a handler runs for microseconds, so this is long enough.
-        std::thread::sleep(Duration::from_millis(50));
+/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu`, but is refused with nohz_full, and does nothing with one CPU online. It need not,
+/// there: all of these run with bottom halves off (XDP and the receiving side in softirqs, the sending side under
+/// `rcu_read_lock_bh`), where no task, so not this one, gets the CPU before they are done. Only PREEMPT_RT lets
+/// tasks in there, so there, too, another way is taken.
+///
+/// Source: kernel/sched/membarrier.c, net/core/dev.c.
+///
+/// # Errors
+/// [`CaptureError::Os`]: no way to wait is allowed here.
+pub(crate) fn synchronize() -> Result<(), CaptureError> {
+    if !is_real_time() && by_membarrier().is_ok() {
+        return Ok(());
     }
+    by_spare(&mut spares()).map_err(CaptureError::os("waiting for the kernel's packet handlers"))
 }
 
 /// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.
 pub(crate) fn is_real_time() -> bool {
     rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
+}
+
+fn spares() -> MutexGuard<'static, Vec<Spare>> {
+    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn by_membarrier() -> io::Result<()> {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier takes integers and no pointers.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits by a spare, or by a new one.
+fn by_spare(spares: &mut Vec<Spare>) -> io::Result<()> {
+    // The one that lasts, if there is one: it is never behind a socket.
+    let spare = match spares.pop() {
+        Some(spare) => spare,
+        None => Spare::new()?,
+    };
+    if let Some(lasting) = spare.wait()? {
+        spares.push(lasting);
+    }
+    Ok(())
+}
+
+impl Spare {
+    fn new() -> io::Result<Spare> {
+        Spare::map_of_maps().or_else(|_| Spare::packet_socket())
+    }
+
+    /// Takes CAP_BPF.
+    fn map_of_maps() -> io::Result<Spare> {
+        let failed = io::Error::other::<libbpf_rs::Error>;
+        let options = |inner: Option<&MapHandle>| libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            inner_map_fd: inner.map_or(0, |inner| inner.as_fd().as_raw_fd() as u32),
+            ..Default::default()
+        };
+        let inner = MapHandle::create(MapType::Array, Some("weir_rcu_in"), 4, 4, 1, &options(None));
+        let inner = inner.map_err(failed)?;
+        let given = options(Some(&inner));
+        let outer = MapHandle::create(MapType::ArrayOfMaps, Some("weir_rcu"), 4, 4, 1, &given);
+        Ok(Spare::MapOfMaps { outer: outer.map_err(failed)?, inner })
+    }
+
+    /// Takes CAP_NET_RAW. Protocol 0: it receives nothing.
+    fn packet_socket() -> io::Result<Spare> {
+        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        Ok(Spare::PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Gives back what can be used again.
+    fn wait(self) -> io::Result<Option<Spare>> {
+        match self {
+            Spare::MapOfMaps { outer, inner } => {
+                let value = inner.as_fd().as_raw_fd().to_ne_bytes();
+                let updated = outer.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY);
+                updated.map_err(io::Error::other)?;
+                Ok(Some(Spare::MapOfMaps { outer, inner }))
+            }
+            Spare::PacketSocket(socket) => {
+                drop(socket);
+                // For the next wait, as long as there are rights.
+                Ok(Spare::packet_socket().ok())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use libbpf_rs::ProgramInput;
+    use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+    use super::*;
+
+    #[allow(clippy::all, missing_docs, dead_code, clippy::undocumented_unsafe_blocks)]
+    mod skel {
+        include!(concat!(env!("OUT_DIR"), "/rcu_test.skel.rs"));
+    }
+
+    /// Has a program run for some tens of ms again and again, and waits while one runs: it must have ended then.
+    fn waits_for_programs(test: &str, wait: impl Fn() -> io::Result<()> + Sync) {
+        if !weir_lab::testbed::require_root(test) {
+            return;
+        }
+        let mut storage = MaybeUninit::uninit();
+        let open = skel::RcuTestSkelBuilder::default().open(&mut storage).expect("a sound object");
+        let skel = open.load().expect("the verifier takes it");
+        let bss = skel.maps.bss_data.as_deref().expect("it has counts");
+        // Programs write these words at any time.
+        let count = |word: &u64| {
+            // SAFETY: aligned, and mapped as long as the object is; every access from here is atomic.
+            unsafe { AtomicU64::from_ptr(std::ptr::from_ref(word).cast_mut()) }
+                .load(Ordering::SeqCst)
+        };
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let begin = Instant::now();
+                let (mut seen, mut right) = (0, Ok(true));
+                while seen < 10 && right.is_ok() && begin.elapsed() < Duration::from_secs(30) {
+                    let (ended, begun) = (count(&bss.ended), count(&bss.begun));
+                    // One is running: it began before the wait does.
+                    if begun > ended {
+                        seen += 1;
+                        right = right
+                            .and_then(|right| wait().map(|()| right && count(&bss.ended) >= begun));
+                    }
+                }
+                done.store(1, Ordering::SeqCst);
+                (seen, right.expect("the wait is allowed"))
+            });
+            let frame = [0; 60];
+            while done.load(Ordering::SeqCst) == 0 {
+                let input = ProgramInput { data_in: Some(&frame), ..ProgramInput::default() };
+                skel.progs.weir_rcu_test.test_run(input).expect("it runs");
+            }
+            assert_eq!(waits.join().expect("no panic"), (10, true));
+        });
+    }
+
+    #[test]
+    fn root_membarrier_waits_for_programs() {
+        // With one CPU it does not wait, and the program of the test may be interrupted: it runs in a system call.
+        if by_membarrier().is_err()
+            || std::thread::available_parallelism().is_ok_and(|n| n.get() < 2)
+        {
+            return weir_lab::testbed::skip(
+                "root_membarrier_waits_for_programs",
+                "one CPU, or nohz_full",
+            );
+        }
+        waits_for_programs("root_membarrier_waits_for_programs", by_membarrier);
+    }
+
+    #[test]
+    fn root_a_change_of_a_map_of_maps_waits_for_programs() {
+        let spares = Mutex::new(Vec::new());
+        waits_for_programs("root_a_change_of_a_map_of_maps_waits_for_programs", || {
+            by_spare(&mut spares.lock().unwrap())
+        });
+        // The one was used for all.
+        assert!(
+            spares.lock().unwrap().iter().all(|spare| matches!(spare, Spare::MapOfMaps { .. }))
+        );
+    }
+
+    #[test]
+    fn root_closing_a_packet_socket_waits_for_programs() {
+        waits_for_programs("root_closing_a_packet_socket_waits_for_programs", || {
+            let mut spares = vec![Spare::packet_socket()?];
+            by_spare(&mut spares)?;
+            assert!(matches!(spares[..], [Spare::PacketSocket(_)]));
+            Ok(())
+        });
+    }
 }

@@ -5,7 +5,6 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/af_packet.skel.rs"));
 }
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
@@ -113,10 +112,9 @@ fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, Capture
 }
 
 /// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
-pub(super) fn reject_all(socket: &Socket) -> io::Result<()> {
-    attach_classic(socket.as_fd(), &REJECT_ALL)?;
-    crate::kernel::rcu::synchronize();
-    Ok(())
+pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
+    attach_classic(socket.as_fd(), &REJECT_ALL).map_err(CaptureError::os("ending the offering"))?;
+    crate::kernel::rcu::synchronize()
 }
 
 fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Error> {

@@ -23,7 +23,7 @@ use crate::feed::change::Change;
 use crate::feed::fanout::{Fanout, Feeds};
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::kernel::vlan;
+use crate::kernel::{rcu, vlan};
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use blocks::Blocks;
@@ -65,6 +65,7 @@ impl AfPacket {
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
         setup.check()?;
         setup.refuse_queues("a packet socket")?;
+        rcu::prepare();
         let query = InterfaceQuery::new()?;
         let interface = query.find(iface)?;
         let missed = Missed::new(interface.index);
@@ -225,9 +226,7 @@ impl Source for AfPacket {
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         if !self.closed {
             self.closed = true;
-            let drained = count::reject_all(&self.socket)
-                .map_err(CaptureError::os("ending the offering"))
-                .and_then(|()| self.drain());
+            let drained = count::reject_all(&self.socket).and_then(|()| self.drain());
             // Readers see the end whatever went wrong.
             self.copier.fanout.close();
             self.promiscuity = None;

@@ -130,6 +130,7 @@ impl AfXdp {
     ) -> Result<AfXdp, CaptureError> {
         check(iface, &setup, &options)?;
         crate::engines::bpf::check_kernel()?;
+        rcu::prepare();
         let query = InterfaceQuery::new()?;
         let interface = query.find(iface)?;
         let missed = Missed::new(interface.index);
@@ -480,14 +481,14 @@ impl Source for AfXdp {
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         // No frame may be on its way into a socket when the driver lets go of the program.
         self.control.close();
-        rcu::synchronize();
+        let waited = rcu::synchronize();
         self.link = None;
         let ended = self.end_copiers();
         self.promiscuity = None;
         if self.control.tags_unknown() {
             self.info.notes.push(tags_note(&self.interface));
         }
-        ended?;
+        waited.and(ended)?;
         self.missed.ask();
         self.ledger()
     }

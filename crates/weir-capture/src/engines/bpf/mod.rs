@@ -164,6 +164,7 @@ impl Bpf {
     pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
         check_options(iface, &setup, &options)?;
         check_kernel()?;
+        rcu::prepare();
         let query = InterfaceQuery::new()?;
         let interface = query.find(iface)?;
         let missed = Missed::new(interface.index);
@@ -327,7 +328,7 @@ impl Bpf {
             }));
         }
         // What looked the list up before is over when this returns.
-        rcu::synchronize();
+        rcu::synchronize()?;
         Ok(())
     }
 
@@ -584,7 +585,7 @@ impl Source for Bpf {
         }
         self.programs.at = programs;
         // What still runs by the old one is over when this returns.
-        rcu::synchronize();
+        rcu::synchronize()?;
         self.at_hook = feeds;
         self.info.homes[feed] = FilterLocation::Hook;
         Ok(())
@@ -592,7 +593,7 @@ impl Source for Bpf {
 
     fn stop(&mut self) -> Result<Ledger, CaptureError> {
         self.attachments.clear();
-        rcu::synchronize();
+        let waited = rcu::synchronize();
         if !self.closed {
             self.closed = true;
             let close = |ring| self.programs.close_ring(ring as u32).err();
@@ -601,6 +602,7 @@ impl Source for Bpf {
             self.relay_wakers.wake_all();
             errors.extend(self.relay.as_mut().and_then(|relay| relay.finish().err()));
             self.wakers.wake_all();
+            errors.extend(waited.err());
             if let Some(error) = errors.into_iter().next() {
                 return Err(error);
             }

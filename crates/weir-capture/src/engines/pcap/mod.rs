@@ -88,6 +88,7 @@ impl Pcap {
     pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
         setup.check()?;
         setup.refuse_queues("libpcap")?;
+        rcu::prepare();
         let query = InterfaceQuery::new()?;
         let interface = query.find(iface)?;
         let missed = Missed::new(interface.index);
@@ -190,7 +191,7 @@ impl Pcap {
         // Past libpcap, whose own filters would also judge what came before. Of another kind of handle
         // this asks in vain, and what comes meanwhile is counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
-        rcu::synchronize();
+        rcu::synchronize()?;
         let deadline = Instant::now() + DRAIN_LIMIT;
         let mut quiet_since = Instant::now();
         loop {
