@@ -114,6 +114,8 @@ pub struct Nic {
     pub tcx_programs: Option<(u32, u32)>,
     /// Everybody on its hooks that could be asked for; `None` if nobody was found and not all could.
     pub hooked: Option<Vec<Hooked>>,
+    /// What of this machine depends on it, or on what stands above it: the default route, addresses.
+    pub own_traffic: Option<Vec<String>>,
     /// Native XDP.
     pub native_xdp: Option<bool>,
     /// AF_XDP without a copy.

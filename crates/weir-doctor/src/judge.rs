@@ -213,6 +213,7 @@ pub fn nic(nic: &Nic, machine: &Machine) -> Vec<Finding> {
     }
     let driver = nic.driver.as_deref().unwrap_or("no driver that says its name");
     findings.ok("interface", format!("up, MTU {}, {driver}", nic.mtu));
+    own_traffic(&mut findings, nic);
     hooks(&mut findings, nic, machine);
     offloads(&mut findings, nic, machine);
     queues(&mut findings, nic, machine);
@@ -220,6 +221,22 @@ pub fn nic(nic: &Nic, machine: &Machine) -> Vec<Finding> {
         *remedy = nic.command(remedy);
     }
     findings.0
+}
+
+fn own_traffic(findings: &mut Findings, nic: &Nic) {
+    match nic.own_traffic.as_deref() {
+        None => {
+            let text = "could not be asked: whoever consumes it may cut this machine off";
+            findings.note("own traffic", text, None);
+        }
+        Some([]) => {
+            findings.ok("own traffic", "no address, no default route: --consume harms nobody")
+        }
+        Some(own) => {
+            let text = format!("{}: watch it, --consume cuts this machine off", own.join(", "));
+            findings.note("own traffic", text, None);
+        }
+    }
 }
 
 fn hooks(findings: &mut Findings, nic: &Nic, machine: &Machine) {

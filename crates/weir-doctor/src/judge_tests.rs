@@ -37,6 +37,7 @@ fn veth() -> Nic {
         mtu: 1500,
         link_type: 1,
         driver: Some("veth".to_owned()),
+        own_traffic: Some(Vec::new()),
         native_xdp: Some(true),
         zero_copy: Some(false),
         xdp_tags: Some(true),
@@ -66,6 +67,22 @@ fn all_is_well_for_root_on_a_new_kernel() {
     // A veth has no zero-copy: sockets gain nothing there.
     assert!(plan.monitoring_port.unwrap().contains("--engine bpf --consume"));
     assert_eq!(plan.settings, []);
+}
+
+#[test]
+fn what_this_machine_lives_by_is_never_to_be_consumed() {
+    let own = Some(vec!["the default route by br0".to_owned(), "10.0.0.1 on br0".to_owned()]);
+    // Nor what could not be asked about.
+    for own_traffic in [own, None] {
+        let nic = Nic { own_traffic, ..veth() };
+        for used in [Use::Passive, Use::MonitoringPort] {
+            let plan = plan(&nic, &root(), used);
+            assert_eq!(plan.monitoring_port, None, "{nic:?}");
+            assert!(plan.passive.is_some_and(|line| !line.contains("--consume")));
+        }
+        assert_eq!(found(&super::nic(&nic, &root()), "own traffic").grade, Grade::Note);
+    }
+    assert_eq!(found(&super::nic(&veth(), &root()), "own traffic").grade, Grade::Ok);
 }
 
 #[test]

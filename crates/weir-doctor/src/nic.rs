@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weir_capture::CaptureError;
 use weir_capture::bpf::{self, Attached, Place};
-use weir_capture::interface::{Filter, InterfaceQuery, filters};
+use weir_capture::interface::{Filter, InterfaceQuery, filters, own_traffic};
 
 use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
 use crate::machine::{cpu_list, read};
@@ -45,6 +45,11 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
         nic.driver = Some(driver.name);
         nic.bus = Some(driver.bus).filter(|bus| !bus.is_empty());
     }
+    nic.own_traffic = own_traffic(found.index).ok().map(|own| {
+        let route = own.default_route.map(|name| format!("the default route by {name}"));
+        let address = |(name, address)| format!("{address} on {name}");
+        route.into_iter().chain(own.addresses.into_iter().map(address)).collect()
+    });
     let hooks = bpf::hooks(found.index);
     (nic.xdp_program, nic.tcx_programs) = (hooks.xdp_program, hooks.tcx);
     (nic.native_xdp, nic.zero_copy) = hooks.native.unzip();

@@ -20,7 +20,8 @@ pub enum Use {
 pub struct Plan {
     /// Watching: a command line, if any engine can.
     pub passive: Option<String>,
-    /// Taking all frames of a monitoring port: a command line, if any engine can.
+    /// Taking all frames of a monitoring port: a command line, if any engine can, and nothing of this machine depends
+    /// on the interface.
     pub monitoring_port: Option<String>,
     /// CPUs near the NIC, to keep its interrupts and readers on.
     pub cores: Vec<usize>,
@@ -52,7 +53,10 @@ pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
     let xdp = machine.can_bpf() && nic.xdp_program.is_none();
     let locks = machine.memlock_bytes.is_none_or(|bytes| bytes >= 64 << 20);
     let sockets = machine.af_xdp == Some(true) && (locks || machine.has(capability::IPC_LOCK));
+    // Never where it would, or might, cut the machine off.
+    let is_own = nic.own_traffic.as_ref().is_none_or(|own| !own.is_empty());
     let monitoring_port = match (xdp, nic.native_xdp, nic.zero_copy) {
+        _ if is_own => None,
         // The NIC writes where the engine reads; only then are sockets worth their threads.
         (true, Some(true), Some(true)) if sockets => Some(line("--engine af_xdp --consume")),
         (true, Some(true) | None, _) => Some(line("--engine bpf --consume")),

@@ -30,7 +30,7 @@ use crate::rest::Rest;
 use crate::source_name::SourceName;
 use crate::sources::{Opened, Subscribed, kind, open_all, ring_bytes};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
-use crate::{applies, feeds, mistaken, signals, sources};
+use crate::{applies, feeds, mistaken, own_traffic, signals, sources};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
@@ -116,6 +116,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
     sources::check_names(args)?;
     feeds::check(args)?;
     applies::check(args)?;
+    own_traffic::check(args)?;
     check_memory(args)
 }
 

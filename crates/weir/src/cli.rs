@@ -176,6 +176,9 @@ pub struct CaptureArgs {
     /// dpdk, for monitoring ports)
     #[arg(long)]
     pub consume: bool,
+    /// Consume an interface that has an address or carries the default route, too: this machine is cut off there
+    #[arg(long)]
+    pub yes: bool,
     /// Most bytes kept of a frame
     #[arg(short, long, value_name = "BYTES", default_value_t = 262_144)]
     pub snaplen: u32,

@@ -18,6 +18,7 @@ mod lab;
 mod latency;
 mod mistaken;
 mod outlet;
+mod own_traffic;
 mod pages;
 mod ports;
 mod printer;

@@ -8,6 +8,7 @@ mod filters;
 mod link;
 mod missed;
 mod netlink;
+mod own_traffic;
 mod pattern;
 mod watch;
 
@@ -19,6 +20,7 @@ pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
 pub use filters::{Filter, filters};
 pub use link::members;
 pub use missed::Missed;
+pub use own_traffic::{OwnTraffic, own_traffic};
 pub use pattern::LinkPattern;
 pub use watch::{Link, LinkEvent, LinkWatch};
 
@@ -187,7 +189,7 @@ fn zeroed() -> libc::ifreq {
 ///
 /// # Errors
 /// As [`enter_netns`].
-pub(crate) fn ask_in<T: Send>(
+pub fn ask_in<T: Send>(
     netns: Option<&str>,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, CaptureError> {

@@ -30,24 +30,78 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
     wish[4..8].copy_from_slice(&master.to_ne_bytes());
     socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[&info(0)[..], &wish].concat())?;
     let mut names = Vec::new();
+    each_of_dump(&socket, |message| {
+        // Kernels that do not heed the wish tell of all links.
+        if attribute(message, libc::IFLA_MASTER) == Some(&master.to_ne_bytes()) {
+            names.extend(name(message));
+        }
+    })?;
+    Ok(names)
+}
+
+/// How a link stands to others of its network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LinkRelations {
+    pub(super) index: u32,
+    pub(super) name: String,
+    /// The link whose frames this one takes a part of: below a VLAN or a macvlan.
+    pub(super) lower: Option<u32>,
+    /// The bridge, bond or team that it belongs to.
+    pub(super) master: Option<u32>,
+}
+
+/// Kinds of links that take frames from the one below. (A veth names its peer in the same attribute.)
+const KINDS_ABOVE: [&[u8]; 5] = [b"vlan", b"macvlan", b"macvtap", b"ipvlan", b"ipvtap"];
+
+/// All links of the network namespace.
+pub(super) fn links() -> io::Result<Vec<LinkRelations>> {
+    let socket = Netlink::open()?;
+    socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &info(0))?;
+    let mut links = Vec::new();
+    each_of_dump(&socket, |message| links.extend(link(message)))?;
+    Ok(links)
+}
+
+fn link(message: &[u8]) -> Option<LinkRelations> {
+    let number = |kind| Some(u32::from_ne_bytes(attribute(message, kind)?.try_into().ok()?));
+    let index = message.get(HEADER_BYTES + 4..HEADER_BYTES + 8)?.try_into().ok()?;
+    let kind = attribute(message, libc::IFLA_LINKINFO)
+        .and_then(|nested| attribute_of(nested, libc::IFLA_INFO_KIND))
+        .map(until_zero);
+    let takes_a_part = kind.is_some_and(|kind| KINDS_ABOVE.contains(&kind));
+    // A number of another network namespace says nothing here.
+    let is_here = attribute(message, libc::IFLA_LINK_NETNSID).is_none();
+    Some(LinkRelations {
+        index: u32::from_ne_bytes(index),
+        name: name(message)?,
+        lower: number(libc::IFLA_LINK).filter(|_| takes_a_part && is_here),
+        master: number(libc::IFLA_MASTER),
+    })
+}
+
+fn name(message: &[u8]) -> Option<String> {
+    let name = until_zero(attribute(message, libc::IFLA_IFNAME)?);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// Calls for every message of a dump that was asked for.
+fn each_of_dump(socket: &Netlink, mut call: impl FnMut(&[u8])) -> io::Result<()> {
     loop {
         let answer = socket.receive()?;
         let mut rest = answer.as_slice();
         while let Some((message, more)) = next_message(rest) {
             if let Some(end) = end_of_dump(message) {
-                return end.map(|()| names);
+                return end;
             }
-            // Kernels that do not heed the wish tell of all links.
-            if attribute(message, libc::IFLA_MASTER) == Some(&master.to_ne_bytes())
-                && let Some(name) = attribute(message, libc::IFLA_IFNAME)
-            {
-                let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-                names.push(String::from_utf8_lossy(name).into_owned());
-            }
+            call(message);
             rest = more;
         }
         if answer.is_empty() {
-            return Ok(names);
+            return Ok(());
         }
     }
 }
@@ -70,11 +124,16 @@ pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
     if kind(message)? != libc::RTM_NEWLINK {
         return None;
     }
-    let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
-    let mut at = HEADER_BYTES + IFINFO_BYTES;
+    attribute_of(message.get(HEADER_BYTES + IFINFO_BYTES..)?, wanted)
+}
+
+/// The value of an attribute among these.
+fn attribute_of(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    let half = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
+    let mut at = 0;
     loop {
         let (length, kind) = (usize::from(half(at)?), half(at + 2)?);
-        let value = message.get(at + ATTRIBUTE_BYTES..at + length.max(ATTRIBUTE_BYTES))?;
+        let value = attributes.get(at + ATTRIBUTE_BYTES..at + length.max(ATTRIBUTE_BYTES))?;
         if kind == wanted {
             return Some(value);
         }
@@ -113,6 +172,8 @@ mod tests {
         let answer = ask(1).unwrap();
         assert_eq!(attribute(&answer, libc::IFLA_IFNAME), Some(&b"lo\0"[..]));
         assert_eq!(members(1).unwrap(), [""; 0]);
+        let lo = LinkRelations { index: 1, name: "lo".to_owned(), lower: None, master: None };
+        assert!(links().unwrap().contains(&lo), "{:?}", links());
     }
 
     #[test]

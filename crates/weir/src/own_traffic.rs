@@ -1,0 +1,121 @@
+//! Interfaces that this machine itself lives by are not consumed: taking their frames away from the stack would cut it off.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, bail};
+use weir_capture::interface::{InterfaceQuery, OwnTraffic, ask_in, own_traffic};
+
+use crate::cli::CaptureArgs;
+use crate::source_name::SourceName;
+
+/// Refuses `--consume` on an interface that has an address or carries the default route, unless `--yes` is given.
+pub fn check(args: &CaptureArgs) -> Result<()> {
+    if args.yes && !args.consume {
+        bail!(
+            "--yes is for --consume, which takes frames away; this run does not, so leave it out"
+        );
+    }
+    if !args.consume || args.yes {
+        return Ok(());
+    }
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    let ssh = ssh.as_deref().and_then(ssh_address);
+    for source in &args.sources {
+        let Some((netns, iface)) = consumed(source) else { continue };
+        let asked = ask_in(netns, || -> Result<Option<OwnTraffic>> {
+            // One that cannot be captured is refused with its reason when it is opened.
+            let Ok(found) = InterfaceQuery::new()?.find(iface) else { return Ok(None) };
+            Ok(Some(own_traffic(found.index)?))
+        });
+        // So is a missing namespace.
+        let Ok(asked) = asked else { continue };
+        let own = asked.with_context(|| {
+            format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
+        })?;
+        if let Some(reason) = own.and_then(|own| reason(&own, ssh)) {
+            bail!(
+                "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch it \
+                 without --consume, or add --yes if that is what you want"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The interface of the kernel whose frames a source takes away, and its network namespace.
+fn consumed(source: &SourceName) -> Option<(Option<&str>, &str)> {
+    match source {
+        SourceName::Interface { netns, iface, .. } => Some((netns.as_deref(), iface)),
+        // Of DPDK's drivers those on AF_XDP sockets take frames from an interface of the kernel.
+        SourceName::Dpdk(device) if device.contains("net_af_xdp") => {
+            let iface = device.split(',').find_map(|word| word.strip_prefix("iface="))?;
+            Some((None, iface))
+        }
+        SourceName::Dpdk(_) | SourceName::File(_) | SourceName::Gen(_) => None,
+    }
+}
+
+/// This machine's end of the connection that the command was typed on.
+///
+/// Source: sshd(8): client address, client port, server address, server port.
+fn ssh_address(connection: &str) -> Option<IpAddr> {
+    let address = connection.split_whitespace().nth(2)?;
+    // A link-local one has its interface behind it.
+    address.split('%').next()?.parse().ok()
+}
+
+/// What depends on the interface, worst first; `None` if nothing does.
+fn reason(own: &OwnTraffic, ssh: Option<IpAddr>) -> Option<String> {
+    let by_ssh = own.addresses.iter().find(|(_, address)| Some(*address) == ssh);
+    let address = by_ssh.or(own.addresses.first()).map(|(name, address)| {
+        let more = own.addresses.len() - 1;
+        let ssh = if by_ssh.is_some() { ", which your SSH connection comes in by" } else { "" };
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("has address {address} ({name}){ssh}{more}")
+    });
+    let route =
+        own.default_route.as_ref().map(|name| format!("carries the default route ({name})"));
+    let reasons: Vec<String> = route.into_iter().chain(address).collect();
+    (!reasons.is_empty()).then(|| reasons.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_names_the_connection_that_would_be_lost() {
+        let [first, second] =
+            ["10.0.0.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>().unwrap());
+        let addresses = vec![("eth0".to_owned(), first), ("br0".to_owned(), second)];
+        let own = OwnTraffic { default_route: Some("br0".to_owned()), addresses };
+        let text = reason(&own, ssh_address("192.0.2.9 50000 2001:db8::1 22")).unwrap();
+        for part in ["default route (br0)", "2001:db8::1 (br0)", "SSH", "1 more"] {
+            assert!(text.contains(part), "'{part}' is not in: {text}");
+        }
+        let text = reason(&own, ssh_address("192.0.2.9 50000 192.0.2.1 22")).unwrap();
+        assert!(text.contains("10.0.0.1") && !text.contains("SSH"), "{text}");
+        assert_eq!(reason(&OwnTraffic::default(), Some(first)), None);
+    }
+
+    #[test]
+    fn what_sshd_says_is_read() {
+        let v6 = "fe80::1%eth0".split('%').next().unwrap().parse().ok();
+        assert_eq!(ssh_address("fe80::2%eth0 1 fe80::1%eth0 22"), v6);
+        for bad in ["", "1.2.3.4 1", "a b c d"] {
+            assert_eq!(ssh_address(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_of_dpdk_on_af_xdp_are_interfaces_of_the_kernel() {
+        let dpdk = |device: &str| SourceName::Dpdk(device.to_owned());
+        let consumed = |source: &SourceName| consumed(source).map(|(_, iface)| iface.to_owned());
+        assert_eq!(
+            consumed(&dpdk("net_af_xdp0,iface=eth0,queue_count=2")),
+            Some("eth0".to_owned())
+        );
+        assert_eq!(consumed(&dpdk("net_af_packet0,iface=eth0")), None);
+        assert_eq!(consumed(&dpdk("0000:03:00.0")), None);
+    }
+}
