@@ -136,7 +136,8 @@ fn new_ring() -> Ring<Mapping> {
 /// A reader as another process has it: with a mapping of its own.
 fn attach(ring: &Ring<Mapping>) -> Reader<Mapping> {
     let fd = ring.memory().as_fd().try_clone_to_owned().expect("a descriptor");
-    Reader::new(&memory::attach(fd).expect("our own ring"), Start::Oldest).expect("our own ring")
+    Reader::new(&memory::attach(fd, memory::Trust::Owner).expect("our own ring"), Start::Oldest)
+        .expect("our own ring")
 }
 
 fn burst(writer: &mut Writer<Mapping>, meta: &mut Meta, frame: &[u8]) {

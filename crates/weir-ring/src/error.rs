@@ -83,11 +83,21 @@ pub enum RingError {
         /// What does not fit.
         what: &'static str,
     },
-    /// Memory that its owner could shrink under a reader.
+    /// Memory that its owner could take away under a reader.
     #[error(
-        "the ring's memfd is not sealed against shrinking; refuse it, or ask its owner for a sealed one"
+        "the ring's memory is neither a memfd sealed against shrinking, growing and writing nor a frozen BPF array, so its owner could end this process; refuse it, or trust the owner"
     )]
     NotSealed,
+    /// Sealed memory of which pages are missing: the reader would allocate them, and be charged for them.
+    #[error(
+        "only {have} bytes of the {need} of the ring's memory are there; refuse it, or ask its owner to allocate it whole"
+    )]
+    Sparse {
+        /// Bytes that are there.
+        have: u64,
+        /// Bytes of the memory.
+        need: u64,
+    },
     /// A wake page that a consumer's `Sleeper` did not make.
     #[error(
         "this is no wake page (a memfd sealed against resizing and future writes); refuse the consumer"

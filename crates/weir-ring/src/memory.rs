@@ -5,6 +5,16 @@
 //! | memfd | `F_SEAL_FUTURE_WRITE`: the writer's mapping stays, nobody makes another |
 //! | file on tmpfs or hugetlbfs | file mode; readers get a descriptor opened read-only |
 //! | mmapable BPF array | `BPF_MAP_FREEZE`: only BPF programs still write (`weir-capture`) |
+//!
+//! Reading memory that its owner can take away ends the reading process (SIGBUS). So memory from another process is
+//! taken only if its owner cannot, or if the caller trusts the owner ([`Trust`]):
+//!
+//! | the owner | is stopped by |
+//! |---|---|
+//! | makes it shorter | `F_SEAL_SHRINK`; a BPF array cannot change its size |
+//! | punches a hole into it | `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE`, which rule it out for huge pages, too |
+//! | leaves pages out, for the reader to allocate and be charged for | every page must be there already |
+//! | adds pages, which the reader would be charged for | `F_SEAL_GROW` |
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
@@ -105,6 +115,15 @@ pub enum Access {
     Write,
 }
 
+/// Whose memory is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Anybody's, if its owner cannot fault a reader: a memfd with all seals and all its pages, or a frozen BPF array.
+    Anybody,
+    /// That of an owner that is trusted not to take it away: files in a file system, too.
+    Owner,
+}
+
 /// Makes a ring in a new memfd, sealed so that the returned mapping stays the only writable one.
 ///
 /// # Errors
@@ -113,7 +132,9 @@ pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(RingError::os("creating a memfd"))?;
-    rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing a memfd"))?;
+    // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
+    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)
+        .map_err(RingError::os("reserving ring memory"))?;
     // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size, and
     // everything behind this module reaches ring memory as `Words`.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
@@ -157,7 +178,7 @@ fn io_error(source: std::io::Error) -> RingError {
     RingError::Os { doing: "duplicating a descriptor", source }
 }
 
-/// Opens a ring file read-only.
+/// Opens a ring file read-only. Whoever may write the file is trusted: cutting it short ends its readers.
 ///
 /// # Errors
 /// As [`attach`].
@@ -166,31 +187,26 @@ pub fn open_file(path: &Path) -> Result<Ring<Mapping>, RingError> {
         .read(true)
         .open(path)
         .map_err(|source| RingError::Os { doing: "opening a ring file", source })?;
-    attach(file.into())
+    attach(file.into(), Trust::Owner)
 }
 
 /// Attaches to a ring that somebody else owns, read-only.
 ///
 /// # Errors
-/// [`RingError::NotSealed`] for a memfd that could shrink under us, [`RingError::TooSmall`] for a file
-/// cut short, else what is wrong with the ring.
-pub fn attach(fd: OwnedFd) -> Result<Ring<Mapping>, RingError> {
+/// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away or have the reader pay
+/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else what is wrong with the ring.
+pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
+    // Before its size is asked for: seals stay, and keep what is found after them.
+    if trust == Trust::Anybody {
+        check_owner(fd.as_fd())?;
+    }
     let stat = rustix::fs::fstat(&fd).map_err(RingError::os("asking for the ring's size"))?;
     // BPF arrays are anonymous inodes without a size; mapping past their end fails in mmap.
-    let regular =
-        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
-    let size = regular.then_some(stat.st_size as u64);
+    let size = is_regular(&stat).then_some(stat.st_size as u64);
     let check = |need: u64| match size {
         Some(have) if have < need => Err(RingError::TooSmall { have, need }),
         _ => Ok(()),
     };
-    // A memfd has no link; files in a file system do, and are trusted as far as their owner is.
-    if regular && stat.st_nlink == 0 {
-        let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(RingError::NotSealed);
-        }
-    }
     check(u64::from(BLOCK_BYTES))?;
     let head = fd.try_clone().map_err(io_error)?;
     let hugetlb = rustix::fs::fstatfs(&fd).is_ok_and(|fs| fs.f_type == HUGETLBFS_MAGIC);
@@ -198,8 +214,8 @@ pub fn attach(fd: OwnedFd) -> Result<Ring<Mapping>, RingError> {
         Some(size) if hugetlb => size,
         _ => bytes,
     };
-    // SAFETY: long enough (checked above, or refused by mmap), and cannot shrink: a memfd by its seal, a
-    // BPF array by nature; a file in a file system is trusted as far as its owner is. Reached as `Words`.
+    // SAFETY: long enough (checked above, or refused by mmap), and keeps its pages: a memfd by its seals, a
+    // BPF array by nature (`check_owner`), or because the caller trusts the owner. Reached as `Words`.
     let first = unsafe { Mapping::map(head, round(u64::from(BLOCK_BYTES)), Access::Read) }?;
     let geometry = header::read(first.words())?.geometry;
     drop(first);
@@ -207,6 +223,54 @@ pub fn attach(fd: OwnedFd) -> Result<Ring<Mapping>, RingError> {
     // SAFETY: as for `first`; the length has just been checked again.
     let mapping = unsafe { Mapping::map(fd, round(geometry.total_bytes()), Access::Read) }?;
     Ring::new(Arc::new(mapping), geometry)
+}
+
+fn is_regular(stat: &rustix::fs::Stat) -> bool {
+    rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+}
+
+/// Whether the owner of this memory can do nothing that ends its readers.
+fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
+    let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
+    if !is_regular(&stat) {
+        return if is_frozen_array(fd) { Ok(()) } else { Err(RingError::NotSealed) };
+    }
+    // A file in a file system has no such seals, and one that has no link any more only looks like a memfd.
+    let seals = rustix::fs::fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
+    let is_fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
+    if stat.st_nlink != 0
+        || !is_fixed
+        || !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE)
+    {
+        return Err(RingError::NotSealed);
+    }
+    // Asked again: what these seals keep is what there is after they were seen.
+    let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
+    let (have, need) = (stat.st_blocks as u64 * 512, stat.st_size as u64);
+    if have < need {
+        return Err(RingError::Sparse { have, need });
+    }
+    Ok(())
+}
+
+/// Whether this is a BPF array that user space can write no more. Its pages are there from the start, and stay.
+///
+/// The kernel's own text about the descriptor says so, which no other process can forge; without `/proc`, nobody does.
+fn is_frozen_array(fd: BorrowedFd<'_>) -> bool {
+    use std::os::fd::AsRawFd;
+    let number = fd.as_raw_fd();
+    let link = std::fs::read_link(format!("/proc/thread-self/fd/{number}"));
+    if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:bpf-map") {
+        return false;
+    }
+    let text = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{number}"));
+    let text = text.unwrap_or_default();
+    let says = |key: &str, value: &str| {
+        text.lines()
+            .any(|line| line.split_once(':').is_some_and(|(k, v)| k == key && v.trim() == value))
+    };
+    // BPF_MAP_TYPE_ARRAY. Source: linux/bpf.h; kernel/bpf/syscall.c, bpf_map_show_fdinfo.
+    says("map_type", "2") && says("frozen", "1")
 }
 
 /// Source: linux/magic.h.
@@ -245,7 +309,7 @@ mod tests {
         assert_eq!(rustix::fs::fallocate(fd, hole, 0, 4096), Err(Errno::PERM));
         assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE), Err(Errno::PERM));
         // A reader's mapping cannot be made writable afterwards.
-        let read = attach(fd.try_clone_to_owned().unwrap()).unwrap();
+        let read = attach(fd.try_clone_to_owned().unwrap(), Trust::Anybody).unwrap();
         let base = read.memory().base.as_ptr().cast::<c_void>();
         let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
         // SAFETY: the first page of a mapping that is alive; that it be refused is what is tested, and
@@ -256,6 +320,82 @@ mod tests {
         writer.push(&meta(0), b"frame");
         writer.publish();
         assert_eq!(read.frames_written(), 1);
+    }
+
+    #[test]
+    fn memory_that_its_owner_could_take_away_is_refused() {
+        let made = create_memfd("weir-test", &spec(4)).unwrap();
+        let bytes: Vec<u8> = (made.memory().words().iter())
+            .flat_map(|word| word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes())
+            .collect();
+        let with = |flags: MemfdFlags, seals: SealFlags| {
+            let fd =
+                rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING | flags).unwrap();
+            // Whole huge pages.
+            rustix::fs::ftruncate(&fd, (bytes.len() as u64).next_multiple_of(2 << 20)).unwrap();
+            if flags.is_empty() {
+                rustix::fs::ftruncate(&fd, bytes.len() as u64).unwrap();
+                assert_eq!(rustix::io::pwrite(&fd, &bytes, 0).unwrap(), bytes.len());
+            }
+            rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+            fd
+        };
+        let all = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::WRITE, SealFlags::FUTURE_WRITE];
+        for mask in 0..16u32 {
+            let some = all.iter().enumerate().filter(|(bit, _)| mask & 1 << bit != 0);
+            let seals = some.fold(SealFlags::empty(), |seals, (_, seal)| seals | *seal);
+            let result = attach(with(MemfdFlags::empty(), seals), Trust::Anybody);
+            let wanted = mask & 3 == 3 && mask & 12 != 0;
+            match result {
+                Ok(_) => assert!(wanted, "{seals:?}"),
+                Err(error) => {
+                    assert!(!wanted && matches!(error, RingError::NotSealed), "{seals:?}")
+                }
+            }
+            assert!(attach(with(MemfdFlags::empty(), seals), Trust::Owner).is_ok(), "{seals:?}");
+        }
+        // Huge pages of which none is there. Without the seals, they are refused for that.
+        let fixed = SealFlags::SHRINK | SealFlags::GROW;
+        let huge = attach(with(MemfdFlags::HUGETLB, fixed), Trust::Anybody);
+        assert!(matches!(huge, Err(RingError::NotSealed)));
+        let huge = with(MemfdFlags::HUGETLB, fixed | SealFlags::FUTURE_WRITE);
+        assert!(matches!(attach(huge, Trust::Anybody), Err(RingError::Sparse { .. })));
+        // Files: with a link, without one any more, and one that never had any.
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("ring");
+        std::fs::write(&path, &bytes).unwrap();
+        let open = || OwnedFd::from(std::fs::File::open(&path).unwrap());
+        let (linked, unlinked) = (open(), open());
+        assert!(matches!(attach(linked, Trust::Anybody), Err(RingError::NotSealed)));
+        assert!(attach(open(), Trust::Owner).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(attach(unlinked, Trust::Anybody), Err(RingError::NotSealed)));
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        assert!(matches!(attach(file.into(), Trust::Anybody), Err(RingError::NotSealed)));
+        // What is no memory at all.
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        assert!(matches!(attach(read, Trust::Anybody), Err(RingError::NotSealed)));
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+        assert!(matches!(attach(event, Trust::Anybody), Err(RingError::NotSealed)));
+    }
+
+    #[test]
+    fn pages_that_a_reader_would_have_to_pay_for_are_refused() {
+        let made = create_memfd("weir-test", &spec(4)).unwrap();
+        let fd = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 5 << 20).unwrap();
+        let head: Vec<u8> = (made.memory().words().iter().take(BLOCK_BYTES as usize / 8))
+            .flat_map(|word| word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes())
+            .collect();
+        rustix::io::pwrite(&fd, &head, 0).unwrap();
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
+        rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+        let own = fd.try_clone().unwrap();
+        match attach(own, Trust::Anybody) {
+            Err(RingError::Sparse { have, need }) => assert_eq!((have, need), (1 << 20, 5 << 20)),
+            other => panic!("{:?}", other.err()),
+        }
+        assert!(attach(fd, Trust::Owner).is_ok());
     }
 
     fn round_trip(path: &Path) {

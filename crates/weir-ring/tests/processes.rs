@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::process::{Pid, Signal, kill_process};
-use weir_ring::memory::{self, Access};
+use weir_ring::memory::{self, Access, Trust};
 use weir_ring::wake::{Sleeper, Waker};
-use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start, Words, Writer, pass};
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Words, Writer, pass};
 
 const ROLE: &str = "WEIR_TEST_READER_ROLE";
 const PATH: &str = "WEIR_TEST_RING_PATH";
@@ -194,14 +194,61 @@ fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
     assert_eq!((frames, by_time), (100, 1));
 }
 
+#[test]
+fn an_owner_that_takes_its_memory_away_ends_no_reader() {
+    // The owner is the other process, and does what it can to the memory while this one reads.
+    let mut owner = Other::start("owner", None);
+    let ring = pass::receive_rings(&owner.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
+    let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+    say_ready(&owner.stream);
+    let (mut batch, mut frames) = (Batch::new(), 0);
+    let begin = Instant::now();
+    loop {
+        match reader.poll(&mut batch).unwrap() {
+            Poll::Frames(more) => frames += u64::from(more),
+            Poll::Closed => break,
+            Poll::Lapped(_) | Poll::Empty => assert!(begin.elapsed() < PATIENCE),
+        }
+    }
+    // Every page of it, once all is over.
+    let sum = ring.memory().words().iter().fold(0, |sum: u64, word| {
+        sum.wrapping_add(word.load(std::sync::atomic::Ordering::Relaxed))
+    });
+    assert!(sum != 0);
+    owner.wait_until_ready();
+    let (written, succeeded) = owner.finish();
+    assert_eq!((frames, succeeded), (written, 0), "attacks that the kernel let through");
+}
+
+#[test]
+fn memory_of_an_owner_that_could_take_it_away_is_refused() {
+    // One of each kind; the owner takes them all away as soon as they are sent.
+    let owner = Other::start("hostile_owner", None);
+    let received = pass::receive(&owner.stream, 8).unwrap();
+    say_ready(&owner.stream);
+    let mut stream = &owner.stream;
+    stream.read_exact(&mut [0]).unwrap();
+    assert_eq!(received.len(), 4);
+    for (number, fd) in received.into_iter().enumerate() {
+        let error = memory::attach(fd, Trust::Anybody).err();
+        assert!(matches!(error, Some(RingError::NotSealed)), "{number}: {error:?}");
+    }
+    owner.finish();
+}
+
 /// Not a test by itself: what the reader processes run.
 #[test]
 fn reader_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    match &role[..] {
+        "owner" => return be_an_owner_under_attack(&stream),
+        "hostile_owner" => return be_a_hostile_owner(&stream),
+        _ => {}
+    }
     let ring = match std::env::var_os(PATH) {
         Some(path) => memory::open_file(Path::new(&path)).unwrap(),
-        None => pass::receive_rings(&stream, 1).unwrap().pop().unwrap(),
+        None => pass::receive_rings(&stream, 1, Trust::Anybody).unwrap().pop().unwrap(),
     };
     let reader = Reader::new(&ring, Start::Oldest).unwrap();
     let (first, second) = match &role[..] {
@@ -223,6 +270,74 @@ fn reader_process() {
 
 fn say_ready(mut stream: &UnixStream) {
     stream.write_all(b"r").unwrap();
+}
+
+/// Owns a ring, and tries to take pages away while it writes. Says how many frames it wrote, and how many attempts
+/// the kernel let through.
+fn be_an_owner_under_attack(mut stream: &UnixStream) {
+    use rustix::fs::FallocateFlags;
+    let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
+    let mut writer = Writer::new(ring.clone());
+    pass::send(stream, &[ring.memory().as_fd()]).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    let (fd, words) = (ring.memory().as_fd(), ring.memory().words());
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let attack = |at: u64| {
+        let page = words[(at / 8) as usize..].as_ptr().cast_mut().cast();
+        // SAFETY: a page of a mapping that is alive. If it were taken away, its words would be zeros, which any word
+        // of a ring may be.
+        let removed = unsafe { rustix::mm::madvise(page, 4096, rustix::mm::Advice::LinuxRemove) };
+        let attempts = [
+            rustix::fs::ftruncate(fd, at),
+            rustix::fs::ftruncate(fd, 64 << 20),
+            rustix::fs::fallocate(fd, hole, at, 4096),
+            rustix::fs::fallocate(fd, FallocateFlags::COLLAPSE_RANGE, at, 4096),
+            removed,
+        ];
+        attempts.iter().filter(|attempt| attempt.is_ok()).count() as u64
+    };
+    let mut succeeded = 0;
+    for ordinal in 0..2000 {
+        writer.push(&common::meta(ordinal, 60), &common::frame(ordinal, 60));
+        writer.publish();
+        succeeded += attack(ordinal % 1280 * 4096);
+    }
+    writer.close();
+    say_ready(stream);
+    writeln!(stream, "2000 {succeeded}").unwrap();
+}
+
+/// Hands over memory that can be cut, holed, or both, and does it: plain, without one seal or another, and a file.
+fn be_a_hostile_owner(mut stream: &UnixStream) {
+    let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
+    let bytes: Vec<u8> = (ring.memory().words().iter())
+        .flat_map(|word| word.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes())
+        .collect();
+    let with = |seals| {
+        let fd = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::io::pwrite(&fd, &bytes, 0).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+        fd
+    };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = std::fs::File::create_new(dir.path().join("ring")).unwrap();
+    rustix::io::pwrite(&file, &bytes, 0).unwrap();
+    let memory = [
+        with(SealFlags::empty()),
+        with(SealFlags::SHRINK | SealFlags::GROW),
+        with(SealFlags::GROW | SealFlags::FUTURE_WRITE),
+        file.into(),
+    ];
+    pass::send(stream, &[0, 1, 2, 3].map(|i: usize| memory[i].as_fd())).unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    for fd in &memory {
+        let holed = rustix::fs::fallocate(fd, hole, 0, 5 << 20).is_ok();
+        let cut = rustix::fs::ftruncate(fd, 0).is_ok();
+        assert!(holed || cut, "memory that cannot be taken away");
+    }
+    say_ready(stream);
+    writeln!(stream, "0 0").unwrap();
 }
 
 /// Checks every byte of every frame; returns delivered and lapped.

@@ -144,7 +144,7 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
-    let mut reader = Reader::new(&memory::attach(fd)?, Start::Newest)?;
+    let mut reader = Reader::new(&memory::attach(fd, memory::Trust::Owner)?, Start::Newest)?;
     let mut tally = Tally::default();
     while let Poll::Frames(_) = reader.count_in_place(&mut tally, LOOK_FRAMES as u32)? {}
     reader.keep_distance(DISTANCE_BYTES);

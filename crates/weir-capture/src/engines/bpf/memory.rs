@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::{MapHandle, MapType};
 use weir_ring::geometry::BLOCK_BYTES;
-use weir_ring::memory::{self, Access};
+use weir_ring::memory::{self, Access, Trust};
 use weir_ring::{Clock, Mapping, Ring, Words, WriterKind, header};
 
 use super::cpus;
@@ -48,7 +48,7 @@ fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHand
 pub(super) fn attach(arrays: &[MapHandle]) -> Result<Vec<Ring<Mapping>>, CaptureError> {
     let attach = |map: &MapHandle| {
         let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
-        Ok(memory::attach(fd)?)
+        Ok(memory::attach(fd, Trust::Owner)?)
     };
     arrays.iter().map(attach).collect()
 }

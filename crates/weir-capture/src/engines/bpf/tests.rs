@@ -207,7 +207,7 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let fds: Vec<_> = bpf.rings.iter().map(|ring| ring.memory().as_fd()).collect();
     weir_ring::pass::send(&ours, &fds).unwrap();
-    let received = weir_ring::pass::receive_rings(&theirs, 1024).unwrap();
+    let received = weir_ring::pass::receive_rings(&theirs, 1024, memory::Trust::Anybody).unwrap();
     assert_eq!(received.len(), bpf.rings.len());
     let identity = received[0].identity().unwrap();
     assert_eq!((identity.interfaces, identity.cpu, identity.snaplen), (1, Some(0), 64));
