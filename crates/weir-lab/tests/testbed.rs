@@ -111,3 +111,20 @@ fn a_missing_namespace_is_an_error_with_a_way_out() {
     assert!(matches!(error, Error::EnterNetns { .. }));
     assert!(error.to_string().contains("ip netns list"));
 }
+
+#[test]
+fn root_more_pairs_join_a_testbed() {
+    if !require_root("root_more_pairs_join_a_testbed") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let pairs = bed.add_pairs(1, 3).unwrap();
+    let names: Vec<_> = pairs.iter().map(|pair| (&*pair.tx.iface, &*pair.rx.iface)).collect();
+    assert_eq!(names, [("wtx1", "wrx1"), ("wtx2", "wrx2"), ("wtx3", "wrx3")]);
+    for pair in &pairs {
+        pair.wait_for_carrier().unwrap();
+        assert_eq!(pair.rx.netns, bed.rx.netns);
+    }
+    assert_ne!(pairs[0].rx.ifindex, pairs[1].rx.ifindex);
+    assert!(bed.add_pairs(3, 1).is_err());
+}

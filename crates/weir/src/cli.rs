@@ -435,7 +435,7 @@ pub struct BenchArgs {
     /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
-    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, filter, idle or wake-ups
+    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, filter, idle, wake-ups or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

@@ -122,3 +122,71 @@ fn number_before(lines: &[Line], text: &str) -> Option<u64> {
         rest.trim_start().starts_with(text).then(|| number.parse().ok())?
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    fn lines(text: &str) -> Vec<Line> {
+        let line =
+            |text: &str| Line { at: UNIX_EPOCH, text: text.trim_end().to_owned(), data: true };
+        text.lines().map(line).collect()
+    }
+
+    fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+    }
+
+    #[test]
+    fn tcpdump_is_read() {
+        // tcpdump 4.99.3.
+        let text = "tcpdump: listening on wrx0, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
+            1441856 packets captured\n1441860 packets received by filter\n4 packets dropped by kernel\n";
+        let counted = tcpdump(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 1_441_856, drops: drops(&[("kernel", 4)]) });
+    }
+
+    #[test]
+    fn dumpcap_is_read() {
+        // dumpcap 4.0.17.
+        let text = "Capturing on 'wrx0'\nFile: /dev/null\nPackets: 3716 Packets captured: 704731\n\
+            Packets received/dropped on interface 'wrx0': 704731/16 \
+            (pcap:15/dumpcap:0/flushed:1/ps_ifdrop:0) (100.0%)\n";
+        let counted = dumpcap(&lines(text)).unwrap();
+        let lost = drops(&[("pcap", 15), ("dumpcap", 0), ("flushed", 1), ("ps_ifdrop", 0)]);
+        assert_eq!(counted, Counted { kept: 704_731, drops: lost });
+    }
+
+    #[test]
+    fn netsniff_ng_is_read() {
+        // netsniff-ng 0.6.8.
+        let text = "Running! Hang up with ^C!\n\n     1327168  packets incoming (68 unread on exit)\n\
+            \x20    1327168  packets passed filter\n           3  packets failed filter (out of space)\n\
+            \x20     0.0000% packet droprate\n";
+        let counted = netsniff_ng(&lines(text)).unwrap();
+        let lost = drops(&[("out_of_space", 3), ("unread", 65)]);
+        assert_eq!(counted, Counted { kept: 1_327_103, drops: lost });
+    }
+
+    #[test]
+    fn testpmd_is_read() {
+        // dpdk-testpmd 22.11.
+        let text = "  ######################## NIC statistics for port 0  ########################\n\
+            \x20 RX-packets: 12         RX-missed: 0          RX-bytes:  720\nPort statistics ====\n\
+            \x20 ---------------------- Forward statistics for port 0  ----------------------\n\
+            \x20 RX-packets: 9200006        RX-dropped: 24256         RX-total: 9224262\n\
+            \x20 TX-packets: 0              TX-dropped: 0             TX-total: 0\n";
+        let counted = testpmd(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 9_200_006, drops: drops(&[("rx", 24_256)]) });
+    }
+
+    #[test]
+    fn xdpdump_is_read() {
+        // xdpdump 1.3.1.
+        let text = "listening on wrx0, ingress XDP program ID 5 func xdp_pass, capture mode entry, \
+            capture size 262144 bytes\n\n17 packets captured\n3 packets dropped by perf ring\n";
+        let counted = xdpdump(&lines(text)).unwrap();
+        assert_eq!(counted, Counted { kept: 17, drops: drops(&[("perf_ring", 3)]) });
+    }
+}

@@ -1,14 +1,15 @@
 //! What a capture costs when nothing comes, and how soon a single frame is seen.
 
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::bar::{Bar, Side};
 use super::child::cpu_ns;
+use super::clock::{of_day, since, stamp};
 use super::context::{Context, stopped};
+use super::footprint::Footprint;
 use super::row::{Row, conclude, value_of};
 use super::tool::Tool;
 use super::wire;
@@ -92,8 +93,7 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
         Traffic { size: SIZE_MIN, rate: Rate::Max, seconds: WARM.as_secs_f64(), stamp: false };
     wire::send(context, &bed.tx, traffic)?;
     sleep(Duration::from_millis(200));
-    let smaps = fs::read_to_string(format!("/proc/{id}/smaps"));
-    let rss_kib = rss_beyond_rings(&smaps.map_err(|_| unreadable("smaps"))?);
+    let footprint = Footprint::of(id).ok_or_else(|| unreadable("smaps"))?;
     capturing.finish_weir()?;
 
     let latencies = latencies(context, bed, tool)?;
@@ -104,7 +104,7 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
     };
     Ok(Quiet {
         cpu_percent,
-        rss_mib: rss_kib as f64 / 1024.0,
+        rss_mib: footprint.own_kib as f64 / 1024.0,
         median_ms: ms(latencies[middle]),
         max_ms: ms(max),
         singles: latencies.len(),
@@ -131,44 +131,6 @@ fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Durati
     Ok(latencies)
 }
 
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// `12:34:56.123456789 ...`: the time of day.
-fn stamp(line: &str) -> Option<Duration> {
-    let (clock, fraction) = line.split_whitespace().next()?.split_once('.')?;
-    let mut parts = clock.split(':').map(|part| part.parse::<u64>().ok());
-    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
-    if fraction.len() != 9 || parts.next().is_some() {
-        return None;
-    }
-    Some(Duration::new(hour * 3600 + minute * 60 + second, fraction.parse().ok()?))
-}
-
-fn of_day(time: SystemTime) -> Duration {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Duration::new(since.as_secs() % DAY.as_secs(), since.subsec_nanos())
-}
-
-/// From one time of day to a later one, over midnight if need be.
-fn since(from: Duration, to: Duration) -> Duration {
-    if to >= from { to - from } else { to + DAY - from }
-}
-
-/// KiB resident in mappings that are no ring: rings are BPF arrays, memfds and packet sockets.
-fn rss_beyond_rings(smaps: &str) -> u64 {
-    const RINGS: [&str; 3] = ["bpf-map", "/memfd:weir", "socket:["];
-    let (mut total, mut is_ring) = (0, false);
-    for line in smaps.lines() {
-        if let Some(rest) = line.strip_prefix("Rss:") {
-            let kib = rest.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
-            total += if is_ring { 0 } else { kib.unwrap_or(0) };
-        } else if line.split_whitespace().next().is_some_and(|first| !first.ends_with(':')) {
-            is_ring = RINGS.iter().any(|ring| line.contains(ring));
-        }
-    }
-    total
-}
-
 /// What is asked of it, of the worst of the engines.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs(Path::new("weir"));
@@ -187,27 +149,6 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rings_are_left_out_of_the_memory() {
-        let smaps = "55d0-55d1 r-xp 00000000 fe:00 12 /usr/bin/weir\nSize: 2000 kB\nRss:  1500 kB\n\
-            VmFlags: rd ex mr\n\
-            7f00-7f01 r--s 00000000 00:0e 9 anon_inode:bpf-map\nSize: 33792 kB\nRss: 33792 kB\n\
-            7f02-7f03 rw-s 00000000 00:01 2 /memfd:weir-ring (deleted)\nRss: 100 kB\n\
-            7f04-7f05 rw-p 00000000 00:00 0 \nRss: 30 kB\n";
-        assert_eq!(rss_beyond_rings(smaps), 1530);
-    }
-
-    #[test]
-    fn stamps_are_read_and_midnight_is_no_leap() {
-        let at = stamp("23:59:59.999000000 wrx0 in ARP").unwrap();
-        assert_eq!(at, Duration::new(86_399, 999_000_000));
-        assert_eq!(since(at, Duration::from_millis(1)), Duration::from_millis(2));
-        assert_eq!(of_day(UNIX_EPOCH + DAY + Duration::from_secs(5)), Duration::from_secs(5));
-        for bad in ["", "weir: x", "1:2.123456789", "12:00:00.5 x", "12:00:00:00.123456789"] {
-            assert_eq!(stamp(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn this_process_has_used_its_cpu() {

@@ -13,6 +13,7 @@
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
+//! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `soak` | ledgers after a long run at full rate |
 //!
 //! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to measure and
@@ -22,14 +23,17 @@
 //! Tools are compared only with tools measured in the same run and the same round: machines drift.
 
 mod ahead;
+mod any;
 mod bar;
 mod before;
 mod child;
+mod clock;
 mod command;
 mod context;
 mod copiers;
 mod counted;
 mod filter;
+mod footprint;
 mod idle;
 mod iperf;
 mod latency;
@@ -77,7 +81,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -144,6 +148,7 @@ const PARTS: [Part; 11] = [
         bars: wakeups::bars,
         condition: wakeups::condition,
     },
+    Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];
 
 impl FromStr for Section {

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::child::{Child, Line, pinned};
 use super::counted;
@@ -75,10 +75,8 @@ impl Tool {
 
     /// `weir capture` on DPDK's driver for AF_XDP. It polls all the time, as testpmd does.
     fn weir_dpdk(weir: &Path) -> Tool {
-        let mut tool = Tool::weir(weir, "weir dpdk:net_af_xdp", "dpdk", &["--consume"]);
-        let source = tool.args.iter_mut().find(|arg| *arg == IFACE);
-        *source.expect("its source is the interface") = format!("dpdk:net_af_xdp0,iface={IFACE}");
-        tool
+        let tool = Tool::weir(weir, "weir dpdk:net_af_xdp", "dpdk", &["--consume"]);
+        tool.with_source(&format!("dpdk:net_af_xdp0,iface={IFACE}"))
     }
 
     /// All live engines of `weir capture`, built in or not.
@@ -166,6 +164,13 @@ impl Tool {
     /// The same under another name.
     pub(super) fn named(mut self, name: &'static str) -> Tool {
         self.name = name;
+        self
+    }
+
+    /// Weir with another source than the interface.
+    pub(super) fn with_source(mut self, source: &str) -> Tool {
+        let at = self.args.iter().position(|arg| arg == IFACE);
+        self.args[at.expect("its source is the interface")] = source.to_owned();
         self
     }
 
@@ -273,6 +278,12 @@ pub(super) struct Capturing {
 }
 
 impl Capturing {
+    /// When it said that it captures.
+    pub(super) fn ready_at(&self) -> Option<SystemTime> {
+        let lines = self.child.lines();
+        lines.iter().find(|line| self.kind.is_ready(&line.text)).map(|line| line.at)
+    }
+
     /// Ends it as Ctrl-C does and reads its counts.
     ///
     /// # Errors
@@ -331,62 +342,6 @@ mod tests {
     }
 
     #[test]
-    fn tcpdump_is_read() {
-        // tcpdump 4.99.3.
-        let text = "tcpdump: listening on wrx0, link-type EN10MB (Ethernet), snapshot length 262144 bytes\n\
-            1441856 packets captured\n1441860 packets received by filter\n4 packets dropped by kernel\n";
-        assert!(lines(text).iter().any(|line| Kind::Tcpdump.is_ready(&line.text)));
-        let counted = Kind::Tcpdump.counted(&lines(text)).unwrap();
-        assert_eq!(counted, Counted { kept: 1_441_856, drops: drops(&[("kernel", 4)]) });
-    }
-
-    #[test]
-    fn dumpcap_is_read() {
-        // dumpcap 4.0.17.
-        let text = "Capturing on 'wrx0'\nFile: /dev/null\nPackets: 3716 Packets captured: 704731\n\
-            Packets received/dropped on interface 'wrx0': 704731/16 \
-            (pcap:15/dumpcap:0/flushed:1/ps_ifdrop:0) (100.0%)\n";
-        assert!(lines(text).iter().any(|line| Kind::Dumpcap.is_ready(&line.text)));
-        let counted = Kind::Dumpcap.counted(&lines(text)).unwrap();
-        let lost = drops(&[("pcap", 15), ("dumpcap", 0), ("flushed", 1), ("ps_ifdrop", 0)]);
-        assert_eq!(counted, Counted { kept: 704_731, drops: lost });
-    }
-
-    #[test]
-    fn netsniff_ng_is_read() {
-        // netsniff-ng 0.6.8.
-        let text = "Running! Hang up with ^C!\n\n     1327168  packets incoming (68 unread on exit)\n\
-            \x20    1327168  packets passed filter\n           3  packets failed filter (out of space)\n\
-            \x20     0.0000% packet droprate\n";
-        assert!(lines(text).iter().any(|line| Kind::NetsniffNg.is_ready(&line.text)));
-        let counted = Kind::NetsniffNg.counted(&lines(text)).unwrap();
-        let lost = drops(&[("out_of_space", 3), ("unread", 65)]);
-        assert_eq!(counted, Counted { kept: 1_327_103, drops: lost });
-    }
-
-    #[test]
-    fn testpmd_is_read() {
-        // dpdk-testpmd 22.11.
-        let text = "  ######################## NIC statistics for port 0  ########################\n\
-            \x20 RX-packets: 12         RX-missed: 0          RX-bytes:  720\nPort statistics ====\n\
-            \x20 ---------------------- Forward statistics for port 0  ----------------------\n\
-            \x20 RX-packets: 9200006        RX-dropped: 24256         RX-total: 9224262\n\
-            \x20 TX-packets: 0              TX-dropped: 0             TX-total: 0\n";
-        assert!(lines(text).iter().any(|line| Kind::Testpmd.is_ready(&line.text)));
-        let counted = Kind::Testpmd.counted(&lines(text)).unwrap();
-        assert_eq!(counted, Counted { kept: 9_200_006, drops: drops(&[("rx", 24_256)]) });
-    }
-
-    #[test]
-    fn xdpdump_is_read() {
-        // xdpdump 1.3.1.
-        let text = "listening on wrx0, ingress XDP program ID 5 func xdp_pass, capture mode entry, \
-            capture size 262144 bytes\n\n17 packets captured\n3 packets dropped by perf ring\n";
-        let counted = Kind::Xdpdump.counted(&lines(text)).unwrap();
-        assert_eq!(counted, Counted { kept: 17, drops: drops(&[("perf_ring", 3)]) });
-    }
-
-    #[test]
     fn weir_is_read_and_another_engine_is_not_taken_for_it() {
         let text = r#"{"source":"wrx0","engine":"bpf","hook":"tc","duration_s":1.0,"offered":10,
             "filtered":0,"captured":9,"bytes":600,"drops":{"reentry":1,"store":0},"lapped":2,
@@ -398,6 +353,18 @@ mod tests {
         assert_eq!(Kind::Weir("af_packet").counted(&lines(&text)), None);
         let error = unreadable(Kind::Weir("af_packet"), "weir af_packet", &lines(&text));
         assert!(error.to_string().contains("no engine af_packet: bpf answered"), "{error}");
+    }
+
+    #[test]
+    fn programs_say_when_they_are_at_work() {
+        for (kind, line) in [
+            (Kind::Tcpdump, "tcpdump: listening on wrx0, link-type EN10MB (Ethernet)"),
+            (Kind::Dumpcap, "File: /dev/null"),
+            (Kind::NetsniffNg, "Running! Hang up with ^C!"),
+            (Kind::Xdpdump, "listening on wrx0, ingress XDP program ID 5"),
+        ] {
+            assert!(kind.is_ready(line) && !kind.is_ready("warning: x"), "{kind:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod command;
 mod netns;
+mod pairs;
 mod skip;
 
 use std::ffi::CString;
@@ -17,6 +18,7 @@ use crate::{Error, Result, ethtool};
 
 pub use command::Running;
 pub use netns::{in_netns, spawn_in_netns, sweep};
+pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};
 
 /// Two namespaces and the veth pair between them; all of it goes away on drop, also in a panic.

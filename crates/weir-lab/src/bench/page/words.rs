@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 13] = [
+const SECTIONS: [(&str, &str); 14] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -68,6 +68,12 @@ const SECTIONS: [(&str, &str); 13] = [
         "wake-ups",
         "Voluntary context switches a second of a capture while its link is silent and while a thousand frames a second \
          come, and the latest of frames that came one by one, from the generator's stamp to the consumer.",
+    ),
+    (
+        "any",
+        "weir capture any on a machine with two hundred more links: how long it takes to start, what memory it has beside a \
+         capture of one link, whether the frames of each link were captured to the last, and how soon a link is \
+         captured that joins.",
     ),
     (
         "idle",

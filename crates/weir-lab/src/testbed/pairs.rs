@@ -1,0 +1,68 @@
+//! More veth pairs between the two namespaces of a testbed.
+
+use std::io::Write;
+
+use super::{End, Testbed, command, netns};
+use crate::{Error, Result};
+
+/// One more pair between the namespaces of a [`Testbed`]; it goes away with them.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// The sending end, `wtxN`.
+    pub tx: End,
+    /// The receiving end, `wrxN`.
+    pub rx: End,
+}
+
+impl Testbed {
+    /// Makes pairs numbered `first` and on (the testbed's own has number 0), all at once, and sets them up. They may
+    /// not see their carrier yet: [`Pair::wait_for_carrier`].
+    ///
+    /// # Errors
+    /// When `ip` refuses: if there is a pair of that number, for one.
+    pub fn add_pairs(&self, first: u32, count: u32) -> Result<Vec<Pair>> {
+        let numbers = first..first + count;
+        let (mut links, mut ups) = (String::new(), String::new());
+        for n in numbers.clone() {
+            links += &format!(
+                "link add name wtx{n} type veth peer name wrx{n} netns {}\n",
+                self.rx.netns
+            );
+            links += &format!("link set wtx{n} up\n");
+            ups += &format!("link set wrx{n} up\n");
+        }
+        batch(&self.tx, &links)?;
+        batch(&self.rx, &ups)?;
+        let pair = |n| {
+            let (tx, rx) = (format!("wtx{n}"), format!("wrx{n}"));
+            let mut pair = Pair {
+                tx: End::unmade(self.tx.netns.clone(), &tx),
+                rx: End::unmade(self.rx.netns.clone(), &rx),
+            };
+            pair.tx.learn()?;
+            pair.rx.learn()?;
+            Ok(pair)
+        };
+        numbers.map(pair).collect()
+    }
+}
+
+impl Pair {
+    /// Waits until both ends see each other.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after five seconds.
+    pub fn wait_for_carrier(&self) -> Result<()> {
+        netns::wait_for_carrier(&self.tx)?;
+        netns::wait_for_carrier(&self.rx)
+    }
+}
+
+/// Many `ip` commands in one process: hundreds of pairs take seconds otherwise.
+fn batch(end: &End, commands: &str) -> Result<()> {
+    let unwritten = |source| Error::Spawn { command: "ip -batch".to_owned(), source };
+    let mut file = tempfile::NamedTempFile::new().map_err(unwritten)?;
+    file.write_all(commands.as_bytes()).map_err(unwritten)?;
+    let path = file.path().to_string_lossy();
+    command::ip(&["-n", &end.netns, "-batch", &path])
+}
