@@ -114,6 +114,7 @@ fn check(args: &CaptureArgs) -> Result<()> {
         );
     }
     sources::check_names(args)?;
+    sources::check_cpus(args)?;
     feeds::check(args)?;
     applies::check(args)?;
     own_traffic::check(args)?;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
+use weir_probe::CpuList;
 
 use crate::feeds::FeedName;
 use crate::source_name::SourceName;
@@ -188,6 +189,9 @@ pub struct CaptureArgs {
     /// Memory of a feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
+    /// Keep the threads that take frames on these CPUs: 0-3,8 [default: any]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
     /// Leave an interface's promiscuous mode alone
     #[arg(short = 'p', long)]
     pub no_promiscuous: bool,

@@ -1,13 +1,13 @@
 //! Sources opened with their engines.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use weir_capture::af_xdp::{AfXdpOptions, Mode, Queues, Stamps};
 use weir_capture::bpf::{BpfOptions, Hook, TcAttach};
 use weir_capture::generator::{GenSpec, MemGen};
 use weir_capture::interface::InterfaceQuery;
 use weir_capture::pace::{Pace, Place};
 use weir_capture::replay::{Replay, ReplayOptions};
-use weir_capture::{CaptureError, Feed, Kind, Session, Setup, Source, auto};
+use weir_capture::{CaptureError, Feed, Kind, Opener, Session, Setup, Source, auto};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_ring::Ring;
 
@@ -255,6 +255,29 @@ fn wish(args: &CaptureArgs, queues: Queues) -> auto::Wish {
     }
 }
 
+/// Refuses CPUs that this process may not run on: fewer than were asked for would be a surprise.
+pub fn check_cpus(args: &CaptureArgs) -> Result<()> {
+    let Some(cpus) = &args.cpus else { return Ok(()) };
+    let missing = cpus.not_allowed().context("--cpus: which CPUs there are")?;
+    if let Some(cpu) = missing.first() {
+        bail!(
+            "--cpus {cpus}: there is no CPU {cpu} that this process may run on; /proc/self/status lists those that it \
+             may (Cpus_allowed_list)"
+        );
+    }
+    Ok(())
+}
+
+/// Has a source's thread, and those that it starts, run where it was asked for.
+fn on_cpus(args: &CaptureArgs, open: Opener) -> Opener {
+    let Some(cpus) = args.cpus.clone() else { return open };
+    Box::new(move || {
+        let doing = || format!("--cpus {cpus}");
+        cpus.apply().map_err(|source| CaptureError::Os { doing: doing(), source })?;
+        open()
+    })
+}
+
 fn open_one(
     session: &mut Session,
     source: &SourceName,
@@ -279,13 +302,16 @@ fn open_one(
             let wish = wish(args, queues);
             let asked = applies::only_bpf_will_do(args);
             let (iface, netns) = (iface.clone(), netns.clone());
-            session.open(Box::new(move || {
-                let open = || auto::open(&iface, &setup, wish, options, asked);
-                match &netns {
-                    Some(netns) => weir_capture::netns::open(netns, open),
-                    None => open(),
-                }
-            }))?;
+            session.open(on_cpus(
+                args,
+                Box::new(move || {
+                    let open = || auto::open(&iface, &setup, wish, options, asked);
+                    match &netns {
+                        Some(netns) => weir_capture::netns::open(netns, open),
+                        None => open(),
+                    }
+                }),
+            ))?;
         }
         SourceName::File(path) => {
             let waited_for = if args.no_wait { 0 } else { setup.feeds.len() };
@@ -294,17 +320,25 @@ fn open_one(
             let speed = args.speed;
             let options = ReplayOptions { speed, wait_for, ..ReplayOptions::default() };
             let path = path.clone();
-            session.open(Box::new(move || {
-                Ok(Box::new(Replay::open(&path, setup, options)?) as Box<dyn Source>)
-            }))?;
+            session.open(on_cpus(
+                args,
+                Box::new(move || {
+                    Ok(Box::new(Replay::open(&path, setup, options)?) as Box<dyn Source>)
+                }),
+            ))?;
             return Ok(places);
         }
-        SourceName::Dpdk(device) => session.open(ports::opener(device, setup, args)?).map(drop)?,
+        SourceName::Dpdk(device) => {
+            session.open(on_cpus(args, ports::opener(device, setup, args)?)).map(drop)?
+        }
         SourceName::Gen(spec) => {
             let spec: GenSpec = spec.parse()?;
-            session.open(Box::new(move || {
-                Ok(Box::new(MemGen::open(spec, setup, Vec::new())?) as Box<dyn Source>)
-            }))?;
+            session.open(on_cpus(
+                args,
+                Box::new(move || {
+                    Ok(Box::new(MemGen::open(spec, setup, Vec::new())?) as Box<dyn Source>)
+                }),
+            ))?;
         }
     }
     Ok(Vec::new())

@@ -45,3 +45,41 @@ fn root_a_source_that_vanishes_ends_alone() {
         assert!(gone.contains("vanished"), "{gone}");
     }
 }
+
+#[test]
+fn cpus_that_are_not_there_are_refused() {
+    let refused = |list: &str, words: &[&str]| {
+        let line = format!("capture gen: --frames 10 --cpus {list}");
+        let output = weir(&line).output().expect("weir");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    };
+    refused("1000", &["--cpus 1000", "no CPU 1000"]);
+    refused("3-1", &["--cpus", "0-3,8"]);
+    let output = weir("capture gen: --frames 10 --cpus 0 --json").output().expect("weir");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn root_the_threads_of_a_source_run_where_they_are_told_to() {
+    let test = "root_the_threads_of_a_source_run_where_they_are_told_to";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    for (engine, threads) in
+        [("bpf", &["weir-source"][..]), ("af_xdp --consume", &["weir-source", "weir-copier"])]
+    {
+        let run = Run::capture(&bed.rx, &format!("--engine {engine} --cpus 0 --json"));
+        let mut found = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", run.pid())).expect("tasks") {
+            let task = task.expect("a task").path();
+            let text = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+            if threads.contains(&text("comm").trim()) {
+                assert!(text("status").contains("Cpus_allowed_list:\t0\n"), "{engine}");
+                found += 1;
+            }
+        }
+        assert_eq!(found, threads.len(), "{engine}");
+        run.stop().expect(0);
+    }
+}

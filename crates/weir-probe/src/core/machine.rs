@@ -217,7 +217,7 @@ impl<W: Wanted, E> Core<W, E> {
                 if let Effect::RemoveFeed(_, feed) = effect {
                     source.forget(feed);
                     let ledger = ledger_of(feed, &completion);
-                    self.event(Event::FeedClosed(feed, ledger));
+                    self.event(Event::FeedClosed(id, feed, ledger));
                 } else if let Effect::DetachWaker(_, feed, consumer) = effect {
                     source.wakers.remove(&(consumer, feed));
                 }
@@ -298,7 +298,7 @@ impl<W: Wanted, E> Core<W, E> {
                 source.forget(old);
                 source.feeds.insert(new, wants);
                 let ledger = ledger_of(old, &completion);
-                self.event(Event::FeedClosed(old, ledger));
+                self.event(Event::FeedClosed(id, old, ledger));
             }
             Effect::ReadLedger(..) => {
                 if let Completion::Ledgers(ledgers) = completion {
@@ -425,7 +425,7 @@ impl<W: Wanted, E> Core<W, E> {
         let feeds = std::mem::take(&mut source.feeds);
         for &feed in feeds.keys() {
             let ledger = ledger_of(feed, &completion);
-            self.event(Event::FeedClosed(feed, ledger));
+            self.event(Event::FeedClosed(id, feed, ledger));
         }
         if let Completion::Failed(error) | Completion::Closed(_, Some(error)) = completion {
             self.event(Event::Trouble(id, error));

@@ -251,8 +251,8 @@ pub enum Event<E> {
     Up(SourceId),
     /// A source is closed for good.
     Closed(SourceId),
-    /// A feed is closed, and this is its ledger; `None` if it could not be read.
-    FeedClosed(FeedId, Option<Ledger>),
+    /// A feed of this source is closed, and this is its ledger; `None` if it could not be read.
+    FeedClosed(SourceId, FeedId, Option<Ledger>),
     /// There are no fresh rings for the readers of a feed that one of them must not see any more: these
     /// subscriptions have ended.
     FeedLost(FeedId, Vec<SubscriptionId>, E),

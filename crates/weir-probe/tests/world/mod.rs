@@ -449,7 +449,7 @@ impl World {
                 self.gone_sources.insert(source);
                 self.subscriptions.retain(|_, known| known.source != source);
             }
-            Event::FeedClosed(feed, ledger) => {
+            Event::FeedClosed(_, feed, ledger) => {
                 assert!(self.closed.insert(feed), "{feed:?} closed twice");
                 let known = &self.feeds[&feed];
                 let offered = known.left.expect("it has left") - known.joined;
