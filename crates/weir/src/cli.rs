@@ -27,7 +27,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Capture frames: count them, print them, or write them to a pcapng file
-    Capture(CaptureArgs),
+    Capture(Box<CaptureArgs>),
     /// Give a capture that runs another filter
     Filter(FilterArgs),
     /// Have a capture that runs leave out frames by address, prefix or flow: capture, not traffic

@@ -118,7 +118,7 @@ fn capture_args(source: &str, flags: &[&str], write: &Path) -> Result<CaptureArg
     let words = ["weir", "capture", source, "--write"].map(OsStr::new).into_iter();
     let words = words.chain([write.as_os_str()]).chain(flags.iter().map(OsStr::new));
     match Cli::try_parse_from(words)?.command {
-        Command::Capture(args) => Ok(args),
+        Command::Capture(args) => Ok(*args),
         _ => unreachable!("the words say capture"),
     }
 }

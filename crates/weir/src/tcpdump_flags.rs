@@ -103,7 +103,7 @@ mod tests {
         let words = ["weir", "capture"].into_iter().chain(typed.split(' '));
         match Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{typed}: {error}")).command
         {
-            Command::Capture(args) => args,
+            Command::Capture(args) => *args,
             _ => unreachable!("the words say capture"),
         }
     }
