@@ -80,7 +80,7 @@ fn memory(spec: &str) -> Result<(), Failed> {
             }
         }
         let seconds = begin.elapsed().as_secs_f64();
-        let ledger = source.stop()?;
+        let ledger = source.finish()?;
         let lapped: Vec<u64> =
             threads.into_iter().map(|thread| thread.join().expect("a reader")).collect();
         let rate = ledger.captured as f64 / seconds;
@@ -168,6 +168,6 @@ fn capture(iface: &str, stop: &AtomicBool) -> Result<(String, f64, u64), Capture
     }
     let (seconds, captured) = (begin.elapsed().as_secs_f64(), source.ledger()?.captured);
     stop.store(true, Ordering::Relaxed);
-    let ledger = source.stop()?;
+    let ledger = source.finish()?;
     Ok((ledger.to_string(), seconds, captured))
 }

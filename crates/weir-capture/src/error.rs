@@ -41,6 +41,22 @@ pub enum CaptureError {
     /// A source that has ended is asked to change.
     #[error("the source has ended; nothing more comes that a change would be for")]
     Ended,
+    /// A feed that the source does not have, or has no more.
+    #[error("the source has no such feed; it may have been removed")]
+    NoFeed,
+    /// A waker without a line for each ring of the feed.
+    #[error(
+        "the waker has {lines} lines, and the feed's {rings} rings begin at line {first_line}; make the sleeper for \
+         {} rings or more", .first_line + .rings
+    )]
+    NarrowWaker {
+        /// Lines that it has.
+        lines: usize,
+        /// The line of the feed's first ring.
+        first_line: usize,
+        /// Rings of the feed.
+        rings: usize,
+    },
     /// A link type that Weir does not carry.
     #[error("{iface} has link type {arphrd} (ARPHRD), which is neither Ethernet nor raw IP")]
     LinkType {

@@ -1,10 +1,11 @@
 //! Feeds: what subscribers want of a source, and how much of that they get.
 
-pub mod block_lists;
 pub mod change;
+pub mod control;
 pub(crate) mod counts;
 pub mod direction;
 pub(crate) mod fanout;
+pub(crate) mod feeds;
 pub(crate) mod filters;
 pub mod location;
 pub mod pace;

@@ -1,27 +1,24 @@
 //! Sources on threads: opened where they belong, started together, stopped together.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::wake::Sleeper;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::{CaptureError, with_causes};
-use crate::feed::block_lists::BlockLists;
 use crate::feed::change::Change;
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::counts::of_all_feeds;
+use crate::feed::location::FilterLocation;
 use crate::kernel::xdp_owner;
 use crate::source::{Info, Pumped, Source};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
-
-/// The same when it has just been asked to change.
-const PUMP_LIMIT_ASKED: Duration = Duration::from_millis(1);
 
 /// Opens a source; runs on the source's own thread, which may have entered a network namespace.
 pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Source>, CaptureError> + Send>;
@@ -29,21 +26,12 @@ pub type Opener = Box<dyn FnOnce() -> Result<Box<dyn Source>, CaptureError> + Se
 /// One source on its thread.
 struct Worker {
     info: Info,
-    rings: Vec<Ring<Mapping>>,
-    notify_fd: Option<OwnedFd>,
-    lists: Option<BlockLists>,
-    changes: Sender<Request>,
-    go: Option<Sender<Option<(Waker, usize)>>>,
+    feeds: Vec<FeedHandle>,
+    control: Arc<dyn FeedControl>,
+    go: Option<Sender<()>>,
     started: Receiver<Result<Info, CaptureError>>,
     shared: Arc<Shared>,
     thread: JoinHandle<Outcome>,
-}
-
-/// A change that is asked for, and where to say what came of it.
-struct Request {
-    feed: usize,
-    change: Change,
-    done: Sender<Result<(), CaptureError>>,
 }
 
 /// Changes sources that run, from any thread.
@@ -55,36 +43,39 @@ pub struct Remote {
 /// One of them.
 #[derive(Clone)]
 struct Reached {
-    changes: Sender<Request>,
-    lists: Option<BlockLists>,
+    control: Arc<dyn FeedControl>,
+    feeds: Vec<FeedSlot>,
     shared: Arc<Shared>,
 }
 
 impl Remote {
-    /// Changes what feed number `feed` of source number `source` chooses, and waits until it holds. A block list is made
-    /// anew by the calling thread where the source's own may have frames waiting for it.
+    /// Changes what feed number `feed` of source number `source` chooses; it holds when this returns. The calling thread does
+    /// the work, so that no frame waits for it.
     ///
     /// # Errors
     /// The source's; or [`CaptureError::Ended`].
     pub fn change(&self, source: usize, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let Reached { changes, lists, shared } =
+        let Reached { control, feeds, shared } =
             self.sources.get(source).ok_or(CaptureError::Ended)?;
-        if let (Change::Block { remove, add }, Some(lists)) = (&change, lists) {
-            let changed = lists.change(feed, remove, add);
-            // Then nobody takes it over any more, and what such a list refuses is in nobody's way.
-            let has_ended = shared.ended.load(Ordering::Acquire);
-            return if has_ended { Err(CaptureError::Ended) } else { changed };
+        let slot = feeds.get(feed).ok_or(CaptureError::NoFeed)?;
+        let changed = control.change(*slot, change);
+        // What is changed at a source that has ended is of no effect.
+        if shared.ended.load(Ordering::Acquire) {
+            return Err(CaptureError::Ended);
         }
-        let (done, answer) = channel();
-        changes.send(Request { feed, change, done }).map_err(|_| CaptureError::Ended)?;
-        // A source that ends before it comes to the request drops it.
-        answer.recv().map_err(|_| CaptureError::Ended)?
+        let location = changed?;
+        if let Some(own) = lock(&shared.locations).get_mut(feed) {
+            *own = location;
+        }
+        Ok(())
     }
 }
 
 #[derive(Default)]
 struct Shared {
     ledgers: Mutex<Vec<Ledger>>,
+    /// Where each feed's frames are chosen now.
+    locations: Mutex<Vec<FilterLocation>>,
     ended: AtomicBool,
     /// Why it failed, until somebody has asked.
     failure: Mutex<Option<String>>,
@@ -131,29 +122,16 @@ impl Session {
         let (go, wait) = channel();
         let (tell_opened, opened) = channel();
         let (tell_started, started) = channel();
-        let (changes, requests) = channel();
         let shared = Arc::new(Shared::default());
         let (stop, theirs) = (Arc::clone(&self.stop), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("weir-source".into())
-            .spawn(move || {
-                work(opener, &tell_opened, &wait, &tell_started, &theirs, &stop, &requests)
-            })
+            .spawn(move || work(opener, &tell_opened, &wait, &tell_started, &theirs, &stop))
             .map_err(CaptureError::os("starting a thread"))?;
         let opened = opened.recv().expect("a source thread reports before it ends")?;
-        let Opened { info, rings, notify_fd, lists } = opened;
-        let go = Some(go);
-        self.workers.push(Worker {
-            info,
-            rings,
-            notify_fd,
-            lists,
-            changes,
-            go,
-            started,
-            shared,
-            thread,
-        });
+        let Opened { info, feeds, control } = opened;
+        lock(&shared.locations).clone_from(&info.homes);
+        self.workers.push(Worker { info, feeds, control, go: Some(go), started, shared, thread });
         Ok(&self.workers[self.workers.len() - 1].info)
     }
 
@@ -165,15 +143,16 @@ impl Session {
     /// All rings, those of the first source first.
     #[must_use]
     pub fn rings(&self) -> Vec<Ring<Mapping>> {
-        self.workers.iter().flat_map(|worker| worker.rings.iter().cloned()).collect()
+        let feeds = self.workers.iter().flat_map(|worker| &worker.feeds);
+        feeds.flat_map(|feed| feed.rings.iter().cloned()).collect()
     }
 
     /// What changes these sources while they run, if they were set up for it.
     #[must_use]
     pub fn remote(&self) -> Remote {
         let reached = |worker: &Worker| Reached {
-            changes: worker.changes.clone(),
-            lists: worker.lists.clone(),
+            control: Arc::clone(&worker.control),
+            feeds: worker.feeds.iter().map(|feed| feed.slot).collect(),
             shared: Arc::clone(&worker.shared),
         };
         Remote { sources: self.workers.iter().map(reached).collect() }
@@ -186,18 +165,21 @@ impl Session {
     /// The first source's that cannot start. The others have run for a moment then; stop the session
     /// to take them down.
     pub fn start(&mut self) -> Result<Sleeper, CaptureError> {
-        let notify_fds =
-            self.workers.iter_mut().filter_map(|worker| worker.notify_fd.take()).collect();
-        let rings = self.workers.iter().map(|worker| worker.rings.len()).sum();
-        let sleeper = Sleeper::new(rings, notify_fds)?;
-        let mut first = 0;
+        let notify = |worker: &mut Worker| worker.feeds.first_mut()?.notify.take();
+        let notify_fds = self.workers.iter_mut().filter_map(notify).collect();
+        let sleeper = Sleeper::new(self.rings().len(), notify_fds)?;
+        let mut line = 0;
+        for worker in &self.workers {
+            for feed in &worker.feeds {
+                worker.control.attach(feed.slot, sleeper.waker()?, line)?;
+                line += feed.rings.len();
+            }
+        }
         for worker in &mut self.workers {
-            let waker = sleeper.waker()?;
             if let Some(go) = worker.go.take() {
                 // A thread that is gone has said why already, or panicked: `started` tells.
-                let _ = go.send(Some((waker, first)));
+                let _ = go.send(());
             }
-            first += worker.rings.len();
         }
         for worker in &mut self.workers {
             worker.info = worker.started.recv().expect("a source thread says how it started")?;
@@ -262,9 +244,8 @@ impl Drop for Session {
 
 struct Opened {
     info: Info,
-    rings: Vec<Ring<Mapping>>,
-    notify_fd: Option<OwnedFd>,
-    lists: Option<BlockLists>,
+    feeds: Vec<FeedHandle>,
+    control: Arc<dyn FeedControl>,
 }
 
 /// The life of a source's thread. Whoever ends the session early drops the senders, and each `recv`
@@ -272,27 +253,16 @@ struct Opened {
 fn work(
     opener: Opener,
     tell_opened: &Sender<Result<Opened, CaptureError>>,
-    wait: &Receiver<Option<(Waker, usize)>>,
+    wait: &Receiver<()>,
     tell_started: &Sender<Result<Info, CaptureError>>,
     shared: &Shared,
     stop: &AtomicBool,
-    requests: &Receiver<Request>,
 ) -> Outcome {
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
-    let opened = opener().map_err(xdp_owner::with_owner).and_then(|source| {
-        let notify_fd = match source.notify_fd() {
-            Some(fd) => {
-                Some(fd.try_clone_to_owned().map_err(CaptureError::os("duplicating an eventfd"))?)
-            }
-            None => None,
-        };
-        let (info, rings) = (source.info().clone(), source.rings().to_vec());
-        let opened = Opened { info, rings, notify_fd, lists: source.lists() };
-        Ok((source, opened))
-    });
-    let mut source = match opened {
-        Ok((source, opened)) => {
-            let _ = tell_opened.send(Ok(opened));
+    let mut source = match opener().map_err(xdp_owner::with_owner) {
+        Ok(source) => {
+            let (info, feeds) = (source.info().clone(), source.initial_feeds());
+            let _ = tell_opened.send(Ok(Opened { info, feeds, control: source.control() }));
             source
         }
         Err(error) => {
@@ -300,19 +270,18 @@ fn work(
             return nothing();
         }
     };
-    let Ok(Some((waker, first))) = wait.recv() else { return nothing() };
-    if let Err(error) = source.add_waker(waker, first).and_then(|()| source.start()) {
+    let Ok(()) = wait.recv() else { return nothing() };
+    if let Err(error) = source.start() {
         let _ = tell_started.send(Err(xdp_owner::with_owner(error)));
         return nothing();
     }
     let _ = tell_started.send(Ok(source.info().clone()));
-    let error = pump(source.as_mut(), shared, stop, requests);
+    let error = pump(source.as_mut(), shared, stop);
     if let Some(error) = &error {
-        let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        *failure = Some(with_causes(error));
+        *lock(&shared.failure) = Some(with_causes(error));
     }
     shared.ended.store(true, Ordering::Release);
-    let (ledgers, stop_error) = match source.stop().and_then(|_| source.ledgers()) {
+    let (ledgers, stop_error) = match source.stop().and_then(|()| source.ledgers()) {
         // Others may go on for long: their totals have its last frames, too.
         Ok(ledgers) => {
             lock(&shared.ledgers).clone_from(&ledgers);
@@ -320,25 +289,14 @@ fn work(
         }
         Err(error) => (lock(&shared.ledgers).clone(), Some(error)),
     };
-    Outcome { info: source.info().clone(), ledgers, error: error.or(stop_error) }
+    let homes = lock(&shared.locations).clone();
+    let info = Info { homes, ..source.info().clone() };
+    Outcome { info, ledgers, error: error.or(stop_error) }
 }
 
-fn pump(
-    source: &mut dyn Source,
-    shared: &Shared,
-    stop: &AtomicBool,
-    requests: &Receiver<Request>,
-) -> Option<CaptureError> {
-    let mut asked: Option<Instant> = None;
+fn pump(source: &mut dyn Source, shared: &Shared, stop: &AtomicBool) -> Option<CaptureError> {
     while !stop.load(Ordering::Acquire) {
-        for Request { feed, change, done } in requests.try_iter() {
-            // Who asked may be gone.
-            let _ = done.send(source.change(feed, change));
-            asked = Some(Instant::now());
-        }
-        // A change seldom comes alone.
-        let is_asked = asked.is_some_and(|at| at.elapsed() < PUMP_LIMIT);
-        match source.pump(if is_asked { PUMP_LIMIT_ASKED } else { PUMP_LIMIT }) {
+        match source.pump(PUMP_LIMIT) {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return None,
             Err(error) => return Some(error),
@@ -352,8 +310,8 @@ fn pump(
 }
 
 /// Ledgers are plain numbers: one left by a panicking thread is as good as any.
-fn lock(ledgers: &Mutex<Vec<Ledger>>) -> MutexGuard<'_, Vec<Ledger>> {
-    ledgers.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(numbers: &Mutex<T>) -> MutexGuard<'_, T> {
+    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -364,7 +322,8 @@ mod tests {
 
     use super::*;
     use crate::feed::Feed;
-    use crate::feed::fanout::{Fanout, Feeds};
+    use crate::feed::fanout::Fanout;
+    use crate::feed::feeds::Feeds;
     use crate::setup::Setup;
 
     /// Two frames of one host, and between them a long time in which its thread has no eye for anything else.
@@ -381,12 +340,12 @@ mod tests {
             &self.info
         }
 
-        fn rings(&self) -> &[Ring<Mapping>] {
-            self.feeds.rings()
+        fn initial_feeds(&self) -> Vec<FeedHandle> {
+            self.feeds.handles()
         }
 
-        fn add_waker(&mut self, _: Waker, _: usize) -> Result<(), CaptureError> {
-            Ok(())
+        fn control(&self) -> Arc<dyn FeedControl> {
+            self.feeds.control()
         }
 
         fn start(&mut self) -> Result<(), CaptureError> {
@@ -407,21 +366,11 @@ mod tests {
             Ok(Pumped::Ended)
         }
 
-        fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-            Ok(self.feeds.ledgers(&Ledger { offered: 2, ..Ledger::default() }))
-        }
-
-        fn lists(&self) -> Option<BlockLists> {
-            self.feeds.lists()
-        }
-
-        fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-            self.feeds.change(feed, change, &mut self.info.homes[feed])
-        }
-
-        fn stop(&mut self) -> Result<Ledger, CaptureError> {
+        fn stop(&mut self) -> Result<(), CaptureError> {
+            self.feeds.end();
             self.fanout.close();
-            self.ledger()
+            self.feeds.count(Ledger { offered: 2, ..Ledger::default() });
+            Ok(())
         }
     }
 
@@ -437,8 +386,9 @@ mod tests {
         let mut session = Session::new();
         session
             .open(Box::new(move || {
-                let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime)?;
-                let info = Info { homes: fanout.homes(), ..Info::default() };
+                let (feeds, fanout) =
+                    Feeds::create_one(&setup, Clock::Realtime, Box::new(|_| Ok(())))?;
+                let info = Info { homes: feeds.locations(), ..Info::default() };
                 Ok(Box::new(Busy { info, feeds, fanout, in_between, go_on }) as Box<dyn Source>)
             }))
             .unwrap();

@@ -17,7 +17,8 @@ pub struct Setup {
     pub ring_bytes: u64,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
-    /// What feeds choose may be changed while they run ([`Source::change`]), which costs a look for each frame.
+    /// Feeds may join, and change what they choose, while the source runs
+    /// ([`FeedControl`](crate::FeedControl)). Frames then come whole to user space, whatever the snaplen of the first feeds.
     pub may_change: bool,
 }
 
@@ -115,9 +116,24 @@ impl Setup {
         clock: Clock,
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
+        self.ring_spec_of(&self.feeds[feed], rings, cpu, clock, writer)
+    }
+
+    /// The spec of one of the `rings` rings of a feed.
+    ///
+    /// # Errors
+    /// As [`data_blocks`](Setup::data_blocks).
+    pub(crate) fn ring_spec_of(
+        &self,
+        feed: &Feed,
+        rings: u64,
+        cpu: Option<u32>,
+        clock: Clock,
+        writer: WriterKind,
+    ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
         // Nothing about other feeds: whoever may read this one learns of no other.
-        let interfaces = vec![self.feeds[feed].interface.clone()];
+        let interfaces = vec![feed.interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }
 
@@ -158,12 +174,7 @@ impl Setup {
     /// # Errors
     /// [`CaptureError::Options`] if a feed goes by it.
     pub(crate) fn refuse_queues(&self, engine: &str) -> Result<(), CaptureError> {
-        if self.feeds.iter().all(|feed| feed.queue.is_none()) {
-            return Ok(());
-        }
-        Err(CaptureError::Options(format!(
-            "@q: {engine} does not know which queue a frame came from; take --engine bpf, or af_xdp with --queues"
-        )))
+        self.feeds.iter().try_for_each(|feed| refuse_queue(feed, engine))
     }
 
     /// For an engine whose frames go one way only: every feed gets them all.
@@ -177,10 +188,7 @@ impl Setup {
     /// [`CaptureError::Options`].
     pub(crate) fn check(&self) -> Result<(), CaptureError> {
         let wrong = |text: String| Err(CaptureError::Options(text));
-        if self.feeds.iter().any(|feed| feed.snaplen == 0) {
-            let text = "--snaplen 0 keeps nothing; leave it out for whole frames, or use 1 or more (14 keeps the Ethernet header)";
-            return wrong(text.into());
-        }
+        self.feeds.iter().try_for_each(check_snaplen)?;
         let feeds = self.feeds.len();
         if feeds > FEEDS_MAX {
             return wrong(format!("{feeds} feeds: a source has {FEEDS_MAX} at most"));
@@ -200,19 +208,85 @@ impl Setup {
     /// A filter that was compiled for another one.
     pub(crate) fn set_link_type(&mut self, link_type: u16) -> Result<(), CaptureError> {
         self.feeds.iter_mut().for_each(|feed| feed.interface.link_type = link_type);
-        if link_type != LINKTYPE_ETHERNET && self.feeds.iter().any(Feed::goes_by_flow) {
-            return Err(CaptureError::Options(format!(
-                "shards and samples of flows are of Ethernet frames only, and these have link type {link_type}"
-            )));
+        self.feeds.iter().try_for_each(|feed| check_link_type(feed, link_type))
+    }
+
+    /// That feeds may join and change.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`] if the setup says that they may not.
+    pub(crate) fn check_changes(&self) -> Result<(), CaptureError> {
+        if self.may_change {
+            return Ok(());
         }
-        let mut filters = self.feeds.iter().filter_map(|feed| feed.filter.as_ref());
-        if let Some(filter) = filters.find(|filter| filter.link_type != link_type) {
-            return Err(CaptureError::Options(format!(
-                "the filter '{}' was compiled for link type {}, and the frames have {link_type}",
-                filter.text, filter.link_type
-            )));
+        Err(CaptureError::Options(
+            "this source was not opened for feeds that join or change while it runs".to_owned(),
+        ))
+    }
+
+    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type of the source's frames.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`].
+    pub(crate) fn admit(&self, feed: &mut Feed) -> Result<(), CaptureError> {
+        self.check_changes()?;
+        check_snaplen(feed)?;
+        if let Some(first) = self.feeds.first() {
+            feed.interface.link_type = first.interface.link_type;
         }
-        Ok(())
+        check_link_type(feed, feed.interface.link_type)
+    }
+
+    /// For an engine that knows which way frames went, and is offered those of the setup's direction only.
+    ///
+    /// # Errors
+    /// [`CaptureError::Options`] for a feed that wants others, too.
+    pub(crate) fn admit_direction(offered: Direction, feed: &Feed) -> Result<(), CaptureError> {
+        if offered.and(feed.direction) == offered {
+            return Ok(());
+        }
+        let one = if offered == Direction::In { "received" } else { "sent" };
+        Err(CaptureError::Options(format!(
+            "this source was opened for {one} frames only; open it with a feed of both directions"
+        )))
+    }
+}
+
+fn check_snaplen(feed: &Feed) -> Result<(), CaptureError> {
+    if feed.snaplen > 0 {
+        return Ok(());
+    }
+    Err(CaptureError::Options(
+        "--snaplen 0 keeps nothing; leave it out for whole frames, or use 1 or more (14 keeps the Ethernet header)"
+            .to_owned(),
+    ))
+}
+
+/// For an engine that does not know a frame's RX queue.
+///
+/// # Errors
+/// [`CaptureError::Options`] if the feed goes by it.
+pub(crate) fn refuse_queue(feed: &Feed, engine: &str) -> Result<(), CaptureError> {
+    if feed.queue.is_none() {
+        return Ok(());
+    }
+    Err(CaptureError::Options(format!(
+        "@q: {engine} does not know which queue a frame came from; take --engine bpf, or af_xdp with --queues"
+    )))
+}
+
+fn check_link_type(feed: &Feed, link_type: u16) -> Result<(), CaptureError> {
+    if link_type != LINKTYPE_ETHERNET && feed.goes_by_flow() {
+        return Err(CaptureError::Options(format!(
+            "shards and samples of flows are of Ethernet frames only, and these have link type {link_type}"
+        )));
+    }
+    match &feed.filter {
+        Some(filter) if filter.link_type != link_type => Err(CaptureError::Options(format!(
+            "the filter '{}' was compiled for link type {}, and the frames have {link_type}",
+            filter.text, filter.link_type
+        ))),
+        _ => Ok(()),
     }
 }
 

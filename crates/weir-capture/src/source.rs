@@ -1,14 +1,12 @@
 //! What every engine is to the rest: something that fills rings and accounts for each frame.
 
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
+use crate::feed::control::{FeedControl, FeedHandle};
 use crate::feed::counts::of_all_feeds;
 use crate::feed::location::FilterLocation;
 
@@ -41,25 +39,17 @@ pub enum Pumped {
 /// A source of frames, opened by one engine: fills rings, wakes sleepers, keeps the ledger.
 ///
 /// One thread owns it. Open, [`start`](Source::start), [`pump`](Source::pump) until told to stop or
-/// `Ended`, then [`stop`](Source::stop); dropping it undoes whatever it attached.
+/// `Ended`, then [`stop`](Source::stop); dropping it undoes whatever it attached. Feeds and their sleepers come and go by
+/// its [`control`](Source::control), from any thread.
 pub trait Source: Send {
     /// Engine, hook and reasons.
     fn info(&self) -> &Info;
 
-    /// The rings it fills: of each feed one, or as many as threads or CPUs write; those of the first feed
-    /// first, and all feeds have as many. Readers may attach before `start`.
-    fn rings(&self) -> &[Ring<Mapping>];
+    /// The feeds that it was opened with, in that order: their slots are 0 and up. Readers may attach before `start`.
+    fn initial_feeds(&self) -> Vec<FeedHandle>;
 
-    /// An eventfd that sleepers signal after a new threshold, where the writer cannot look by itself.
-    fn notify_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// A sleeper to wake; the source's first ring is the sleeper's ring number `first`.
-    ///
-    /// # Errors
-    /// If there are no descriptors left for those who wake it.
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError>;
+    /// What changes the source from any thread, also while it pumps.
+    fn control(&self) -> Arc<dyn FeedControl>;
 
     /// Begins: from here on frames are offered.
     ///
@@ -74,36 +64,42 @@ pub trait Source: Send {
     /// stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
-    /// The ledgers so far, feed by feed. While frames come, their counts are not of one instant.
+    /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
+    /// exact to the frame.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError>;
+    fn stop(&mut self) -> Result<(), CaptureError>;
 
-    /// All feeds together: a frame that is offered to two of them counts twice.
+    /// The rings of the feeds that it was opened with: of each feed one, or as many as threads or CPUs write; those of the
+    /// first feed first.
+    fn rings(&self) -> Vec<Ring<Mapping>> {
+        self.initial_feeds().into_iter().flat_map(|feed| feed.rings).collect()
+    }
+
+    /// The ledgers of the feeds that it was opened with. While frames come, their counts are not of one instant.
+    ///
+    /// # Errors
+    /// If the kernel's counts cannot be read, or one of the feeds was removed.
+    fn ledgers(&self) -> Result<Vec<Ledger>, CaptureError> {
+        let control = self.control();
+        self.initial_feeds().iter().map(|feed| control.ledger(feed.slot)).collect()
+    }
+
+    /// All of these together: a frame that is offered to two of them counts twice.
     ///
     /// # Errors
     /// As [`ledgers`](Source::ledgers).
-    fn ledger(&mut self) -> Result<Ledger, CaptureError> {
+    fn ledger(&self) -> Result<Ledger, CaptureError> {
         Ok(of_all_feeds(&self.ledgers()?))
     }
 
-    /// What changes its feeds' block lists from any thread; `None` where only [`change`](Source::change) does.
-    fn lists(&self) -> Option<BlockLists> {
-        None
+    /// Stops, and gives the ledger of the feeds that it was opened with.
+    ///
+    /// # Errors
+    /// As [`stop`](Source::stop) and [`ledgers`](Source::ledgers).
+    fn finish(&mut self) -> Result<Ledger, CaptureError> {
+        self.stop()?;
+        self.ledger()
     }
-
-    /// Changes what feed number `feed` chooses, of a source whose [`Setup::may_change`](crate::Setup::may_change) was set. It holds for every
-    /// frame that comes after this returns.
-    ///
-    /// # Errors
-    /// If the place where this feed's frames are chosen cannot do it; nothing has changed then.
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError>;
-
-    /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
-    /// exact to the frame; gives that of all feeds together.
-    ///
-    /// # Errors
-    /// If the kernel's counts cannot be read.
-    fn stop(&mut self) -> Result<Ledger, CaptureError>;
 }

@@ -286,6 +286,12 @@ impl Waker {
         Ok(Waker { page, writer_socket, woken_for: vec![AWAKE; rings], rung_at: None })
     }
 
+    /// Rings that it has a line for.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        self.woken_for.len()
+    }
+
     /// Another end of the same, for a writer of other rings: whoever reaches a threshold wakes.
     ///
     /// # Errors

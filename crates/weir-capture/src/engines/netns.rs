@@ -1,15 +1,17 @@
 //! A source in another network namespace, under its full name in all that it says.
 
-use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
+use weir_ring::Ledger;
 use weir_ring::wake::Waker;
-use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
+use crate::feed::Feed;
 use crate::feed::change::Change;
-use crate::kernel::interface::enter_netns;
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::location::FilterLocation;
+use crate::kernel::interface::{ask_in, enter_netns};
 use crate::source::{Info, Pumped, Source};
 
 struct Inside {
@@ -51,16 +53,12 @@ impl Source for Inside {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.source.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.source.initial_feeds()
     }
 
-    fn notify_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.source.notify_fd()
-    }
-
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.source.add_waker(waker, first)
+    fn control(&self) -> Arc<dyn FeedControl> {
+        Arc::new(InsideControl { control: self.source.control(), netns: self.netns.clone() })
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -74,24 +72,61 @@ impl Source for Inside {
         self.named(pumped)
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        let ledgers = self.source.ledgers();
-        self.named(ledgers)
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.source.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let changed = self.source.change(feed, change);
-        self.look();
-        self.named(changed)
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
         let stopped = self.source.stop();
         self.look();
         self.named(stopped)
+    }
+}
+
+/// The same from threads outside.
+struct InsideControl {
+    control: Arc<dyn FeedControl>,
+    netns: String,
+}
+
+impl InsideControl {
+    /// On a thread in the namespace: the kernel looks for an interface in that of the thread that asks.
+    fn inside<T: Send>(
+        &self,
+        ask: impl FnOnce(&dyn FeedControl) -> Result<T, CaptureError> + Send,
+    ) -> Result<T, CaptureError> {
+        let asked = ask_in(Some(&self.netns), || ask(&*self.control))?;
+        asked.map_err(|error| error.in_netns(&self.netns))
+    }
+}
+
+impl FeedControl for InsideControl {
+    fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
+        self.inside(|control| control.add(feed))
+    }
+
+    fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        self.inside(|control| control.remove(feed))
+    }
+
+    fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        self.inside(|control| control.replace_rings(feed))
+    }
+
+    fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
+        self.inside(|control| control.change(feed, change))
+    }
+
+    fn attach(
+        &self,
+        feed: FeedSlot,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<WakerSlot, CaptureError> {
+        self.control.attach(feed, waker, first_line)
+    }
+
+    fn detach(&self, feed: FeedSlot, waker: WakerSlot) {
+        self.control.detach(feed, waker);
+    }
+
+    fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        self.control.ledger(feed).map_err(|error| error.in_netns(&self.netns))
     }
 }

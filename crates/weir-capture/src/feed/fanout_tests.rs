@@ -1,11 +1,19 @@
 //! Block lists on their way into a fan-out.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use weir_filter::block::{ENTRIES_MAX, Entry};
 use weir_frame::pcapng::Interface;
+use weir_ring::wake::Sleeper;
+use weir_ring::{Clock, Ledger, Reader, Start};
 
 use super::*;
+use crate::error::CaptureError;
+use crate::feed::change::Change;
+use crate::feed::control::FeedControl;
+use crate::feed::feeds::Feeds;
+use crate::setup::Setup;
 
 /// UDP over IPv4 from this host of 10.0.0.0/24.
 fn frame(host: u8) -> Vec<u8> {
@@ -30,7 +38,7 @@ fn feeds(fanouts: usize) -> (Feeds, Vec<Fanout>) {
         promiscuous: false,
         may_change: true,
     };
-    Feeds::create(&setup, fanouts, Clock::Realtime).unwrap()
+    Feeds::create(&setup, fanouts, Clock::Realtime, Box::new(|_| Ok(()))).unwrap()
 }
 
 #[test]
@@ -52,11 +60,12 @@ fn no_ring_knows_of_another_feed() {
         promiscuous: false,
         may_change: false,
     };
-    let (feeds, mut fanouts) = Feeds::create(&setup, 1, Clock::Realtime).unwrap();
+    let (feeds, mut fanouts) =
+        Feeds::create(&setup, 1, Clock::Realtime, Box::new(|_| Ok(()))).unwrap();
     let meta = Meta { ts_ns: 1, wire_len: 60, ..Meta::default() };
     fanouts[0].push(&meta, &frame(1));
     fanouts[0].close();
-    for (own, ring) in feeds.rings().iter().enumerate() {
+    for (own, ring) in rings(&feeds).iter().enumerate() {
         use weir_ring::Words;
         let words = ring.memory().words().iter();
         let bytes: Vec<u8> = words
@@ -74,59 +83,130 @@ fn no_ring_knows_of_another_feed() {
     }
 }
 
-fn change(feeds: &mut Feeds, remove: &[Entry], add: &[Entry]) {
+fn rings(feeds: &Feeds) -> Vec<Ring<Mapping>> {
+    feeds.handles().into_iter().flat_map(|feed| feed.rings).collect()
+}
+
+fn change(feeds: &Feeds, remove: &[Entry], add: &[Entry]) {
     let change = Change::Block { remove: remove.to_vec(), add: add.to_vec() };
-    feeds.change(0, change, &mut FilterLocation::default()).unwrap();
+    feeds.change(FeedSlot::first(), change).unwrap();
 }
 
 /// Pushes one frame of each host, and gives how many of them were blocked.
 fn blocked(fanout: &mut Fanout, hosts: std::ops::Range<u8>) -> u64 {
-    let before = fanout.branches[0].blocked_frames;
+    let before = fanout.branches().list[0].blocked_frames;
     let meta = Meta { interface_id: 0, ts_ns: 0, wire_len: 60, flags: None, queue: None };
     hosts.for_each(|host| fanout.push(&meta, &frame(host)));
-    fanout.branches[0].blocked_frames - before
+    fanout.branches().list[0].blocked_frames - before
 }
 
 #[test]
-fn fans_share_a_list_and_its_owner_takes_it_to_pieces() {
-    let (mut feeds, mut fanouts) = feeds(2);
-    change(&mut feeds, &[], &[entry(1), entry(2)]);
+fn fanouts_share_a_list_and_do_not_free_it() {
+    let (feeds, mut fanouts) = feeds(2);
+    change(&feeds, &[], &[entry(1), entry(2)]);
     for fanout in &mut fanouts {
         assert_eq!(blocked(fanout, 0..4), 2);
-        assert!(Arc::ptr_eq(&fanout.branches[0].blocked, &feeds.lists.held().lists[0]));
     }
-    change(&mut feeds, &[entry(1)], &[]);
-    let counts =
-        |feeds: &Feeds| feeds.lists.held().past.iter().map(Arc::strong_count).collect::<Vec<_>>();
-    assert_eq!(counts(&feeds), [3], "both fanouts hold it yet, and so does its owner");
+    let old = Arc::clone(&fanouts[0].branches().list[0].blocked);
+    assert!(Arc::ptr_eq(&old, &fanouts[1].branches().list[0].blocked));
+    change(&feeds, &[entry(1)], &[]);
     assert_eq!(fanouts.iter_mut().map(|fanout| blocked(fanout, 0..4)).collect::<Vec<_>>(), [1, 1]);
-    assert_eq!(counts(&feeds), [1], "only its owner is left to take it to pieces");
-    change(&mut feeds, &[entry(2)], &[]);
-    assert_eq!(counts(&feeds), [3], "the one before has gone");
+    assert_eq!(Arc::strong_count(&old), 3, "both queues keep it for whoever asks next");
+    change(&feeds, &[entry(2)], &[]);
+    assert_eq!(Arc::strong_count(&old), 1);
     for fanout in &mut fanouts {
         assert_eq!(blocked(fanout, 0..4), 0);
-        assert!(!fanout.has_blocks && fanout.branches[0].blocked.front_words().is_empty());
+        let branches = fanout.branches();
+        assert!(!branches.has_blocks && branches.list[0].blocked.front_words().is_empty());
     }
-}
-
-#[test]
-fn a_quiet_fan_keeps_the_last_list_only() {
-    let (mut feeds, mut fanouts) = feeds(1);
-    for host in 0..100 {
-        change(&mut feeds, &[], &[entry(host)]);
-        assert_eq!(feeds.queues[0].lock().len(), 1, "change {host}");
-        assert!(feeds.lists.held().past.len() <= 1, "change {host}");
-    }
-    assert_eq!(blocked(&mut fanouts[0], 0..200), 100);
 }
 
 #[test]
 fn a_list_without_room_changes_nothing() {
-    let (mut feeds, mut fanouts) = feeds(1);
-    change(&mut feeds, &[], &[entry(1)]);
+    let (feeds, mut fanouts) = feeds(1);
+    change(&feeds, &[], &[entry(1)]);
     let add = (0..ENTRIES_MAX as u32).map(|n| Entry::Address(Ipv4Addr::from_bits(n).into()));
     let too_many = Change::Block { remove: Vec::new(), add: add.collect() };
-    let error = feeds.change(0, too_many, &mut FilterLocation::default()).unwrap_err();
+    let error = feeds.change(FeedSlot::first(), too_many).unwrap_err();
     assert!(error.to_string().contains("65536 entries"), "{error}");
-    assert_eq!((blocked(&mut fanouts[0], 0..4), feeds.lists.held().lists[0].len()), (1, 1));
+    assert_eq!(blocked(&mut fanouts[0], 0..4), 1);
+}
+
+/// Frames of one host, counted by the fan-out; it publishes.
+fn push(fanout: &mut Fanout, frames: usize) {
+    let meta = Meta { wire_len: 60, ..Meta::default() };
+    (0..frames).for_each(|_| fanout.push(&meta, &frame(1)));
+    fanout.publish();
+}
+
+#[test]
+fn a_feed_counts_from_the_frame_on_at_which_it_joins() {
+    let (feeds, mut fanouts) = feeds(1);
+    // What the engine counted: frames that came here, and others.
+    let count = |came: u64| {
+        let mut engine = Ledger { offered: came + 7, filtered: 4, ..Ledger::default() };
+        engine.drops.insert("kernel", 3);
+        feeds.count(engine);
+    };
+    push(&mut fanouts[0], 10);
+    count(10);
+    let added = feeds.add(Feed::default()).unwrap();
+    push(&mut fanouts[0], 5);
+    count(15);
+    let ledger = feeds.ledger(added.slot).unwrap();
+    assert_eq!((ledger.offered, ledger.captured, ledger.filtered), (5, 5, 0), "{ledger}");
+    assert!(ledger.closes());
+    fanouts[0].leave();
+    let removed = feeds.remove(added.slot).unwrap();
+    assert_eq!((removed.offered, removed.captured), (5, 5));
+    assert!(removed.closes() && added.rings[0].is_closed());
+    assert!(matches!(feeds.ledger(added.slot), Err(CaptureError::NoFeed)));
+    push(&mut fanouts[0], 2);
+    count(17);
+    let first = feeds.ledger(FeedSlot::first()).unwrap();
+    assert_eq!((first.offered, first.captured, first.filtered), (24, 17, 4), "{first}");
+    assert!(first.closes());
+}
+
+#[test]
+fn frames_go_to_exactly_one_of_a_feed_and_its_successor() {
+    let (feeds, mut fanouts) = feeds(1);
+    let old = feeds.handles().remove(0);
+    push(&mut fanouts[0], 3);
+    fanouts[0].leave();
+    let (new, ledger) = feeds.replace_rings(old.slot).unwrap();
+    assert!(new.slot != old.slot && old.rings[0].is_closed());
+    push(&mut fanouts[0], 4);
+    feeds.count(Ledger { offered: 7, ..Ledger::default() });
+    assert_eq!((ledger.offered, ledger.captured), (3, 3));
+    let ledger = feeds.ledger(new.slot).unwrap();
+    assert_eq!((ledger.offered, ledger.captured), (4, 4));
+    assert_eq!(old.rings[0].frames_written() + new.rings[0].frames_written(), 7);
+}
+
+#[test]
+fn a_waker_without_a_line_for_each_ring_is_refused() {
+    let (feeds, _fanouts) = feeds(3);
+    let sleeper = Sleeper::new(3, Vec::new()).unwrap();
+    for (first_line, is_wide) in [(0, true), (1, false), (usize::MAX, false)] {
+        let attached = feeds.attach(FeedSlot::first(), sleeper.waker().unwrap(), first_line);
+        assert_eq!(attached.is_ok(), is_wide, "{first_line}");
+    }
+}
+
+#[test]
+fn a_waker_is_told_of_what_came_before_it_and_forgotten() {
+    let (feeds, mut fanouts) = feeds(1);
+    let ring = rings(&feeds).remove(0);
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let slot = feeds.attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
+    std::thread::scope(|scope| {
+        let asleep = scope.spawn(|| sleeper.sleep(&readers, 5, Duration::from_secs(20)).unwrap());
+        push(&mut fanouts[0], 5);
+        assert!(asleep.join().unwrap(), "woken");
+    });
+    fanouts[0].leave();
+    feeds.detach(FeedSlot::first(), slot);
+    assert!(fanouts[0].branches().list[0].wakers.remove(slot).is_none());
 }

@@ -1,61 +1,171 @@
-//! Configuration updates for the fan-out threads.
+//! Configuration updates for a thread that moves frames, and the place where it leaves its state while it moves none.
+//!
+//! The thread that asks prepares an update, and frees what the update replaces. The thread that moves frames takes updates
+//! over between two frames. While that thread is elsewhere (waiting for frames, not started, stopped), its state is
+//! *parked* here, and the thread that asks applies the update itself. So nobody waits for frames that do not come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use weir_filter::UserFilterSet;
-use weir_filter::block::BlockList;
+/// The longest wait between two looks at a queue whose thread neither takes updates nor parks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A change to a running fan-out. The sender prepares it, because frames wait while the fan-out takes it over.
-pub(super) enum Update {
-    Filters(UserFilterSet),
-    /// The block list of this branch.
-    Block(usize, Arc<BlockList>),
+/// State that a thread uses for each frame, and that others change.
+pub(crate) trait Updated {
+    /// One change.
+    type Update;
+    /// What an update takes out of service, for the asking thread to finish and to free.
+    type Retired;
+
+    /// Applies one change, between two frames.
+    fn apply(&mut self, update: Self::Update) -> Option<Self::Retired>;
 }
 
-impl Update {
-    /// Whether `other` has no effect once this is applied.
-    fn replaces(&self, other: &Update) -> bool {
-        match (self, other) {
-            (Update::Filters(_), Update::Filters(_)) => true,
-            (Update::Block(own, _), Update::Block(branch, _)) => own == branch,
-            _ => false,
-        }
-    }
-}
-
-/// Updates that one fan-out has not taken over yet.
-#[derive(Default)]
-pub(super) struct UpdateQueue {
+/// Updates that a thread has not taken over yet.
+pub(crate) struct UpdateQueue<T: Updated> {
     is_fresh: AtomicBool,
-    updates: Mutex<Vec<Update>>,
+    state: Mutex<State<T>>,
+    changed: Condvar,
 }
 
-impl UpdateQueue {
-    pub(super) fn post(&self, update: Update) {
-        let mut waiting = self.lock();
-        // A fan-out without frames takes nothing: its queue keeps the last update of each kind only.
-        let old: Vec<Update> = waiting.extract_if(.., |old| update.replaces(old)).collect();
-        waiting.push(update);
-        self.is_fresh.store(true, Ordering::Release);
-        drop(waiting);
-        // Freed only after the lock is, because a fan-out may wait for that.
-        drop(old);
-    }
+struct State<T: Updated> {
+    updates: Vec<T::Update>,
+    retired: Vec<T::Retired>,
+    parked: Option<Box<T>>,
+}
 
-    /// The updates since the last call.
-    #[inline]
-    pub(super) fn take(&self) -> Vec<Update> {
-        if !self.is_fresh.load(Ordering::Acquire) {
-            return Vec::new();
+impl<T: Updated> State<T> {
+    fn apply(&mut self, state: &mut T) {
+        for update in self.updates.drain(..) {
+            self.retired.extend(state.apply(update));
         }
-        let mut updates = self.lock();
-        self.is_fresh.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *updates)
+    }
+}
+
+impl<T: Updated> UpdateQueue<T> {
+    /// A queue whose thread has not begun: `state` is parked.
+    pub(crate) fn new(state: Box<T>) -> UpdateQueue<T> {
+        let state = State { updates: Vec::new(), retired: Vec::new(), parked: Some(state) };
+        UpdateQueue {
+            is_fresh: AtomicBool::new(false),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 
-    /// Whole whoever panicked while holding it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Update>> {
-        self.updates.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Has these updates applied, in this order and with no frame between them: at once where the state is parked, else
+    /// before the thread's next frame. What earlier posts took out of service, and nobody settled for, is freed.
+    pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
+        let mut state = self.lock();
+        // Freed only after the lock is, because the thread that moves frames may wait for that.
+        let _freed = std::mem::take(&mut state.retired);
+        state.updates.extend(updates);
+        if let Some(mut parked) = state.parked.take() {
+            state.apply(&mut parked);
+            state.parked = Some(parked);
+        } else {
+            self.is_fresh.store(true, Ordering::Release);
+        }
+        drop(state);
+    }
+
+    /// Waits until all updates are applied, and gives what they took out of service.
+    pub(crate) fn settle(&self) -> Vec<T::Retired> {
+        let mut state = self.lock();
+        while !state.updates.is_empty() {
+            // A time limit only for the case that a thread ends without parking: its `Drop` does.
+            let waited = self.changed.wait_timeout(state, LOOK_EVERY);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::take(&mut state.retired)
+    }
+
+    /// Whether there is something to take over.
+    #[inline]
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.is_fresh.load(Ordering::Acquire)
+    }
+
+    /// For the thread that moves frames: takes the state, if it is parked, and applies what is new.
+    #[cold]
+    pub(crate) fn take_over(&self, own: Option<Box<T>>) -> Box<T> {
+        let mut state = self.lock();
+        let parked = own.or_else(|| state.parked.take());
+        let mut own = parked.expect("one thread has the state or parks it here");
+        self.is_fresh.store(false, Ordering::Relaxed);
+        state.apply(&mut own);
+        drop(state);
+        self.changed.notify_all();
+        own
+    }
+
+    /// For the thread that moves frames, when it is about to move none: parks the state.
+    #[cold]
+    pub(crate) fn park(&self, mut own: Box<T>) {
+        let mut state = self.lock();
+        self.is_fresh.store(false, Ordering::Relaxed);
+        state.apply(&mut own);
+        state.parked = Some(own);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// Keeps the last two numbers.
+    #[derive(Default)]
+    struct Last(u32);
+
+    impl Updated for Last {
+        type Update = u32;
+        type Retired = u32;
+
+        fn apply(&mut self, update: u32) -> Option<u32> {
+            Some(std::mem::replace(&mut self.0, update))
+        }
+    }
+
+    #[test]
+    fn parked_state_is_changed_by_the_thread_that_asks() {
+        let queue = UpdateQueue::new(Box::new(Last(1)));
+        queue.post([2, 3]);
+        assert_eq!(queue.settle(), [1, 2]);
+        assert_eq!(queue.take_over(None).0, 3);
+    }
+
+    #[test]
+    fn state_in_use_is_changed_by_its_thread_and_waited_for() {
+        let queue = Arc::new(UpdateQueue::new(Box::new(Last(1))));
+        let own = queue.take_over(None);
+        let (tell, told) = channel();
+        let asking = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || {
+                queue.post([7]);
+                tell.send(()).expect("the test listens");
+                queue.settle()
+            }
+        });
+        told.recv().expect("posted");
+        assert!(queue.is_fresh());
+        let own = queue.take_over(Some(own));
+        assert_eq!((own.0, asking.join().expect("settled")), (7, vec![1]));
+        queue.park(own);
+        queue.post([8]);
+        assert!(!queue.is_fresh());
+        assert_eq!(queue.take_over(None).0, 8);
     }
 }

@@ -1,51 +1,59 @@
-//! Those who wait for frames of a source.
+//! The sleepers of one feed, as one thread that fills its rings sees them.
 
+use weir_ring::RingError;
 use weir_ring::wake::Waker;
 
-/// The sleepers of a source.
+use crate::feed::control::WakerSlot;
+
+/// Wakers, each with the line that stands for the feed's first ring.
 #[derive(Debug, Default)]
 pub struct Wakers {
-    wakers: Vec<(Waker, usize)>,
+    wakers: Vec<(WakerSlot, Waker, usize)>,
 }
 
 impl Wakers {
-    /// The same sleepers, for another thread that writes other rings of the source.
+    /// The same sleepers, for another thread that fills rings of the feed.
     ///
     /// # Errors
     /// If there are no descriptors left.
-    pub fn try_clone(&self) -> Result<Wakers, weir_ring::RingError> {
-        let clone = |(waker, first): &(Waker, usize)| Ok((waker.try_clone()?, *first));
+    pub fn try_clone(&self) -> Result<Wakers, RingError> {
+        let clone = |(slot, waker, first): &(WakerSlot, Waker, usize)| {
+            Ok((*slot, waker.try_clone()?, *first))
+        };
         Ok(Wakers { wakers: self.wakers.iter().map(clone).collect::<Result<_, _>>()? })
     }
 
-    /// Adds a sleeper whose lines for this source begin at `first`.
-    pub fn add(&mut self, waker: Waker, first: usize) {
-        self.wakers.push((waker, first));
+    /// Adds a sleeper whose lines for this feed begin at `first`.
+    pub fn add(&mut self, slot: WakerSlot, waker: Waker, first: usize) {
+        self.wakers.push((slot, waker, first));
     }
 
-    /// After publishing: wakes whoever waits for no more than `ordinal` frames in the source's ring
-    /// number `ring`.
+    /// Takes a sleeper out, to be dropped where no frame waits.
+    pub fn remove(&mut self, slot: WakerSlot) -> Option<Waker> {
+        let at = self.wakers.iter().position(|(own, ..)| *own == slot)?;
+        Some(self.wakers.remove(at).1)
+    }
+
+    /// After publishing: wakes whoever waits for no more than `ordinal` frames in the feed's ring number `ring`.
     #[inline]
     pub fn published(&mut self, ring: usize, ordinal: u64) {
-        for (waker, first) in &mut self.wakers {
+        for (_, waker, first) in &mut self.wakers {
             waker.wake_if_due(*first + ring, ordinal);
         }
     }
 
-    /// The lowest threshold for ring number `ring` that `ordinal` does not fulfil.
+    /// The lowest threshold for ring number `ring` that `ordinal` does not reach.
     #[must_use]
     pub fn earliest(&self, ring: usize, ordinal: u64) -> u64 {
         let thresholds =
-            self.wakers.iter().map(|(waker, first)| waker.wake_threshold(*first + ring));
-        thresholds
-            .filter(|&threshold| threshold > ordinal)
-            .min()
-            .unwrap_or(weir_ring::doorbell::AWAKE)
+            self.wakers.iter().map(|(_, waker, first)| waker.wake_threshold(*first + ring));
+        let pending = thresholds.filter(|&threshold| threshold > ordinal);
+        pending.min().unwrap_or(weir_ring::doorbell::AWAKE)
     }
 
     /// Wakes everybody: the rings are closed.
     pub fn wake_all(&self) {
-        for (waker, _) in &self.wakers {
+        for (_, waker, _) in &self.wakers {
             waker.wake();
         }
     }

@@ -109,9 +109,9 @@ fn capture(end: &End, setup: Setup, frames: usize, send: impl FnOnce() + Send) -
         source.start().unwrap();
         send();
         pump_until(&mut source, frames as u64).unwrap();
-        let ledger = source.stop().unwrap();
+        let ledger = source.finish().unwrap();
         assert!(ledger.closes(), "{ledger}");
-        assert_eq!(source.stop().unwrap(), ledger);
+        assert_eq!(source.finish().unwrap(), ledger);
         Captured { seen: read_closed(&mut reader), ledger, info: source.info().clone() }
     })
     .unwrap()
@@ -172,7 +172,7 @@ fn root_looking_in_vain_and_coming_late_change_nothing() {
                 bed.tx.run(send).unwrap();
                 pump_until(&mut source, u64::from(first + PARTS)).unwrap();
             }
-            let ledger = source.stop().unwrap();
+            let ledger = source.finish().unwrap();
             (read_closed(&mut reader), ledger)
         })
         .unwrap();
@@ -398,7 +398,7 @@ fn root_the_ledger_closes_at_overload() {
                 while source.ledger().unwrap().offered < sent && begin.elapsed() < LIMIT {
                     source.pump(TURN).unwrap();
                 }
-                let ledger = source.stop().unwrap();
+                let ledger = source.finish().unwrap();
                 let mut tally = weir_ring::Tally::default();
                 while !matches!(
                     reader.count_in_place(&mut tally, u32::MAX).unwrap(),
@@ -435,7 +435,7 @@ fn root_the_ledger_closes_when_stopped_in_full_flight() {
                         pump_until(&mut source, 1000 * round).unwrap();
                         std::thread::sleep(Duration::from_millis(100 * round));
                     }
-                    source.stop().unwrap()
+                    source.finish().unwrap()
                 })
                 .unwrap();
             assert!(ledger.closes(), "round {round}: {ledger}");
@@ -461,7 +461,7 @@ fn root_an_interface_that_vanishes_ends_the_capture_and_loses_nothing() {
             ip(&bed.rx, &["link", "del", &bed.rx.iface]);
             let error = pump_until(&mut source, u64::MAX).unwrap_err();
             assert!(matches!(error, CaptureError::Vanished { .. }), "{error}");
-            let ledger = source.stop().unwrap();
+            let ledger = source.finish().unwrap();
             assert!(ledger.closes(), "{ledger}");
             let seen = read_closed(&mut reader);
             assert!(seen.iter().map(|seen| &seen.frame).eq(&frames));
@@ -491,7 +491,7 @@ fn root_an_interface_that_goes_down_comes_back() {
             ip(&bed.rx, &["link", "set", &bed.rx.iface, "up"]);
             send_all(&bed.tx, &bed.tx.iface, &frames);
             pump_until(&mut source, 40).unwrap();
-            assert!(source.stop().unwrap().closes());
+            assert!(source.finish().unwrap().closes());
         })
         .unwrap();
 }
@@ -569,7 +569,7 @@ fn root_without_bpf_the_socket_counts_and_says_so() {
             started.wait();
             incoming[..30].iter().for_each(|frame| outgoing.send(frame));
             pump_until(&mut source, frames).unwrap();
-            let ledger = source.stop().unwrap();
+            let ledger = source.finish().unwrap();
             assert!(ledger.closes() && ledger.offered == frames, "{ledger}");
             assert!(read_closed(&mut reader).iter().all(|seen| seen.frame.len() == 50));
             let notes = &source.info().notes;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
-use weir_capture::{Change, Direction, Feed, Filter, FilterLocation, Setup, Source};
+use weir_capture::{Change, Direction, Feed, FeedSlot, Filter, FilterLocation, Setup, Source};
 use weir_filter::insn::{ALU, AND, JEQ, JMP, LD_B_ABS, LD_H_ABS, RET_K};
 use weir_filter::{Insn, Program};
 use weir_lab::testbed::{Testbed, require_root};
@@ -98,7 +98,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
             incoming.iter().for_each(|frame| sender.send(frame));
             outgoing.iter().for_each(|frame| outwards.send(frame));
             pump_until(&mut source, wanted.len() as u64).unwrap();
-            let ledger = source.stop().unwrap();
+            let ledger = source.finish().unwrap();
             // The kernel has left out the others: nothing else came to user space.
             assert!(ledger.closes() && ledger.filtered_uncounted, "{ledger}");
             let counts = (ledger.offered as usize, ledger.filtered);
@@ -161,11 +161,11 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
             (None, FilterLocation::Compiled, 9, 0),
             (Some(kinds(2, 2)), FilterLocation::Classic, 3, 0),
         ] {
-            source.change(0, Change::Filter(filter)).unwrap();
-            assert_eq!(source.info().homes, [home]);
+            let change = Change::Filter(filter);
+            assert_eq!(source.control().change(FeedSlot::first(), change).unwrap(), home);
             assert!(pass(&mut source, taken, turned_away), "some were left out");
         }
-        assert!(source.stop().unwrap().closes());
+        assert!(source.finish().unwrap().closes());
     });
 }
 
@@ -185,12 +185,13 @@ fn root_classic_filters_change_where_the_socket_has_room_for_one_only() {
         let mut source = AfPacket::open(&bed.rx.iface, changing(long(loads))).unwrap();
         source.start().unwrap();
         for times in 1..4 {
-            assert_eq!(source.info().homes, [FilterLocation::Classic]);
             round();
             pump_until(&mut source, 9 * times).unwrap();
-            source.change(0, Change::Filter(long(loads + times as usize))).unwrap();
+            let change = Change::Filter(long(loads + times as usize));
+            let location = source.control().change(FeedSlot::first(), change).unwrap();
+            assert_eq!(location, FilterLocation::Classic);
         }
-        assert!(source.stop().unwrap().closes());
+        assert!(source.finish().unwrap().closes());
     });
 }
 
@@ -219,7 +220,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
             source.start().unwrap();
             round();
             pump_until(&mut source, 6).unwrap();
-            assert!(source.stop().unwrap().closes());
+            assert!(source.finish().unwrap().closes());
             for ledger in source.ledgers().unwrap() {
                 assert_eq!((ledger.offered, ledger.captured), (offered, 3), "{ledger}");
                 assert_eq!(ledger.filtered_uncounted, offered == 3);
@@ -247,8 +248,9 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
                 for change in 1..=CHANGES {
                     let filter = kinds(change % 2, 2);
                     source.pump(Duration::from_millis(5)).unwrap();
-                    source.change(0, Change::Filter(Some(filter))).unwrap();
-                    assert_eq!(source.info().homes, [FilterLocation::Classic]);
+                    let change = Change::Filter(Some(filter));
+                    let location = source.control().change(FeedSlot::first(), change).unwrap();
+                    assert_eq!(location, FilterLocation::Classic);
                 }
                 is_over.store(true, Ordering::Release);
                 ready.wait();
@@ -257,7 +259,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
                 while begin.elapsed() < 5 * TURN {
                     source.pump(TURN).unwrap();
                 }
-                let ledger = source.stop().unwrap();
+                let ledger = source.finish().unwrap();
                 (read_closed(&mut reader), ledger)
             })
         });

@@ -77,7 +77,7 @@ pub fn run_to_end(source: &mut dyn Source) -> (Vec<Seen>, Ledger, Result<(), Cap
         }
         Err(error) => Err(error),
     };
-    let ledger = source.stop().expect("it stops");
+    let ledger = source.finish().expect("it stops");
     assert!(ledger.closes(), "{ledger}");
     (read_closed(&mut reader), ledger, result)
 }

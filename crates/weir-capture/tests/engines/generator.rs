@@ -80,9 +80,9 @@ fn a_run_without_end_stops_when_it_is_told() {
     let begin = Instant::now();
     assert_eq!(source.pump(Duration::from_millis(30)).unwrap(), Pumped::More);
     assert!(begin.elapsed() < Duration::from_secs(2));
-    let ledger = source.stop().unwrap();
+    let ledger = source.finish().unwrap();
     assert!(ledger.closes() && ledger.captured > 1000, "{ledger}");
-    assert_eq!(source.stop().unwrap(), ledger);
+    assert_eq!(source.finish().unwrap(), ledger);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn readers_that_are_waited_for_miss_nothing() {
     assert!(source.ledger().unwrap().captured < FRAMES, "the ring holds no more than 4 MiB");
     drop(leaver);
     assert_eq!(pump_until(&mut source, u64::MAX).unwrap(), Pumped::Ended);
-    assert!(source.stop().unwrap().closes());
+    assert!(source.finish().unwrap().closes());
     for thread in threads {
         assert_eq!(thread.join().unwrap(), (FRAMES, 0));
     }
@@ -135,7 +135,7 @@ fn who_is_not_waited_for_is_lapped_and_told() {
     let mut reader = reader_of(&source);
     source.start().unwrap();
     pump_until(&mut source, u64::MAX).unwrap();
-    source.stop().unwrap();
+    source.finish().unwrap();
     let mut batch = Batch::new();
     assert!(matches!(reader.poll(&mut batch).unwrap(), Poll::Lapped(_)));
     let rest = read_closed(&mut reader).len() as u64;

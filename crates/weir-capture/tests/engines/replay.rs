@@ -270,7 +270,7 @@ fn a_stop_between_two_frames_leaves_the_second_out() {
         assert_eq!(source.pump(Duration::from_millis(10)).unwrap(), Pumped::More);
     }
     assert!(begin.elapsed() < Duration::from_secs(2));
-    let ledger = source.stop().unwrap();
+    let ledger = source.finish().unwrap();
     assert_eq!((ledger.offered, ledger.captured), (1, 1));
 }
 
@@ -304,6 +304,6 @@ fn a_file_waits_for_its_reader() {
         }
     });
     while source.pump(Duration::from_millis(20)).unwrap() == Pumped::More {}
-    assert!(source.stop().unwrap().closes());
+    assert!(source.finish().unwrap().closes());
     assert_eq!(read.join().unwrap(), (u64::from(FRAMES), 0));
 }

@@ -1,8 +1,12 @@
 //! Changes that some source refuses.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weir_capture::{CaptureError, Feed, Info, Pumped, Session, Source};
+use weir_capture::{
+    CaptureError, Feed, FeedControl, FeedHandle, FeedSlot, FilterLocation, Info, Pumped, Session,
+    Source, WakerSlot,
+};
 use weir_filter::insn::RET_K;
 use weir_filter::{Insn, Program};
 use weir_ring::wake::{Sleeper, Waker};
@@ -26,11 +30,15 @@ use Answer::{Ends, Refuses, Takes};
 type Taken = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 struct Fake {
-    name: &'static str,
     info: Info,
+    control: Arc<FakeControl>,
+}
+
+struct FakeControl {
+    name: &'static str,
     rings: Vec<Ring<Mapping>>,
-    answers: std::slice::Iter<'static, Answer>,
-    has_ended: bool,
+    answers: Mutex<std::slice::Iter<'static, Answer>>,
+    has_ended: AtomicBool,
     taken: Taken,
 }
 
@@ -39,12 +47,17 @@ impl Source for Fake {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        &self.rings
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        vec![FeedHandle {
+            slot: FeedSlot::first(),
+            rings: self.control.rings.clone(),
+            location: FilterLocation::default(),
+            notify: None,
+        }]
     }
 
-    fn add_waker(&mut self, _: Waker, _: usize) -> Result<(), CaptureError> {
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        Arc::clone(&self.control) as Arc<dyn FeedControl>
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -53,17 +66,32 @@ impl Source for Fake {
 
     fn pump(&mut self, _: Duration) -> Result<Pumped, CaptureError> {
         std::thread::sleep(Duration::from_millis(1));
-        Ok(if self.has_ended { Pumped::Ended } else { Pumped::More })
+        let has_ended = self.control.has_ended.load(Ordering::Acquire);
+        Ok(if has_ended { Pumped::Ended } else { Pumped::More })
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        Ok(vec![Ledger::default()])
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
+}
+
+impl FeedControl for FakeControl {
+    fn add(&self, _: Feed) -> Result<FeedHandle, CaptureError> {
+        unreachable!("nobody adds feeds")
     }
 
-    fn change(&mut self, _: usize, change: Change) -> Result<(), CaptureError> {
-        match self.answers.next().unwrap_or(&Takes) {
+    fn remove(&self, _: FeedSlot) -> Result<Ledger, CaptureError> {
+        unreachable!("nobody removes feeds")
+    }
+
+    fn replace_rings(&self, _: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        unreachable!("nobody replaces rings")
+    }
+
+    fn change(&self, _: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
+        match self.answers.lock().unwrap().next().unwrap_or(&Takes) {
             Refuses => return Err(CaptureError::Options("no room here".into())),
-            Ends => self.has_ended = true,
+            Ends => self.has_ended.store(true, Ordering::Release),
             Takes => {}
         }
         let text = match change {
@@ -76,10 +104,16 @@ impl Source for Fake {
             }
         };
         self.taken.lock().unwrap().push((self.name, text));
-        Ok(())
+        Ok(FilterLocation::default())
     }
 
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn attach(&self, _: FeedSlot, _: Waker, _: usize) -> Result<WakerSlot, CaptureError> {
+        Ok(WakerSlot::new(0))
+    }
+
+    fn detach(&self, _: FeedSlot, _: WakerSlot) {}
+
+    fn ledger(&self, _: FeedSlot) -> Result<Ledger, CaptureError> {
         Ok(Ledger::default())
     }
 }
@@ -107,8 +141,10 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
                     writer: WriterKind::User,
                 };
                 let rings = vec![memory::create_memfd("served-test", &spec)?];
-                let (info, answers) = (Info::default(), answers.iter());
-                Ok(Box::new(Fake { name, info, rings, answers, has_ended: false, taken }))
+                let answers = Mutex::new(answers.iter());
+                let has_ended = AtomicBool::new(false);
+                let control = Arc::new(FakeControl { name, rings, answers, has_ended, taken });
+                Ok(Box::new(Fake { info: Info::default(), control }))
             }))
             .unwrap();
         let feed = Subscribed {

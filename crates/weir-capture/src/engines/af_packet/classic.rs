@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_filter::insn::{EXTENSION, JEQ, JMP, LD_B_ABS, LD_IMM, RET_K};
 use weir_filter::{Insn, Program, classic};
@@ -24,7 +26,7 @@ pub(super) struct Classic {
     head: Vec<Insn>,
     bytes_needed: u32,
     /// Frames were left out that nobody counted.
-    has_left_out: bool,
+    has_left_out: Arc<AtomicBool>,
     /// Why the socket does not have the one filter that there is.
     why_not: Option<String>,
 }
@@ -34,7 +36,7 @@ impl Classic {
     pub(super) fn attach(socket: &Socket, setup: &Setup) -> io::Result<Classic> {
         let head = head(setup.direction());
         let bytes_needed = setup.bytes_needed();
-        let classic = Classic { head, bytes_needed, has_left_out: false, why_not: None };
+        let classic = Classic { head, bytes_needed, has_left_out: Arc::default(), why_not: None };
         attach_classic(socket.as_fd(), &classic.plain())?;
         Ok(classic)
     }
@@ -49,7 +51,7 @@ impl Classic {
             let put = |code: Vec<Insn>| self.put(socket, &code).map_err(|error| no_room(&error));
             match self.code(program).and_then(put) {
                 Ok(()) => {
-                    self.has_left_out = true;
+                    self.has_left_out.store(true, Ordering::Relaxed);
                     return Ok(feeds.len() == 1);
                 }
                 Err(why) => self.why_not = Some(why),
@@ -64,7 +66,7 @@ impl Classic {
         const UNCOUNTED: &str =
             "what the socket leaves out by a filter, nobody counts: offered is what passed it";
         match &self.why_not {
-            _ if self.has_left_out => Some(UNCOUNTED.to_owned()),
+            _ if self.has_left_out.load(Ordering::Relaxed) => Some(UNCOUNTED.to_owned()),
             Some(why) => Some(format!("the filter runs in user space: {why}")),
             None if may_change => Some(format!("once there is a filter, {UNCOUNTED}")),
             None => None,
@@ -72,8 +74,8 @@ impl Classic {
     }
 
     /// Whether frames were left out that nobody counted.
-    pub(super) fn has_left_out(&self) -> bool {
-        self.has_left_out
+    pub(super) fn has_left_out(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_left_out)
     }
 
     /// The program as one for the socket, or why there is none that the kernel takes.

@@ -7,6 +7,8 @@ mod skel {
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -29,19 +31,23 @@ const UNWANTED: std::ops::Range<u32> = 2..4;
 /// Who counts what is offered.
 pub(super) enum Counter {
     /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
-    Filter { counts: MapHandle, sieve: Sieve },
+    Filter(MapHandle),
     /// The socket itself, where eBPF is not to be had: what its filter lets through.
-    Socket(Classic),
+    Socket {
+        /// Frames were left out that nobody counted.
+        has_left_out: Arc<AtomicBool>,
+    },
 }
 
 impl Counter {
     /// Puts the filter on the socket: the eBPF one, or a classic one and the reason why.
     pub(super) fn attach(
-        socket: &Socket,
+        socket: &Arc<Socket>,
         setup: &Setup,
-    ) -> Result<(Counter, Option<String>), CaptureError> {
+    ) -> Result<(Counter, AtSocket, Option<String>), CaptureError> {
+        let own = Arc::clone(socket);
         match attach_ebpf(socket, setup) {
-            Ok(counter) => Ok((counter, None)),
+            Ok((counts, sieve)) => Ok((Counter::Filter(counts), AtSocket::Sieve(own, sieve), None)),
             Err(error) => {
                 let classic = Classic::attach(socket, setup);
                 let classic = classic.map_err(CaptureError::os("filtering"))?;
@@ -53,49 +59,56 @@ impl Counter {
                     "offered frames are counted by the packet socket itself, not by a counter of \
                      their own, because BPF programs cannot be loaded here ({error}){way_out}"
                 );
-                Ok((Counter::Socket(classic), Some(note)))
+                let counter = Counter::Socket { has_left_out: classic.has_left_out() };
+                Ok((counter, AtSocket::Classic(own, classic), Some(note)))
             }
         }
     }
 
     /// Frames offered so far.
     pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
-        let Counter::Filter { counts, .. } = self else { return Ok(statistics.packets) };
+        let Counter::Filter(counts) = self else { return Ok(statistics.packets) };
         sum(counts, OFFERED)
     }
 
     /// Frames among them that no feed wanted, and that the socket did not take.
     pub(super) fn unwanted(&self) -> Result<u64, CaptureError> {
-        let Counter::Filter { counts, .. } = self else { return Ok(0) };
+        let Counter::Filter(counts) = self else { return Ok(0) };
         sum(counts, UNWANTED)
-    }
-
-    /// What has become of the feeds' filters, if there is something to say of it.
-    pub(super) fn note(&self, may_change: bool) -> Option<String> {
-        let Counter::Socket(classic) = self else { return None };
-        classic.note(may_change)
     }
 
     /// Whether frames were left out that are in neither count.
     pub(super) fn has_uncounted(&self) -> bool {
-        matches!(self, Counter::Socket(classic) if classic.has_left_out())
+        matches!(self, Counter::Socket { has_left_out } if has_left_out.load(Ordering::Relaxed))
     }
 }
 
 /// A socket, and what decides at it.
-pub(super) struct AtSocket<'a>(pub(super) &'a Socket, pub(super) &'a mut Counter);
+pub(super) enum AtSocket {
+    Sieve(Arc<Socket>, Sieve),
+    Classic(Arc<Socket>, Classic),
+}
 
-impl Prefilter for AtSocket<'_> {
+impl AtSocket {
+    /// What has become of the feeds' filters, if there is something to say of it.
+    pub(super) fn note(&self, may_change: bool) -> Option<String> {
+        let AtSocket::Classic(_, classic) = self else { return None };
+        classic.note(may_change)
+    }
+}
+
+impl Prefilter for AtSocket {
     fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
-        let AtSocket(socket, counter) = self;
-        let (is_all, home) = match counter {
-            Counter::Filter { sieve, .. } => {
+        let (is_all, location) = match self {
+            AtSocket::Sieve(socket, sieve) => {
                 (sieve.choose(feeds, |program| socket.attach_ebpf(program)), FilterLocation::Hook)
             }
-            Counter::Socket(classic) => (classic.choose(socket, feeds), FilterLocation::Classic),
+            AtSocket::Classic(socket, classic) => {
+                (classic.choose(socket, feeds), FilterLocation::Classic)
+            }
         };
         let is_all = is_all.map_err(CaptureError::os("exchanging the socket's filter"))?;
-        Ok(is_all.then_some(home))
+        Ok(is_all.then_some(location))
     }
 }
 
@@ -117,7 +130,7 @@ pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
     crate::kernel::rcu::synchronize()
 }
 
-fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Error> {
+fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), libbpf_rs::Error> {
     let direction = setup.direction();
     // The map comes first, and alone: without rights it is refused in silence, where libbpf would
     // have a long complaint about the program.
@@ -145,5 +158,5 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<Counter, libbpf_rs::Err
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
     let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
-    Ok(Counter::Filter { counts: offered, sieve })
+    Ok((offered, sieve))
 }

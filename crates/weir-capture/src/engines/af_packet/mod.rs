@@ -10,24 +10,25 @@ mod count;
 mod socket;
 mod walk;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
-use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::{rcu, vlan};
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use blocks::Blocks;
-use count::{AtSocket, Counter};
+use count::Counter;
 use socket::{Socket, Waited};
 use walk::Frames;
 
@@ -49,7 +50,7 @@ pub struct AfPacket {
     feeds: Feeds,
     copier: Copier,
     blocks: Blocks,
-    socket: Socket,
+    socket: Arc<Socket>,
     counter: Counter,
     promiscuity: Option<Promiscuity>,
     missed: Missed,
@@ -71,16 +72,18 @@ impl AfPacket {
         let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
-        let socket = Socket::new(&interface, direction)?;
-        let (mut counter, note) = Counter::attach(&socket, &setup)?;
-        let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&socket))
+        let socket = Arc::new(Socket::new(&interface, direction)?);
+        let (counter, mut at_socket, note) = Counter::attach(&socket, &setup)?;
+        let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&*socket))
             .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
-        let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime)?;
-        let mut homes = fanout.homes();
-        if let Some(home) = AtSocket(&socket, &mut counter).choose(&setup.feeds)? {
-            homes[0] = home;
-        }
-        let notes = [note, counter.note(setup.may_change)].into_iter().flatten();
+        let admit = move |feed: &mut Feed| {
+            Setup::admit_direction(direction, feed)?;
+            refuse_queue(feed, "a packet socket")
+        };
+        let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime, Box::new(admit))?;
+        let location = at_socket.choose(&setup.feeds)?;
+        let notes = [note, at_socket.note(setup.may_change)].into_iter().flatten();
+        feeds.set_prefilter(Box::new(at_socket), location);
         let notes = notes.chain(interface.twice_note(direction));
         let info = Info {
             source: iface.to_owned(),
@@ -88,7 +91,7 @@ impl AfPacket {
             hook: Some("socket"),
             why: String::new(),
             notes: notes.collect(),
-            homes,
+            homes: feeds.locations(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let copier = Copier {
@@ -135,6 +138,20 @@ impl AfPacket {
         Ok(())
     }
 
+    fn count(&mut self) -> Result<(), CaptureError> {
+        let statistics = self.socket.statistics()?;
+        let mut ledger = Ledger {
+            offered: self.counter.offered(statistics)?,
+            filtered: self.counter.unwanted()?,
+            filtered_uncounted: self.counter.has_uncounted(),
+            missed_before: self.missed.frames(),
+            ..Ledger::default()
+        };
+        ledger.drops.insert("kernel", statistics.drops);
+        self.feeds.count(ledger);
+        Ok(())
+    }
+
     fn look_for_interface(&mut self, now: bool) -> Result<(), CaptureError> {
         if !now && self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
@@ -168,13 +185,12 @@ impl Source for AfPacket {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.copier.fanout.add_waker(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -195,35 +211,17 @@ impl Source for AfPacket {
                 break;
             }
             // An interface that is only set down comes back: the socket then receives again.
+            self.copier.fanout.leave();
             down = self.socket.wait(left)? == Waited::Down;
         }
+        self.copier.fanout.leave();
+        self.count()?;
         self.look_for_interface(down)?;
         Ok(Pumped::More)
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        let statistics = self.socket.statistics()?;
-        let mut ledger = Ledger {
-            offered: self.counter.offered(statistics)?,
-            filtered: self.counter.unwanted()?,
-            filtered_uncounted: self.counter.has_uncounted(),
-            missed_before: self.missed.frames(),
-            ..Ledger::default()
-        };
-        ledger.drops.insert("kernel", statistics.drops);
-        Ok(self.feeds.ledgers(&ledger))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let mut at_socket = AtSocket(&self.socket, &mut self.counter);
-        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut at_socket)
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
         if !self.closed {
             self.closed = true;
             let drained = count::reject_all(&self.socket).and_then(|()| self.drain());
@@ -233,7 +231,7 @@ impl Source for AfPacket {
             drained?;
         }
         self.missed.ask();
-        self.ledger()
+        self.count()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -39,7 +40,7 @@ pub(super) struct Statistics {
 pub(super) struct Socket {
     fd: OwnedFd,
     iface: String,
-    statistics: Statistics,
+    statistics: Mutex<Statistics>,
 }
 
 impl AsFd for Socket {
@@ -65,7 +66,7 @@ impl Socket {
         }
         // SAFETY: the kernel just gave us this descriptor and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = Socket { fd, iface, statistics: Statistics::default() };
+        let socket = Socket { fd, iface, statistics: Mutex::default() };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         socket.set(libc::PACKET_VERSION, &version, "choosing TPACKET_V3")?;
         let ring = libc::tpacket_req3 {
@@ -140,13 +141,14 @@ impl Socket {
 
     /// The kernel's counts so far. It forgets them when read, so they are added up here; they are 32
     /// bits wide there, so this must be asked for more often than they overflow.
-    pub(super) fn statistics(&mut self) -> Result<Statistics, CaptureError> {
+    pub(super) fn statistics(&self) -> Result<Statistics, CaptureError> {
         let mut since = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)
             .map_err(|source| self.os("reading the packet socket's counts", source))?;
-        self.statistics.packets += u64::from(since.tp_packets);
-        self.statistics.drops += u64::from(since.tp_drops);
-        Ok(self.statistics)
+        let mut total = self.statistics.lock().unwrap_or_else(PoisonError::into_inner);
+        total.packets += u64::from(since.tp_packets);
+        total.drops += u64::from(since.tp_drops);
+        Ok(*total)
     }
 
     /// Has an eBPF program decide; the socket keeps it alive.

@@ -136,6 +136,7 @@ impl Copier {
             if ending {
                 return Ok(());
             }
+            self.fanout.leave();
             if pauses < PAUSES_MAX || !self.is_ring_empty() {
                 pauses += 1;
                 thread::sleep(PAUSE);

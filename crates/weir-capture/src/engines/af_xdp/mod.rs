@@ -17,34 +17,31 @@ pub mod synthetic;
 mod words;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_ring::segments::{self, Segments};
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 pub use socket::Mode;
 
 use crate::engines::bpf::control::Control;
-use crate::engines::bpf::{attach, cpus, xdp};
+use crate::engines::bpf::{cpus, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
+use crate::feed::control::{FeedControl, FeedHandle};
 use crate::feed::direction::Direction;
-use crate::feed::fanout::Feeds;
+use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::feed::wakers::Wakers;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity, ask_in, members};
 use crate::kernel::rcu;
-use crate::setup::{Kind, Setup};
+use crate::setup::{Kind, Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use copier::{Copier, Partial, Queue};
-use program::{Needs, OnInterface, Program};
+use program::{AtHook, Needs, OnInterface, Program};
 use socket::{Shape, Socket};
 
 /// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
@@ -109,10 +106,9 @@ pub struct AfXdp {
     feeds: Feeds,
     copiers: Vec<Copier>,
     threads: Vec<JoinHandle<Result<(), CaptureError>>>,
-    wakers: Wakers,
-    program: Program,
+    _program: Program,
+    at_hook: Arc<Mutex<OnInterface>>,
     control: Control,
-    link: Option<OwnedFd>,
     promiscuity: Option<Promiscuity>,
     missed: Missed,
     looked: Instant,
@@ -145,16 +141,15 @@ impl AfXdp {
         let has_filters = setup.feeds.iter().any(|feed| feed.filter.is_some());
         let has_filters = has_filters || setup.may_change;
         let needs = Needs { queues: wanted.end, cpus, with_words, has_filters };
-        let mut program = Program::load(&interface, needs)?;
+        let (program, mut on_interface) = Program::load(&interface, needs)?;
         let control = Control::map(&program.control, cpus as usize, 1)?;
         let total = options.copiers as usize * wanted.len();
-        let (feeds, fanouts) = Feeds::create(&setup, total, Clock::Realtime)?;
-        let mut homes = fanouts[0].homes();
-        let mut on_interface =
-            OnInterface { interface: &interface, program: &mut program, link: None };
-        if let Some(home) = on_interface.choose(&setup.feeds)? {
-            homes[0] = home;
-        }
+        let name = iface.to_owned();
+        let admit = move |feed: &mut Feed| admit(&name, feed);
+        let (feeds, fanouts) = Feeds::create(&setup, total, Clock::Realtime, Box::new(admit))?;
+        let location = on_interface.choose(&setup.feeds)?;
+        let at_hook = Arc::new(Mutex::new(on_interface));
+        feeds.set_prefilter(Box::new(AtHook(Arc::clone(&at_hook))), location);
         let mut fanouts = fanouts.into_iter();
         let (mut queues, mut copiers) = (Vec::new(), Vec::new());
         for number in wanted {
@@ -189,7 +184,7 @@ impl AfXdp {
             hook: Some("xdp"),
             why: String::new(),
             notes: notes(&interface, &queues, &program, &options, have),
-            homes,
+            homes: feeds.locations(),
         };
         Ok(AfXdp {
             info,
@@ -200,10 +195,9 @@ impl AfXdp {
             feeds,
             copiers,
             threads: Vec::new(),
-            wakers: Wakers::default(),
-            program,
+            _program: program,
+            at_hook,
             control,
-            link: None,
             promiscuity: None,
             missed,
             looked: Instant::now(),
@@ -213,6 +207,30 @@ impl AfXdp {
     /// Says why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
+    }
+
+    fn count(&mut self) -> Result<(), CaptureError> {
+        let mut ledger = Ledger {
+            offered: self.control.offered(),
+            filtered: self.control.unwanted(),
+            ..Ledger::default()
+        };
+        let (mut kernel, mut unreadable) = (0, 0);
+        for queue in &self.queues {
+            unreadable += queue.unreadable.load(Ordering::Relaxed);
+            if let Some(socket) = &queue.socket {
+                let statistics = socket.statistics();
+                let statistics =
+                    statistics.map_err(CaptureError::os("reading the sockets' counts"))?;
+                kernel += statistics.rx_dropped + statistics.rx_ring_full;
+            }
+        }
+        ledger.drops.insert("kernel", kernel);
+        ledger.drops.insert("unreadable", unreadable);
+        ledger.drops.insert("in_parts", self.control.in_parts());
+        ledger.missed_before = self.missed.frames();
+        self.feeds.count(ledger);
+        Ok(())
     }
 
     fn end_copiers(&mut self) -> Result<(), CaptureError> {
@@ -236,12 +254,10 @@ impl AfXdp {
 pub fn load_check() -> Result<(), CaptureError> {
     let interface = Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 1500 };
     let needs = Needs { queues: 1, cpus: 1, with_words: true, has_filters: true };
-    let mut program = Program::load(&interface, needs)?;
+    let (_program, mut on_interface) = Program::load(&interface, needs)?;
     let filtered =
         Feed { filter: Some(Arc::new(crate::engines::bpf::filter())), ..Feed::default() };
-    match (OnInterface { interface: &interface, program: &mut program, link: None })
-        .choose(&[filtered])
-    {
+    match on_interface.choose(&[filtered]) {
         Ok(Some(_)) => Ok(()),
         _ => Err(CaptureError::Options("the kernel does not take a filter in it".to_owned())),
     }
@@ -249,7 +265,7 @@ pub fn load_check() -> Result<(), CaptureError> {
 
 impl Drop for AfXdp {
     fn drop(&mut self) {
-        self.link = None;
+        program::lock(&self.at_hook).detach();
         let _ = self.end_copiers();
     }
 }
@@ -257,15 +273,22 @@ impl Drop for AfXdp {
 fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
     let wrong = |text: String| Err(CaptureError::Options(text));
     setup.check()?;
-    setup.refuse_queues("a socket or poller")?;
-    if setup.feeds.iter().any(|feed| feed.direction == Direction::Out) {
-        return wrong(format!(
-            "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
-        ));
-    }
+    setup.feeds.iter().try_for_each(|feed| admit(iface, &mut feed.clone()))?;
     if !(1..=COPIERS_MAX).contains(&options.copiers) {
         return wrong(format!("--copiers {}: 1 to {COPIERS_MAX}", options.copiers));
     }
+    Ok(())
+}
+
+/// Judges a feed: received frames are all that there are.
+fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
+    refuse_queue(feed, "a socket or poller")?;
+    if feed.direction == Direction::Out {
+        return Err(CaptureError::Options(format!(
+            "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
+        )));
+    }
+    feed.direction = Direction::Both;
     Ok(())
 }
 
@@ -395,13 +418,12 @@ impl Source for AfXdp {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.wakers.add(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -410,18 +432,15 @@ impl Source for AfXdp {
         if self.promiscuous {
             self.promiscuity = Some(Promiscuity::new(&self.interface)?);
         }
-        for mut copier in std::mem::take(&mut self.copiers) {
-            copier.fanout.set_wakers(&self.wakers)?;
+        for copier in std::mem::take(&mut self.copiers) {
             let thread = std::thread::Builder::new()
                 .name("weir-copier".into())
                 .spawn(move || copier.run())
                 .map_err(CaptureError::os("starting a copier"))?;
             self.threads.push(thread);
         }
-        let (program, index) = (self.program.xdp(), self.interface.index);
-        let link = attach::link(program, index, libbpf_sys::BPF_XDP, 0);
-        self.link = Some(link.map_err(|source| xdp::attach_error(&self.interface, source))?);
-        if xdp::is_generic(index) {
+        program::lock(&self.at_hook).attach()?;
+        if xdp::is_generic(self.interface.index) {
             self.info.hook = Some("xdp-generic");
             let note = "the driver has no native XDP; the kernel's generic hook is slower";
             self.info.notes.push(note.to_owned());
@@ -442,47 +461,16 @@ impl Source for AfXdp {
                 return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
             }
         }
+        self.count()?;
         Ok(Pumped::More)
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        let mut ledger = Ledger {
-            offered: self.control.offered(),
-            filtered: self.control.unwanted(),
-            ..Ledger::default()
-        };
-        let (mut kernel, mut unreadable) = (0, 0);
-        for queue in &self.queues {
-            unreadable += queue.unreadable.load(Ordering::Relaxed);
-            if let Some(socket) = &queue.socket {
-                let statistics = socket.statistics();
-                let statistics =
-                    statistics.map_err(CaptureError::os("reading the sockets' counts"))?;
-                kernel += statistics.rx_dropped + statistics.rx_ring_full;
-            }
-        }
-        ledger.drops.insert("kernel", kernel);
-        ledger.drops.insert("unreadable", unreadable);
-        ledger.drops.insert("in_parts", self.control.in_parts());
-        ledger.missed_before = self.missed.frames();
-        Ok(self.feeds.ledgers(&ledger))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        let (interface, link) = (&self.interface, self.link.as_ref());
-        let mut on_interface = OnInterface { interface, program: &mut self.program, link };
-        self.feeds.change_behind(feed, change, &mut self.info.homes[feed], &mut on_interface)
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
         // No frame may be on its way into a socket when the driver lets go of the program.
         self.control.close();
         let waited = rcu::synchronize();
-        self.link = None;
+        program::lock(&self.at_hook).detach();
         let ended = self.end_copiers();
         self.promiscuity = None;
         if self.control.tags_unknown() {
@@ -490,7 +478,7 @@ impl Source for AfXdp {
         }
         waited.and(ended)?;
         self.missed.ask();
-        self.ledger()
+        self.count()
     }
 }
 

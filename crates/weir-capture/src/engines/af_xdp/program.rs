@@ -7,6 +7,7 @@ mod skel {
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -23,7 +24,6 @@ use crate::kernel::interface::Interface;
 
 /// Descriptors that keep it all alive in the kernel.
 pub(super) struct Program {
-    xdp: Xdp,
     pub(super) control: MapHandle,
     sockets: MapHandle,
     /// It asks the driver for VLAN tags.
@@ -51,7 +51,10 @@ pub(super) struct Needs {
 
 impl Program {
     /// Loads it; bound to the device if that can tell VLAN tags.
-    pub(super) fn load(interface: &Interface, needs: Needs) -> Result<Program, CaptureError> {
+    pub(super) fn load(
+        interface: &Interface,
+        needs: Needs,
+    ) -> Result<(Program, OnInterface), CaptureError> {
         // As in the bpf engine: a refusal is likely here, and the plain program answers them all.
         if needs.with_words
             && xdp::metadata_possible(interface)
@@ -60,14 +63,6 @@ impl Program {
             return Ok(program);
         }
         load(interface, needs, false)
-    }
-
-    /// What runs at the hook.
-    pub(super) fn xdp(&self) -> BorrowedFd<'_> {
-        match &self.xdp {
-            Xdp::Plain(program) => program.as_fd(),
-            Xdp::Sieve(sieve) => sieve.program(),
-        }
     }
 
     /// Sends the frames of `queue` to a bound socket.
@@ -80,24 +75,56 @@ impl Program {
 }
 
 /// A program on its interface, and the link by which it is attached, if it is yet.
-pub(super) struct OnInterface<'a> {
-    pub(super) interface: &'a Interface,
-    pub(super) program: &'a mut Program,
-    pub(super) link: Option<&'a OwnedFd>,
+pub(super) struct OnInterface {
+    interface: Interface,
+    xdp: Xdp,
+    link: Option<OwnedFd>,
 }
 
-impl Prefilter for OnInterface<'_> {
+impl OnInterface {
+    /// Lets frames in.
+    pub(super) fn attach(&mut self) -> Result<(), CaptureError> {
+        let program = match &self.xdp {
+            Xdp::Plain(program) => program.as_fd(),
+            Xdp::Sieve(sieve) => sieve.program(),
+        };
+        let link = attach::link(program, self.interface.index, libbpf_sys::BPF_XDP, 0);
+        self.link = Some(link.map_err(|source| xdp::attach_error(&self.interface, source))?);
+        Ok(())
+    }
+
+    /// Lets none in any more.
+    pub(super) fn detach(&mut self) {
+        self.link = None;
+    }
+}
+
+impl Prefilter for OnInterface {
     fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
-        let link = self.link;
+        let link = self.link.as_ref();
         let put = |program: BorrowedFd<'_>| match link {
             Some(link) => attach::update(link.as_fd(), program),
             None => Ok(()),
         };
-        let Xdp::Sieve(sieve) = &mut self.program.xdp else { return Ok(None) };
+        let Xdp::Sieve(sieve) = &mut self.xdp else { return Ok(None) };
         let is_all = sieve.choose(feeds, put);
-        let is_all = is_all.map_err(|source| xdp::attach_error(self.interface, source))?;
+        let is_all = is_all.map_err(|source| xdp::attach_error(&self.interface, source))?;
         Ok(is_all.then_some(FilterLocation::Hook))
     }
+}
+
+/// The same for whoever changes feeds, while the source has it, too.
+pub(super) struct AtHook(pub(super) Arc<Mutex<OnInterface>>);
+
+impl Prefilter for AtHook {
+    fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
+        lock(&self.0).choose(feeds)
+    }
+}
+
+/// Whole whoever panicked while holding it: its parts are replaced one at a time.
+pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> {
+    at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether frames in several parts can be steered into a socket: since Linux 6.6, even where the socket
@@ -115,7 +142,11 @@ fn is_at_least(release: &str, least: (u32, u32)) -> bool {
     }
 }
 
-fn load(interface: &Interface, needs: Needs, tags: bool) -> Result<Program, CaptureError> {
+fn load(
+    interface: &Interface,
+    needs: Needs,
+    tags: bool,
+) -> Result<(Program, OnInterface), CaptureError> {
     let refuse = refused("the AF_XDP steering program");
     let mut object = MaybeUninit::uninit();
     let mut open = AfXdpSkelBuilder::default().open(&mut object).map_err(refuse)?;
@@ -142,12 +173,13 @@ fn load(interface: &Interface, needs: Needs, tags: bool) -> Result<Program, Capt
         Some(template) => Sieve::new(template, plain).map(Xdp::Sieve),
         None => plain.try_clone_to_owned().map(Xdp::Plain),
     };
-    Ok(Program {
-        xdp: xdp.map_err(own)?,
+    let xdp = xdp.map_err(own)?;
+    let program = Program {
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         sockets: MapHandle::try_from(&skel.maps.sockets).map_err(refuse)?,
         sees_tags: tags,
-    })
+    };
+    Ok((program, OnInterface { interface: interface.clone(), xdp, link: None }))
 }
 
 fn template(open: &OpenAfXdpSkel<'_>, device: Option<u32>) -> Result<Template, libbpf_rs::Error> {

@@ -15,10 +15,11 @@ use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, St
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::change::Change;
-use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::control::FeedSlot;
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 
 /// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
@@ -29,7 +30,6 @@ const SLEEP: Duration = Duration::from_millis(8);
 /// What passes frames on.
 pub(super) struct Relay {
     feeds: Feeds,
-    homes: Vec<FilterLocation>,
     fanouts: Vec<Fanout>,
     readers: Vec<Reader<Mapping>>,
     lapped: Arc<AtomicU64>,
@@ -60,22 +60,23 @@ pub(super) fn base(setup: &Setup) -> Feed {
 }
 
 impl Relay {
-    /// Makes the rings of the derived feeds, `setup.feeds`; `base` are those that they are derived from. `numbers`: the
+    /// Makes the rings of the derived feeds, `setup.feeds`; `base` are those that they are derived from. `slots`: the
     /// source's feeds that they are.
     pub(super) fn new(
         setup: &Setup,
         base: &[Ring<Mapping>],
-        numbers: &[usize],
+        slots: &[FeedSlot],
     ) -> Result<Relay, CaptureError> {
-        let each = base.len();
-        let (feeds, mut fanouts) = Feeds::create(setup, each, Clock::Realtime)?;
-        let numbers: Vec<usize> =
-            numbers.iter().flat_map(|feed| feed * each..(feed + 1) * each).collect();
-        fanouts.iter_mut().for_each(|fanout| fanout.renumber(&numbers));
+        let offered = setup.direction();
+        let admit = move |feed: &mut Feed| {
+            Setup::admit_direction(offered, feed)?;
+            refuse_queue(feed, "the relay")
+        };
+        let (feeds, fanouts) =
+            Feeds::create_as(slots, setup, base.len(), Clock::Realtime, Box::new(admit))?;
         let readers = base.iter().map(|ring| Reader::new(ring, Start::Oldest));
         Ok(Relay {
             feeds,
-            homes: fanouts[0].homes(),
             fanouts,
             readers: readers.collect::<Result<_, _>>()?,
             lapped: Arc::default(),
@@ -84,32 +85,20 @@ impl Relay {
         })
     }
 
-    /// The rings of the derived feeds, feed by feed.
-    pub(super) fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    /// The derived feeds, for whoever changes them.
+    pub(super) fn control(&self) -> Feeds {
+        self.feeds.clone()
+    }
+
+    /// The rings of a derived feed.
+    pub(super) fn rings(&self, feed: FeedSlot) -> Vec<Ring<Mapping>> {
+        let handles = self.feeds.handles().into_iter();
+        handles.filter(|own| own.slot == feed).flat_map(|own| own.rings).collect()
     }
 
     /// Where the derived feeds' frames are chosen.
-    pub(super) fn homes(&self) -> &[FilterLocation] {
-        &self.homes
-    }
-
-    /// A sleeper whose line for the source's first ring is `first`.
-    pub(super) fn add_waker(&mut self, waker: &Waker, first: usize) -> Result<(), RingError> {
-        self.fanouts.iter_mut().try_for_each(|fanout| {
-            fanout.add_waker(waker.try_clone()?, first);
-            Ok(())
-        })
-    }
-
-    /// Changes what derived feed number `feed` chooses. `home`: where that is done.
-    pub(super) fn change(
-        &mut self,
-        feed: usize,
-        change: Change,
-        home: &mut FilterLocation,
-    ) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, home)
+    pub(super) fn locations(&self) -> Vec<FilterLocation> {
+        self.feeds.locations()
     }
 
     /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that tells their owner of a
@@ -147,11 +136,13 @@ impl Relay {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// The ledgers of the derived feeds; `base` is what the hook counted for all of them.
-    pub(super) fn ledgers(&self, base: &Ledger) -> Vec<Ledger> {
+    /// Takes over what the hook counted for all derived feeds.
+    pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
+        // What the fan-outs count for each.
+        (all.captured, all.kept_bytes, all.wire_bytes, all.super_frames) = (0, 0, 0, 0);
         all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
-        self.feeds.ledgers(&all)
+        self.feeds.count(all);
     }
 }
 
@@ -196,6 +187,7 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
+                self.fanouts.iter_mut().for_each(Fanout::leave);
                 sleeper.sleep(&self.readers, 1, SLEEP)?;
             }
         }

@@ -7,6 +7,12 @@ use weir_frame::record::{Flags, Meta, Record};
 use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind, memory};
 
 use super::clsact::Side;
+use std::sync::atomic::Ordering;
+
+use weir_ring::Mapping;
+use weir_ring::geometry::WriterWord;
+use weir_ring::wake::Waker;
+
 use super::*;
 
 fn setup(snaplen: u32) -> Setup {
@@ -75,7 +81,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     let setup = setup(snaplen);
     let options = BpfOptions { hook, record_queue, ..BpfOptions::default() };
     let mut bpf = Bpf::open("lo", setup.clone(), options).unwrap();
-    bpf.control.follow_tai();
+    bpf.shared.control.follow_tai();
     let spec = RingSpec {
         data_blocks: 4,
         interfaces: vec![setup.feeds[0].interface.clone()],
@@ -84,9 +90,13 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
         writer: WriterKind::Bpf,
     };
     let mut rust = Writer::new(memory::create_memfd("oracle", &spec).unwrap());
-    let at = &bpf.programs.at;
-    let program = at.program(at.sides().next().expect("a side"));
-    let mut reader = Reader::new(&bpf.rings[0], Start::Oldest).unwrap();
+    let program = {
+        let state = bpf.shared.state();
+        let at = &state.programs.at;
+        at.program(at.sides().next().expect("a side")).try_clone_to_owned().unwrap()
+    };
+    let program = program.as_fd();
+    let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
     let (mut batch, mut frames) = (Batch::new(), 0);
     let before_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     // The kernel makes no skb of a bare header.
@@ -115,15 +125,16 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
         rust.publish();
         frames += 1;
     }
-    let ledger = bpf.stop().unwrap();
+    let ledger = bpf.finish().unwrap();
     rust.close();
     assert_eq!((ledger.offered, ledger.captured), (frames, frames));
     assert!(ledger.closes());
-    let opened = bpf.rings[0].writer_word(WriterWord::Opened);
+    let opened = bpf.rings()[0].writer_word(WriterWord::Opened);
     assert!(opened > 4, "the ring wrapped: {opened} blocks");
     // Block 0 differs in the writer's private words only (they are the BPF writer's own state).
     let private = 0x10180 / 8..0x10200 / 8;
-    let (ours, theirs) = (rust.ring().memory().words(), bpf.rings[0].memory().words());
+    let ring = bpf.rings()[0].clone();
+    let (ours, theirs) = (rust.ring().memory().words(), ring.memory().words());
     for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
         if private.contains(&index) {
             continue;
@@ -171,8 +182,8 @@ fn root_a_frozen_ring_cannot_be_mapped_writable() {
         return;
     }
     let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
-    let fd = bpf.rings[0].memory().as_fd().try_clone_to_owned().unwrap();
-    let bytes = bpf.rings[0].geometry().total_bytes();
+    let fd = bpf.rings()[0].memory().as_fd().try_clone_to_owned().unwrap();
+    let bytes = bpf.rings()[0].geometry().total_bytes();
     // SAFETY: a BPF array cannot shrink; were it mapped, nothing would touch it.
     assert!(unsafe { Mapping::map(fd, bytes, weir_ring::memory::Access::Write) }.is_err());
 }
@@ -205,13 +216,14 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     pin_to_cpu_0();
     let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    let fds: Vec<_> = bpf.rings.iter().map(|ring| ring.memory().as_fd()).collect();
+    let rings = bpf.rings();
+    let fds: Vec<_> = rings.iter().map(|ring| ring.memory().as_fd()).collect();
     weir_ring::pass::send(&ours, &fds).unwrap();
     let received = weir_ring::pass::receive_rings(&theirs, 1024, memory::Trust::Anybody).unwrap();
-    assert_eq!(received.len(), bpf.rings.len());
+    assert_eq!(received.len(), rings.len());
     let identity = received[0].identity().unwrap();
     assert_eq!((identity.interfaces, identity.cpu, identity.snaplen), (1, Some(0), 64));
-    run(bpf.programs.at.program(Some(Side::Egress)), &frame(7, 100));
+    run(egress(&bpf).as_fd(), &frame(7, 100));
     let mut reader = Reader::new(&received[0], Start::Oldest).unwrap();
     let mut batch = Batch::new();
     assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
@@ -219,18 +231,27 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
 }
 
-/// A consumer's wake page for one ring, and the writer's end of its waker.
+/// The program of the sending side.
+fn egress(bpf: &Bpf) -> std::os::fd::OwnedFd {
+    let state = bpf.shared.state();
+    state.programs.at.program(Some(Side::Egress)).try_clone_to_owned().unwrap()
+}
+
+/// A consumer's wake page with a line for each ring, and the writer's end of its waker.
 fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Waker) {
     use rustix::fs::{MemfdFlags, SealFlags};
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&page, 4096).unwrap();
+    let lines = cpus::entries().unwrap() as usize;
+    let bytes = (lines * 128).next_multiple_of(4096) as u64;
+    rustix::fs::ftruncate(&page, bytes).unwrap();
     // SAFETY: a memfd of this size that nobody shortens, reached as `AtomicU64` only.
-    let page = unsafe { Mapping::map(page, 4096, weir_ring::memory::Access::Write) }.unwrap();
+    let page = unsafe { Mapping::map(page, bytes, weir_ring::memory::Access::Write) }.unwrap();
+    page.words().iter().for_each(|word| word.store(weir_ring::doorbell::AWAKE, Ordering::Relaxed));
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
     let (waker, writer_socket) = std::os::unix::net::UnixStream::pair().unwrap();
     let theirs = page.as_fd().try_clone_to_owned().unwrap();
-    (page, waker, Waker::attach(theirs, writer_socket.into(), 1).unwrap())
+    (page, waker, Waker::attach(theirs, writer_socket.into(), lines).unwrap())
 }
 
 #[test]
@@ -240,15 +261,13 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         return;
     }
     use std::io::Read;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
-    // One ring is enough to ask for, and the waker has one line.
-    bpf.written.truncate(1);
-    let ring = bpf.rings[0].clone();
+    let ring = bpf.rings()[0].clone();
     let (page, mut waker, writers_end) = wake_page();
-    bpf.add_waker(writers_end, 0).unwrap();
-    let notify_fd = bpf.notify_fd.try_clone().unwrap();
-    let sent = bpf.programs.at.program(Some(Side::Egress)).try_clone_to_owned().unwrap();
+    bpf.control().attach(FeedSlot::first(), writers_end, 0).unwrap();
+    let notify_fd = bpf.shared.notify_fd.try_clone().unwrap();
+    let sent = egress(&bpf);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -296,15 +315,16 @@ fn root_an_interface_joins_a_frozen_ring() {
     pin_to_cpu_0();
     let setup = setup(64);
     let bpf = Bpf::open("lo", setup.clone(), BpfOptions::default()).unwrap();
-    let ring = &bpf.rings[0];
-    let program = bpf.programs.at.program(Some(Side::Egress));
+    let ring = &bpf.rings()[0].clone();
+    let program = egress(&bpf);
+    let program = program.as_fd();
     run(program, &frame(1, 100));
     let mut reader = Reader::new(ring, Start::Oldest).unwrap();
     let own = setup.feeds[0].interface.clone();
     let joined = PcapInterface { name: "vnet7".into(), ..own.clone() };
     assert!(matches!(ring.append_interface(&joined), Err(weir_ring::RingError::ReadOnly)));
     for id in 1..4 {
-        assert_eq!(bpf.programs.append_interface(0, ring, &joined).unwrap(), id);
+        assert_eq!(bpf.shared.state().programs.append_interface(0, ring, &joined).unwrap(), id);
         assert_eq!(ring.interfaces(), id + 1);
     }
     let spec = RingSpec {
@@ -318,7 +338,7 @@ fn root_an_interface_joins_a_frozen_ring() {
     assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
     // What cannot share the ring is refused before anything is stored.
     let other = PcapInterface { link_type: 101, ..own };
-    assert!(bpf.programs.append_interface(0, ring, &other).is_err());
+    assert!(bpf.shared.state().programs.append_interface(0, ring, &other).is_err());
     run(program, &frame(2, 100));
     let mut batch = Batch::new();
     let mut frames = 0;

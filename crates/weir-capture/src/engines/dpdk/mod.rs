@@ -16,20 +16,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 pub use device::Device;
 
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedHandle};
 use crate::feed::direction::Direction;
-use crate::feed::fanout::{Fanout, Feeds};
-use crate::feed::wakers::Wakers;
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::setup::{Kind, Setup};
+use crate::setup::{Kind, Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
@@ -95,7 +94,6 @@ pub struct Dpdk {
     feeds: Feeds,
     fanouts: Vec<Fanout>,
     make: Make,
-    wakers: Wakers,
     stage: Stage,
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
@@ -139,12 +137,7 @@ impl Dpdk {
         options: DpdkOptions,
     ) -> Result<Dpdk, CaptureError> {
         setup.check()?;
-        setup.refuse_queues("a socket or poller")?;
-        if setup.feeds.iter().any(|feed| feed.direction != Direction::Both) {
-            return Err(CaptureError::Options(
-                "--direction: DPDK does not say which way a frame went; leave it out".into(),
-            ));
-        }
+        setup.feeds.iter_mut().try_for_each(admit)?;
         let query = InterfaceQuery::new()?;
         let interface = device.iface().map(|iface| query.find(iface)).transpose()?;
         if let Some(interface) = &interface {
@@ -166,7 +159,8 @@ impl Dpdk {
         let stamp_ns = stamp_ns(&facts, options.stamps)?;
         let mut wish = wish(device, &facts, queues, stamp_ns.is_some());
         port.set_up(&mut wish).map_err(|error| refused(device, &error))?;
-        let (feeds, fanouts) = Feeds::create(&setup, queues as usize, Clock::Realtime)?;
+        let (feeds, fanouts) =
+            Feeds::create(&setup, queues as usize, Clock::Realtime, Box::new(admit))?;
         let mut notes = vec![format!("offered frames are what DPDK's {} reports", facts.driver)];
         if !facts.is_virtual && facts.can_scatter && port.set_mtu(MTU).is_err() {
             notes.push(format!(
@@ -180,7 +174,7 @@ impl Dpdk {
             hook: None,
             why: "asked for".into(),
             notes,
-            homes: fanouts[0].homes(),
+            homes: feeds.locations(),
         };
         Ok(Dpdk {
             info,
@@ -198,7 +192,6 @@ impl Dpdk {
                 record_queue: options.record_queue,
                 stamp_ns,
             },
-            wakers: Wakers::default(),
             stage: Stage::Ready(port),
             pollers: Vec::new(),
             ending: Arc::default(),
@@ -300,6 +293,21 @@ impl Dpdk {
         Ok(())
     }
 
+    fn count(&mut self) -> Result<(), CaptureError> {
+        let Counts { packets, missed: lost, errors, no_mbuf } = self.counts()?;
+        let offered = packets + lost + errors + no_mbuf;
+        let mut ledger = Ledger { offered, ..Ledger::default() };
+        ledger.drops.insert("missed", lost);
+        ledger.drops.insert("errors", errors);
+        ledger.drops.insert("no_mbuf", no_mbuf);
+        if !self.facts.is_virtual {
+            ledger.drops.insert("at_stop", self.at_stop);
+        }
+        ledger.missed_before = self.missed.as_mut().and_then(Missed::frames);
+        self.feeds.count(ledger);
+        Ok(())
+    }
+
     fn end_pollers(&mut self) {
         self.ending.store(true, Ordering::Release);
         for poller in self.pollers.drain(..) {
@@ -331,6 +339,17 @@ fn since(now: Counts, base: Counts) -> Counts {
         errors: now.errors.saturating_sub(base.errors),
         no_mbuf: now.no_mbuf.saturating_sub(base.no_mbuf),
     }
+}
+
+/// Judges a feed.
+fn admit(feed: &mut Feed) -> Result<(), CaptureError> {
+    refuse_queue(feed, "a socket or poller")?;
+    if feed.direction == Direction::Both {
+        return Ok(());
+    }
+    Err(CaptureError::Options(
+        "--direction: DPDK does not say which way a frame went; leave it out".into(),
+    ))
 }
 
 fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
@@ -427,13 +446,12 @@ impl Source for Dpdk {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.wakers.add(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -448,8 +466,7 @@ impl Source for Dpdk {
         self.drop_stale(&port, &mut receivers)?;
         self.stage = Stage::Running(port);
         let fanouts = std::mem::take(&mut self.fanouts);
-        for (queue, (rx, mut fanout)) in receivers.into_iter().zip(fanouts).enumerate() {
-            fanout.set_wakers(&self.wakers)?;
+        for (queue, (rx, fanout)) in receivers.into_iter().zip(fanouts).enumerate() {
             let poller = Poller {
                 rx,
                 fanout,
@@ -486,32 +503,12 @@ impl Source for Dpdk {
                 return Err(CaptureError::Vanished { iface: self.info.source.clone() });
             }
         }
+        self.count()?;
         Ok(Pumped::More)
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        let Counts { packets, missed: lost, errors, no_mbuf } = self.counts()?;
-        let offered = packets + lost + errors + no_mbuf;
-        let mut ledger = Ledger { offered, ..Ledger::default() };
-        ledger.drops.insert("missed", lost);
-        ledger.drops.insert("errors", errors);
-        ledger.drops.insert("no_mbuf", no_mbuf);
-        if !self.facts.is_virtual {
-            ledger.drops.insert("at_stop", self.at_stop);
-        }
-        ledger.missed_before = self.missed.as_mut().and_then(Missed::frames);
-        Ok(self.feeds.ledgers(&ledger))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
         let quiet = self.quiesce();
         self.end_pollers();
         self.promiscuity = None;
@@ -527,7 +524,7 @@ impl Source for Dpdk {
         if !self.facts.is_virtual && held <= room {
             self.at_stop = held;
         }
-        self.ledger()
+        self.count()
     }
 }
 

@@ -60,6 +60,7 @@ impl Poller {
             } else if ending {
                 return;
             } else if looks < LOOKS {
+                self.fanout.leave();
                 looks += 1;
                 std::hint::spin_loop();
             } else {

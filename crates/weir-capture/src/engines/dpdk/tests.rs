@@ -42,7 +42,7 @@ fn through(number: u32, snaplen: u32, made: &[Made<'_>]) -> (Vec<(Meta, Vec<u8>)
         source.pump(Duration::from_millis(1)).expect("it goes on");
         assert!(begin.elapsed() < LIMIT, "{:?}", source.ledger());
     }
-    let ledger = source.stop().expect("it stops");
+    let ledger = source.finish().expect("it stops");
     assert!(ledger.closes(), "{ledger}");
     assert_eq!(ledger.offered, made.len() as u64);
     let (mut seen, mut batch) = (Vec::new(), Batch::new());
@@ -141,7 +141,7 @@ fn a_source_without_end_can_be_stopped_and_its_queues_are_rings() {
         source.pump(Duration::from_millis(1)).expect("it goes on");
         assert!(begin.elapsed() < LIMIT, "{:?}", source.ledger());
     }
-    let ledger = source.stop().expect("it stops");
+    let ledger = source.finish().expect("it stops");
     assert!(ledger.closes() && ledger.captured > 0, "{ledger}");
 }
 
@@ -151,7 +151,7 @@ const ORDINAL: weir_ring::geometry::WriterWord = weir_ring::geometry::WriterWord
 fn a_source_that_was_never_started_ends() {
     let mut source = open("net_null1", 64, DpdkOptions::default()).expect("it opens");
     let mut reader = Reader::new(&source.rings()[0], Start::Oldest).expect("a fresh ring");
-    assert_eq!(source.stop().expect("it stops").offered, 0);
+    assert_eq!(source.finish().expect("it stops").offered, 0);
     assert_eq!(reader.poll(&mut Batch::new()).expect("a sound ring"), Poll::Closed);
 }
 
@@ -181,7 +181,7 @@ fn a_device_has_one_source_and_can_have_the_next() {
     assert!(twice.contains("named twice"), "{twice}");
     // The first is none the worse for it.
     first.start().expect("it starts");
-    assert!(first.stop().expect("it stops").closes());
+    assert!(first.finish().expect("it stops").closes());
     drop(first);
     open("net_null2").expect("it is free again");
 }
@@ -195,7 +195,7 @@ fn what_a_port_counts_after_the_end_is_not_of_the_run() {
     port.start().expect("it starts");
     let (port, mut receivers) = Rx::all(port, 1);
     source.stage = Stage::Running(Arc::clone(&port));
-    let ended = source.stop().expect("it stops");
+    let ended = source.finish().expect("it stops");
     // As on a NIC whose link stays up.
     assert!(receivers[0].burst().len() > 0);
     assert!(port.counts().expect("its statistics").packets > 0);
@@ -216,7 +216,7 @@ fn a_poller_that_dies_does_not_go_unnoticed() {
     });
     let panic = std::panic::catch_unwind(dies).expect_err("its panic is ours");
     assert_eq!(panic.downcast_ref(), Some(&"this one was told to die"));
-    assert!(source.stop().expect("it stops all the same").closes());
+    assert!(source.finish().expect("it stops all the same").closes());
 }
 
 #[test]

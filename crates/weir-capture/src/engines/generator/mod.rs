@@ -3,21 +3,23 @@
 mod frames;
 mod spec;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
-use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::direction::Direction;
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::feed::pace::{self, Pace};
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use frames::Maker;
 
@@ -67,7 +69,11 @@ impl MemGen {
             Stamps::Synthetic => Clock::Foreign,
             Stamps::PerFrame | Stamps::PerBurst => Clock::Realtime,
         };
-        let (feeds, mut fanout) = Feeds::create_one(&setup, clock)?;
+        let admit = |feed: &mut Feed| {
+            feed.direction = Direction::Both;
+            refuse_queue(feed, "a generator")
+        };
+        let (feeds, mut fanout) = Feeds::create_one(&setup, clock, Box::new(admit))?;
         fanout.wait_for(wait_for);
         let frame_bytes = spec.frame_bytes();
         let together = (BURST_BYTES / frame_bytes).clamp(1, BURST as usize);
@@ -77,7 +83,7 @@ impl MemGen {
             hook: None,
             why: "the frames are made in memory".into(),
             notes: Vec::new(),
-            homes: fanout.homes(),
+            homes: feeds.locations(),
         };
         Ok(MemGen {
             info,
@@ -156,13 +162,12 @@ impl Source for MemGen {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.fanout.add_waker(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -170,11 +175,34 @@ impl Source for MemGen {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        let deadline = Instant::now() + limit;
+        let pumped = self.make_until(Instant::now() + limit);
+        self.fanout.leave();
+        self.count();
+        Ok(pumped)
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
+        if !self.closed {
+            self.closed = true;
+            self.fanout.close();
+        }
+        self.count();
+        Ok(())
+    }
+}
+
+impl MemGen {
+    fn count(&self) {
+        self.feeds.count(Ledger { offered: self.made, ..Ledger::default() });
+    }
+
+    fn make_until(&mut self, deadline: Instant) -> Pumped {
         let left = || deadline.saturating_duration_since(Instant::now());
         while self.made < self.frames_max {
             let mut due = self.due();
             if due == 0 {
+                self.fanout.leave();
                 std::thread::sleep(self.until_due().min(left()));
             }
             for _ in 0..BURSTS_A_LOOK {
@@ -190,29 +218,9 @@ impl Source for MemGen {
                 due -= self.made - before;
             }
             if left().is_zero() {
-                return Ok(Pumped::More);
+                return Pumped::More;
             }
         }
-        Ok(Pumped::Ended)
-    }
-
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        Ok(self.feeds.ledgers(&Ledger { offered: self.made, ..Ledger::default() }))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
-        if !self.closed {
-            self.closed = true;
-            self.fanout.close();
-        }
-        self.ledger()
+        Pumped::Ended
     }
 }

@@ -6,23 +6,24 @@
 
 use std::ffi::{CStr, c_char};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pcap::{Active, Capture};
 use rustix::event::{PollFd, PollFlags};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::{CAPLEN_MAX, Meta};
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedHandle};
 use crate::feed::direction::Direction;
-use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
 use crate::kernel::rcu;
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
 /// What libpcap is given to buffer in, and how long it may keep a frame back.
@@ -95,10 +96,7 @@ impl Pcap {
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
         if !setup.is_of_one_direction() {
-            return Err(CaptureError::Options(format!(
-                "{iface}: libpcap does not say which way a frame went, so all feeds have one direction; or take \
-                 --engine bpf"
-            )));
+            return Err(one_direction(iface));
         }
         let failed = |error: pcap::Error| refused(iface, &error);
         let handle = Capture::from_device(iface)
@@ -117,7 +115,12 @@ impl Pcap {
             Direction::Both => Ok(()),
         }
         .map_err(failed)?;
-        let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime)?;
+        let name = iface.to_owned();
+        let admit = move |feed: &mut Feed| {
+            refuse_queue(feed, "libpcap")?;
+            if feed.direction == direction { Ok(()) } else { Err(one_direction(&name)) }
+        };
+        let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime, Box::new(admit))?;
         let keeps_some = direction != Direction::Both || interface.name == "lo";
         let mut notes = vec![format!("offered frames are what {} reports", library())];
         if interface.link_type == LINKTYPE_ETHERNET && interface.mtu > CAPLEN_MAX {
@@ -129,7 +132,7 @@ impl Pcap {
             hook: None,
             why: String::new(),
             notes,
-            homes: fanout.homes(),
+            homes: feeds.locations(),
         };
         Ok(Pcap {
             info,
@@ -163,6 +166,21 @@ impl Pcap {
                 CaptureError::Vanished { iface: self.interface.name.clone() }
             }
         })
+    }
+
+    fn count(&mut self) -> Result<(), CaptureError> {
+        self.follow_counts()?;
+        let mut ledger = Ledger {
+            offered: self.counts.received,
+            missed_before: self.missed.frames(),
+            ..Ledger::default()
+        };
+        ledger.drops.insert("kernel", self.counts.dropped);
+        if self.keeps_some && self.closed {
+            ledger.filtered = self.held();
+        }
+        self.feeds.count(ledger);
+        Ok(())
     }
 
     fn follow_counts(&mut self) -> Result<(), CaptureError> {
@@ -231,6 +249,13 @@ fn reject_all(fd: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+fn one_direction(iface: &str) -> CaptureError {
+    CaptureError::Options(format!(
+        "{iface}: libpcap does not say which way a frame went, so all feeds have one direction; or take \
+         --engine bpf"
+    ))
+}
+
 fn refused(iface: &str, error: &pcap::Error) -> CaptureError {
     let text = error.to_string();
     if text.contains("ermi") {
@@ -258,13 +283,12 @@ impl Source for Pcap {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.fanout.add_waker(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -281,9 +305,12 @@ impl Source for Pcap {
                 break;
             }
             if taken == 0 {
+                self.fanout.leave();
                 self.wait(left)?;
             }
         }
+        self.fanout.leave();
+        self.count()?;
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             if !self.query.exists(self.interface.index) {
@@ -293,29 +320,8 @@ impl Source for Pcap {
         Ok(Pumped::More)
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        self.follow_counts()?;
-        let mut ledger = Ledger {
-            offered: self.counts.received,
-            missed_before: self.missed.frames(),
-            ..Ledger::default()
-        };
-        ledger.drops.insert("kernel", self.counts.dropped);
-        if self.keeps_some && self.closed {
-            ledger.filtered = self.held();
-        }
-        Ok(self.feeds.ledgers(&ledger))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
         if !self.closed {
             let drained = self.drain();
             self.closed = true;
@@ -323,7 +329,7 @@ impl Source for Pcap {
             drained?;
         }
         self.missed.ask();
-        self.ledger()
+        self.count()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -12,16 +13,16 @@ use weir_frame::read::{Frame, FrameReader};
 use weir_frame::record::Meta;
 use weir_frame::schedule::Schedule;
 pub use weir_frame::schedule::Speed;
-use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring};
+use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
-use crate::feed::block_lists::BlockLists;
-use crate::feed::change::Change;
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedHandle};
 use crate::feed::direction::Direction;
-use crate::feed::fanout::{Fanout, Feeds};
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
 use crate::feed::pace::{self, Pace};
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
 /// What only this engine asks.
@@ -85,7 +86,12 @@ impl Replay {
         let file = open_file(path)?;
         let link_type = link_type_of(&file);
         setup.set_link_type(link_type)?;
-        let (feeds, mut fanout) = Feeds::create_one(&setup, Clock::Foreign)?;
+        let offered = setup.direction();
+        let admit = move |feed: &mut Feed| {
+            Setup::admit_direction(offered, feed)?;
+            refuse_queue(feed, "a file")
+        };
+        let (feeds, mut fanout) = Feeds::create_one(&setup, Clock::Foreign, Box::new(admit))?;
         fanout.wait_for(options.wait_for);
         let info = Info {
             source: format!("file:{}", path.display()),
@@ -93,7 +99,7 @@ impl Replay {
             hook: None,
             why: "the source is a file".into(),
             notes: Vec::new(),
-            homes: fanout.homes(),
+            homes: feeds.locations(),
         };
         let pacer = match options.speed {
             Speed::Top => None,
@@ -166,13 +172,23 @@ impl Replay {
         let wait = pacer.wait(meta.ts_ns);
         let left = deadline.saturating_duration_since(Instant::now());
         if wait > left {
+            self.fanout.leave();
             std::thread::sleep(left);
             return false;
         }
+        self.fanout.leave();
         std::thread::sleep(wait);
         self.fanout.push(&meta, &self.pending_bytes);
         self.pending = None;
         true
+    }
+
+    fn count(&self) {
+        // A frame that waits for its time was not offered yet.
+        let early = u64::from(self.pending.is_some());
+        let read = self.looped_frames + self.file.frames();
+        let offered = read - early - self.refused - self.unwanted;
+        self.feeds.count(Ledger { offered, ..Ledger::default() });
     }
 
     fn note_interfaces(&mut self) {
@@ -270,13 +286,12 @@ impl Source for Replay {
         &self.info
     }
 
-    fn rings(&self) -> &[Ring<Mapping>] {
-        self.feeds.rings()
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.feeds.handles()
     }
 
-    fn add_waker(&mut self, waker: Waker, first: usize) -> Result<(), CaptureError> {
-        self.fanout.add_waker(waker, first);
-        Ok(())
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -313,28 +328,14 @@ impl Source for Replay {
                 }
             }
         };
-        self.fanout.publish();
+        self.fanout.leave();
+        self.count();
         self.note_interfaces();
         result
     }
 
-    fn ledgers(&mut self) -> Result<Vec<Ledger>, CaptureError> {
-        // A frame that waits for its time was not offered yet.
-        let early = u64::from(self.pending.is_some());
-        let read = self.looped_frames + self.file.frames();
-        let offered = read - early - self.refused - self.unwanted;
-        Ok(self.feeds.ledgers(&Ledger { offered, ..Ledger::default() }))
-    }
-
-    fn lists(&self) -> Option<BlockLists> {
-        self.feeds.lists()
-    }
-
-    fn change(&mut self, feed: usize, change: Change) -> Result<(), CaptureError> {
-        self.feeds.change(feed, change, &mut self.info.homes[feed])
-    }
-
-    fn stop(&mut self) -> Result<Ledger, CaptureError> {
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
         if !self.closed {
             self.closed = true;
             self.fanout.close();
@@ -346,6 +347,7 @@ impl Source for Replay {
                 ));
             }
         }
-        self.ledger()
+        self.count();
+        Ok(())
     }
 }
