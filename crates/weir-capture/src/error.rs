@@ -181,9 +181,11 @@ pub enum CaptureError {
         #[source]
         source: libbpf_rs::Error,
     },
-    /// What DPDK or one of its drivers refused.
-    #[error("{what}: DPDK refused: {said}; {advice}")]
-    Dpdk {
+    /// What a library that an engine builds on refused.
+    #[error("{what}: {library} refused: {said}; {advice}")]
+    Library {
+        /// Its name.
+        library: &'static str,
         /// What was tried, on what.
         what: String,
         /// Its own words.
@@ -280,7 +282,7 @@ fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
 /// What to give a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is nearly
 /// root, only where nothing less will do.
 fn capabilities(needs: &str) -> String {
-    let all = "cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon";
+    let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };
     format!("{all}{more}")
 }

@@ -8,12 +8,12 @@ pub mod engines;
 pub mod error;
 pub mod feed;
 pub mod kernel;
+pub mod memory;
+pub mod rights;
 pub mod session;
 pub mod setup;
 pub mod source;
 
-#[cfg(feature = "dpdk")]
-pub use engines::dpdk;
 pub use engines::{af_packet, af_xdp, auto, bpf, generator, netns, pcap, replay};
 pub use error::CaptureError;
 pub use feed::change::Change;
@@ -23,5 +23,5 @@ pub use feed::location::FilterLocation;
 pub use feed::{Feed, Filter, Sampling, pace};
 pub use kernel::{interface, memory_limit};
 pub use session::{Opener, Outcome, Remote, Session};
-pub use setup::{Kind, Setup};
+pub use setup::Setup;
 pub use source::{Info, Pumped, Source};

@@ -22,38 +22,6 @@ pub struct Setup {
     pub may_change: bool,
 }
 
-/// Most that an engine of [`Kind::Buffered`] keeps beside its rings.
-pub(crate) const BUFFER_BYTES_MAX: u64 = 32 << 20;
-
-/// What a source is, as far as its memory goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A file or made-up frames.
-    Offline,
-    /// A ring for each CPU.
-    Bpf,
-    /// One ring, and the kernel's or a library's buffer beside it: `af_packet`, `pcap`.
-    Buffered,
-    /// A ring for each queue, and DPDK's buffers beside them (`dpdk::kind`).
-    Dpdk {
-        /// RX queues.
-        queues: u32,
-        /// Bytes of all mbufs.
-        buffer_bytes: u64,
-    },
-    /// A ring for each copier of each queue, and sockets with memory of their own ([`af_xdp::kind`]).
-    ///
-    /// [`af_xdp::kind`]: crate::engines::af_xdp::kind
-    AfXdp {
-        /// RX queues.
-        queues: u32,
-        /// Copiers of each.
-        copiers: u32,
-    },
-    /// An interface, by whichever engine works.
-    Live,
-}
-
 /// Fewest and most MiB of one ring.
 const RING_MIB_MIN: u64 = weir_ring::geometry::DATA_BLOCKS_MIN;
 const RING_MIB_MAX: u64 = weir_ring::geometry::DATA_BLOCKS_MAX;
@@ -75,33 +43,6 @@ impl Setup {
             return Err(CaptureError::RingTooLarge { asked_mib: mib, rings, most_mib });
         }
         Ok(1 << share.ilog2())
-    }
-
-    /// Most memory that a source takes, of whose `feeds` feeds each has rings of `ring_bytes`: an index of 1 MiB for
-    /// each ring, and what the kernel or a library keeps for the engine.
-    #[must_use]
-    pub fn memory(ring_bytes: u64, feeds: u64, kind: Kind) -> u64 {
-        let index = feeds.saturating_mul(u64::from(weir_ring::geometry::BLOCK_BYTES));
-        let ring_bytes = ring_bytes.saturating_mul(feeds);
-        let least = crate::engines::bpf::least_ring_bytes();
-        let bpf = index * (least / (RING_MIB_MIN << 20));
-        // As much for both: af_packet.rs, pcap.rs.
-        let buffered = index + BUFFER_BYTES_MAX;
-        ring_bytes.saturating_add(match kind {
-            Kind::Offline => index,
-            Kind::Bpf => bpf,
-            Kind::Buffered => buffered,
-            Kind::Dpdk { queues, buffer_bytes } => {
-                u64::from(queues).saturating_mul(index).saturating_add(buffer_bytes)
-            }
-            Kind::AfXdp { queues, copiers } => {
-                let rings = u64::from(queues) * u64::from(copiers);
-                rings
-                    .saturating_mul(index)
-                    .saturating_add(crate::engines::af_xdp::buffer_bytes_max(queues))
-            }
-            Kind::Live => bpf.max(buffered),
-        })
     }
 
     /// The spec of one of the `rings` rings of feed number `feed`.
@@ -332,24 +273,6 @@ mod tests {
         assert_eq!(setup(64).data_blocks(2).unwrap(), 32);
         assert_eq!(setup(64).data_blocks(3).unwrap(), 16);
         assert_eq!(setup(100).data_blocks(1).unwrap(), 64);
-    }
-
-    #[test]
-    fn memory_is_more_than_the_rings() {
-        let more = |kind| Setup::memory(64 << 20, 1, kind) - (64 << 20);
-        assert_eq!(more(Kind::Offline), 1 << 20);
-        assert_eq!(more(Kind::Buffered), 33 << 20);
-        assert_eq!(more(Kind::Bpf) * 4, crate::engines::bpf::least_ring_bytes());
-        assert_eq!(more(Kind::Live), more(Kind::Bpf).max(more(Kind::Buffered)));
-        assert_eq!(more(Kind::AfXdp { queues: 1, copiers: 1 }), more(Kind::Buffered));
-        assert_eq!(more(Kind::AfXdp { queues: 4, copiers: 3 }), (12 + 32) << 20);
-        // Each queue has 128 chunks, however many queues there are.
-        assert_eq!(more(Kind::AfXdp { queues: 128, copiers: 1 }), (128 + 64) << 20);
-        assert_eq!(more(Kind::Dpdk { queues: 20, buffer_bytes: 40 << 20 }), (20 + 40) << 20);
-        assert_eq!(Setup::memory(u64::MAX, 1, Kind::Live), u64::MAX);
-        assert_eq!(Setup::memory(64 << 20, 3, Kind::Buffered), (3 * 65 + 32) << 20);
-        let absurd = Kind::AfXdp { queues: u32::MAX, copiers: u32::MAX };
-        assert_eq!(Setup::memory(64 << 20, 1, absurd), u64::MAX);
     }
 
     #[test]

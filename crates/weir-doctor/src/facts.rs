@@ -180,17 +180,8 @@ impl Machine {
     /// Names of the capabilities that an engine lacks.
     #[must_use]
     pub fn lacks(&self, engine: &str) -> Vec<&'static str> {
-        use capability::{BPF, NET_ADMIN, NET_RAW, PERFMON};
-        let raw = [("CAP_NET_RAW", NET_RAW)];
-        // Promiscuous mode, which is the default, takes CAP_NET_RAW of every engine.
-        let bpf = [
-            ("CAP_BPF", BPF),
-            ("CAP_PERFMON", PERFMON),
-            ("CAP_NET_ADMIN", NET_ADMIN),
-            ("CAP_NET_RAW", NET_RAW),
-        ];
-        let needs: &[(&str, u32)] = if matches!(engine, "bpf" | "af_xdp") { &bpf } else { &raw };
-        needs.iter().filter(|(_, bit)| !self.has(*bit)).map(|(name, _)| *name).collect()
+        let needs = weir_capture::engines::by_name(engine).map_or(&[][..], |engine| engine.rights);
+        needs.iter().filter(|right| !self.has(right.bit)).map(|right| right.name).collect()
     }
 
     /// Whether the bpf engine can run at TC.

@@ -2,8 +2,12 @@
 
 mod hooked;
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
+use weir_capture::engines::ENGINES;
+use weir_capture::engines::declaration::Takes;
 use weir_capture::interface::Rss;
 
 use crate::facts::{Machine, Nic, capability};
@@ -26,7 +30,7 @@ pub enum Grade {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What it is about, a word or two.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
     /// How good it is.
     pub grade: Grade,
     /// What it means for capture.
@@ -40,26 +44,36 @@ pub struct Finding {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn ok(&mut self, about: &'static str, meaning: impl Into<String>) {
+    fn ok(&mut self, about: impl Into<Cow<'static, str>>, meaning: impl Into<String>) {
         self.add(about, Grade::Ok, meaning, None);
     }
 
-    fn note(&mut self, about: &'static str, meaning: impl Into<String>, remedy: Option<String>) {
+    fn note(
+        &mut self,
+        about: impl Into<Cow<'static, str>>,
+        meaning: impl Into<String>,
+        remedy: Option<String>,
+    ) {
         self.add(about, Grade::Note, meaning, remedy);
     }
 
-    fn no(&mut self, about: &'static str, meaning: impl Into<String>, remedy: impl Into<String>) {
+    fn no(
+        &mut self,
+        about: impl Into<Cow<'static, str>>,
+        meaning: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         self.add(about, Grade::No, meaning, Some(remedy.into()));
     }
 
     fn add(
         &mut self,
-        about: &'static str,
+        about: impl Into<Cow<'static, str>>,
         grade: Grade,
         meaning: impl Into<String>,
         remedy: Option<String>,
     ) {
-        self.0.push(Finding { about, grade, meaning: meaning.into(), remedy });
+        self.0.push(Finding { about: about.into(), grade, meaning: meaning.into(), remedy });
     }
 }
 
@@ -125,14 +139,9 @@ fn kernel(findings: &mut Findings, facts: &Machine) {
 }
 
 fn rights(findings: &mut Findings, facts: &Machine) {
-    for engine in ["bpf", "af_xdp", "af_packet", "pcap"] {
-        let lacks = facts.lacks(engine);
-        let about = match engine {
-            "bpf" => "rights of bpf",
-            "af_xdp" => "rights of af_xdp",
-            "af_packet" => "rights of af_packet",
-            _ => "rights of pcap",
-        };
+    for engine in ENGINES.iter().filter(|engine| engine.takes == Takes::Interfaces) {
+        let lacks = facts.lacks(engine.name);
+        let about = format!("rights of {}", engine.name);
         if lacks.is_empty() {
             findings.ok(about, "all there");
         } else {
@@ -171,7 +180,12 @@ fn memory(findings: &mut Findings, facts: &Machine) {
     }
     let free: u64 = facts.hugepages_free.values().sum();
     let mounted = if facts.hugepage_mounts.is_empty() { "not mounted" } else { "mounted" };
-    let text = format!("{free} free, {mounted}; only engine dpdk wants them, with most NICs");
+    let wants = ENGINES.iter().filter(|engine| engine.heeds("--hugepages"));
+    let wants: Vec<&str> = wants.map(|engine| engine.name).collect();
+    let text = format!(
+        "{free} free, {mounted}; only engine {} wants them, with most NICs",
+        wants.join(", ")
+    );
     findings.ok("hugepages", text);
 }
 

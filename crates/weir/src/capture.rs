@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
-use weir_capture::{Outcome, Session, Setup, memory_limit};
+use weir_capture::{Outcome, Session};
 use weir_consumer::{
     Consumer, ConsumerError, Count, Delivered, Null, Numbering, Ordered, Sink, Step,
 };
@@ -24,27 +24,27 @@ use crate::control::Control;
 use crate::ending::conclude;
 use crate::latency::Latency;
 use crate::outlet::{Outlet, Stop};
+use crate::plan::CapturePlan;
 use crate::printer::{Printer, with_feeds};
 use crate::ran::Ran;
 use crate::rest::Rest;
-use crate::source_name::SourceName;
-use crate::sources::{Opened, Subscribed, kind, open_all, ring_bytes};
+use crate::sources::{Opened, Subscribed, open_all};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
-use crate::{applies, feeds, mistaken, own_traffic, signals, sources};
+use crate::{signals, usage_hints};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
-    let ran = execute(args, &stop)?;
-    conclude(args, ran, &stop)
+    let plan = CapturePlan::new(args)?;
+    let ran = execute(&plan, &stop)?;
+    conclude(&plan, ran, &stop)
 }
 
 /// Captures until `stop` is set or a limit is reached.
-pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
-    check(args)?;
+pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<Ran> {
     raise_descriptor_limit();
     let mut session = Session::new();
-    let Opened { interfaces, feeds, feed_of, places } = open_all(&mut session, args)?;
+    let Opened { interfaces, feeds, feed_of, places } = open_all(&mut session, plan)?;
     let rings = session.rings();
     let numbering = Numbering::new(&rings, &feed_of);
     if rings.len() > RINGS_MAX {
@@ -54,7 +54,7 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
             rings.len()
         );
     }
-    let control = match &args.control {
+    let control = match &plan.control {
         Some(path) => {
             let interface = |feed: &Subscribed| interfaces[feed.interface_id as usize].clone();
             let own = feeds.iter().map(|feed| (feed.clone(), interface(feed))).collect();
@@ -62,17 +62,17 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
         }
         None => None,
     };
-    let run = Run { args, stop, feeds, places, control, start_ns: now_ns() };
-    if let Some(path) = &args.write {
+    let run = Run { plan, stop, feeds, places, control, start_ns: now_ns() };
+    if let Some(path) = &plan.outputs.write {
         let file = open_file(path, &interfaces, run.output_stop())?;
-        return run.to_sink(session, Ordered::new(&rings, numbering, args.merge_slack, file)?);
+        return run.to_sink(session, Ordered::new(&rings, numbering, plan.merge_slack, file)?);
     }
-    if args.print {
+    if plan.outputs.print {
         let out = Outlet::stdout(run.output_stop()).context("standard output")?;
         let printer = Printer::new(out, with_feeds(interfaces, &run.feeds));
-        return run.to_sink(session, Ordered::new(&rings, numbering, args.merge_slack, printer)?);
+        return run.to_sink(session, Ordered::new(&rings, numbering, plan.merge_slack, printer)?);
     }
-    if let Some(how) = args.latency {
+    if let Some(how) = plan.outputs.latency {
         let mut latency = Latency::new(&rings, how)?;
         let mut ran = run.to_counter(session, &mut latency)?;
         ran.latency = Some(latency.report());
@@ -81,80 +81,11 @@ pub fn execute(args: &CaptureArgs, stop: &Arc<AtomicBool>) -> Result<Ran> {
     run.to_counter(session, &mut Null::new(&rings, numbering)?)
 }
 
-fn check(args: &CaptureArgs) -> Result<()> {
-    if let Some(hint) = args.tcpdump_hint() {
-        bail!(hint);
-    }
-    if args.sources.is_empty() {
-        bail!(
-            "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
-             `weir help capture` the flags"
-        );
-    }
-    if args.print && args.write.is_some() {
-        bail!(
-            "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
-        );
-    }
-    if let Some(path) = &args.write {
-        check_not_a_source(path, &args.sources)?;
-    }
-    if let Some(path) = args.write.as_deref()
-        && (path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/"))
-    {
-        bail!(
-            "{}: writing into a folder (the recorder) is not in this release; name a file",
-            path.display()
-        );
-    }
-    if args.write.as_deref() == Some(Path::new("-")) && io::stdout().is_terminal() {
-        bail!(
-            "--write -: standard output is a terminal, and a capture file is not for reading; use \
-             --write - | tcpdump -r -, or --print"
-        );
-    }
-    sources::check_names(args)?;
-    sources::check_cpus(args)?;
-    feeds::check(args)?;
-    applies::check(args)?;
-    own_traffic::check(args)?;
-    check_memory(args)
-}
-
 /// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Refused: then what needs more says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-}
-
-/// Rings are memory that cannot be swapped out, and the kernel hands out what starves everybody else.
-fn check_memory(args: &CaptureArgs) -> Result<()> {
-    let ring_bytes = ring_bytes(args);
-    let named = args.feed.len().max(1) as u64;
-    // Feeds that are derived come from rings of their own: those that a hook has no place for, or that have a filter
-    // which the kernel does not take: then that may be all of them.
-    let derives = feeds::are_filtered(args) || args.control.is_some();
-    let fronts = if args.control.is_some() { (named << 18) + (8 << 20) } else { 0 };
-    let need = |source| {
-        let rings = Setup::memory(ring_bytes, named + u64::from(derives), kind(args, source));
-        rings.saturating_add(fronts)
-    };
-    let needs = args.sources.iter().map(need);
-    let wanted = needs.fold(0, u64::saturating_add);
-    let Some(room) = memory_limit::free().filter(|room| wanted > room.bytes) else { return Ok(()) };
-    let (wanted, free) = (grouped(wanted >> 20), grouped(room.bytes >> 20));
-    match room.limit {
-        None => bail!(
-            "--ring-size: rings and their buffers take {wanted} MiB, more than the {free} MiB of memory \
-             that are free here; ask for less"
-        ),
-        Some(limit) => bail!(
-            "--ring-size: rings and their buffers take {wanted} MiB, more than the {free} MiB that {} \
-             leaves free here; ask for less, or raise that limit",
-            limit.display()
-        ),
-    }
 }
 
 fn open_file(path: &Path, interfaces: &[Interface], stop: Stop) -> Result<FileWriter> {
@@ -171,25 +102,9 @@ fn open_file(path: &Path, interfaces: &[Interface], stop: Stop) -> Result<FileWr
     Ok(FileWriter::create(path, interfaces)?)
 }
 
-/// Writing into the file that is being read would empty it first.
-fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    let target = inode(path).filter(|_| path.is_file());
-    for source in sources {
-        if let SourceName::File(file) = source
-            && target.is_some()
-            && inode(file) == target
-        {
-            bail!("--write {} is the file that {source} reads; write to another", path.display());
-        }
-    }
-    Ok(())
-}
-
 /// What a run needs throughout.
 struct Run<'a> {
-    args: &'a CaptureArgs,
+    plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
     feeds: Vec<Subscribed>,
     places: Vec<(usize, Place)>,
@@ -201,7 +116,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// When the output is no longer to wait for a reader that takes nothing.
     fn output_stop(&self) -> Stop {
-        let at = self.args.duration.and_then(|limit| Instant::now().checked_add(limit));
+        let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         Stop { flag: Arc::clone(self.stop), at }
     }
 
@@ -215,7 +130,7 @@ impl Run<'_> {
                 eprintln!("weir: {}: {note}", info.source);
             }
         }
-        if let Some(note) = self.args.write.as_deref().and_then(mistaken::format_note) {
+        if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");
         }
         let begin = Instant::now();
@@ -238,7 +153,7 @@ impl Run<'_> {
                 }
                 Err(error) => break Some(error),
             }
-            let over = self.args.duration.is_some_and(|limit| begin.elapsed() >= limit);
+            let over = self.plan.duration.is_some_and(|limit| begin.elapsed() >= limit);
             if over || self.left(consumer) == 0 || signals::is_set(self.stop) || session.ended() {
                 break None;
             }
@@ -280,7 +195,7 @@ impl Run<'_> {
 
     fn left(&self, consumer: &dyn Consumer) -> u64 {
         let taken = consumer.delivered().frames;
-        self.args.frames.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
+        self.plan.frames.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
     }
 
     /// Lets files that wait for this consumer go on.
@@ -296,7 +211,7 @@ impl Run<'_> {
         consumer: &mut dyn Consumer,
         last: &mut Instant,
     ) -> Result<(), ConsumerError> {
-        let patience = self.args.merge_slack + Duration::from_secs(1);
+        let patience = self.plan.merge_slack + Duration::from_secs(1);
         let begin = Instant::now();
         let mut moved = begin;
         while self.left(consumer) > 0 {

@@ -1,10 +1,14 @@
 //! The command line: what the user typed, checked for form only.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValue;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use weir_capture::engines::ENGINES;
+use weir_capture::engines::declaration::{Declaration, Takes};
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
 use weir_probe::CpuList;
@@ -21,6 +25,49 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The command line of this build: help names the engines that heed a flag.
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommand("capture", |capture| {
+        capture.mut_args(|argument| {
+            let more = match argument.get_long() {
+                Some(long) => engines_of(&format!("--{long}")),
+                None => examples_of_devices(),
+            };
+            let help = argument.get_help().cloned();
+            match help.filter(|_| !more.is_empty()) {
+                Some(help) => argument.help(format!("{help}{more}")),
+                None => argument,
+            }
+        })
+    })
+}
+
+/// The live engines that heed a flag, for help; nothing if it is no flag of engines.
+fn engines_of(flag: &str) -> String {
+    let heeding = ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag));
+    match &heeding.map(|engine| engine.name).collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        [one] => format!(" ({one} engine)"),
+        [some @ .., last] => format!(" ({} and {last} engines)", some.join(", ")),
+    }
+}
+
+fn examples_of_devices() -> String {
+    let example = |engine: &&Declaration| match engine.takes {
+        Takes::Devices { example, .. } => Some(format!(", or {example}")),
+        _ => None,
+    };
+    ENGINES.iter().filter_map(example).collect()
+}
+
+/// What was typed.
+///
+/// # Errors
+/// What clap says, which is help, too.
+pub fn parse() -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
 /// The verbs.
@@ -45,23 +92,30 @@ pub enum Command {
     Pages(PagesArgs),
 }
 
-/// Engines by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum EngineName {
-    /// The best that works here, and why
-    Auto,
-    /// BPF programs that copy frames into the ring in the kernel
-    Bpf,
-    /// AF_XDP sockets; they take frames away from the stack, so --consume must be given
-    #[value(name = "af_xdp")]
-    AfXdp,
-    /// A TPACKET_V3 socket
-    #[value(name = "af_packet")]
-    AfPacket,
-    /// libpcap, whatever it does here
-    Pcap,
-    /// A DPDK port, which is named dpdk:DEVICE; not in every build
-    Dpdk,
+/// An engine of interfaces or devices by name; without one, `auto` chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineName(pub Option<&'static Declaration>);
+
+impl EngineName {
+    /// The best that works.
+    pub const AUTO: EngineName = EngineName(None);
+}
+
+impl ValueEnum for EngineName {
+    fn value_variants<'a>() -> &'a [EngineName] {
+        static ALL: LazyLock<Vec<EngineName>> = LazyLock::new(|| {
+            let live = ENGINES.into_iter().filter(|engine| engine.is_live());
+            std::iter::once(EngineName::AUTO).chain(live.map(|one| EngineName(Some(one)))).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self.0 {
+            None => PossibleValue::new("auto").help("The best that works here, and why"),
+            Some(engine) => PossibleValue::new(engine.name).help(engine.purpose),
+        })
+    }
 }
 
 /// Hooks by name.
@@ -91,7 +145,7 @@ pub enum TimestampName {
     Hook,
     /// When it is copied
     Copy,
-    /// When the driver says, if that is a time of day (dpdk engine)
+    /// When the driver says, if that is a time of day
     Nic,
 }
 
@@ -129,8 +183,7 @@ pub enum DirectionName {
 #[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
-    /// netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000, or
-    /// dpdk:DEVICE,ARGUMENT=VALUE
+    /// netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
     // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
@@ -160,21 +213,21 @@ pub struct CaptureArgs {
     /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
     #[arg(long, value_enum, default_value = "best", hide = true)]
     pub tc_attach: TcAttachName,
-    /// RX queues to take frames from: all, or 0-3 (af_xdp and dpdk engines)
+    /// RX queues to take frames from: all, or 0-3
     #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
     pub queues: weir_capture::af_xdp::Queues,
-    /// Threads that share each queue, a ring each (af_xdp engine)
+    /// Threads that share each queue, a ring each
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub copiers: u32,
-    /// Who copies frames out of the driver's memory (af_xdp engine)
+    /// Who copies frames out of the driver's memory
     #[arg(long, value_enum, default_value = "best")]
     pub xdp_mode: XdpModeName,
-    /// When a frame is stamped (af_xdp and dpdk engines, and dpdk has no hook: when it is copied; the
-    /// others stamp at the hook)
+    /// When a frame is stamped; an engine without a hook stamps when it copies, and engines without this flag at the
+    /// hook
     #[arg(long, value_enum, default_value = "hook")]
     pub timestamp: TimestampName,
-    /// Frames end here instead of going on to the stack, also those that no feed takes (bpf at XDP, af_xdp and
-    /// dpdk, for monitoring ports)
+    /// Frames end here instead of going on to the stack, also those that no feed takes; for monitoring ports,
+    /// and of bpf at XDP
     #[arg(long)]
     pub consume: bool,
     /// Consume an interface that has an address or carries the default route, too: this machine is cut off there
@@ -195,10 +248,10 @@ pub struct CaptureArgs {
     /// Leave an interface's promiscuous mode alone
     #[arg(short = 'p', long)]
     pub no_promiscuous: bool,
-    /// Record the NIC queue of every frame (bpf, af_xdp and dpdk engines)
+    /// Record the NIC queue of every frame
     #[arg(long)]
     pub record_queue: bool,
-    /// Take memory in huge pages, which most NICs need (dpdk engine)
+    /// Take memory in huge pages, which most NICs need
     #[arg(long)]
     pub hugepages: bool,
     /// Stop after this time

@@ -17,6 +17,7 @@ use weir_lab::testbed::End;
 
 use crate::capture;
 use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
+use crate::plan::CapturePlan;
 use crate::ran::Ran;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
@@ -61,7 +62,7 @@ fn live(args: &DemoArgs) -> Result<u8> {
             sent
         })
     };
-    let ran = capture::execute(&capture, &stop);
+    let ran = CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop));
     // A capture that could not begin must not leave the traffic running.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -97,7 +98,9 @@ fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
     let source = format!("file:{}", trace.display());
     let capture = capture_args(&source, &["--speed", "real"], &args.write);
     println!("$ weir capture {source} --speed real --write {}", args.write.display());
-    let ran = capture.and_then(|capture| capture::execute(&capture, &signals::stop_flag()?));
+    let ran = capture
+        .and_then(|capture| CapturePlan::new(&capture))
+        .and_then(|plan| capture::execute(&plan, &signals::stop_flag()?));
     conclude(args, ran?, None)
 }
 

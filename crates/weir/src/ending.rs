@@ -8,19 +8,19 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use weir_consumer::{ConsumerError, Stalled};
 
-use crate::cli::CaptureArgs;
 use crate::outlet::{Outlet, Stop};
+use crate::plan::CapturePlan;
 use crate::ran::Ran;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
 /// Prints the ledger and says how it went.
-pub fn conclude(args: &CaptureArgs, ran: Ran, stop: &Arc<AtomicBool>) -> Result<u8> {
+pub fn conclude(plan: &CapturePlan, ran: Ran, stop: &Arc<AtomicBool>) -> Result<u8> {
     let report = ran.report();
-    let into_pipe = args.write.as_deref() == Some(Path::new("-"));
-    let text = if args.json { report.json() + "\n" } else { report.text() };
+    let into_pipe = plan.outputs.write.as_deref() == Some(Path::new("-"));
+    let text = if plan.json { report.json() + "\n" } else { report.text() };
     let is_stalled = matches!(ran.failure, Some(ConsumerError::ReaderStalled(_)));
-    if into_pipe || (args.print && !args.json) || is_stalled {
+    if into_pipe || (plan.outputs.print && !plan.json) || is_stalled {
         eprint!("{text}");
     } else {
         show(&text, Stop { flag: Arc::clone(stop), at: None });
@@ -41,7 +41,7 @@ pub fn conclude(args: &CaptureArgs, ran: Ran, stop: &Arc<AtomicBool>) -> Result<
         errors.iter().for_each(|error| eprintln!("weir: {error}"));
         return Ok(EXIT_FAILED);
     }
-    if args.fail_on_loss && lost > 0 {
+    if plan.fail_on_loss && lost > 0 {
         eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
         return Ok(EXIT_LOSS);
     }

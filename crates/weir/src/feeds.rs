@@ -10,7 +10,6 @@ use weir_capture::{Direction, Feed, Filter, Sampling};
 use weir_filter::Program;
 use weir_filter_compile::Compiler;
 
-use crate::cli::{CaptureArgs, DirectionName};
 use crate::source_name::Part;
 
 /// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
@@ -118,20 +117,51 @@ pub fn share(asked: &mut [Asked]) {
     }
 }
 
+/// The feeds of every source.
+#[derive(Clone, Debug)]
+pub struct FeedPlan {
+    /// Those that were named; none: the only one has `filter`.
+    pub named: Vec<FeedName>,
+    /// The filter of the only one.
+    pub filter: Option<String>,
+    /// What holds for each unless it says otherwise.
+    pub defaults: Feed,
+}
+
+impl FeedPlan {
+    /// Whether any feed has a filter.
+    pub fn are_filtered(&self) -> bool {
+        self.filter.is_some() || self.named.iter().any(|feed| !feed.filter.is_empty())
+    }
+
+    /// Refuses feeds that cannot be told apart, and flags that contradict each other.
+    pub fn check(&self) -> Result<()> {
+        if self.filter.is_some() && !self.named.is_empty() {
+            anyhow::bail!(
+                "--filter is for a run without --feed; give each feed its own: --feed 'NAME: FILTER'"
+            );
+        }
+        for (at, feed) in self.named.iter().enumerate() {
+            if self.named[..at].iter().any(|other| other.name == feed.name) {
+                anyhow::bail!(
+                    "--feed: two feeds are called '{}'; give each its own name",
+                    feed.name
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Makes feeds of what was typed, for any link type.
 pub struct Feeds<'a> {
-    args: &'a CaptureArgs,
+    plan: &'a FeedPlan,
     compiled: BTreeMap<(u16, String), Arc<Filter>>,
 }
 
 impl<'a> Feeds<'a> {
-    pub fn new(args: &'a CaptureArgs) -> Feeds<'a> {
-        Feeds { args, compiled: BTreeMap::new() }
-    }
-
-    /// Whether there is any filter to compile.
-    pub fn are_filtered(&self) -> bool {
-        are_filtered(self.args)
+    pub fn new(plan: &'a FeedPlan) -> Feeds<'a> {
+        Feeds { plan, compiled: BTreeMap::new() }
     }
 
     /// The feeds of a source whose frames have this link type; their interfaces are yet to be given.
@@ -139,15 +169,15 @@ impl<'a> Feeds<'a> {
     /// # Errors
     /// What is wrong with a filter.
     pub fn of(&mut self, link_type: u16) -> Result<Vec<Asked>> {
-        let args = self.args;
-        if args.feed.is_empty() {
-            let filter = args.filter.as_deref().unwrap_or_default();
+        let plan = self.plan;
+        if plan.named.is_empty() {
+            let filter = plan.filter.as_deref().unwrap_or_default();
             let feed = self.feed("", filter, link_type)?;
             let (name, part) = (String::new(), Part::Whole);
             return Ok(vec![Asked { name, part, feed, shares: None }]);
         }
         let mut all: Vec<Asked> = Vec::new();
-        for asked in &args.feed {
+        for asked in &plan.named {
             let mut feed = self.feed(&asked.name, &asked.filter, link_type)?;
             feed.snaplen = asked.snaplen.unwrap_or(feed.snaplen);
             feed.direction = asked.direction.unwrap_or(feed.direction);
@@ -162,9 +192,7 @@ impl<'a> Feeds<'a> {
         Ok(Feed {
             name: name.to_owned(),
             filter: self.filter(filter, link_type)?,
-            snaplen: self.args.snaplen,
-            direction: direction(self.args.direction),
-            ..Feed::default()
+            ..self.plan.defaults.clone()
         })
     }
 
@@ -196,34 +224,6 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
         false => Compiler::default().with_link_type(link_type).compile(text)?,
     };
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
-}
-
-/// Whether any feed of the run has a filter.
-pub fn are_filtered(args: &CaptureArgs) -> bool {
-    args.filter.is_some() || args.feed.iter().any(|feed| !feed.filter.is_empty())
-}
-
-fn direction(name: DirectionName) -> Direction {
-    match name {
-        DirectionName::In => Direction::In,
-        DirectionName::Out => Direction::Out,
-        DirectionName::Both => Direction::Both,
-    }
-}
-
-/// Refuses feeds that cannot be told apart, and flags that contradict each other.
-pub fn check(args: &CaptureArgs) -> Result<()> {
-    if args.filter.is_some() && !args.feed.is_empty() {
-        anyhow::bail!(
-            "--filter is for a run without --feed; give each feed its own: --feed 'NAME: FILTER'"
-        );
-    }
-    for (at, feed) in args.feed.iter().enumerate() {
-        if args.feed[..at].iter().any(|other| other.name == feed.name) {
-            anyhow::bail!("--feed: two feeds are called '{}'; give each its own name", feed.name);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

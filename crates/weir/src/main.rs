@@ -4,7 +4,6 @@
 #[macro_use]
 mod out;
 
-mod applies;
 mod capture;
 mod change;
 mod cli;
@@ -16,11 +15,9 @@ mod feeds;
 mod generate;
 mod lab;
 mod latency;
-mod mistaken;
 mod outlet;
-mod own_traffic;
 mod pages;
-mod ports;
+mod plan;
 mod printer;
 mod ran;
 mod report;
@@ -30,10 +27,9 @@ mod source_name;
 mod sources;
 mod tcpdump_flags;
 mod units;
+mod usage_hints;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 /// It ran, and `--fail-on-loss` found nothing.
 const EXIT_RAN: u8 = 0;
@@ -47,7 +43,7 @@ fn main() -> ExitCode {
     if let Some(code) = weir_filter_compile::child() {
         return code;
     }
-    let result = match cli::Cli::try_parse() {
+    let result = match cli::parse() {
         Ok(cli) => run(cli.command),
         // Help and the version, too: they go to standard output.
         Err(error) => {

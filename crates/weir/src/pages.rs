@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 
 use crate::EXIT_RAN;
-use crate::cli::{Cli, PagesArgs};
+use crate::cli::{self, PagesArgs};
 
 /// Runs the command.
 pub fn run(args: &PagesArgs) -> Result<u8> {
@@ -20,7 +20,7 @@ pub fn run(args: &PagesArgs) -> Result<u8> {
 
 /// `weir.1`, `weir-capture.1` and so on; `weir.bash`, `_weir`, `weir.fish`.
 fn write_all(dir: &Path) -> std::io::Result<()> {
-    clap_mangen::generate_to(Cli::command(), dir)?;
+    clap_mangen::generate_to(cli::command(), dir)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut shown(), "weir", dir)?;
     }
@@ -29,7 +29,7 @@ fn write_all(dir: &Path) -> std::io::Result<()> {
 
 /// The command line without the verbs and flags that its help leaves out; clap_complete would offer them.
 fn shown() -> Command {
-    let whole = Cli::command();
+    let whole = cli::command();
     let verbs =
         whole.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);
     Command::new("weir")

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use weir_capture::engines::declaration::{Declaration, Takes};
+use weir_capture::engines::of_device;
 use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
-use crate::mistaken;
+use crate::usage_hints;
 
 /// Which of an interface's frames: what stands behind `@`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,8 +78,13 @@ pub enum SourceName {
     File(PathBuf),
     /// Frames made in memory: the text behind `gen:`.
     Gen(String),
-    /// A port of DPDK's: the device with its arguments, which is the text behind `dpdk:`.
-    Dpdk(String),
+    /// A device of an engine's own: behind that engine's prefix the device with its arguments.
+    Device {
+        /// The engine.
+        engine: &'static Declaration,
+        /// The device.
+        device: String,
+    },
 }
 
 impl SourceName {
@@ -103,8 +110,8 @@ impl FromStr for SourceName {
         if let Some(spec) = text.strip_prefix("gen:") {
             return Ok(SourceName::Gen(spec.to_owned()));
         }
-        if let Some(device) = text.strip_prefix("dpdk:") {
-            return Ok(SourceName::Dpdk(device.to_owned()));
+        if let Some((engine, device)) = of_device(text) {
+            return Ok(SourceName::Device { engine, device: device.to_owned() });
         }
         for later in ["vm:", "docker:", "host:"] {
             if text.starts_with(later) {
@@ -126,14 +133,14 @@ impl FromStr for SourceName {
         let valid = (1..16).contains(&iface.len())
             && !iface.contains(|c: char| c == '/' || c.is_whitespace());
         if !valid && netns.is_none() {
-            if let Some(hint) = mistaken::file_hint(text) {
+            if let Some(hint) = usage_hints::file_hint(text) {
                 return Err(hint);
             }
-            if let Some(hint) = mistaken::address_hint(text) {
+            if let Some(hint) = usage_hints::address_hint(text) {
                 return Err(hint);
             }
             if text.trim().contains(char::is_whitespace) {
-                return Err(mistaken::filter_hint(text.trim()));
+                return Err(usage_hints::filter_hint(text.trim()));
             }
         }
         if !valid {
@@ -155,7 +162,10 @@ impl std::fmt::Display for SourceName {
             }
             SourceName::File(path) => write!(f, "file:{}", path.display()),
             SourceName::Gen(spec) => write!(f, "gen:{spec}"),
-            SourceName::Dpdk(device) => write!(f, "dpdk:{device}"),
+            SourceName::Device { engine, device } => match engine.takes {
+                Takes::Devices { prefix, .. } => write!(f, "{prefix}{device}"),
+                _ => f.write_str(device),
+            },
         }
     }
 }
@@ -175,8 +185,14 @@ mod tests {
         assert_eq!("netns:blue/eth0".parse(), Ok(iface(Some("blue"), "eth0")));
         assert_eq!("file:a/b.pcap".parse(), Ok(SourceName::File("a/b.pcap".into())));
         assert_eq!("gen:size=64".parse(), Ok(SourceName::Gen("size=64".into())));
-        let device = "net_af_packet0,iface=eth0";
-        assert_eq!(format!("dpdk:{device}").parse(), Ok(SourceName::Dpdk(device.into())));
+        let text = "dpdk:net_af_packet0,iface=eth0";
+        match text.parse() {
+            Ok(SourceName::Device { engine, ref device }) => {
+                assert_eq!((engine.name, device.as_str()), ("dpdk", "net_af_packet0,iface=eth0"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(text.parse::<SourceName>().unwrap().to_string(), text);
         let part = |text: &str| match text.parse() {
             Ok(SourceName::Interface { part, .. }) => part,
             other => panic!("{text}: {other:?}"),

@@ -1,45 +1,113 @@
 //! Which engine for a live interface, and why.
 
-use crate::engines::af_packet::AfPacket;
-use crate::engines::af_xdp::{AfXdp, AfXdpOptions};
-use crate::engines::bpf::{Bpf, BpfOptions};
-use crate::engines::pcap::Pcap;
+use crate::engines::declaration::{Declaration, Opening, QueueUse, Takes, Target};
+use crate::engines::options::EngineOptions;
+use crate::engines::{ENGINES, netns};
 use crate::error::{CaptureError, with_causes};
 use crate::kernel::interface::InterfaceQuery;
+use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// Which engine is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// The best that works.
-    Auto,
-    /// `bpf` or an error.
-    Bpf,
-    /// `af_xdp` or an error.
-    AfXdp(AfXdpOptions),
-    /// `af_packet` or an error.
-    AfPacket,
-    /// `pcap` or an error.
-    Pcap,
+/// Which engine is to take a target, and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct EngineRequest {
+    /// This one or an error; `None`: the best that works.
+    pub engine: Option<&'static Declaration>,
+    /// What is asked of it.
+    pub options: EngineOptions,
+    /// The flags that were given and that not every engine heeds: `auto` takes none that does not.
+    pub flags: Vec<&'static str>,
 }
 
-/// Opens `iface` with the engine wished for, or with the best that works here; the source's
-/// [`Info`](crate::Info) says why. `options_asked`: what the bpf engine alone can do was asked for, so
-/// that no other engine will do. A refusal that would show only at the start comes here: an engine whose
-/// rings are handed out cannot be exchanged.
-///
-/// # Errors
-/// That of the engine wished for; with `Auto`, that of `bpf` unless `af_packet` can stand in.
-pub fn open(
-    iface: &str,
-    setup: &Setup,
-    wish: Wish,
-    options: BpfOptions,
-    options_asked: bool,
-) -> Result<Box<dyn Source>, CaptureError> {
-    check_queues(iface, setup)?;
-    choose(iface, setup, wish, options, options_asked)
+impl EngineRequest {
+    /// The engines that may come to take a target, best first.
+    pub fn candidates(&self) -> impl Iterator<Item = &'static Declaration> {
+        let all: Vec<&'static Declaration> = match self.engine {
+            Some(engine) => vec![engine],
+            None => ENGINES.into_iter().filter(|engine| self.auto_may_take(engine)).collect(),
+        };
+        all.into_iter()
+    }
+
+    fn auto_may_take(&self, engine: &Declaration) -> bool {
+        // A flag that no engine of interfaces heeds is for other sources of the run.
+        let of_interfaces = |flag: &str| {
+            ENGINES.iter().any(|other| other.takes == Takes::Interfaces && other.heeds(flag))
+        };
+        let heeds_all = self.flags.iter().all(|flag| engine.heeds(flag) || !of_interfaces(flag));
+        engine.takes == Takes::Interfaces && engine.auto.is_some() && heeds_all
+    }
+
+    /// Most memory that the target takes, whichever engine gets it.
+    #[must_use]
+    pub fn memory(&self, target: &Target) -> Memory {
+        let all = self.candidates().map(|engine| (engine.memory)(target, &self.options));
+        all.reduce(|one, other| Memory {
+            rings: one.rings.max(other.rings),
+            buffer_bytes: one.buffer_bytes.max(other.buffer_bytes),
+        })
+        .unwrap_or(Memory::ONE_RING)
+    }
+
+    /// Opens the target with the engine asked for, or with the best that works here; the source's
+    /// [`Info`](crate::Info) says why. The calling thread moves into the target's network namespace for good. A refusal
+    /// that would show only at the start comes here: an engine whose rings are handed out cannot be exchanged.
+    ///
+    /// # Errors
+    /// That of the engine asked for; else that of the best, unless another can stand in.
+    pub fn open(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
+        match target {
+            Target::Interface { netns: Some(netns), .. } => {
+                netns::open(netns, || self.open_here(target, setup))
+            }
+            _ => self.open_here(target, setup),
+        }
+    }
+
+    fn open_here(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
+        if let Target::Interface { iface, .. } = target {
+            check_queues(iface, setup)?;
+        }
+        let (setup, options) = (setup.clone(), &self.options);
+        let open = |engine: &Declaration, why: String| {
+            (engine.check)(target, options)?;
+            (engine.open)(Opening { target, setup: setup.clone(), options, why })
+        };
+        if let Some(engine) = self.engine {
+            return open(engine, "asked for".to_owned());
+        }
+        let mut candidates = self.candidates().peekable();
+        let mut first: Option<(CaptureError, String)> = None;
+        while let Some(engine) = candidates.next() {
+            let why = match &first {
+                Some((_, refusal)) => refusal.clone(),
+                None if candidates.peek().is_none() => {
+                    format!("only {} has what was asked for", engine.name)
+                }
+                None => engine.auto.unwrap_or_default().to_owned(),
+            };
+            match open(engine, why) {
+                Err(refusal) if another_engine_helps(&refusal) && candidates.peek().is_some() => {
+                    let why = format!("{} cannot be used: {}", engine.name, with_causes(&refusal));
+                    first.get_or_insert((refusal, why));
+                }
+                // Without either right, what the better engine needs is the better advice.
+                Err(CaptureError::NoRights { .. }) if first.is_some() => break,
+                opened => return opened,
+            }
+        }
+        Err(first.map_or_else(
+            || CaptureError::Options("no engine has what was asked for".to_owned()),
+            |(refusal, _)| refusal,
+        ))
+    }
+}
+
+/// Whether feeds can go by the RX queue of a frame where this engine takes it.
+#[must_use]
+pub fn takes_one_range(engine: Option<&Declaration>) -> bool {
+    engine.is_some_and(|engine| engine.queues == QueueUse::OneRange)
 }
 
 /// Refuses feeds of queues that the interface does not have: no frame would ever be in them.
@@ -57,52 +125,7 @@ fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
     }
 }
 
-fn choose(
-    iface: &str,
-    setup: &Setup,
-    wish: Wish,
-    options: BpfOptions,
-    options_asked: bool,
-) -> Result<Box<dyn Source>, CaptureError> {
-    let bpf = |why: &str| -> Result<Box<dyn Source>, CaptureError> {
-        let mut bpf = Bpf::open(iface, setup.clone(), options)?;
-        bpf.set_why(why.to_owned());
-        Ok(Box::new(bpf))
-    };
-    let af_packet = |why: String| -> Result<Box<dyn Source>, CaptureError> {
-        let mut af_packet = AfPacket::open(iface, setup.clone())?;
-        af_packet.set_why(why);
-        Ok(Box::new(af_packet))
-    };
-    match wish {
-        Wish::Bpf => bpf("asked for"),
-        Wish::AfPacket => af_packet("asked for".to_owned()),
-        Wish::AfXdp(options) => {
-            let mut af_xdp = AfXdp::open(iface, setup.clone(), options)?;
-            af_xdp.set_why("asked for".to_owned());
-            Ok(Box::new(af_xdp))
-        }
-        Wish::Pcap => {
-            let mut pcap = Pcap::open(iface, setup.clone())?;
-            pcap.set_why("asked for".to_owned());
-            Ok(Box::new(pcap))
-        }
-        Wish::Auto if options_asked => bpf("only bpf has what was asked for"),
-        Wish::Auto => match bpf("the fastest here: frames are copied once, in the kernel") {
-            Err(refusal) if another_engine_helps(&refusal) => {
-                let why = format!("bpf cannot be used: {}", with_causes(&refusal));
-                // Without either right, what the better engine needs is the better advice.
-                af_packet(why).map_err(|error| match error {
-                    CaptureError::NoRights { .. } => refusal,
-                    error => error,
-                })
-            }
-            other => other,
-        },
-    }
-}
-
-/// Whether an engine without BPF can do what this kernel, or its administrator, refuses the bpf engine.
+/// Whether another engine can do what this kernel, or its administrator, refuses this one.
 /// What is wrong with the interface or the options is wrong for all of them.
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
@@ -125,5 +148,27 @@ mod tests {
         assert!(another_engine_helps(&CaptureError::RealTimeKernel));
         assert!(!another_engine_helps(&CaptureError::InterfaceDown { iface: iface() }));
         assert!(!another_engine_helps(&CaptureError::Options("--snaplen 0".into())));
+    }
+
+    #[test]
+    fn auto_takes_engines_that_heed_what_was_asked_for() {
+        let names = |flags: &[&'static str]| {
+            let (engine, options) = (None, EngineOptions::default());
+            let request = EngineRequest { engine, options, flags: flags.to_vec() };
+            request.candidates().map(|engine| engine.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["bpf", "af_packet"]);
+        assert_eq!(names(&["--hook"]), ["bpf"]);
+        assert_eq!(names(&["--speed"]), ["bpf", "af_packet"], "for files of the same run");
+    }
+
+    #[test]
+    fn memory_is_that_of_the_hungriest_candidate() {
+        let target = Target::Interface { netns: None, iface: "lo".into() };
+        let (engine, options) = (None, EngineOptions::default());
+        let request = EngineRequest { engine, options, flags: Vec::new() };
+        let memory = request.memory(&target);
+        assert_eq!(memory.buffer_bytes, Memory::BUFFERED.buffer_bytes);
+        assert_eq!(memory.rings * (4 << 20), crate::engines::bpf::least_ring_bytes());
     }
 }

@@ -122,8 +122,8 @@ impl InterfaceQuery {
 
     /// Whether the interface has been set promiscuous by name (`ip link set eth0 promisc on`); the
     /// memberships of sockets do not show here.
-    #[cfg(feature = "dpdk")]
-    pub(crate) fn is_promiscuous(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn is_promiscuous(&self, name: &str) -> bool {
         // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
         let flags =
             self.ask(libc::SIOCGIFFLAGS, name).map(|ifreq| unsafe { ifreq.ifr_ifru.ifru_flags });

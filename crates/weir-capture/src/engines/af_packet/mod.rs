@@ -7,6 +7,7 @@
 mod blocks;
 mod classic;
 mod count;
+pub(crate) mod declaration;
 mod socket;
 mod walk;
 

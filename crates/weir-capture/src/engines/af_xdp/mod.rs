@@ -10,6 +10,7 @@
 
 mod area;
 mod copier;
+pub(crate) mod declaration;
 mod program;
 mod rings;
 mod socket;
@@ -38,7 +39,8 @@ use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity, ask_in, members};
 use crate::kernel::rcu;
-use crate::setup::{Kind, Setup, refuse_queue};
+use crate::memory::Memory;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use copier::{Copier, Partial, Queue};
 use program::{AtHook, Needs, OnInterface, Program};
@@ -292,17 +294,19 @@ fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// What a source with these options is to take of memory, as far as its interface says how many queues it has.
-#[must_use]
-pub fn kind(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Kind {
+/// Memory of a source with these options, as far as its interface says how many queues it has.
+fn memory(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Memory {
     // Whatever is wrong with the names or the rights, `open` says.
     let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
     let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
-    Kind::AfXdp { queues, copiers: options.copiers }
+    Memory {
+        rings: u64::from(queues) * u64::from(options.copiers),
+        buffer_bytes: buffer_bytes_max(queues),
+    }
 }
 
 /// Most bytes of chunks that the sockets of so many queues have.
-pub(crate) fn buffer_bytes_max(queues: u32) -> u64 {
+fn buffer_bytes_max(queues: u32) -> u64 {
     let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
     u64::from(MEMORY_MAX).max(least)
 }

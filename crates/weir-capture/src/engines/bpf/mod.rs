@@ -10,6 +10,7 @@ mod check;
 mod clsact;
 pub(crate) mod control;
 pub(crate) mod cpus;
+pub(crate) mod declaration;
 mod doorbell;
 pub(crate) mod memory;
 mod plan;

@@ -24,7 +24,7 @@ const ORDINARY_MIB: u32 = 512;
 /// Starts DPDK unless it runs.
 ///
 /// # Errors
-/// [`CaptureError::Dpdk`] with what DPDK said; a second try gives the same.
+/// [`CaptureError::Library`] with what DPDK said; a second try gives the same.
 pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
     let mut started = STARTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcome = started.get_or_insert_with(|| {
@@ -40,7 +40,12 @@ pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
                 Memory::Huge => "are huge pages free (`weir doctor`), and is this run as root?",
                 Memory::Ordinary => "docs/dpdk.md says what it needs",
             };
-            Err(CaptureError::Dpdk { what, said: said.clone(), advice: advice.to_owned() })
+            Err(CaptureError::Library {
+                library: "DPDK",
+                what,
+                said: said.clone(),
+                advice: advice.to_owned(),
+            })
         }
     }
 }

@@ -5,6 +5,7 @@
 //! a ring → mbuf given back. `offered` is the port's statistics, which the driver keeps: docs/dpdk.md says
 //! what those leave out, driver by driver.
 
+pub(crate) mod declaration;
 mod device;
 mod eal;
 mod ffi;
@@ -28,7 +29,8 @@ use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::setup::{Kind, Setup, refuse_queue};
+use crate::memory::Memory;
+use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
 use poller::Poller;
@@ -204,7 +206,8 @@ impl Dpdk {
     }
 
     fn failed(&self, doing: &str, error: &std::io::Error) -> CaptureError {
-        CaptureError::Dpdk {
+        CaptureError::Library {
+            library: "DPDK",
             what: format!("{}: {doing}", self.info.source),
             said: eal::because(error),
             advice: "docs/dpdk.md says what drivers need".into(),
@@ -363,7 +366,12 @@ fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
         "is the driver's package (librte-net-...) installed, are its arguments right, and does it need \
          root? docs/dpdk.md has examples"
     };
-    CaptureError::Dpdk { what: format!("dpdk:{device}"), said, advice: advice.into() }
+    CaptureError::Library {
+        library: "DPDK",
+        what: format!("dpdk:{device}"),
+        said,
+        advice: advice.into(),
+    }
 }
 
 /// CPUs, as far as they are worth a queue.
@@ -374,7 +382,7 @@ fn cores() -> u32 {
 
 /// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
 #[must_use]
-pub fn kind(device: &Device, queues: Queues) -> Kind {
+pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     let queues = match queues {
         Queues::Range(_, last) => last.saturating_add(1),
         Queues::All if device.is_pci() => cores(),
@@ -382,7 +390,7 @@ pub fn kind(device: &Device, queues: Queues) -> Kind {
     };
     let queues = queues.clamp(1, QUEUES_MAX);
     let least = queues * (DESCRIPTORS_MIN + SPARE) * (room_bytes(device, 0) + MBUF_BYTES);
-    Kind::Dpdk { queues, buffer_bytes: MEMORY_MAX.max(least).into() }
+    Memory { rings: queues.into(), buffer_bytes: MEMORY_MAX.max(least).into() }
 }
 
 /// Bytes of frame in an mbuf, of which the driver asks for `least`.

@@ -222,14 +222,14 @@ fn a_poller_that_dies_does_not_go_unnoticed() {
 #[test]
 fn memory_is_told_before_it_is_taken() {
     let device = |text| Device::new(text).unwrap();
-    let told = |text, queues| kind(&device(text), queues);
+    let told = |text, queues| memory(&device(text), queues);
     let bytes = u64::from(MEMORY_MAX);
-    let few = Kind::Dpdk { queues: 2, buffer_bytes: bytes };
+    let few = Memory { rings: 2, buffer_bytes: bytes };
     assert_eq!(told("net_null0", Queues::Range(0, 1)), few);
     assert_eq!(told("net_af_packet0,iface=x,qpairs=2", Queues::All), few);
     let nic = told("3b:00.0", Queues::All);
-    assert!(matches!(nic, Kind::Dpdk { queues, .. } if queues == cores()), "{nic:?}");
-    let many = Kind::Dpdk { queues: QUEUES_MAX, buffer_bytes: 64 * 768 * (2048 + 384) };
+    assert!(matches!(nic, Memory { rings, .. } if rings == u64::from(cores())), "{nic:?}");
+    let many = Memory { rings: QUEUES_MAX.into(), buffer_bytes: 64 * 768 * (2048 + 384) };
     assert_eq!(told("net_null0", Queues::Range(0, 63)), many);
     assert_eq!(told("net_null0", Queues::Range(0, u32::MAX)), many);
 }

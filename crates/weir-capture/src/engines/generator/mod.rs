@@ -1,5 +1,6 @@
 //! The `gen` engine: frames made in memory, for all that is behind the NIC. No rights needed.
 
+pub(crate) mod declaration;
 mod frames;
 mod spec;
 

@@ -4,6 +4,8 @@
 //! The life of a frame: as libpcap has it → copied by this thread into the ring. `offered` is what libpcap
 //! reports: nobody else counts beside it.
 
+pub(crate) mod declaration;
+
 use std::ffi::{CStr, c_char};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! The only source that can wait: with [`ReplayOptions::wait_for`] no reader that takes part is lapped.
 //! Stamps are those of the file, whatever the speed.
 
+pub(crate) mod declaration;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

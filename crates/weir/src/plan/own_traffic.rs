@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
+use weir_capture::engines::declaration::Target;
 use weir_capture::interface::{InterfaceQuery, OwnTraffic, ask_in, own_traffic};
 
+use super::PlannedSource;
 use crate::cli::CaptureArgs;
-use crate::source_name::SourceName;
 
 /// Refuses `--consume` on an interface that has an address or carries the default route, unless `--yes` is given.
-pub fn check(args: &CaptureArgs) -> Result<()> {
+pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()> {
     if args.yes && !args.consume {
         bail!(
             "--yes is for --consume, which takes frames away; this run does not, so leave it out"
@@ -20,8 +21,13 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
     }
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ssh = ssh.as_deref().and_then(ssh_address);
-    for source in &args.sources {
-        let Some((netns, iface)) = consumed(source) else { continue };
+    for PlannedSource { name: source, target, request, .. } in sources {
+        let iface = request.candidates().find_map(|engine| (engine.taken_from)(target));
+        let Some(iface) = iface else { continue };
+        let netns = match target {
+            Target::Interface { netns, .. } => netns.as_deref(),
+            _ => None,
+        };
         let asked = ask_in(netns, || -> Result<Option<OwnTraffic>> {
             // One that cannot be captured is refused with its reason when it is opened.
             let Ok(found) = InterfaceQuery::new()?.find(iface) else { return Ok(None) };
@@ -40,19 +46,6 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The interface of the kernel whose frames a source takes away, and its network namespace.
-fn consumed(source: &SourceName) -> Option<(Option<&str>, &str)> {
-    match source {
-        SourceName::Interface { netns, iface, .. } => Some((netns.as_deref(), iface)),
-        // Of DPDK's drivers those on AF_XDP sockets take frames from an interface of the kernel.
-        SourceName::Dpdk(device) if device.contains("net_af_xdp") => {
-            let iface = device.split(',').find_map(|word| word.strip_prefix("iface="))?;
-            Some((None, iface))
-        }
-        SourceName::Dpdk(_) | SourceName::File(_) | SourceName::Gen(_) => None,
-    }
 }
 
 /// This machine's end of the connection that the command was typed on.
@@ -105,17 +98,5 @@ mod tests {
         for bad in ["", "1.2.3.4 1", "a b c d"] {
             assert_eq!(ssh_address(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn ports_of_dpdk_on_af_xdp_are_interfaces_of_the_kernel() {
-        let dpdk = |device: &str| SourceName::Dpdk(device.to_owned());
-        let consumed = |source: &SourceName| consumed(source).map(|(_, iface)| iface.to_owned());
-        assert_eq!(
-            consumed(&dpdk("net_af_xdp0,iface=eth0,queue_count=2")),
-            Some("eth0".to_owned())
-        );
-        assert_eq!(consumed(&dpdk("net_af_packet0,iface=eth0")), None);
-        assert_eq!(consumed(&dpdk("0000:03:00.0")), None);
     }
 }

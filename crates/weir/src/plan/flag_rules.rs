@@ -1,58 +1,52 @@
-//! What each flag of `weir capture` is for. One that none of a run's sources heeds is refused: whoever
+//! Which flags of `weir capture` a run heeds. One that none of a run's sources heeds is refused: whoever
 //! gave it counts on it.
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use weir_capture::af_xdp::Queues;
+use weir_capture::engines::ENGINES;
+use weir_capture::engines::declaration::Declaration;
 use weir_capture::replay::Speed;
 
+use super::engine_options;
+use super::sources::{engine, target};
 use crate::cli::{
-    CaptureArgs, DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, EngineName, TcAttachName, TimestampName, XdpModeName,
 };
-use crate::ports;
 use crate::source_name::SourceName;
 
-/// What a flag is for.
+/// What heeds a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     /// Sources that do not say how their frames are taken.
     Engine,
-    /// Interfaces and ports, whatever takes their frames.
+    /// Interfaces and devices, whatever takes their frames.
     Live,
-    /// Interfaces and ports whose frames one of these engines takes; the first is the one to advise.
-    Engines(&'static [EngineName]),
-    /// Capture files.
-    Files,
+    /// Engines whose declarations list it.
+    Engines,
     /// Sources whose frames have a direction.
     Directed,
     /// Consumers that merge rings.
     Merging,
 }
 
-/// Refuses flags that mean nothing in this run.
-pub fn check(args: &CaptureArgs) -> Result<()> {
+/// Refuses flags that mean nothing in this run, and what engines refuse. Gives the flags that were given and that not
+/// every engine heeds.
+pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let any = |is: fn(&SourceName) -> bool| args.sources.iter().any(is);
     let interfaces = any(|source| matches!(source, SourceName::Interface { .. }));
-    let ports = any(|source| matches!(source, SourceName::Dpdk(_)));
+    let devices = any(|source| matches!(source, SourceName::Device { .. }));
     let files = any(|source| matches!(source, SourceName::File(_)));
+    let mut of_engines = Vec::new();
     for (flag, what) in given(args) {
         let (applies, meant) = match what {
-            For::Engine => (interfaces || ports && args.engine == DPDK, "interfaces"),
-            For::Live => (interfaces || ports, "interfaces"),
-            For::Engines(engines) => {
-                let chosen = if args.engine == EngineName::Auto { BPF } else { args.engine };
-                let heeded = interfaces && engines.contains(&chosen);
-                if interfaces && !heeded && !(ports && engines.contains(&DPDK)) {
-                    let names: Vec<_> = engines.iter().map(|&engine| name(engine)).collect();
-                    bail!(
-                        "{flag} is for --engine {}, not for {}; take that, or leave {flag} out",
-                        names.join(" and "),
-                        name(chosen)
-                    );
-                }
-                (interfaces || ports && engines.contains(&DPDK), "interfaces")
+            For::Engine => {
+                (interfaces || args.sources.iter().any(|of| is_its_own(of, args)), "interfaces")
             }
-            For::Files => (files, "capture files (file:PATH)"),
+            For::Live => (interfaces || devices, "interfaces"),
+            For::Engines => {
+                of_engines.push(flag);
+                heeded(flag, args, interfaces)?
+            }
             For::Directed => (interfaces || files, "interfaces and capture files"),
             For::Merging => (args.print || args.write.is_some(), "--print and --write"),
         };
@@ -60,57 +54,63 @@ pub fn check(args: &CaptureArgs) -> Result<()> {
             bail!("{flag} is for {meant}; this run has none, so leave it out");
         }
     }
-    ports::check(args)?;
-    if args.engine == EngineName::AfXdp {
-        if args.timestamp == TimestampName::Nic && !ports {
-            bail!("--timestamp nic is for --engine dpdk, not for af_xdp; take hook or copy");
-        }
-        if !args.consume {
-            bail!(
-                "--engine af_xdp takes frames away from the stack: say so with --consume, or watch with \
-                 --engine bpf"
-            );
-        }
-        if args.hook == Some(HookName::Tc) {
-            bail!("--engine af_xdp takes frames at XDP; leave out --hook tc");
+    let options = engine_options(args);
+    for source in &args.sources {
+        if let Some(engine) = engine(source, args) {
+            (engine.check)(&target(source), &options)?;
         }
     }
-    Ok(())
+    Ok(of_engines)
 }
 
-/// Whether something was asked for that `auto` finds in the bpf engine only.
-pub fn only_bpf_will_do(args: &CaptureArgs) -> bool {
-    given(args).any(|(_, what)| matches!(what, For::Engines(engines) if engines.contains(&BPF)))
+/// Whether `--engine` says what this device says itself.
+fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
+    matches!(source, SourceName::Device { engine, .. } if args.engine.0 == Some(engine))
 }
 
-/// An engine as it is typed.
-fn name(engine: EngineName) -> String {
-    let value = engine.to_possible_value();
-    value.map(|value| value.get_name().to_owned()).unwrap_or_default()
+/// Whether some source's engine heeds the flag, and whose flag it is.
+fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'static str)> {
+    // What `auto` takes if it can.
+    let best = || ENGINES.into_iter().find(|engine| engine.auto.is_some());
+    let engines = args.sources.iter().filter_map(|source| engine(source, args).or_else(best));
+    let live: Vec<&Declaration> =
+        ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag)).collect();
+    if engines.into_iter().any(|engine| engine.heeds(flag)) {
+        return Ok((true, ""));
+    }
+    if live.is_empty() {
+        return Ok((false, "capture files (file:PATH)"));
+    }
+    if let Some(chosen) = args.engine.0.or_else(best).filter(|_| interfaces) {
+        let names: Vec<_> = live.iter().map(|engine| engine.name).collect();
+        bail!(
+            "{flag} is for --engine {}, not for {}; take that, or leave {flag} out",
+            names.join(" and "),
+            chosen.name
+        );
+    }
+    Ok((false, "interfaces"))
 }
-
-const BPF: EngineName = EngineName::Bpf;
-const AF_XDP: EngineName = EngineName::AfXdp;
-const DPDK: EngineName = EngineName::Dpdk;
 
 /// The flags that were given. A flag that says what would be so without it changes nothing and is not
 /// looked at.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.merge_slack == CaptureArgs::MERGE_SLACK;
     let flags = [
-        ("--engine", For::Engine, args.engine != EngineName::Auto),
+        ("--engine", For::Engine, args.engine != EngineName::AUTO),
         ("--no-promiscuous", For::Live, args.no_promiscuous),
-        ("--hook", For::Engines(&[BPF, AF_XDP]), args.hook.is_some()),
-        ("--consume", For::Engines(&[BPF, AF_XDP, DPDK]), args.consume),
-        ("--record-queue", For::Engines(&[BPF, AF_XDP, DPDK]), args.record_queue),
-        ("--tc-attach", For::Engines(&[BPF]), args.tc_attach != TcAttachName::Best),
-        ("--queues", For::Engines(&[AF_XDP, DPDK]), args.queues != Queues::All),
-        ("--copiers", For::Engines(&[AF_XDP]), args.copiers != 1),
-        ("--xdp-mode", For::Engines(&[AF_XDP]), args.xdp_mode != XdpModeName::Best),
-        ("--timestamp", For::Engines(&[AF_XDP, DPDK]), args.timestamp != TimestampName::Hook),
-        ("--hugepages", For::Engines(&[DPDK]), args.hugepages),
-        ("--speed", For::Files, args.speed != Speed::Top),
-        ("--no-wait", For::Files, args.no_wait),
+        ("--hook", For::Engines, args.hook.is_some()),
+        ("--consume", For::Engines, args.consume),
+        ("--record-queue", For::Engines, args.record_queue),
+        ("--tc-attach", For::Engines, args.tc_attach != TcAttachName::Best),
+        ("--queues", For::Engines, args.queues != Queues::All),
+        ("--copiers", For::Engines, args.copiers != 1),
+        ("--xdp-mode", For::Engines, args.xdp_mode != XdpModeName::Best),
+        ("--timestamp", For::Engines, args.timestamp != TimestampName::Hook),
+        ("--timestamp nic", For::Engines, args.timestamp == TimestampName::Nic),
+        ("--hugepages", For::Engines, args.hugepages),
+        ("--speed", For::Engines, args.speed != Speed::Top),
+        ("--no-wait", For::Engines, args.no_wait),
         ("--direction", For::Directed, args.direction != DirectionName::Both),
         ("--merge-slack", For::Merging, !default_slack),
     ];
@@ -128,7 +128,7 @@ mod tests {
         let Command::Capture(args) = Cli::try_parse_from(words).expect(line).command else {
             unreachable!("the words say capture")
         };
-        check(&args).map_err(|error| error.to_string())
+        check(&args).map(drop).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! What the engine `af_packet` says about itself.
+
+use super::AfPacket;
+use crate::engines::declaration::{
+    Declaration, Opening, QueueUse, Takes, check_nothing, interface_link_type,
+};
+use crate::memory::Memory;
+use crate::rights::NET_RAW;
+
+pub(crate) static DECLARATION: Declaration = Declaration {
+    name: "af_packet",
+    purpose: "A TPACKET_V3 socket",
+    takes: Takes::Interfaces,
+    auto: Some("a packet socket"),
+    flags: &[],
+    rights: &[NET_RAW],
+    queues: QueueUse::Unknown,
+    memory: |_, _| Memory::BUFFERED,
+    link_type: interface_link_type,
+    taken_from: |_| None,
+    check: check_nothing,
+    open: |Opening { target, setup, why, .. }| {
+        let mut source = AfPacket::open(target.iface(), setup)?;
+        source.set_why(why);
+        Ok(Box::new(source))
+    },
+};

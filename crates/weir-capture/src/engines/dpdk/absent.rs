@@ -1,0 +1,3 @@
+//! The engine `dpdk` in builds without it: its declaration alone.
+
+pub(crate) mod declaration;

@@ -1,0 +1,63 @@
+//! Options of engines: each engine takes those that its declaration lists.
+
+use crate::engines::af_xdp::{Mode, Queues};
+use crate::engines::bpf::{Hook, TcAttach};
+use crate::engines::replay::Speed;
+use crate::feed::pace::Pace;
+
+/// When a frame is stamped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timestamp {
+    /// At the hook, when it comes; without a hook, when it is copied.
+    #[default]
+    Hook,
+    /// When it is copied.
+    Copy,
+    /// By the NIC, where its stamps tell the time of day.
+    Nic,
+}
+
+/// Everything that can be asked of an engine beside its [`Setup`](crate::Setup).
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Where in the kernel frames are taken; `None`: where the engine thinks best.
+    pub hook: Option<Hook>,
+    /// How TC programs are attached.
+    pub tc_attach: TcAttach,
+    /// Frames end here instead of going on to the stack.
+    pub consume: bool,
+    /// Write the NIC queue of every frame as an option.
+    pub record_queue: bool,
+    /// RX queues to take frames from.
+    pub queues: Queues,
+    /// Threads that share a queue.
+    pub copiers: u32,
+    /// Who copies out of the driver's memory.
+    pub xdp_mode: Mode,
+    /// When a frame is stamped.
+    pub timestamp: Timestamp,
+    /// Take memory in huge pages.
+    pub hugepages: bool,
+    /// How fast a file is replayed.
+    pub speed: Speed,
+    /// Readers that a source which can wait is to wait for, feed by feed.
+    pub wait_for: Vec<Pace>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            hook: None,
+            tc_attach: TcAttach::Best,
+            consume: false,
+            record_queue: false,
+            queues: Queues::All,
+            copiers: 1,
+            xdp_mode: Mode::Best,
+            timestamp: Timestamp::Hook,
+            hugepages: false,
+            speed: Speed::Top,
+            wait_for: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What the engine `replay` says about itself.
+
+use super::{Replay, ReplayOptions, link_type};
+use crate::engines::declaration::{
+    Declaration, Opening, QueueUse, Takes, Target, check_nothing, ethernet,
+};
+use crate::error::CaptureError;
+use crate::memory::Memory;
+
+pub(crate) static DECLARATION: Declaration = Declaration {
+    name: "replay",
+    purpose: "A capture file",
+    takes: Takes::Files,
+    auto: None,
+    flags: &["--speed", "--no-wait"],
+    rights: &[],
+    queues: QueueUse::Unknown,
+    memory: |_, _| Memory::ONE_RING,
+    link_type: |target| match target {
+        Target::File(path) => link_type(path),
+        _ => ethernet(target),
+    },
+    taken_from: |_| None,
+    check: check_nothing,
+    open: |Opening { target, setup, options, .. }| {
+        let Target::File(path) = target else {
+            return Err(CaptureError::Options("a replay is of a file".to_owned()));
+        };
+        let (speed, wait_for) = (options.speed, options.wait_for.clone());
+        let options = ReplayOptions { speed, wait_for, ..ReplayOptions::default() };
+        Ok(Box::new(Replay::open(path, setup, options)?))
+    },
+};

@@ -1,0 +1,44 @@
+//! Memory that a source takes.
+
+use weir_ring::geometry::BLOCK_BYTES;
+
+/// Most that `af_packet` and `pcap` keep beside their rings.
+pub(crate) const BUFFER_BYTES_MAX: u64 = 32 << 20;
+
+/// What a source takes beside the data blocks of its rings, as far as that is known before it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Rings of each feed: every one has an index of 1 MiB.
+    pub rings: u64,
+    /// What the kernel or a library keeps for the engine, at most.
+    pub buffer_bytes: u64,
+}
+
+impl Memory {
+    /// One ring a feed, and nothing else.
+    pub const ONE_RING: Memory = Memory { rings: 1, buffer_bytes: 0 };
+    /// One ring a feed, and a buffer in the kernel.
+    pub(crate) const BUFFERED: Memory = Memory { rings: 1, buffer_bytes: BUFFER_BYTES_MAX };
+
+    /// Most bytes that a source takes, each of whose `feeds` feeds has rings of `ring_bytes`.
+    #[must_use]
+    pub fn total_bytes(self, ring_bytes: u64, feeds: u64) -> u64 {
+        let index = self.rings.saturating_mul(u64::from(BLOCK_BYTES));
+        feeds.saturating_mul(ring_bytes.saturating_add(index)).saturating_add(self.buffer_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_more_than_the_rings() {
+        assert_eq!(Memory::ONE_RING.total_bytes(64 << 20, 1), 65 << 20);
+        assert_eq!(Memory::BUFFERED.total_bytes(64 << 20, 1), (65 + 32) << 20);
+        assert_eq!(Memory::BUFFERED.total_bytes(64 << 20, 3), (3 * 65 + 32) << 20);
+        assert_eq!(Memory::BUFFERED.total_bytes(u64::MAX, 1), u64::MAX);
+        let absurd = Memory { rings: u64::MAX, buffer_bytes: 0 };
+        assert_eq!(absurd.total_bytes(64 << 20, 1), u64::MAX);
+    }
+}

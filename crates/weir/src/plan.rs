@@ -1,0 +1,206 @@
+//! What a run of `weir capture` is to do. Raw arguments end here: all else reads the plan.
+
+mod flag_rules;
+mod memory;
+mod names;
+mod own_traffic;
+mod sources;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use weir_capture::af_xdp::Mode;
+use weir_capture::bpf::{Hook, TcAttach};
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::options::{EngineOptions, Timestamp};
+use weir_capture::{Direction, Feed};
+
+use weir_probe::CpuList;
+
+use crate::cli::{
+    CaptureArgs, DirectionName, HookName, LatencyName, TcAttachName, TimestampName, XdpModeName,
+};
+use crate::feeds::FeedPlan;
+use crate::source_name::{Part, SourceName};
+
+/// A run of `weir capture`.
+#[derive(Debug)]
+pub struct CapturePlan {
+    /// What is captured, in the order in which it was named; each source once.
+    pub sources: Vec<PlannedSource>,
+    /// Which frames of each.
+    pub feeds: FeedPlan,
+    /// Bytes of the rings of each feed.
+    pub ring_bytes: u64,
+    /// Ask interfaces for frames that are not addressed to them.
+    pub promiscuous: bool,
+    /// The CPUs of the threads that take frames.
+    pub cpus: Option<CpuList>,
+    /// The socket that changes the run.
+    pub control: Option<PathBuf>,
+    /// Where frames go.
+    pub outputs: Outputs,
+    /// How long a frame waits for older ones of another ring.
+    pub merge_slack: Duration,
+    /// When to stop.
+    pub duration: Option<Duration>,
+    /// After how many frames to stop.
+    pub frames: Option<u64>,
+    /// Report as JSON.
+    pub json: bool,
+    /// Lost frames are a failure.
+    pub fail_on_loss: bool,
+}
+
+/// A source and how it is opened.
+#[derive(Clone, Debug)]
+pub struct PlannedSource {
+    /// As it is called.
+    pub name: SourceName,
+    /// The parts of it that were named, as far as feeds are to choose them.
+    pub parts: Vec<Part>,
+    /// What the engine opens.
+    pub target: Target,
+    /// Which engine, and what is asked of it.
+    pub request: EngineRequest,
+    /// It waits for readers instead of overtaking them.
+    pub waits: bool,
+}
+
+impl PlannedSource {
+    /// The link type of its frames, which filters are compiled for.
+    pub fn link_type(&self) -> Result<u16> {
+        let engine = self.request.candidates().next();
+        Ok(engine.map_or(Ok(weir_frame::pcapng::LINKTYPE_ETHERNET), |engine| {
+            (engine.link_type)(&self.target)
+        })?)
+    }
+}
+
+/// Where frames go; nowhere else: they are counted.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    /// A line a frame on standard output.
+    pub print: bool,
+    /// A pcapng file.
+    pub write: Option<PathBuf>,
+    /// Their delays are measured.
+    pub latency: Option<LatencyName>,
+}
+
+impl CapturePlan {
+    /// What these arguments ask for.
+    ///
+    /// # Errors
+    /// What cannot be or makes no sense, with the way out.
+    pub fn new(args: &CaptureArgs) -> Result<CapturePlan> {
+        check_form(args)?;
+        names::check(args)?;
+        let feeds = FeedPlan {
+            named: args.feed.clone(),
+            filter: args.filter.clone(),
+            defaults: Feed {
+                snaplen: args.snaplen,
+                direction: direction(args.direction),
+                ..Feed::default()
+            },
+        };
+        feeds.check()?;
+        check_cpus(args)?;
+        let flags = flag_rules::check(args)?;
+        let sources = sources::of(args, &flags)?;
+        own_traffic::check(args, &sources)?;
+        let plan = CapturePlan {
+            sources,
+            feeds,
+            ring_bytes: memory::ring_bytes(args.ring_size),
+            promiscuous: !args.no_promiscuous,
+            cpus: args.cpus.clone(),
+            control: args.control.clone(),
+            outputs: Outputs {
+                print: args.print,
+                write: args.write.clone(),
+                latency: args.latency,
+            },
+            merge_slack: args.merge_slack,
+            duration: args.duration,
+            frames: args.frames,
+            json: args.json,
+            fail_on_loss: args.fail_on_loss,
+        };
+        memory::check(&plan)?;
+        Ok(plan)
+    }
+}
+
+fn check_form(args: &CaptureArgs) -> Result<()> {
+    if let Some(hint) = args.tcpdump_hint() {
+        bail!(hint);
+    }
+    if args.sources.is_empty() {
+        bail!(
+            "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
+             `weir help capture` the flags"
+        );
+    }
+    if args.print && args.write.is_some() {
+        bail!(
+            "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
+        );
+    }
+    names::check_output(args)
+}
+
+/// Refuses CPUs that this process may not run on: fewer than were asked for would be a surprise.
+fn check_cpus(args: &CaptureArgs) -> Result<()> {
+    let Some(cpus) = &args.cpus else { return Ok(()) };
+    let missing = cpus.not_allowed().context("--cpus: which CPUs there are")?;
+    if let Some(cpu) = missing.first() {
+        bail!(
+            "--cpus {cpus}: there is no CPU {cpu} that this process may run on; /proc/self/status lists those that it \
+             may (Cpus_allowed_list)"
+        );
+    }
+    Ok(())
+}
+
+fn direction(name: DirectionName) -> Direction {
+    match name {
+        DirectionName::In => Direction::In,
+        DirectionName::Out => Direction::Out,
+        DirectionName::Both => Direction::Both,
+    }
+}
+
+/// What is asked of engines, whichever it will be.
+fn engine_options(args: &CaptureArgs) -> EngineOptions {
+    EngineOptions {
+        hook: args.hook.map(|hook| match hook {
+            HookName::Tc => Hook::Tc,
+            HookName::Xdp => Hook::Xdp,
+        }),
+        tc_attach: match args.tc_attach {
+            TcAttachName::Best => TcAttach::Best,
+            TcAttachName::Clsact => TcAttach::Clsact,
+        },
+        consume: args.consume,
+        record_queue: args.record_queue,
+        queues: args.queues,
+        copiers: args.copiers,
+        xdp_mode: match args.xdp_mode {
+            XdpModeName::Best => Mode::Best,
+            XdpModeName::Copy => Mode::Copy,
+            XdpModeName::ZeroCopy => Mode::ZeroCopy,
+        },
+        timestamp: match args.timestamp {
+            TimestampName::Hook => Timestamp::Hook,
+            TimestampName::Copy => Timestamp::Copy,
+            TimestampName::Nic => Timestamp::Nic,
+        },
+        hugepages: args.hugepages,
+        speed: args.speed,
+        wait_for: Vec::new(),
+    }
+}

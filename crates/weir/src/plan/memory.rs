@@ -1,0 +1,43 @@
+//! Memory that a run takes, and whether it is there.
+
+use anyhow::{Result, bail};
+use weir_capture::memory_limit;
+
+use super::{CapturePlan, PlannedSource};
+use crate::units::grouped;
+
+/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.
+pub(super) fn ring_bytes(asked: Option<u64>) -> u64 {
+    const DEFAULT: u64 = 64 << 20;
+    asked.unwrap_or_else(|| DEFAULT.max(weir_capture::bpf::least_ring_bytes()))
+}
+
+/// The kernel hands out what starves everybody else: rings are refused that would not fit into what is free.
+pub(super) fn check(plan: &CapturePlan) -> Result<()> {
+    let named = plan.feeds.named.len().max(1) as u64;
+    let changes = plan.control.is_some();
+    // Feeds that are derived come from rings of their own: those that a hook has no place for, or that have a filter
+    // which the kernel does not take: then that may be all of them.
+    let derives = plan.feeds.are_filtered() || changes;
+    let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
+    let need = |source: &PlannedSource| {
+        let feeds = (named * source.parts.len() as u64) + u64::from(derives);
+        let rings = source.request.memory(&source.target);
+        rings.total_bytes(plan.ring_bytes, feeds).saturating_add(fronts)
+    };
+    let wanted = plan.sources.iter().map(need).fold(0, u64::saturating_add);
+    let free = memory_limit::free().filter(|free| wanted > free.bytes);
+    let Some(free) = free else { return Ok(()) };
+    let (wanted, bytes) = (grouped(wanted >> 20), grouped(free.bytes >> 20));
+    match free.limit {
+        None => bail!(
+            "--ring-size: rings and their buffers take {wanted} MiB, more than the {bytes} MiB of memory \
+             that are free here; ask for less"
+        ),
+        Some(limit) => bail!(
+            "--ring-size: rings and their buffers take {wanted} MiB, more than the {bytes} MiB that {} \
+             leaves free here; ask for less, or raise that limit",
+            limit.display()
+        ),
+    }
+}

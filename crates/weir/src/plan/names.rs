@@ -1,0 +1,80 @@
+//! Names that cannot be what they are given as.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use weir_capture::CaptureError;
+use weir_capture::interface::InterfaceQuery;
+
+use crate::cli::CaptureArgs;
+use crate::source_name::SourceName;
+use crate::usage_hints;
+
+/// Refuses what is no interface and looks like something else.
+pub(super) fn check(args: &CaptureArgs) -> Result<()> {
+    let sources = &args.sources;
+    for (at, source) in sources.iter().enumerate() {
+        let SourceName::Interface { netns: None, iface, .. } = source else { continue };
+        if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
+            continue;
+        }
+        if iface == "any" {
+            bail!("there is no 'any'; list several sources: weir capture eth0 eth1 lo");
+        }
+        if let Some(hint) = usage_hints::file_hint(iface) {
+            bail!("{iface}: no such interface here, but {hint}");
+        }
+        // An address is one of the words behind the first.
+        if usage_hints::is_filter_word(iface) || usage_hints::is_address(iface) {
+            let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
+            let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
+            let before = if at == 0 { "IFACE" } else { &before };
+            // Of a filter without quotes the first word came behind the flag.
+            let filter = match &args.filter {
+                Some(first) => format!("{first} {filter}"),
+                None => filter,
+            };
+            bail!(
+                "{iface}: no such interface here; {}",
+                usage_hints::filter_hint_for(before, &filter)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Refuses outputs that cannot be or that nobody can mean.
+pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
+    let Some(path) = args.write.as_deref() else { return Ok(()) };
+    check_not_a_source(path, &args.sources)?;
+    if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        bail!(
+            "{}: writing into a folder (the recorder) is not in this release; name a file",
+            path.display()
+        );
+    }
+    if path == Path::new("-") && io::stdout().is_terminal() {
+        bail!(
+            "--write -: standard output is a terminal, and a capture file is not for reading; use \
+             --write - | tcpdump -r -, or --print"
+        );
+    }
+    Ok(())
+}
+
+/// Writing into the file that is being read would empty it first.
+fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let target = inode(path).filter(|_| path.is_file());
+    for source in sources {
+        if let SourceName::File(file) = source
+            && target.is_some()
+            && inode(file) == target
+        {
+            bail!("--write {} is the file that {source} reads; write to another", path.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The sources of a run, each once, with its engine.
+
+use anyhow::{Result, bail};
+use weir_capture::af_xdp::Queues;
+use weir_capture::engines::auto::{EngineRequest, takes_one_range};
+use weir_capture::engines::declaration::{Declaration, Target};
+use weir_capture::engines::{of_files, of_generated};
+
+use super::{PlannedSource, engine_options};
+use crate::cli::CaptureArgs;
+use crate::source_name::{Part, SourceName};
+
+/// `flags`: those that were given and that not every engine heeds.
+pub(super) fn of(args: &CaptureArgs, flags: &[&'static str]) -> Result<Vec<PlannedSource>> {
+    by_source(&args.sources)
+        .into_iter()
+        .map(|(name, parts)| plan(args, flags, name, &parts))
+        .collect()
+}
+
+fn plan(
+    args: &CaptureArgs,
+    flags: &[&'static str],
+    name: SourceName,
+    parts: &[Part],
+) -> Result<PlannedSource> {
+    let engine = engine(&name, args);
+    let mut options = engine_options(args);
+    let mut parts = parts.to_vec();
+    if let SourceName::Interface { .. } = name {
+        (options.queues, parts) = queues_of(engine, args.queues, &name, parts)?;
+    }
+    Ok(PlannedSource {
+        target: target(&name),
+        parts,
+        request: EngineRequest { engine, options, flags: flags.to_vec() },
+        waits: matches!(name, SourceName::File(_)) && !args.no_wait,
+        name,
+    })
+}
+
+/// The engine that takes a source; `None`: `auto` chooses.
+pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
+    match name {
+        SourceName::Interface { .. } => args.engine.0,
+        SourceName::File(_) => Some(of_files()),
+        SourceName::Gen(_) => Some(of_generated()),
+        SourceName::Device { engine, .. } => Some(engine),
+    }
+}
+
+/// What an engine is to open.
+pub(super) fn target(name: &SourceName) -> Target {
+    match name {
+        SourceName::Interface { netns, iface, .. } => {
+            Target::Interface { netns: netns.clone(), iface: iface.clone() }
+        }
+        SourceName::File(path) => Target::File(path.clone()),
+        SourceName::Gen(text) | SourceName::Device { device: text, .. } => {
+            Target::Text(text.clone())
+        }
+    }
+}
+
+/// Each source once, with the parts of it that were named.
+fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
+    let mut all: Vec<(SourceName, Vec<Part>)> = Vec::new();
+    for source in sources {
+        let (whole, part) = source.taken_apart();
+        match all.iter_mut().find(|(other, _)| *other == whole) {
+            // Files and generators are read twice if they are named twice.
+            Some((SourceName::Interface { .. }, parts)) => parts.push(part),
+            _ => all.push((whole, vec![part])),
+        }
+    }
+    all
+}
+
+/// Which queues an engine that takes frames from one range of them is to take, and which parts are left to choose.
+fn queues_of(
+    engine: Option<&'static Declaration>,
+    queues: Queues,
+    source: &SourceName,
+    parts: Vec<Part>,
+) -> Result<(Queues, Vec<Part>)> {
+    let names_queues = parts.iter().any(|part| matches!(part, Part::Queue(_)));
+    let Some(engine) = engine.filter(|engine| names_queues && takes_one_range(Some(engine))) else {
+        return Ok((queues, parts));
+    };
+    match (&parts[..], queues) {
+        (&[Part::Queue(queue)], Queues::All) => {
+            Ok((Queues::Range(queue, queue), vec![Part::Whole]))
+        }
+        _ => bail!(
+            "{source}: --engine {} takes one range of queues: name it once, as {source}@q2 or with --queues",
+            engine.name
+        ),
+    }
+}
