@@ -1,0 +1,387 @@
+//! The probe at work: the core behind a lock, threads for the sources, and whoever calls to carry effects out.
+//!
+//! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper,
+//! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is
+//! woken by them.
+
+mod consumer;
+mod effects;
+mod links;
+mod source_thread;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use weir_capture::FeedSlot;
+use weir_capture::{CaptureError, Change, Feed, FilterLocation, Info, Source};
+use weir_ring::{Ledger, Mapping, Ring};
+
+use consumer::{Attached, Member};
+pub use consumer::{Consumer, Joined, Update};
+use links::LinkWatches;
+use source_thread::{Panic, SourceThread};
+
+use crate::core::{
+    Command, CommandId, ConsumerId, Core, Effect, EffectId, Event, FeedId, Note, Output, Refused,
+    Reply, SourceId, SubscriptionId,
+};
+use crate::cpus::CpuList;
+use crate::error::ProbeError;
+use crate::wants::Wants;
+
+/// Opens a source with these feeds. Runs on the source's own thread, which may enter a network namespace; is called
+/// again each time an interface that is followed comes back.
+pub type Opener = Arc<dyn Fn(Vec<Feed>) -> Result<Box<dyn Source>, CaptureError> + Send + Sync>;
+
+/// A source to open.
+#[derive(Clone)]
+pub struct SourceSpec {
+    /// As the user named it.
+    pub name: String,
+    /// Opens it.
+    pub open: Opener,
+    /// Its interface, if it has one: whether that is up is told then.
+    pub link: Option<LinkName>,
+    /// Waits for the interface where it is missing or vanishes.
+    pub follows: bool,
+    /// Where its threads run; `None`: anywhere.
+    pub cpus: Option<CpuList>,
+}
+
+/// An interface by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkName {
+    /// The network namespace as `ip netns` knows it; `None`: that of the process.
+    pub netns: Option<String>,
+    /// Its name there.
+    pub iface: String,
+}
+
+/// What the probe tells unasked.
+pub type ProbeEvent = Event<CaptureError>;
+
+/// Sources, feeds and consumers of one process. Commands come from any thread, and wait until they are carried out.
+/// Dropping it stops all.
+pub struct Probe {
+    shared: Arc<Shared>,
+    housekeeper: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Work has come, or an answer.
+    changed: Condvar,
+}
+
+struct State {
+    core: Core<Wants, CaptureError>,
+    work: VecDeque<(EffectId, Effect<Wants>)>,
+    awaited: BTreeSet<CommandId>,
+    replies: BTreeMap<CommandId, Result<Reply, Refused<CaptureError>>>,
+    specs: BTreeMap<SourceId, Arc<SourceSpec>>,
+    threads: BTreeMap<SourceId, SourceThread>,
+    feeds: BTreeMap<FeedId, OpenFeed>,
+    members: BTreeMap<ConsumerId, Member>,
+    attached: BTreeMap<(ConsumerId, FeedId), Attached>,
+    events: Sender<ProbeEvent>,
+    links: LinkWatches,
+    panic: Panic,
+    is_over: bool,
+}
+
+/// A feed that there is.
+struct OpenFeed {
+    source: SourceId,
+    slot: FeedSlot,
+    rings: Vec<Ring<Mapping>>,
+    location: FilterLocation,
+    notify: Option<Arc<std::os::fd::OwnedFd>>,
+}
+
+impl Probe {
+    /// A probe without sources, and what it tells unasked.
+    ///
+    /// # Errors
+    /// If there is no thread left.
+    pub fn new() -> Result<(Probe, Receiver<ProbeEvent>), ProbeError> {
+        let (events, told) = channel();
+        let state = State {
+            core: Core::new(),
+            work: VecDeque::new(),
+            awaited: BTreeSet::new(),
+            replies: BTreeMap::new(),
+            specs: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            feeds: BTreeMap::new(),
+            members: BTreeMap::new(),
+            attached: BTreeMap::new(),
+            events,
+            links: LinkWatches::default(),
+            panic: None,
+            is_over: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let housekeeper = std::thread::Builder::new()
+            .name("weir-probe".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.keep_house()
+            })
+            .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
+        Ok((Probe { shared, housekeeper: Some(housekeeper) }, told))
+    }
+
+    /// Opens a source with its first feeds, at least one; it offers nothing before [`start`](Probe::start).
+    ///
+    /// # Errors
+    /// What its engine says.
+    ///
+    /// # Panics
+    /// If `wants` is empty.
+    pub fn open(
+        &self,
+        spec: SourceSpec,
+        wants: Vec<Wants>,
+    ) -> Result<(SourceId, Vec<SubscriptionId>), ProbeError> {
+        assert!(!wants.is_empty(), "a source has a feed at least");
+        let follows = spec.follows;
+        if let Some(link) = &spec.link {
+            // Before it is opened: what changes in between is told.
+            links::watch(&self.shared, link)
+                .or_else(|error| if follows { Err(error) } else { Ok(()) })?;
+        }
+        match self.shared.ask(Command::Open { wants, follows }, Some(Arc::new(spec)))? {
+            Reply::Opened(source, own) => Ok((source, own)),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Lets a source offer frames.
+    ///
+    /// # Errors
+    /// What its engine says; the source has ended then.
+    pub fn start(&self, source: SourceId) -> Result<(), ProbeError> {
+        self.done(Command::Start(source))
+    }
+
+    /// Ends a source; its ledgers are told as events before this returns.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unknown`] if it has ended.
+    pub fn close(&self, source: SourceId) -> Result<(), ProbeError> {
+        self.done(Command::Close(source))
+    }
+
+    /// Looks for the interface of a source that is waited for, now: for who hears of it in another way than from its
+    /// network namespace, such as a container that has been started.
+    pub fn look_again(&self, source: SourceId) {
+        self.shared.note(source, Note::Appeared);
+    }
+
+    /// Adds a subscriber to a source.
+    ///
+    /// # Errors
+    /// What the engine says of one more feed.
+    pub fn subscribe(&self, source: SourceId, wants: Wants) -> Result<SubscriptionId, ProbeError> {
+        match self.shared.ask(Command::Subscribe { source, wants }, None)? {
+            Reply::Subscribed(subscription) => Ok(subscription),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Ends a subscription.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unknown`] if it has ended.
+    pub fn unsubscribe(&self, subscription: SubscriptionId) -> Result<(), ProbeError> {
+        self.done(Command::Unsubscribe(subscription))
+    }
+
+    /// Changes the filter or the block list of a subscription. Others that share its feed are not concerned.
+    ///
+    /// # Errors
+    /// What the engine says; nothing has changed then.
+    pub fn change(&self, subscription: SubscriptionId, change: Change) -> Result<(), ProbeError> {
+        self.done(Command::Change(subscription, change))
+    }
+
+    /// Lets a consumer read a subscription.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unknown`], or no descriptors or lines are left.
+    pub fn attach(
+        &self,
+        consumer: ConsumerId,
+        subscription: SubscriptionId,
+    ) -> Result<(), ProbeError> {
+        self.done(Command::Attach(consumer, subscription))
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unknown`].
+    pub fn detach(
+        &self,
+        consumer: ConsumerId,
+        subscription: SubscriptionId,
+    ) -> Result<(), ProbeError> {
+        self.done(Command::Detach(consumer, subscription))
+    }
+
+    /// Ends a consumer that must not see another frame: what it has mapped gets none, and the others move to fresh
+    /// rings.
+    ///
+    /// # Errors
+    /// [`ProbeError::Unknown`].
+    pub fn withdraw(&self, consumer: ConsumerId) -> Result<(), ProbeError> {
+        self.done(Command::Withdraw(consumer))
+    }
+
+    /// The ledgers so far of the feeds that there are. While frames come, their counts are not of one instant.
+    ///
+    /// # Errors
+    /// [`ProbeError::Stopped`].
+    pub fn ledgers(&self) -> Result<Vec<(FeedId, Ledger)>, ProbeError> {
+        match self.shared.ask(Command::Ledgers, None)? {
+            Reply::Ledgers(ledgers) => Ok(ledgers),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// The feed that a subscription reads now, and where its frames are chosen.
+    #[must_use]
+    pub fn feed_of(&self, subscription: SubscriptionId) -> Option<(FeedId, FilterLocation)> {
+        let state = self.shared.lock();
+        let feed = state.core.feed_of(subscription)?;
+        Some((feed, state.feeds.get(&feed)?.location))
+    }
+
+    /// What a source says about itself; `None` while it is not open.
+    #[must_use]
+    pub fn info_of(&self, source: SourceId) -> Option<Info> {
+        Some(self.shared.lock().threads.get(&source)?.info.clone())
+    }
+
+    /// Closes all sources. Their ledgers are told as events before this returns.
+    ///
+    /// # Panics
+    /// If a source's thread panicked: a bug of ours, passed on.
+    pub fn stop(&self) {
+        let _ = self.done(Command::Stop);
+        let panic = self.shared.lock().panic.take();
+        if let Some(panic) = panic {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    fn done(&self, command: Command<Wants>) -> Result<(), ProbeError> {
+        self.shared.ask(command, None).map(drop)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.done(Command::Stop);
+        self.shared.lock().is_over = true;
+        self.shared.changed.notify_all();
+        if let Some(housekeeper) = self.housekeeper.take() {
+            let _ = housekeeper.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Every step leaves the state whole, so what a panicking thread leaves is as good as any.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a command, and carries effects out until it is answered.
+    fn ask(
+        self: &Arc<Self>,
+        command: Command<Wants>,
+        spec: Option<Arc<SourceSpec>>,
+    ) -> Result<Reply, ProbeError> {
+        let mut state = self.lock();
+        let id = state.core.command(command);
+        state.awaited.insert(id);
+        state.take_outputs(spec);
+        self.changed.notify_all();
+        loop {
+            if let Some(result) = state.replies.remove(&id) {
+                return Ok(result?);
+            }
+            state = self.work_or_wait(state);
+        }
+    }
+
+    fn keep_house(self: &Arc<Self>) {
+        let mut state = self.lock();
+        while !state.is_over {
+            state = self.work_or_wait(state);
+        }
+    }
+
+    /// Carries one effect out; waits where there is none.
+    fn work_or_wait<'a>(
+        self: &'a Arc<Self>,
+        mut state: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        let Some((id, effect)) = state.work.pop_front() else {
+            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        let completion = self.carry_out(effect);
+        let mut state = self.lock();
+        state.core.complete(id, completion);
+        state.take_outputs(None);
+        self.changed.notify_all();
+        state
+    }
+
+    fn note(&self, source: SourceId, note: Note<CaptureError>) {
+        let mut state = self.lock();
+        state.core.note(source, note);
+        state.take_outputs(None);
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Takes what the core says. `spec` is of the source that a command opens.
+    fn take_outputs(&mut self, mut spec: Option<Arc<SourceSpec>>) {
+        while let Some(output) = self.core.output() {
+            match output {
+                Output::Effect(id, effect) => {
+                    if let Effect::OpenSource(source, _) = &effect
+                        && let Some(spec) = spec.take()
+                    {
+                        self.specs.insert(*source, spec);
+                    }
+                    self.work.push_back((id, effect));
+                }
+                Output::Reply(id, result) => {
+                    if self.awaited.remove(&id) {
+                        self.replies.insert(id, result);
+                    }
+                }
+                Output::Joined(consumer, feed) => self.joined(consumer, feed),
+                Output::Left(consumer, feed) => self.left(consumer, feed),
+                Output::Event(event) => {
+                    match &event {
+                        Event::FeedClosed(_, feed, _) => self.forget_feed(*feed),
+                        Event::Closed(source) => {
+                            self.specs.remove(source);
+                        }
+                        _ => {}
+                    }
+                    // Nobody has to listen.
+                    let _ = self.events.send(event);
+                }
+            }
+        }
+    }
+}

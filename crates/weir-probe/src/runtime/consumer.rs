@@ -1,0 +1,168 @@
+//! Consumers: which rings they read, and what wakes them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use weir_capture::CaptureError;
+use weir_capture::WakerSlot;
+use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::{Mapping, Ring};
+
+use super::{Probe, Shared, State};
+use crate::core::{Command, ConsumerId, FeedId, Reply, SourceId};
+use crate::error::ProbeError;
+
+/// A consumer's own end. It sleeps on its own [`Sleeper`], for as many frames or as long as it likes; dropping it
+/// ends it.
+pub struct Consumer {
+    /// Its name in the probe's commands.
+    pub id: ConsumerId,
+    /// What it sleeps on; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
+    pub sleeper: Arc<Sleeper>,
+    /// Which feeds it reads, as that changes.
+    pub updates: Receiver<Update>,
+    shared: Arc<Shared>,
+}
+
+/// A change of what a consumer reads.
+pub enum Update {
+    /// It reads these rings from here on, from their first frame.
+    Joined(Joined),
+    /// It reads the rings of this feed no further than these ordinals, ring by ring. That of a ring that has ended is
+    /// its end.
+    Left(FeedId, Vec<u64>),
+}
+
+/// A feed that a consumer reads.
+pub struct Joined {
+    /// Which one.
+    pub feed: FeedId,
+    /// Of this source.
+    pub source: SourceId,
+    /// Its rings: one, or as many as threads or CPUs write.
+    pub rings: Vec<Ring<Mapping>>,
+    /// The line of its first ring in the consumer's sleeper.
+    pub first_line: usize,
+    /// Is to be signalled after a new threshold, if there is one.
+    pub notify: Option<Arc<OwnedFd>>,
+}
+
+/// A consumer as the probe knows it.
+pub(super) struct Member {
+    sleeper: Arc<Sleeper>,
+    /// What the probe itself wakes it with.
+    waker: Waker,
+    /// Which lines of its sleeper are taken.
+    lines: Vec<bool>,
+    updates: Sender<Update>,
+}
+
+/// A feed that wakes a consumer.
+pub(super) struct Attached {
+    pub(super) slot: WakerSlot,
+    pub(super) first_line: usize,
+    pub(super) count: usize,
+}
+
+impl Member {
+    /// A waker for a feed of so many rings, and its first line.
+    pub(super) fn take_lines(&mut self, count: usize) -> Result<(Waker, usize), CaptureError> {
+        let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
+        let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);
+        let Some(first) = first else {
+            return Err(CaptureError::Options(format!(
+                "a consumer of {} rings has no room for {count} more; add it with more lines",
+                self.lines.len()
+            )));
+        };
+        let waker = self.sleeper.waker()?;
+        self.lines[first..first + count].fill(true);
+        Ok((waker, first))
+    }
+
+    pub(super) fn free_lines(&mut self, first: usize, count: usize) {
+        self.lines[first..first + count].fill(false);
+    }
+}
+
+impl Probe {
+    /// Adds a consumer that can read `lines` rings at a time.
+    ///
+    /// # Errors
+    /// No descriptors are left, or the probe has been stopped.
+    pub fn add_consumer(&self, lines: usize) -> Result<Consumer, ProbeError> {
+        let sleeper = Arc::new(Sleeper::new(lines, Vec::new()).map_err(CaptureError::from)?);
+        let waker = sleeper.waker().map_err(CaptureError::from)?;
+        let Reply::Added(id) = self.shared.ask(Command::AddConsumer, None)? else {
+            unreachable!("the answer to AddConsumer")
+        };
+        let (tell, updates) = channel();
+        let member = Member {
+            sleeper: Arc::clone(&sleeper),
+            waker,
+            lines: vec![false; lines],
+            updates: tell,
+        };
+        self.shared.lock().members.insert(id, member);
+        Ok(Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) })
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // It may have been withdrawn, or the probe stopped.
+        let _ = self.shared.ask(Command::RemoveConsumer(self.id), None);
+        self.shared.lock().members.remove(&self.id);
+    }
+}
+
+impl State {
+    pub(super) fn joined(&mut self, consumer: ConsumerId, id: FeedId) {
+        let (Some(feed), Some(attached), Some(member)) =
+            (self.feeds.get(&id), self.attached.get(&(consumer, id)), self.members.get(&consumer))
+        else {
+            return;
+        };
+        let joined = Joined {
+            feed: id,
+            source: feed.source,
+            rings: feed.rings.clone(),
+            first_line: attached.first_line,
+            notify: feed.notify.clone(),
+        };
+        let _ = member.updates.send(Update::Joined(joined));
+        member.waker.wake();
+    }
+
+    pub(super) fn left(&mut self, consumer: ConsumerId, id: FeedId) {
+        let Some(member) = self.members.get(&consumer) else { return };
+        // A feed that is gone has closed its rings: they say where they end.
+        let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
+        let until = rings.iter().map(Ring::frames_written).collect();
+        let _ = member.updates.send(Update::Left(id, until));
+        member.waker.wake();
+    }
+
+    /// A feed is gone: what woke its readers is free.
+    pub(super) fn forget_feed(&mut self, id: FeedId) {
+        self.feeds.remove(&id);
+        let gone: Vec<ConsumerId> = self
+            .attached
+            .keys()
+            .filter(|(_, feed)| *feed == id)
+            .map(|(reader, _)| *reader)
+            .collect();
+        gone.into_iter().for_each(|reader| self.forget_waker(reader, id));
+    }
+
+    pub(super) fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
+        let Some(Attached { first_line, count, .. }) = self.attached.remove(&(consumer, feed))
+        else {
+            return;
+        };
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.free_lines(first_line, count);
+        }
+    }
+}

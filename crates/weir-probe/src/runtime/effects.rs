@@ -1,0 +1,209 @@
+//! Effects of the core, carried out.
+
+use std::sync::Arc;
+
+use weir_capture::{CaptureError, Change, FilterLocation};
+use weir_capture::{FeedControl, FeedHandle, FeedSlot};
+
+use super::consumer::Attached;
+use super::source_thread::SourceThread;
+use super::{OpenFeed, Shared};
+use crate::core::{Completion, ConsumerId, Effect, FeedId, SourceId};
+use crate::wants::Wants;
+
+type Done = Completion<CaptureError>;
+
+impl Shared {
+    /// Carries an effect out, on the calling thread.
+    pub(super) fn carry_out(self: &Arc<Self>, effect: Effect<Wants>) -> Done {
+        let done = match effect {
+            Effect::OpenSource(source, feeds) => self.open(source, feeds),
+            Effect::StartSource(source) => self.start(source),
+            Effect::CloseSource(source) => self.close(source),
+            Effect::AddFeed(source, feed, wants) => self.add(source, feed, wants),
+            Effect::RemoveFeed(source, feed) => {
+                self.of(source, feed).and_then(|(control, slot)| {
+                    Ok(Completion::Ledgers(vec![(feed, control.remove(slot)?)]))
+                })
+            }
+            Effect::ChangeFeed(source, feed, change) => self.change(source, feed, change),
+            Effect::RenewFeed { source, old, new, .. } => self.renew(source, old, new),
+            Effect::AttachWaker(source, feed, consumer) => self.attach(source, feed, consumer),
+            Effect::DetachWaker(source, feed, consumer) => self.detach(source, feed, consumer),
+            Effect::ReadLedger(source, feed) => {
+                self.of(source, feed).and_then(|(control, slot)| {
+                    Ok(Completion::Ledgers(vec![(feed, control.ledger(slot)?)]))
+                })
+            }
+        };
+        done.unwrap_or_else(|error| match error {
+            CaptureError::NoInterface { .. } | CaptureError::InterfaceDown { .. } => {
+                Completion::Missing(error)
+            }
+            error => Completion::Failed(error),
+        })
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        source: SourceId,
+        feeds: Vec<(FeedId, Wants)>,
+    ) -> Result<Done, CaptureError> {
+        let spec = self.lock().specs.get(&source).cloned().ok_or(CaptureError::Ended)?;
+        let wanted = feeds.iter().map(|(_, wants)| wants.feed.clone()).collect();
+        // The thread holds no more than it needs: a probe that is dropped is gone, whatever its threads do.
+        let shared = Arc::downgrade(self);
+        let note = move |note| _ = shared.upgrade().map(|shared| shared.note(source, note));
+        let (thread, handles) = SourceThread::open(&spec, wanted, note)?;
+        for (handle, (_, wants)) in handles.iter().zip(&feeds) {
+            if let Err(error) = block(thread.control.as_ref(), handle.slot, wants) {
+                let _ = thread.close(drop);
+                return Err(error);
+            }
+        }
+        let mut state = self.lock();
+        for (handle, (feed, _)) in handles.into_iter().zip(feeds) {
+            state.feeds.insert(feed, OpenFeed::new(source, handle));
+        }
+        state.threads.insert(source, thread);
+        Ok(Completion::Done)
+    }
+
+    fn start(&self, source: SourceId) -> Result<Done, CaptureError> {
+        // Nobody else takes it away: a source has one effect under way.
+        let thread = self.lock().threads.remove(&source).ok_or(CaptureError::Ended)?;
+        let mut thread = thread;
+        let started = thread.start();
+        let done = started.map(|info| {
+            thread.info = info;
+            Completion::Done
+        });
+        self.lock().threads.insert(source, thread);
+        done
+    }
+
+    fn close(&self, source: SourceId) -> Result<Done, CaptureError> {
+        let mut state = self.lock();
+        let thread = state.threads.remove(&source).ok_or(CaptureError::Ended)?;
+        let own = state.feeds.iter().filter(|(_, feed)| feed.source == source);
+        let feeds: Vec<(FeedId, FeedSlot)> = own.map(|(&id, feed)| (id, feed.slot)).collect();
+        drop(state);
+        let control = Arc::clone(&thread.control);
+        let ((ledgers, error), panic) = thread.close(|stopped| {
+            let mut error = stopped.err();
+            let mut ledgers = Vec::new();
+            for (feed, slot) in feeds {
+                match control.ledger(slot) {
+                    Ok(ledger) => ledgers.push((feed, ledger)),
+                    Err(unread) => error = error.take().or(Some(unread)),
+                }
+            }
+            (ledgers, error)
+        });
+        if panic.is_some() {
+            self.lock().panic = panic;
+        }
+        Ok(Completion::Closed(ledgers, error))
+    }
+
+    fn add(&self, source: SourceId, feed: FeedId, wants: Wants) -> Result<Done, CaptureError> {
+        let control = self.control(source)?;
+        let handle = control.add(wants.feed.clone())?;
+        if let Err(error) = block(control.as_ref(), handle.slot, &wants) {
+            control.remove(handle.slot)?;
+            return Err(error);
+        }
+        self.lock().feeds.insert(feed, OpenFeed::new(source, handle));
+        Ok(Completion::Done)
+    }
+
+    fn change(&self, source: SourceId, id: FeedId, change: Change) -> Result<Done, CaptureError> {
+        let (control, slot) = self.of(source, id)?;
+        let location: FilterLocation = control.change(slot, change)?;
+        if let Some(feed) = self.lock().feeds.get_mut(&id) {
+            feed.location = location;
+        }
+        Ok(Completion::Done)
+    }
+
+    fn renew(&self, source: SourceId, old: FeedId, new: FeedId) -> Result<Done, CaptureError> {
+        let (control, slot) = self.of(source, old)?;
+        let (handle, ledger) = control.replace_rings(slot)?;
+        self.lock().feeds.insert(new, OpenFeed::new(source, handle));
+        Ok(Completion::Ledgers(vec![(old, ledger)]))
+    }
+
+    fn attach(
+        &self,
+        source: SourceId,
+        id: FeedId,
+        consumer: ConsumerId,
+    ) -> Result<Done, CaptureError> {
+        let (control, slot) = self.of(source, id)?;
+        let mut state = self.lock();
+        let count = state.feeds.get(&id).ok_or(CaptureError::Ended)?.rings.len();
+        let member = state.members.get_mut(&consumer).ok_or(CaptureError::Ended)?;
+        let (waker, first_line) = member.take_lines(count)?;
+        drop(state);
+        let attached = control.attach(slot, waker, first_line);
+        let mut state = self.lock();
+        match attached {
+            Ok(slot) => {
+                state.attached.insert((consumer, id), Attached { slot, first_line, count });
+                Ok(Completion::Done)
+            }
+            Err(error) => {
+                if let Some(member) = state.members.get_mut(&consumer) {
+                    member.free_lines(first_line, count);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn detach(
+        &self,
+        source: SourceId,
+        id: FeedId,
+        consumer: ConsumerId,
+    ) -> Result<Done, CaptureError> {
+        let (control, slot) = self.of(source, id)?;
+        let waker = self.lock().attached.get(&(consumer, id)).map(|attached| attached.slot);
+        if let Some(waker) = waker {
+            control.detach(slot, waker);
+        }
+        self.lock().forget_waker(consumer, id);
+        Ok(Completion::Done)
+    }
+
+    fn control(&self, source: SourceId) -> Result<Arc<dyn FeedControl>, CaptureError> {
+        let state = self.lock();
+        Ok(Arc::clone(&state.threads.get(&source).ok_or(CaptureError::Ended)?.control))
+    }
+
+    fn of(
+        &self,
+        source: SourceId,
+        id: FeedId,
+    ) -> Result<(Arc<dyn FeedControl>, FeedSlot), CaptureError> {
+        let control = self.control(source)?;
+        let slot = self.lock().feeds.get(&id).ok_or(CaptureError::Ended)?.slot;
+        Ok((control, slot))
+    }
+}
+
+impl OpenFeed {
+    fn new(source: SourceId, handle: FeedHandle) -> OpenFeed {
+        let FeedHandle { slot, rings, location, notify } = handle;
+        OpenFeed { source, slot, rings, location, notify: notify.map(Arc::new) }
+    }
+}
+
+/// Gives a new feed its block list.
+fn block(control: &dyn FeedControl, slot: FeedSlot, wants: &Wants) -> Result<(), CaptureError> {
+    if wants.blocked.is_empty() {
+        return Ok(());
+    }
+    let add = wants.blocked.iter().copied().collect();
+    control.change(slot, Change::Block { remove: Vec::new(), add }).map(drop)
+}

@@ -1,0 +1,174 @@
+//! A source's own thread: it opens the source where it belongs, moves its frames, and stops it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weir_capture::{CaptureError, Feed, Info, Pumped, Source};
+use weir_capture::{FeedControl, FeedHandle};
+
+use super::SourceSpec;
+use crate::core::Note;
+
+/// How long a source works before its thread looks at the stop flag: what closing it waits for.
+const PUMP_LIMIT: Duration = Duration::from_millis(20);
+
+/// A source that is open.
+pub(super) struct SourceThread {
+    pub(super) info: Info,
+    pub(super) control: Arc<dyn FeedControl>,
+    stop: Arc<AtomicBool>,
+    go: Sender<()>,
+    started: Receiver<Result<Info, CaptureError>>,
+    stopped: Receiver<Result<(), CaptureError>>,
+    /// Is dropped when the ledgers have been read: only then is the source dropped.
+    release: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// What a source is when it has been opened.
+type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>);
+
+/// The thread's ends of the channels.
+struct Ends {
+    opened: Sender<Result<Opened, CaptureError>>,
+    go: Receiver<()>,
+    started: Sender<Result<Info, CaptureError>>,
+    stopped: Sender<Result<(), CaptureError>>,
+    release: Receiver<()>,
+    stop: Arc<AtomicBool>,
+}
+
+impl SourceThread {
+    /// Opens a source with these feeds on a thread of its own. `note` is told how it ends by itself.
+    pub(super) fn open(
+        spec: &Arc<SourceSpec>,
+        feeds: Vec<Feed>,
+        note: impl FnOnce(Note<CaptureError>) + Send + 'static,
+    ) -> Result<(SourceThread, Vec<FeedHandle>), CaptureError> {
+        let ((opened, is_open), (go, goes)) = (channel(), channel());
+        let ((started, is_started), (stopped, is_stopped)) = (channel(), channel());
+        let (release, released) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ends =
+            Ends { opened, go: goes, started, stopped, release: released, stop: Arc::clone(&stop) };
+        let spec = Arc::clone(spec);
+        let thread = std::thread::Builder::new()
+            .name("weir-source".into())
+            .spawn(move || work(&spec, feeds, &ends, note))
+            .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
+        let opened = is_open.recv().expect("a source's thread reports before it ends");
+        let (info, handles, control) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let _ = thread.join();
+                return Err(error);
+            }
+        };
+        let own = SourceThread {
+            info,
+            control,
+            stop,
+            go,
+            started: is_started,
+            stopped: is_stopped,
+            release,
+            thread,
+        };
+        Ok((own, handles))
+    }
+
+    /// Lets it offer frames. It may say other things of itself afterwards.
+    pub(super) fn start(&self) -> Result<Info, CaptureError> {
+        // A thread that is gone has panicked.
+        let _ = self.go.send(());
+        self.started.recv().map_err(|_| CaptureError::Ended)?
+    }
+
+    /// Stops it; `read` reads its ledgers before it is dropped. Gives the panic of its thread, if it came to that.
+    pub(super) fn close<T>(self, read: impl FnOnce(Result<(), CaptureError>) -> T) -> (T, Panic) {
+        let SourceThread { stop, go, stopped, release, thread, .. } = self;
+        stop.store(true, Ordering::Release);
+        drop(go);
+        let ledgers = read(stopped.recv().unwrap_or(Err(CaptureError::Ended)));
+        drop(release);
+        (ledgers, thread.join().err())
+    }
+}
+
+/// What a thread panicked with.
+pub(super) type Panic = Option<Box<dyn std::any::Any + Send>>;
+
+/// Tells that the source has ended, whatever ends its thread.
+struct Ending<N: FnOnce(Note<CaptureError>)>(Option<N>);
+
+impl<N: FnOnce(Note<CaptureError>)> Drop for Ending<N> {
+    fn drop(&mut self) {
+        if let Some(note) = self.0.take()
+            && std::thread::panicking()
+        {
+            note(Note::Ended);
+        }
+    }
+}
+
+fn work(
+    spec: &SourceSpec,
+    feeds: Vec<Feed>,
+    ends: &Ends,
+    note: impl FnOnce(Note<CaptureError>) + Send,
+) {
+    let mut ending = Ending(Some(note));
+    let mut source = match open(spec, feeds) {
+        Ok(source) => source,
+        Err(error) => {
+            let _ = ends.opened.send(Err(error));
+            return;
+        }
+    };
+    let opened = (source.info().clone(), source.initial_feeds(), source.control());
+    let _ = ends.opened.send(Ok(opened));
+    // Closed before it was started.
+    if ends.go.recv().is_err() {
+        let _ = ends.stopped.send(Ok(()));
+        let _ = ends.release.recv();
+        return;
+    }
+    match source.start() {
+        Ok(()) => {
+            let _ = ends.started.send(Ok(source.info().clone()));
+            let end = pump(source.as_mut(), &ends.stop);
+            if let (Some(end), Some(note)) = (end, ending.0.take()) {
+                note(end);
+            }
+        }
+        Err(error) => {
+            let _ = ends.started.send(Err(error));
+        }
+    }
+    let _ = ends.stopped.send(source.stop().map(drop));
+    let _ = ends.release.recv();
+}
+
+fn open(spec: &SourceSpec, feeds: Vec<Feed>) -> Result<Box<dyn Source>, CaptureError> {
+    if let Some(cpus) = &spec.cpus {
+        let doing = || format!("{}: keeping its thread on the CPUs {cpus}", spec.name);
+        cpus.apply().map_err(|source| CaptureError::Os { doing: doing(), source })?;
+    }
+    (spec.open)(feeds)
+}
+
+/// Moves frames until told to stop; gives how the source ended by itself.
+fn pump(source: &mut dyn Source, stop: &AtomicBool) -> Option<Note<CaptureError>> {
+    while !stop.load(Ordering::Acquire) {
+        match source.pump(PUMP_LIMIT) {
+            Ok(Pumped::More) => {}
+            Ok(Pumped::Ended) => return Some(Note::Ended),
+            Err(error @ CaptureError::Vanished { .. }) => return Some(Note::Vanished(error)),
+            Err(error) => return Some(Note::Failed(error)),
+        }
+    }
+    None
+}

@@ -1,0 +1,103 @@
+//! Interfaces that are missing, come, go down and vanish, in a network namespace of the test's own.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use weir_capture::af_packet::AfPacket;
+use weir_capture::{Feed, Setup, Source, netns};
+use weir_lab::Testbed;
+use weir_lab::testbed::require_root;
+use weir_probe::core::Event;
+use weir_probe::{LinkName, Opener, Probe, ProbeEvent, SourceSpec, Update, Wants};
+use weir_ring::{Poll, Reader, Start, Tally};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// `ip` in this namespace.
+fn ip(netns: &str, args: &str) {
+    let status = Command::new("ip").args(["-n", netns]).args(args.split(' ')).status();
+    assert!(status.expect("ip").success(), "ip -n {netns} {args}");
+}
+
+fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        let event = events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).expect("an event");
+        if let Some(wanted) = wanted(event) {
+            return wanted;
+        }
+    }
+}
+
+#[test]
+fn root_an_interface_is_waited_for_and_taken_up_again() {
+    if !require_root("root_an_interface_is_waited_for_and_taken_up_again") {
+        return;
+    }
+    let bed = Testbed::new().expect("a testbed");
+    let netns = bed.rx.netns.clone();
+    let open: Opener = Arc::new({
+        let netns = netns.clone();
+        move |feeds: Vec<Feed>| {
+            let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+            netns::open(&netns, || {
+                Ok(Box::new(AfPacket::open("follow0", setup)?) as Box<dyn Source>)
+            })
+        }
+    });
+    let link = Some(LinkName { netns: Some(netns.clone()), iface: "follow0".into() });
+    let spec = SourceSpec { name: "follow0".into(), open, link, follows: true, cpus: None };
+    let (probe, events) = Probe::new().unwrap();
+    let (source, own) = probe.open(spec, vec![Wants::default()]).unwrap();
+    wait_for(&events, |event| matches!(event, Event::Missing(..)).then_some(()));
+    let consumer = probe.add_consumer(64).unwrap();
+    probe.attach(consumer.id, own[0]).unwrap();
+    probe.start(source).unwrap();
+    for _ in 0..2 {
+        ip(&netns, "link add follow0 type veth peer name follow1");
+        ip(&netns, "link set follow1 up");
+        // There, and down: it is taken up when it carries something.
+        ip(&netns, "link set follow0 up");
+        wait_for(&events, |event| matches!(event, Event::CameBack(_)).then_some(()));
+        let Ok(Update::Joined(joined)) = consumer.updates.recv_timeout(LIMIT) else {
+            panic!("it did not join")
+        };
+        ip(&netns, "link set follow0 down");
+        wait_for(&events, |event| matches!(event, Event::Down(_)).then_some(()));
+        ip(&netns, "link set follow0 up");
+        wait_for(&events, |event| matches!(event, Event::Up(_)).then_some(()));
+        ip(&netns, "address add 192.0.2.1/24 dev follow1");
+        let send = || -> std::io::Result<()> {
+            let socket = std::net::UdpSocket::bind("192.0.2.1:0")?;
+            socket.set_broadcast(true)?;
+            for _ in 0..10 {
+                socket.send_to(b"weir", "192.0.2.255:9")?;
+            }
+            Ok(())
+        };
+        bed.rx.run(send).unwrap().unwrap();
+        let mut reader = Reader::new(&joined.rings[0], Start::Oldest).unwrap();
+        let (begin, mut tally) = (Instant::now(), Tally::default());
+        while tally.frames < 10 {
+            assert!(begin.elapsed() < LIMIT, "{} frames", tally.frames);
+            let polled = reader.count_in_place(&mut tally, 1000).unwrap();
+            assert!(!matches!(polled, Poll::Closed | Poll::Lapped(_)), "{polled:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        ip(&netns, "link delete follow0");
+        wait_for(&events, |event| matches!(event, Event::Vanished(..)).then_some(()));
+        let ledger = wait_for(&events, |event| match event {
+            Event::FeedClosed(_, feed, ledger) if feed == joined.feed => ledger,
+            _ => None,
+        });
+        while !matches!(reader.count_in_place(&mut tally, 1000).unwrap(), Poll::Closed) {
+            assert!(begin.elapsed() < LIMIT, "its ring is open");
+        }
+        assert!(ledger.closes() && ledger.captured == tally.frames, "{ledger:?}");
+        let left = consumer.updates.recv_timeout(LIMIT);
+        assert!(matches!(left, Ok(Update::Left(feed, _)) if feed == joined.feed));
+    }
+    probe.stop();
+}

@@ -1,0 +1,292 @@
+//! The probe at work on made-up frames: what comes and goes, while frames flow.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use weir_capture::generator::{GenSpec, MemGen, Rate};
+use weir_capture::{CaptureError, Feed, FeedControl, FeedHandle, Info, Pumped, Setup, Source};
+use weir_probe::core::Event;
+use weir_probe::{
+    Consumer, FeedId, Joined, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update, Wants,
+};
+use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
+
+/// Longest that anything here may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Nanoseconds between the stamps of two frames.
+const STEP_NS: u64 = 20_000;
+
+/// A generator that ends with this error as soon as there is one.
+struct Flaky {
+    source: MemGen,
+    error: Arc<Mutex<Option<CaptureError>>>,
+}
+
+impl Source for Flaky {
+    fn info(&self) -> &Info {
+        self.source.info()
+    }
+
+    fn initial_feeds(&self) -> Vec<FeedHandle> {
+        self.source.initial_feeds()
+    }
+
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.source.control()
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.source.start()
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        match self.error.lock().unwrap().take() {
+            Some(error) => Err(error),
+            None => self.source.pump(limit.min(Duration::from_millis(5))),
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.source.stop()
+    }
+}
+
+fn generator(feeds: Vec<Feed>) -> Result<MemGen, CaptureError> {
+    let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+    let rate = Rate::Pps(1e9 / STEP_NS as f64);
+    MemGen::open(GenSpec { rate, step_ns: Some(STEP_NS), ..GenSpec::default() }, setup, Vec::new())
+}
+
+fn spec(open: Opener, follows: bool) -> SourceSpec {
+    SourceSpec { name: "gen:".into(), open, link: None, follows, cpus: None }
+}
+
+fn steady() -> SourceSpec {
+    spec(Arc::new(|feeds| Ok(Box::new(generator(feeds)?))), false)
+}
+
+/// One that ends with what is put there.
+fn flaky(follows: bool) -> (SourceSpec, Arc<Mutex<Option<CaptureError>>>) {
+    let error = Arc::new(Mutex::new(None));
+    let theirs = Arc::clone(&error);
+    let open: Opener = Arc::new(move |feeds| {
+        Ok(Box::new(Flaky { source: generator(feeds)?, error: Arc::clone(&theirs) }))
+    });
+    (spec(open, follows), error)
+}
+
+fn snaplen(snaplen: u32) -> Wants {
+    Feed { snaplen, ..Feed::default() }.into()
+}
+
+fn joined(consumer: &Consumer) -> Joined {
+    match consumer.updates.recv_timeout(LIMIT) {
+        Ok(Update::Joined(joined)) => joined,
+        Ok(Update::Left(feed, _)) => panic!("left {feed:?}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn readers(joined: &Joined) -> Vec<Reader<Mapping>> {
+    joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest).unwrap()).collect()
+}
+
+/// Reads until `enough`; gives the numbers of the frames, counted from the stamp of the first that was made.
+fn read(reader: &mut Reader<Mapping>, enough: impl Fn(&[u64]) -> bool) -> Vec<u64> {
+    let (begin, mut batch, mut numbers) = (Instant::now(), Batch::new(), Vec::new());
+    while !enough(&numbers) {
+        assert!(begin.elapsed() < LIMIT, "{} frames, and no more", numbers.len());
+        match reader.poll(&mut batch).unwrap() {
+            Poll::Frames(_) => {
+                numbers.extend(batch.records().map(|record| record.meta.ts_ns / STEP_NS));
+            }
+            Poll::Lapped(frames) => panic!("{frames} lapped"),
+            Poll::Empty => std::thread::sleep(Duration::from_millis(1)),
+            Poll::Closed => break,
+        }
+    }
+    numbers
+}
+
+/// The next event that `wanted` takes.
+fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        let event = events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).expect("an event");
+        if let Some(wanted) = wanted(event) {
+            return wanted;
+        }
+    }
+}
+
+fn ledger_of(events: &Receiver<ProbeEvent>, feed: FeedId) -> Ledger {
+    wait_for(events, |event| match event {
+        Event::FeedClosed(_, closed, ledger) if closed == feed => ledger,
+        _ => None,
+    })
+}
+
+#[test]
+fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
+    let (probe, events) = Probe::new().unwrap();
+    let (source, own) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+    let consumer = probe.add_consumer(4).unwrap();
+    probe.attach(consumer.id, own[0]).unwrap();
+    probe.start(source).unwrap();
+    let first = joined(&consumer);
+    let mut first_reader = readers(&first).remove(0);
+    let mut numbers = read(&mut first_reader, |frames| frames.len() > 100);
+
+    let more = probe.subscribe(source, snaplen(32)).unwrap();
+    let equal = probe.subscribe(source, snaplen(32)).unwrap();
+    assert_eq!(probe.feed_of(more).unwrap().0, probe.feed_of(equal).unwrap().0);
+    probe.unsubscribe(equal).unwrap();
+    probe.attach(consumer.id, more).unwrap();
+    let second = joined(&consumer);
+    assert_ne!(second.first_line, first.first_line);
+    let mut second_reader = readers(&second).remove(0);
+    let mut seconds = read(&mut second_reader, |frames| frames.len() > 100);
+    assert_eq!(probe.ledgers().unwrap().len(), 2);
+    probe.unsubscribe(more).unwrap();
+    let ledger = ledger_of(&events, second.feed);
+    seconds.extend(read(&mut second_reader, |_| false));
+    assert!(ledger.closes() && ledger.captured == seconds.len() as u64, "{ledger:?}");
+    assert!(seconds.windows(2).all(|two| two[1] == two[0] + 1), "a gap");
+    assert!(
+        matches!(consumer.updates.recv_timeout(LIMIT), Ok(Update::Left(feed, _)) if feed == second.feed)
+    );
+
+    probe.stop();
+    let ledger = ledger_of(&events, first.feed);
+    numbers.extend(read(&mut first_reader, |_| false));
+    assert!(ledger.closes() && ledger.captured == numbers.len() as u64, "{ledger:?}");
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the other feed lost a frame");
+    assert!(matches!(probe.start(source), Err(ProbeError::Stopped)));
+}
+
+#[test]
+fn a_source_fails_alone() {
+    let (probe, events) = Probe::new().unwrap();
+    let (failing, error) = flaky(false);
+    let (fails, own) = probe.open(failing, vec![snaplen(64)]).unwrap();
+    let (stays, others) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+    let consumer = probe.add_consumer(4).unwrap();
+    for subscription in [own[0], others[0]] {
+        probe.attach(consumer.id, subscription).unwrap();
+    }
+    let (gone, other) = (joined(&consumer), joined(&consumer));
+    probe.start(fails).unwrap();
+    probe.start(stays).unwrap();
+    *error.lock().unwrap() = Some(CaptureError::Options("the driver is gone".into()));
+    let said = wait_for(&events, |event| match event {
+        Event::Failed(source, error) if source == fails => Some(error.to_string()),
+        _ => None,
+    });
+    assert_eq!(said, "the driver is gone");
+    assert!(ledger_of(&events, gone.feed).closes());
+    // Its rings are closed, and read to their end.
+    read(&mut readers(&gone)[0], |_| false);
+    wait_for(&events, |event| {
+        matches!(event, Event::Closed(source) if source == fails).then_some(())
+    });
+    assert!(matches!(probe.close(fails), Err(ProbeError::Unknown)));
+    read(&mut readers(&other)[0], |frames| frames.len() > 500);
+    probe.close(stays).unwrap();
+    assert!(ledger_of(&events, other.feed).closes());
+}
+
+#[test]
+fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
+    let (probe, events) = Probe::new().unwrap();
+    let (source, own) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+    let (stays, goes) = (probe.add_consumer(4).unwrap(), probe.add_consumer(4).unwrap());
+    probe.attach(stays.id, own[0]).unwrap();
+    probe.attach(goes.id, own[0]).unwrap();
+    probe.start(source).unwrap();
+    let old = joined(&stays);
+    let mut reader = readers(&old).remove(0);
+    let mut numbers = read(&mut reader, |frames| frames.len() > 100);
+    probe.withdraw(goes.id).unwrap();
+    // What the other may have mapped gets nothing any more.
+    let written = old.rings[0].frames_written();
+    let new = joined(&stays);
+    let mut news = readers(&new).remove(0);
+    let after = read(&mut news, |frames| frames.len() > 100);
+    assert_eq!(old.rings[0].frames_written(), written);
+    numbers.extend(read(&mut reader, |_| false));
+    assert_eq!(ledger_of(&events, old.feed).captured, numbers.len() as u64);
+    numbers.extend(after);
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "lost or doubled");
+    assert!(matches!(probe.attach(goes.id, own[0]), Err(ProbeError::Unknown)));
+}
+
+#[test]
+fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_own() {
+    let (probe, events) = Probe::new().unwrap();
+    let tries = Arc::new(AtomicU32::new(0));
+    let (there, error) = flaky(true);
+    let open: Opener = Arc::new({
+        let tries = Arc::clone(&tries);
+        // Not there at first, and not right after it vanished.
+        move |feeds| match tries.fetch_add(1, Ordering::Relaxed) {
+            1 | 3 => (there.open)(feeds),
+            _ => Err(CaptureError::NoInterface { iface: "eth9".into() }),
+        }
+    });
+    let (source, own) = probe.open(spec(open, true), vec![snaplen(64)]).unwrap();
+    wait_for(&events, |event| matches!(event, Event::Missing(..)).then_some(()));
+    let consumer = probe.add_consumer(4).unwrap();
+    probe.attach(consumer.id, own[0]).unwrap();
+    probe.start(source).unwrap();
+    assert_eq!(probe.feed_of(own[0]), None);
+    let mut feeds = Vec::new();
+    for _ in 0..2 {
+        probe.look_again(source);
+        wait_for(&events, |event| matches!(event, Event::CameBack(_)).then_some(()));
+        let here = joined(&consumer);
+        read(&mut readers(&here)[0], |frames| frames.len() > 100);
+        *error.lock().unwrap() = Some(CaptureError::Vanished { iface: "eth9".into() });
+        wait_for(&events, |event| matches!(event, Event::Vanished(..)).then_some(()));
+        assert!(ledger_of(&events, here.feed).closes());
+        let left = consumer.updates.recv_timeout(LIMIT);
+        assert!(matches!(left, Ok(Update::Left(feed, _)) if feed == here.feed));
+        // It has been looked for once before it is looked for again.
+        let begin = Instant::now();
+        let expected = 3 + 2 * feeds.len() as u32;
+        while tries.load(Ordering::Relaxed) < expected {
+            assert!(begin.elapsed() < LIMIT, "it is not looked for");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        feeds.push(here.feed);
+    }
+    assert_ne!(feeds[0], feeds[1]);
+}
+
+#[test]
+fn hundreds_of_feeds_and_consumers_leave_nothing_behind() {
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let (probe, events) = Probe::new().unwrap();
+    let (source, _) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+    probe.start(source).unwrap();
+    let before = open_files();
+    for round in 0..200 {
+        let subscription = probe.subscribe(source, snaplen(100 + round)).unwrap();
+        let consumer = probe.add_consumer(2).unwrap();
+        probe.attach(consumer.id, subscription).unwrap();
+        let feed = joined(&consumer).feed;
+        if round % 2 == 0 {
+            drop(consumer);
+            probe.unsubscribe(subscription).unwrap();
+        } else {
+            probe.unsubscribe(subscription).unwrap();
+            drop(consumer);
+        }
+        assert!(ledger_of(&events, feed).closes());
+    }
+    // Other tests of this process have theirs.
+    let after = open_files();
+    assert!(after < before + 100, "{before} descriptors before, {after} after");
+    assert_eq!(probe.ledgers().unwrap().len(), 1);
+}
