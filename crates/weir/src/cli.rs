@@ -463,6 +463,8 @@ pub enum LabCommand {
     Copiers(CopiersArgs),
     /// Hold every live engine's ledger against its generator, at full rate
     Soak(SoakArgs),
+    /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
+    Churn(ChurnArgs),
 }
 
 /// `weir lab bench`.
@@ -492,7 +494,7 @@ pub struct BenchArgs {
     /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
-    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, filter, idle, wake-ups or any
+    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter, idle, wake-ups or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
@@ -518,6 +520,32 @@ pub struct CopiersArgs {
     /// End with one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// `weir lab churn`.
+#[derive(Args, Debug)]
+pub struct ChurnArgs {
+    /// Where the frames come from; bpf needs root
+    #[arg(long, value_enum, default_value = "gen")]
+    pub source: ChurnSource,
+    /// Feeds
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub feeds: u64,
+    /// Consumers
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub consumers: u64,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `weir lab churn` churns on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ChurnSource {
+    /// Frames made in memory
+    Gen,
+    /// A veth pair under the generator's load, watched at TC
+    Bpf,
 }
 
 /// `weir lab soak`.

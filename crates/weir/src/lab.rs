@@ -11,9 +11,9 @@ use weir_capture::bpf::{self, Loaded};
 use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, SoakOptions, Verdict};
 
-use crate::cli::{BenchArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
+use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
 use crate::report::error_text;
-use crate::{EXIT_FAILED, EXIT_RAN, signals};
+use crate::{EXIT_FAILED, EXIT_RAN, churn, signals};
 
 /// What a frame on the wire has behind its bytes in memory.
 const FCS_BYTES: u32 = 4;
@@ -28,6 +28,7 @@ pub fn run(args: &LabArgs) -> Result<u8> {
         LabCommand::Bench(args) => measure(args),
         LabCommand::Copiers(args) => copiers(args),
         LabCommand::Soak(args) => soak(args),
+        LabCommand::Churn(args) => churn(args),
     }
 }
 
@@ -92,6 +93,16 @@ fn copiers(args: &CopiersArgs) -> Result<u8> {
         println!("{json}");
     } else {
         println!("{} copiers, {} B: {frames} frames, {mpps:.2} Mpps", args.copiers, args.size);
+    }
+    Ok(EXIT_RAN)
+}
+
+fn churn(args: &ChurnArgs) -> Result<u8> {
+    let churned = churn::run(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&churned)?);
+    } else {
+        println!("{churned:#?}");
     }
     Ok(EXIT_RAN)
 }

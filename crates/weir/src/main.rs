@@ -6,6 +6,7 @@ mod out;
 
 mod capture;
 mod change;
+mod churn;
 mod cli;
 mod control;
 mod demo;

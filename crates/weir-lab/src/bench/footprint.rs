@@ -10,18 +10,19 @@ const RINGS_OF_USER: [&str; 2] = ["/memfd:weir", "socket:["];
 
 /// KiB of one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Footprint {
+pub struct Footprint {
     /// Resident, rings left out.
-    pub(super) own_kib: u64,
+    pub own_kib: u64,
     /// Rings that are no BPF maps, whole, each once.
-    pub(super) rings_kib: u64,
+    pub rings_kib: u64,
     /// BPF maps that it has open, rings among them: what the kernel says that they take.
-    pub(super) maps_kib: u64,
+    pub maps_kib: u64,
 }
 
 impl Footprint {
     /// Of a process; `None` if it has ended or may not be looked into.
-    pub(super) fn of(process: u32) -> Option<Footprint> {
+    #[must_use]
+    pub fn of(process: u32) -> Option<Footprint> {
         let smaps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
         let infos = fs::read_dir(format!("/proc/{process}/fdinfo")).ok()?.flatten();
         let infos: Vec<_> = infos.filter_map(|info| fs::read_to_string(info.path()).ok()).collect();
@@ -33,7 +34,8 @@ impl Footprint {
     }
 
     /// All of it.
-    pub(super) fn kib(self) -> u64 {
+    #[must_use]
+    pub fn kib(self) -> u64 {
         self.own_kib + self.rings_kib + self.maps_kib
     }
 }

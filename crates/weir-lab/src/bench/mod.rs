@@ -14,6 +14,7 @@
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
+//! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
 //!
 //! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to measure and
@@ -27,6 +28,7 @@ mod any;
 mod bar;
 mod before;
 mod child;
+mod churn;
 mod clock;
 mod command;
 mod context;
@@ -58,6 +60,7 @@ use std::sync::atomic::AtomicBool;
 pub use ahead::Ahead;
 pub use bar::{Bar, Side};
 pub use context::{Options, Section};
+pub use footprint::Footprint;
 pub use page::page;
 pub use percentiles::Percentiles;
 pub use report::Report;
@@ -81,7 +84,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -129,6 +132,12 @@ const PARTS: [Part; 12] = [
         measure: copiers::measure,
         bars: copiers::bars,
         condition: copiers::condition,
+    },
+    Part {
+        name: churn::SECTION,
+        measure: churn::measure,
+        bars: churn::bars,
+        condition: churn::condition,
     },
     Part {
         name: filter::SECTION,

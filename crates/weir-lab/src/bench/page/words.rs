@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 14] = [
+const SECTIONS: [(&str, &str); 15] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -74,6 +74,11 @@ const SECTIONS: [(&str, &str); 14] = [
         "weir capture any on a machine with two hundred more links: how long it takes to start, what memory it has beside a \
          capture of one link, whether the frames of each link were captured to the last, and how soon a link is \
          captured that joins.",
+    ),
+    (
+        "churn",
+        "Feeds that are added and removed, and consumers that are attached and detached, while frames come as fast as they \
+         can: how long each call takes, whether every ledger closes, and what is left over.",
     ),
     (
         "idle",

@@ -1,0 +1,333 @@
+//! `weir lab churn`: feeds and consumers that come and go while a source runs at full rate.
+//!
+//! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others is
+//! read to its end, and held to its ledger.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use weir_capture::bpf::{Bpf, BpfOptions};
+use weir_capture::generator::MemGen;
+use weir_capture::pace::Pace;
+use weir_capture::{Feed, FeedControl, FeedHandle, Filter, Pumped, Setup, Source};
+use weir_filter::Program;
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
+use weir_lab::Testbed;
+use weir_lab::bench::Footprint;
+use weir_lab::generator::{self, Flows, GenEngine, GenOptions};
+use weir_ring::wake::Sleeper;
+use weir_ring::{Ledger, Mapping, Poll, Reader, Ring, Start, Tally};
+
+use crate::cli::{ChurnArgs, ChurnSource};
+
+/// Rings of one feed: small, because a thousand are made.
+const RING_BYTES: u64 = 16 << 20;
+/// Feeds that are there at the same time, beside the one that stays.
+const TOGETHER: usize = 4;
+/// Feeds and consumers that come and go before descriptors and memory are counted: what is made once is made then.
+const WARM_UP: u64 = 8;
+/// What the churning feeds take, `ip proto 17`: all that is generated.
+const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6 0 0 0";
+const SNAPLEN: u32 = 128;
+/// A feed that has no frame after this long gets none.
+const FIRST_FRAME: Duration = Duration::from_secs(2);
+/// A consumer sleeps for this many frames.
+const WAKE_FRAMES: u64 = 256;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Milliseconds of one kind of call.
+#[derive(Debug, Default, Serialize)]
+struct Times {
+    calls: usize,
+    median_ms: f64,
+    max_ms: f64,
+}
+
+/// What `weir lab churn --json` ends with.
+#[derive(Debug, Default, Serialize)]
+pub struct Churned {
+    add: Times,
+    remove: Times,
+    attach: Times,
+    /// Feeds whose ledger does not close, or is not what their rings held.
+    open_ledgers: u64,
+    /// Feeds that were there for two seconds without a frame, and consumers that slept as long.
+    without_frames: u64,
+    /// Of the feed that stays.
+    offered: u64,
+    captured: u64,
+    /// Frames that it was offered and has not, or has twice; against the generator's own count where there is one.
+    missing: i64,
+    descriptors_more: i64,
+    kib_more: i64,
+    seconds: f64,
+}
+
+/// Churns as told.
+///
+/// # Errors
+/// If the source fails, or a feed is refused.
+pub fn run(args: &ChurnArgs) -> Result<Churned> {
+    let (text, link_type) = (FILTER.to_owned(), LINKTYPE_ETHERNET);
+    let filter = Arc::new(Filter { text, link_type, program: Program::parse(FILTER)? });
+    match args.source {
+        ChurnSource::Gen => {
+            let pace = Pace::new();
+            let source = MemGen::open("size=64".parse()?, setup(), vec![pace.clone()])?;
+            let stop = AtomicBool::new(false);
+            Ok(churn(args, &filter, Box::new(source), Some(&pace), &stop)?.0)
+        }
+        ChurnSource::Bpf => {
+            let bed = Testbed::builder().gro(true).build()?;
+            let source =
+                bed.rx.run(|| Bpf::open(&bed.rx.iface, setup(), BpfOptions::default()))??;
+            let stop = AtomicBool::new(false);
+            let options = GenOptions {
+                flows: Flows::Single,
+                engine: GenEngine::LiveFrames,
+                duration: None,
+                ..GenOptions::default()
+            };
+            thread::scope(|scope| {
+                let sending =
+                    scope.spawn(|| bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)));
+                let churned = churn(args, &filter, Box::new(source), None, &stop);
+                stop.store(true, Ordering::Release);
+                let sent = sending.join().expect("the generator does not panic")??.sent;
+                let (mut churned, ledger) = churned?;
+                churned.missing = sent as i64 - ledger.captured as i64;
+                Ok(churned)
+            })
+        }
+    }
+}
+
+fn setup() -> Setup {
+    let feeds = vec![feed("all", None, 65_535)];
+    Setup { feeds, ring_bytes: RING_BYTES, promiscuous: true, may_change: true }
+}
+
+fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
+    let interface = Interface { snaplen, ..Interface::default() };
+    Feed { name: name.to_owned(), interface, filter, snaplen, ..Feed::default() }
+}
+
+/// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set when
+/// nothing is to be sent any more.
+fn churn(
+    args: &ChurnArgs,
+    filter: &Arc<Filter>,
+    mut source: Box<dyn Source>,
+    pace: Option<&Pace>,
+    generating: &AtomicBool,
+) -> Result<(Churned, Ledger)> {
+    let stays = source.initial_feeds().swap_remove(0);
+    let control = source.control();
+    let stop = AtomicBool::new(false);
+    let place = pace.map(|pace| pace.join(0));
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            read(&stays.rings, |ordinal| place.iter().for_each(|place| place.reached(ordinal)))
+        });
+        let pumping = scope.spawn(|| -> Result<()> {
+            source.start()?;
+            while !stop.load(Ordering::Acquire) {
+                if source.pump(Duration::from_millis(20))? == Pumped::Ended {
+                    bail!("the source ended by itself");
+                }
+            }
+            Ok(source.stop()?)
+        });
+        let mut churned = Churned::default();
+        let worked = come_and_go(args, filter, &*control, &stays, &mut churned);
+        generating.store(true, Ordering::Release);
+        // What is on the link still arrives.
+        thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Release);
+        pumping.join().expect("a source does not panic")?;
+        let read = reading.join().expect("a reader does not panic")?;
+        worked?;
+        let ledger = control.ledger(stays.slot)?;
+        (churned.offered, churned.captured) = (ledger.offered, ledger.captured);
+        churned.missing = ledger.offered as i64 - ledger.captured as i64;
+        churned.open_ledgers += u64::from(!ledger.closes() || read != ledger.captured);
+        churned.seconds = begin.elapsed().as_secs_f64();
+        Ok((churned, ledger))
+    })
+}
+
+/// Reads rings to their ends: frames that they ever held, read or not.
+fn read(rings: &[Ring<Mapping>], mut progress: impl FnMut(u64)) -> Result<u64> {
+    let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
+    let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
+    let mut tally = Tally::default();
+    loop {
+        let (mut moved, mut closed) = (false, 0);
+        for reader in &mut readers {
+            match reader.count_in_place(&mut tally, 4096)? {
+                Poll::Frames(_) | Poll::Lapped(_) => moved = true,
+                Poll::Empty => {}
+                Poll::Closed => closed += 1,
+            }
+            progress(reader.ordinal());
+        }
+        if closed == readers.len() {
+            // What was overwritten before a reader came has a number as well.
+            let held = |reader: &Reader<Mapping>| {
+                reader.joined_at() + reader.delivered() + reader.lapped()
+            };
+            return Ok(readers.iter().map(held).sum());
+        }
+        if !moved {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn come_and_go(
+    args: &ChurnArgs,
+    filter: &Arc<Filter>,
+    control: &dyn FeedControl,
+    stays: &FeedHandle,
+    churned: &mut Churned,
+) -> Result<()> {
+    let mut warm_up = Churned::default();
+    feeds(WARM_UP, filter, control, &mut warm_up)?;
+    consumers(WARM_UP, control, stays, &mut warm_up)?;
+    let before = held()?;
+    feeds(args.feeds, filter, control, churned)?;
+    consumers(args.consumers, control, stays, churned)?;
+    let after = held()?;
+    churned.descriptors_more = after.0 - before.0;
+    churned.kib_more = after.1 - before.1;
+    Ok(())
+}
+
+/// Descriptors and KiB of this process.
+fn held() -> Result<(i64, i64)> {
+    let descriptors = fs::read_dir("/proc/self/fd").context("counting descriptors")?.count();
+    let footprint = Footprint::of(std::process::id()).context("reading /proc/self/smaps")?;
+    Ok((descriptors as i64, footprint.kib() as i64))
+}
+
+fn feeds(
+    count: u64,
+    filter: &Arc<Filter>,
+    control: &dyn FeedControl,
+    churned: &mut Churned,
+) -> Result<()> {
+    let (mut adding, mut removing) = (Vec::new(), Vec::new());
+    let mut there: VecDeque<FeedHandle> = VecDeque::new();
+    for number in 0..count {
+        let wanted = feed(&format!("f{number}"), Some(Arc::clone(filter)), SNAPLEN);
+        let begin = Instant::now();
+        let handle = control.add(wanted).with_context(|| format!("adding feed {number}"))?;
+        adding.push(begin.elapsed());
+        churned.without_frames += u64::from(!gets_frames(&handle)?);
+        there.push_back(handle);
+        if there.len() == TOGETHER {
+            remove(there.pop_front(), control, &mut removing, churned)?;
+        }
+    }
+    while !there.is_empty() {
+        remove(there.pop_front(), control, &mut removing, churned)?;
+    }
+    (churned.add, churned.remove) = (Times::of(adding), Times::of(removing));
+    Ok(())
+}
+
+fn gets_frames(handle: &FeedHandle) -> Result<bool> {
+    let mut readers = Vec::new();
+    for ring in &handle.rings {
+        readers.push(Reader::new(ring, Start::Oldest)?);
+    }
+    let (begin, mut tally) = (Instant::now(), Tally::default());
+    while begin.elapsed() < FIRST_FRAME {
+        for reader in &mut readers {
+            if !matches!(reader.count_in_place(&mut tally, 1)?, Poll::Empty) {
+                return Ok(true);
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(false)
+}
+
+fn remove(
+    handle: Option<FeedHandle>,
+    control: &dyn FeedControl,
+    removing: &mut Vec<Duration>,
+    churned: &mut Churned,
+) -> Result<()> {
+    let Some(handle) = handle else { return Ok(()) };
+    let begin = Instant::now();
+    let ledger = control.remove(handle.slot).context("removing a feed")?;
+    removing.push(begin.elapsed());
+    let held = read(&handle.rings, |_| {})?;
+    churned.open_ledgers += u64::from(!ledger.closes() || held != ledger.captured);
+    Ok(())
+}
+
+fn consumers(
+    count: u64,
+    control: &dyn FeedControl,
+    stays: &FeedHandle,
+    churned: &mut Churned,
+) -> Result<()> {
+    let mut attaching = Vec::new();
+    for _ in 0..count {
+        let readers = stays.rings.iter().map(|ring| Reader::new(ring, Start::Newest));
+        let readers = readers.collect::<Result<Vec<_>, _>>()?;
+        let begin = Instant::now();
+        let notify = stays.notify.iter().map(|fd| fd.try_clone()).collect::<Result<_, _>>()?;
+        let sleeper = Sleeper::new(stays.rings.len(), notify)?;
+        let waker = control.attach(stays.slot, sleeper.waker()?, 0)?;
+        attaching.push(begin.elapsed());
+        let is_woken = sleeper.sleep(&readers, WAKE_FRAMES, FIRST_FRAME)?;
+        churned.without_frames += u64::from(!is_woken);
+        control.detach(stays.slot, waker);
+    }
+    churned.attach = Times::of(attaching);
+    Ok(())
+}
+
+impl Times {
+    fn of(mut calls: Vec<Duration>) -> Times {
+        calls.sort_unstable();
+        let ms = |call: Option<&Duration>| call.map_or(0.0, |call| call.as_secs_f64() * 1e3);
+        Times {
+            calls: calls.len(),
+            median_ms: ms(calls.get(calls.len() / 2)),
+            max_ms: ms(calls.last()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_middle_and_the_longest() {
+        let ms = Duration::from_millis;
+        let times = Times::of(vec![ms(9), ms(1), ms(2)]);
+        assert_eq!((times.calls, times.median_ms, times.max_ms), (3, 2.0, 9.0));
+        assert_eq!(Times::of(Vec::new()).max_ms, 0.0);
+    }
+
+    #[test]
+    fn feeds_and_consumers_of_a_generator_come_and_go_and_nothing_is_left() {
+        let args = ChurnArgs { source: ChurnSource::Gen, feeds: 12, consumers: 12, json: false };
+        let churned = run(&args).unwrap();
+        assert_eq!((churned.add.calls, churned.attach.calls), (12, 12));
+        assert_eq!((churned.open_ledgers, churned.missing, churned.without_frames), (0, 0, 0));
+        assert!(churned.captured > 0);
+    }
+}
