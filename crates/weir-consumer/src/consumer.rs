@@ -10,9 +10,6 @@ use crate::account::{Delivered, Taken};
 
 /// Frames taken before the clock and the signals are looked at again.
 pub const TURN_FRAMES: u64 = 1 << 16;
-/// The longest that a frame waits for a sleeping consumer, of the 20 ms that we promise. Each waking
-/// costs an idle machine some 30 us.
-const SLEEP_LIMIT: Duration = Duration::from_millis(10);
 
 /// Why a consumer cannot go on.
 #[derive(Debug, Error)]
@@ -87,9 +84,14 @@ pub trait Consumer {
         true
     }
 
-    /// The longest that this consumer may sleep.
-    fn sleep_limit(&self) -> Duration {
-        SLEEP_LIMIT
+    /// After [`Step::Waiting`]: how long until frames may be passed on that wait for other rings.
+    fn due(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Frames that the rings have had so far.
+    fn written(&self) -> u64 {
+        self.readers().iter().map(|reader| reader.ring().frames_written()).sum()
     }
 
     /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.

@@ -10,6 +10,7 @@
 //! | [`numbering`] | numbers of interfaces in an output of several rings |
 //! | [`ordered`] | hands that stream to a sink |
 //! | [`sink`] | where merged frames go |
+//! | [`waiting`] | pauses and sleeps of a consumer that found nothing |
 #![forbid(unsafe_code)]
 
 pub mod account;
@@ -21,6 +22,7 @@ pub mod numbering;
 pub mod ordered;
 pub mod sink;
 mod stalled;
+pub mod waiting;
 
 pub use account::{Delivered, Taken};
 pub use consumer::{Consumer, ConsumerError, Step};
@@ -31,3 +33,4 @@ pub use numbering::Numbering;
 pub use ordered::Ordered;
 pub use sink::Sink;
 pub use stalled::Stalled;
+pub use waiting::Waiting;

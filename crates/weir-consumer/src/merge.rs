@@ -222,6 +222,19 @@ impl<M: Words> Merge<M> {
         })
     }
 
+    /// How long until frames that wait for other rings are released, if none of those brings anything.
+    #[must_use]
+    pub fn due(&self) -> Duration {
+        let releases = |note: &&Note| {
+            self.lanes.iter().zip(&note.ordinals).any(|(lane, ordinal)| lane.ordinal < *ordinal)
+        };
+        match self.notes.iter().find(releases) {
+            Some(note) => self.slack.saturating_sub(note.taken.elapsed()),
+            // They came after the last note: the next one has them.
+            None => self.slack / NOTES,
+        }
+    }
+
     /// Notes how far the rings are, and releases what an old enough note has.
     fn release(&mut self, now: Instant) {
         let age = |note: &Note| now.saturating_duration_since(note.taken);

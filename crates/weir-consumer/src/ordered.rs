@@ -10,10 +10,6 @@ use crate::merge::{Merge, Turn};
 use crate::numbering::Numbering;
 use crate::sink::Sink;
 
-/// The longest sleep of a consumer that merges: the default merge slack of 8 ms, with its notes and waits of
-/// 2 ms each, comes on top, and 20 ms are promised.
-const SLEEP_LIMIT: Duration = Duration::from_millis(5);
-
 /// Takes frames in time order and hands them to a sink.
 pub struct Ordered<S> {
     merge: Merge,
@@ -95,8 +91,8 @@ impl<S: Sink> Consumer for Ordered<S> {
         self.merge.readers().nth(ring).map_or(0, Reader::ordinal)
     }
 
-    fn sleep_limit(&self) -> Duration {
-        SLEEP_LIMIT
+    fn due(&self) -> Duration {
+        self.merge.due()
     }
 
     fn unread(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
-use weir_ring::backoff::{Backoff, DISTANCE_BYTES};
+use weir_ring::idle::{DISTANCE_BYTES, Spin};
 use weir_ring::{
     Batch, Clock, Mapping, Poll, Reader, Ring, RingSpec, Start, Tally, Writer, WriterKind, memory,
 };
@@ -204,15 +204,15 @@ fn read(mut reader: Reader<Mapping>, how: How, cpu: usize) -> Reader<Mapping> {
     reader.keep_distance(DISTANCE_BYTES);
     let mut batch = Batch::new();
     let mut tally = Tally::default();
-    let mut backoff = Backoff::new();
+    let mut spin = Spin::new();
     loop {
         let poll = match how {
             How::Count => reader.count_in_place(&mut tally, 4096),
             How::Poll => reader.poll(&mut batch),
         };
         match poll.expect("our own ring") {
-            Poll::Frames(_) | Poll::Lapped(_) => backoff.reset(),
-            Poll::Empty => backoff.wait(),
+            Poll::Frames(_) | Poll::Lapped(_) => spin.reset(),
+            Poll::Empty => spin.wait(),
             Poll::Closed => break,
         }
     }

@@ -12,7 +12,7 @@
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
 //! | [`writer`], [`reader`] | the two halves of the algorithm |
 //! | [`batch`] | a reader's own copy of some records |
-//! | [`backoff`] | how often to look at an empty ring |
+//! | [`idle`] | what a reader does when it finds nothing |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
 //! | [`segments`] | an RX ring of the kernel's, shared by several writers' threads |
 //! | [`pass`] | a ring handed to another process over a Unix socket |
@@ -23,12 +23,12 @@
 //! atomics from `sync`, so that loom checks this very code.
 
 #[cfg(not(loom))]
-pub mod backoff;
 pub mod batch;
 pub mod doorbell;
 pub mod error;
 pub mod geometry;
 pub mod header;
+pub mod idle;
 pub mod ledger;
 #[cfg(not(loom))]
 pub mod memory;

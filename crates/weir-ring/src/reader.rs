@@ -174,9 +174,9 @@ impl<M: Words> Reader<M> {
     ///
     /// A processor fetches ahead of what is read. Right behind the writer, that takes away lines that
     /// the writer is about to store to: some 1.6 us of its time whenever a reader catches up with it, and
-    /// nothing to be measured from [`DISTANCE_BYTES`](crate::backoff::DISTANCE_BYTES) behind. What lies
+    /// nothing to be measured from [`DISTANCE_BYTES`](crate::idle::DISTANCE_BYTES) behind. What lies
     /// nearer is delivered once the writer has not moved between two looks that found nothing
-    /// else; so wait between them ([`Backoff`](crate::backoff::Backoff)). 0, the default, delivers
+    /// else; so wait between them ([`Spin`](crate::idle::Spin)). 0, the default, delivers
     /// everything at once, which is right for readers that sleep ([`wake`](crate::wake)).
     pub fn keep_distance(&mut self, bytes: u32) {
         self.distance = bytes;

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::Place;
 use weir_capture::{Outcome, Session};
 use weir_consumer::{
-    Consumer, ConsumerError, Count, Delivered, Null, Numbering, Ordered, Sink, Step,
+    Consumer, ConsumerError, Count, Delivered, Null, Numbering, Ordered, Sink, Step, Waiting,
 };
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_ring::Ledger;
@@ -27,7 +27,6 @@ use crate::outlet::{Outlet, Stop};
 use crate::plan::CapturePlan;
 use crate::printer::{Printer, with_feeds};
 use crate::ran::Ran;
-use crate::rest::Rest;
 use crate::sources::{Opened, Subscribed, open_all};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 use crate::{signals, usage_hints};
@@ -122,7 +121,8 @@ impl Run<'_> {
 
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
-        let mut rest = Rest::new(session.start()?);
+        let rings = session.rings();
+        let mut waiting = Waiting::new(session.start()?, &rings);
         for info in session.infos() {
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
@@ -140,14 +140,10 @@ impl Run<'_> {
             self.show_progress(consumer);
             match step {
                 Ok(Step::Ended) => break None,
-                Ok(Step::Busy) => rest.busy(),
+                Ok(Step::Busy) => {}
                 Ok(_) if !consumer.rests() => {}
                 Ok(step) => {
-                    let rested = match step {
-                        Step::Waiting => rest.wait(consumer),
-                        _ => rest.idle(consumer),
-                    };
-                    if let Err(error) = rested {
+                    if let Err(error) = waiting.wait(consumer, step) {
                         break Some(error);
                     }
                 }

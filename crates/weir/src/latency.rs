@@ -12,7 +12,7 @@ use weir_consumer::consumer::TURN_FRAMES;
 use weir_consumer::{Consumer, ConsumerError, Delivered, Step};
 use weir_lab::generator::tai_ns;
 use weir_lab::generator::template::stamp_of;
-use weir_ring::backoff::{Backoff, DISTANCE_BYTES};
+use weir_ring::idle::{DISTANCE_BYTES, Spin};
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start};
 
 use crate::cli::LatencyName;
@@ -90,15 +90,15 @@ pub struct Latency {
     wire_bytes: u64,
     delays: Delays,
     /// Of a consumer that looks all the time.
-    backoff: Option<Backoff>,
+    spin: Option<Spin>,
 }
 
 impl Latency {
     pub fn new(rings: &[Ring<Mapping>], how: LatencyName) -> Result<Latency, RingError> {
         let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
         let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
-        let backoff = (how == LatencyName::Poll).then(Backoff::new);
-        if backoff.is_some() {
+        let spin = (how == LatencyName::Poll).then(Spin::new);
+        if spin.is_some() {
             readers.iter_mut().for_each(|reader| reader.keep_distance(DISTANCE_BYTES));
         }
         Ok(Latency {
@@ -108,7 +108,7 @@ impl Latency {
             frames: 0,
             wire_bytes: 0,
             delays: Delays::new(),
-            backoff,
+            spin,
         })
     }
 
@@ -152,8 +152,8 @@ impl Consumer for Latency {
             (false, true) => Step::Ended,
             (false, false) => Step::Idle,
         };
-        if let Some(backoff) = &mut self.backoff {
-            if step == Step::Idle { backoff.wait() } else { backoff.reset() }
+        if let Some(spin) = &mut self.spin {
+            if step == Step::Idle { spin.wait() } else { spin.reset() }
         }
         Ok(step)
     }
@@ -172,7 +172,7 @@ impl Consumer for Latency {
     }
 
     fn rests(&self) -> bool {
-        self.backoff.is_none()
+        self.spin.is_none()
     }
 
     fn ordinal(&self, ring: usize) -> u64 {

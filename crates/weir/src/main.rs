@@ -22,7 +22,6 @@ mod plan;
 mod printer;
 mod ran;
 mod report;
-mod rest;
 mod signals;
 mod source_name;
 mod sources;

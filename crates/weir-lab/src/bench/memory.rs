@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_frame::pcapng::Interface;
 use weir_frame::record::{Meta, record_bytes};
-use weir_ring::backoff::DISTANCE_BYTES;
 use weir_ring::geometry::WriterWord;
+use weir_ring::idle::DISTANCE_BYTES;
 use weir_ring::{
     Batch, Clock, Mapping, Poll, Reader, Ring, RingError, RingSpec, Start, Tally, Writer,
     WriterKind, memory,
@@ -140,7 +140,7 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
 }
 
 /// A reader as another process has it, with a mapping of its own, that has read all there is. It polls, so
-/// it keeps the distance that `weir_ring::backoff` tells polling readers to keep.
+/// it keeps the distance that `weir_ring::idle` tells polling readers to keep.
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;

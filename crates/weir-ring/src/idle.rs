@@ -1,0 +1,315 @@
+//! What a reader does when it finds nothing: the one idle strategy of everything that waits for frames.
+//!
+//! Each wake-up by a timer costs the machine some 30 us, and disturbs what is watched; each look takes a cache
+//! line away from the writer. So [`IdleStrategy`] makes pauses while frames come, as long as the rings allow: it
+//! aims for a ring that is a fifth full when the pause ends, at most 9.5 ms. Once frames stop it says
+//! [`Wait::Sleep`]: until a writer wakes the reader ([`wake`](crate::wake)).
+//!
+//! A frame that comes alone every now and then wakes the reader and lets it sleep again. Pauses begin with
+//! the second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a ring fills sooner.
+//!
+//! The strategy is arithmetic: no thread, no clock. Whoever waits tells it what the last wait brought.
+//!
+//! A reader that polls all the time, because microseconds count, spins between two looks that found nothing
+//! ([`Spin`]), and stays a little behind ([`DISTANCE_BYTES`]):
+//!
+//! ```no_run
+//! # fn read(mut reader: weir_ring::Reader<weir_ring::Mapping>) -> Result<(), weir_ring::RingError> {
+//! use weir_ring::idle::{DISTANCE_BYTES, Spin};
+//! use weir_ring::{Batch, Poll};
+//! let (mut batch, mut spin) = (Batch::new(), Spin::new());
+//! reader.keep_distance(DISTANCE_BYTES);
+//! loop {
+//!     match reader.poll(&mut batch)? {
+//!         Poll::Frames(_) => spin.reset(), // and do something with the batch
+//!         Poll::Lapped(missed) => eprintln!("{missed} frames missed"),
+//!         Poll::Empty => spin.wait(),
+//!         Poll::Closed => return Ok(()),
+//!     }
+//! }
+//! # }
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// How full the fullest ring should be when a pause ends. The rest is for a reader that is scheduled late
+/// and for a writer that becomes faster.
+const AIM: f64 = 0.2;
+/// The shortest pause: the kernel's timers are no finer.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
+/// The longest: 105 wake-ups a second. A frame that must wait for other rings as well (two pauses, when many
+/// come) is still out within 20 ms.
+const PAUSE_MAX: Duration = Duration::from_micros(9_500);
+/// The fastest that a link becomes from one pause to the next, for the length of pauses: 10 Gbit/s. Such a burst
+/// fills three quarters of the ring in the longest pause that it allows. In the first one after a sleep even frames
+/// that are made in memory, some six times as fast, fill less than half.
+const BURST_BYTES_PER_S: u64 = 1_250_000_000;
+/// A pause is at most this many times as long as the one before.
+const GROWTH: u32 = 4;
+/// Pauses without a frame before a sleep, all together. Less, and frames that come a little more often than
+/// pauses of the longest kind end would find the reader asleep each time, and cost several wake-ups each.
+const SILENCE: Duration = PAUSE_MAX;
+
+/// The longest sleep. A BPF writer has no full fence, so it can miss a threshold
+/// ([`doorbell`](crate::doorbell)): then the frame waits for this long, of the 20 ms that are promised.
+pub const SLEEP_MAX: Duration = Duration::from_millis(8);
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// For so long.
+    Pause(Duration),
+    /// Until the next frame of any ring.
+    Sleep,
+}
+
+/// A wait that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct Waited {
+    /// How long it took.
+    pub lasted: Duration,
+    /// Whether any frame was written meanwhile.
+    pub came: bool,
+    /// How full the fullest ring was at its end ([`Reader::fill`](crate::Reader::fill)).
+    pub fill: f64,
+}
+
+/// How long a reader waits after it found nothing more.
+#[derive(Clone, Debug)]
+pub struct IdleStrategy {
+    /// The first pause after a sleep, when nobody knows how fast frames will come, and the longest.
+    pause_first: Duration,
+    pause_max: Duration,
+    last: Wait,
+    /// Since the last frame that came during a wait.
+    quiet: Duration,
+}
+
+impl IdleStrategy {
+    /// A strategy for rings of which the smallest has `ring_bytes`. Begins asleep.
+    #[must_use]
+    pub fn new(ring_bytes: u64) -> Self {
+        let filled = Duration::from_secs_f64(ring_bytes as f64 / BURST_BYTES_PER_S as f64);
+        IdleStrategy {
+            pause_first: (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX),
+            pause_max: (filled * 3 / 4).clamp(PAUSE_MIN, PAUSE_MAX),
+            last: Wait::Sleep,
+            quiet: Duration::ZERO,
+        }
+    }
+
+    /// How to wait now that everything was read. `waited` is the last wait; before the first one, one that
+    /// brought nothing.
+    pub fn next(&mut self, waited: Waited) -> Wait {
+        let quiet = self.note(waited);
+        self.last = match self.last {
+            Wait::Sleep if !waited.came => Wait::Sleep,
+            // Frames come one by one, and seldom: each may wake.
+            Wait::Sleep if quiet >= PAUSE_MAX => Wait::Sleep,
+            Wait::Sleep => Wait::Pause(self.pause_first),
+            Wait::Pause(_) if !waited.came && quiet >= SILENCE => Wait::Sleep,
+            Wait::Pause(pause) => Wait::Pause(self.after(pause, waited.fill)),
+        };
+        self.last
+    }
+
+    /// The same while frames are held that may not be passed on for another `due`: never a sleep.
+    pub fn next_held(&mut self, waited: Waited, due: Duration) -> Duration {
+        self.note(waited);
+        let pause = match self.last {
+            Wait::Sleep => self.pause_first.min(due),
+            Wait::Pause(pause) if waited.came => self.after(pause, waited.fill),
+            // Nothing new: what is there is passed on as soon as it may be.
+            Wait::Pause(_) => due,
+        };
+        let pause = pause.clamp(PAUSE_MIN, self.pause_max);
+        self.last = Wait::Pause(pause);
+        pause
+    }
+
+    /// Adds a wait to the quiet time; gives what that was when the wait was over.
+    fn note(&mut self, waited: Waited) -> Duration {
+        let quiet = self.quiet.saturating_add(waited.lasted);
+        self.quiet = if waited.came { Duration::ZERO } else { quiet };
+        quiet
+    }
+
+    /// The pause after one that let the fullest ring fill this far.
+    fn after(&self, pause: Duration, fill: f64) -> Duration {
+        let most = (pause * GROWTH).clamp(PAUSE_MIN, self.pause_max);
+        // As long again as would have filled the ring to the aim.
+        let aimed = pause.as_secs_f64() * AIM / fill.max(f64::MIN_POSITIVE);
+        Duration::try_from_secs_f64(aimed).map_or(most, |aimed| aimed.clamp(PAUSE_MIN, most))
+    }
+}
+
+/// How far behind the writer a polling reader does not disturb it: 16 KiB, or 180 minimum frames. Found
+/// by trying; 8 KiB was not always enough.
+pub const DISTANCE_BYTES: u32 = 16 * 1024;
+
+/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far below
+/// what a system call and a wake-up take.
+const SPIN_MIN: Duration = Duration::from_micros(20);
+const SPIN_MAX: Duration = Duration::from_micros(50);
+
+/// How long a polling reader waits after [`Poll::Empty`](crate::Poll::Empty).
+///
+/// The index entry of the open block is a line that the writer stores to with every burst. Each look at it
+/// takes the line away from the writer, which must fetch it back; so does whatever the reader's
+/// processor fetches ahead, which is more.
+#[derive(Clone, Copy, Debug)]
+pub struct Spin {
+    next: Duration,
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Spin::new()
+    }
+}
+
+impl Spin {
+    /// Begins with the shortest wait.
+    #[must_use]
+    pub fn new() -> Self {
+        Spin { next: SPIN_MIN }
+    }
+
+    /// Spins for 20 us, and for up to 50 us when called again and again. Gives up no CPU.
+    pub fn wait(&mut self) {
+        let begin = Instant::now();
+        while begin.elapsed() < self.next {
+            for _ in 0..16 {
+                std::hint::spin_loop();
+            }
+        }
+        self.next = (self.next + self.next / 2).min(SPIN_MAX);
+    }
+
+    /// Something was there: the next wait is a short one.
+    pub fn reset(&mut self) {
+        self.next = SPIN_MIN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link: how many frames it has brought by a time in seconds, and how much of a ring a frame fills.
+    struct Link<F> {
+        frames: F,
+        share: f64,
+    }
+
+    /// Lets a strategy read a link for some seconds. Says how often it woke, how full the ring was at most.
+    fn run(link: Link<impl Fn(f64) -> u64>, seconds: f64) -> (u64, f64) {
+        let (mut strategy, mut now, mut read) = (IdleStrategy::new(32 << 20), 0.0, 0);
+        let (mut wakes, mut fullest) = (0, 0.0f64);
+        let mut waited = Waited { lasted: Duration::ZERO, came: false, fill: 0.0 };
+        while now < seconds {
+            let begin = now;
+            match strategy.next(waited) {
+                Wait::Pause(pause) => now += pause.as_secs_f64(),
+                // 10 us are the link's resolution; no sleep ends before a frame.
+                Wait::Sleep => {
+                    while now < seconds && (link.frames)(now) == read {
+                        now += 1e-5;
+                    }
+                }
+            }
+            wakes += 1;
+            let there = (link.frames)(now);
+            let fill = (there - read) as f64 * link.share;
+            waited =
+                Waited { lasted: Duration::from_secs_f64(now - begin), came: there > read, fill };
+            (read, fullest) = (there, fullest.max(fill));
+        }
+        (wakes, fullest)
+    }
+
+    fn steady(rate: f64) -> impl Fn(f64) -> u64 {
+        move |now| (now * rate) as u64
+    }
+
+    #[test]
+    fn at_no_rate_does_it_wake_much_more_than_a_hundred_times_a_second() {
+        for rate in [1.0, 10.0, 30.0, 60.0, 67.0, 90.0, 100.0, 110.0, 150.0, 300.0, 1000.0, 1e5] {
+            let (wakes, _) = run(Link { frames: steady(rate), share: 1e-9 }, 10.0);
+            assert!(wakes <= 1100, "{rate} frames a second: {wakes} wakes in 10 s");
+        }
+    }
+
+    #[test]
+    fn a_ring_that_fills_is_read_when_a_fifth_of_it_is_full() {
+        // 32 MiB full in 4, 10, 20 ms: 8.4, 3.4 and 1.7 GB/s.
+        for full_s in [4e-3, 10e-3, 20e-3] {
+            let (wakes, fullest) = run(Link { frames: steady(1e6), share: 1e-6 / full_s }, 1.0);
+            assert!(fullest < 0.55, "{full_s}: {fullest}");
+            let wanted = 1.0 / (AIM * full_s);
+            assert!(wakes as f64 <= 1.1 * wanted.max(105.0) + 10.0, "{full_s}: {wakes} wakes");
+        }
+    }
+
+    #[test]
+    fn silence_is_slept_through_and_a_frame_in_it_waits_for_no_timer() {
+        let (wakes, _) = run(Link { frames: |now| u64::from(now > 30.0), share: 1e-9 }, 60.0);
+        assert!(wakes <= 6, "{wakes} wakes for one frame in a minute");
+    }
+
+    fn came(ms: u64, fill: f64) -> Waited {
+        Waited { lasted: Duration::from_millis(ms), came: true, fill }
+    }
+
+    fn nothing(ms: u64) -> Waited {
+        Waited { lasted: Duration::from_millis(ms), came: false, fill: 0.0 }
+    }
+
+    #[test]
+    fn pauses_begin_with_the_second_frame_and_end_in_a_sleep() {
+        let mut strategy = IdleStrategy::new(4 << 20);
+        assert_eq!(strategy.next(nothing(0)), Wait::Sleep);
+        assert_eq!(strategy.next(nothing(8)), Wait::Sleep);
+        // The first frame in a long time, and another at once.
+        assert_eq!(strategy.next(came(3, 0.0)), Wait::Sleep);
+        let Wait::Pause(first) = strategy.next(came(1, 0.0)) else { panic!("it sleeps") };
+        assert!(first < Duration::from_millis(1), "{first:?}: a small ring fills in 3.4 ms");
+        assert_eq!(strategy.next(came(1, AIM)), Wait::Pause(first));
+        assert_eq!(strategy.next(came(1, AIM * 2.0)), Wait::Pause(first / 2));
+        assert_eq!(strategy.next(came(1, 0.0)), Wait::Pause(first / 2 * GROWTH));
+        assert!(matches!(strategy.next(nothing(3)), Wait::Pause(_)));
+        assert_eq!(strategy.next(nothing(8)), Wait::Sleep);
+    }
+
+    #[test]
+    fn frames_that_are_held_are_passed_on_when_they_are_due() {
+        let mut strategy = IdleStrategy::new(64 << 20);
+        let due = Duration::from_millis(8);
+        // A single frame after silence: a look for more, and a wake-up when it is due.
+        let first = strategy.next_held(came(500, 0.0), due);
+        assert!(first < due);
+        assert_eq!(strategy.next_held(nothing(3), due - first), due - first);
+        assert_eq!(strategy.next(nothing(4)), Wait::Pause(PAUSE_MAX));
+        assert_eq!(strategy.next(nothing(9)), Wait::Sleep);
+        // Many: as long as the ring allows, and no sleep before the last is out.
+        assert_eq!(strategy.next_held(came(1, 0.0), due), first);
+        assert_eq!(strategy.next_held(came(3, 0.0), due), PAUSE_MAX);
+        assert!(strategy.next_held(came(9, 0.8), due) < PAUSE_MAX / 3);
+        assert_eq!(strategy.next_held(nothing(3), Duration::ZERO), PAUSE_MIN);
+        assert_eq!(strategy.next_held(nothing(900), due), due);
+    }
+
+    #[test]
+    fn spins_grow_to_the_longest_and_begin_anew() {
+        let mut spin = Spin::new();
+        let begin = Instant::now();
+        for _ in 0..5 {
+            spin.wait();
+        }
+        // 20 + 30 + 45 + 50 + 50 us, at least.
+        assert!(begin.elapsed() >= Duration::from_micros(195));
+        assert_eq!(spin.next, SPIN_MAX);
+        spin.reset();
+        assert_eq!(spin.next, SPIN_MIN);
+    }
+}
