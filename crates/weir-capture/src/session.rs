@@ -1,5 +1,6 @@
 //! Sources on threads: opened where they belong, started together, stopped together.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -165,15 +166,30 @@ impl Session {
     /// The first source's that cannot start. The others have run for a moment then; stop the session
     /// to take them down.
     pub fn start(&mut self) -> Result<Sleeper, CaptureError> {
-        let notify = |worker: &mut Worker| worker.feeds.first_mut()?.notify.take();
-        let notify_fds = self.workers.iter_mut().filter_map(notify).collect();
-        let sleeper = Sleeper::new(self.rings().len(), notify_fds)?;
-        let mut line = 0;
-        for worker in &self.workers {
-            for feed in &worker.feeds {
-                worker.control.attach(feed.slot, sleeper.waker()?, line)?;
-                line += feed.rings.len();
+        let mut sleepers = self.start_with(1)?;
+        Ok(sleepers.pop().expect("as many as were asked for"))
+    }
+
+    /// The same for several consumers, each with a sleeper of its own.
+    ///
+    /// # Errors
+    /// As [`start`](Session::start).
+    pub fn start_with(&mut self, consumers: usize) -> Result<Vec<Sleeper>, CaptureError> {
+        let mut sleepers = Vec::new();
+        for _ in 0..consumers {
+            let notify_fds =
+                self.workers.iter().filter_map(|worker| worker.feeds.first()?.notify.as_ref());
+            let notify_fds = notify_fds.map(OwnedFd::try_clone).collect::<Result<_, _>>();
+            let notify_fds = notify_fds.map_err(CaptureError::os("duplicating an eventfd"))?;
+            let sleeper = Sleeper::new(self.rings().len(), notify_fds)?;
+            let mut line = 0;
+            for worker in &self.workers {
+                for feed in &worker.feeds {
+                    worker.control.attach(feed.slot, sleeper.waker()?, line)?;
+                    line += feed.rings.len();
+                }
             }
+            sleepers.push(sleeper);
         }
         for worker in &mut self.workers {
             if let Some(go) = worker.go.take() {
@@ -184,7 +200,7 @@ impl Session {
         for worker in &mut self.workers {
             worker.info = worker.started.recv().expect("a source thread says how it started")?;
         }
-        Ok(sleeper)
+        Ok(sleepers)
     }
 
     /// The ledgers so far of all feeds, those of the first source first; a tenth of a second old at most.

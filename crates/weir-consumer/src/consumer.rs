@@ -4,9 +4,11 @@ use std::error::Error;
 use std::time::Duration;
 
 use thiserror::Error;
+use weir_frame::pcapng::Statistics;
 use weir_ring::{Mapping, Reader, RingError};
 
 use crate::account::{Delivered, Taken};
+use crate::counted::Count;
 
 /// Frames taken before the clock and the signals are looked at again.
 pub const TURN_FRAMES: u64 = 1 << 16;
@@ -71,6 +73,20 @@ pub trait Consumer {
     /// [`ConsumerError`].
     fn flush(&mut self) -> Result<(), ConsumerError> {
         Ok(())
+    }
+
+    /// Lets out the rest; `statistics` are those of the run, and nothing comes any more.
+    ///
+    /// # Errors
+    /// [`ConsumerError`].
+    fn finish(&mut self, _statistics: &[Statistics]) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
+    /// Of the frames taken, those that are safely out.
+    fn kept(&self) -> Count {
+        let Delivered { frames, wire_bytes, .. } = self.delivered();
+        Count { frames, wire_bytes }
     }
 
     /// The cursors, ring by ring.

@@ -10,6 +10,7 @@
 //! | [`numbering`] | numbers of interfaces in an output of several rings |
 //! | [`ordered`] | hands that stream to a sink |
 //! | [`sink`] | where merged frames go |
+//! | [`thread`] | a consumer on a thread of its own |
 //! | [`waiting`] | pauses and sleeps of a consumer that found nothing |
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod numbering;
 pub mod ordered;
 pub mod sink;
 mod stalled;
+pub mod thread;
 pub mod waiting;
 
 pub use account::{Delivered, Taken};

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use weir_frame::pcapng::Statistics;
 use weir_ring::{Mapping, Reader, Ring, RingError};
 
 use crate::account::{self, Delivered, Taken, behind, fullest};
 use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
+use crate::counted::Count;
 use crate::merge::{Merge, Turn};
 use crate::numbering::Numbering;
 use crate::sink::Sink;
@@ -14,7 +16,7 @@ use crate::sink::Sink;
 pub struct Ordered<S> {
     merge: Merge,
     /// Where they go.
-    pub sink: S,
+    sink: S,
     wire_bytes: u64,
     /// Frames by the output's number of their interface.
     frames: Vec<u64>,
@@ -73,6 +75,14 @@ impl<S: Sink> Consumer for Ordered<S> {
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
         self.sink.flush()
+    }
+
+    fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
+        self.sink.finish(statistics)
+    }
+
+    fn kept(&self) -> Count {
+        self.sink.kept()
     }
 
     fn by_interface(&self) -> Vec<Taken> {

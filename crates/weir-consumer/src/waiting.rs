@@ -40,7 +40,11 @@ impl Waiting {
     ///
     /// # Errors
     /// [`ConsumerError`] if what was collected cannot be let out, or the kernel refuses to wait.
-    pub fn wait(&mut self, consumer: &mut dyn Consumer, step: Step) -> Result<(), ConsumerError> {
+    pub fn wait<C: Consumer + ?Sized>(
+        &mut self,
+        consumer: &mut C,
+        step: Step,
+    ) -> Result<(), ConsumerError> {
         let wait = match step {
             Step::Waiting => Wait::Pause(self.strategy.next_held(self.waited, consumer.due())),
             _ => self.strategy.next(self.waited),

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -12,6 +13,9 @@ use weir_ring::header::section_info;
 
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
+
+/// Where the interface's number stands in an Enhanced Packet Block. Source: draft-ietf-opsawg-pcapng, section 4.3.
+const INTERFACE_ID_AT: usize = 8;
 
 /// Why a capture file cannot be written.
 #[derive(Debug, Error)]
@@ -80,7 +84,7 @@ pub enum FileError {
     },
     /// Link types that one file cannot hold.
     #[error(
-        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; write them with two runs"
+        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
     )]
     LinkTypes {
         /// The file.
@@ -114,14 +118,19 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Makes a file, or replaces one.
+    /// Makes a file with the permissions `mode` (less the umask), or replaces one and leaves it its own.
     ///
     /// # Errors
     /// [`FileError::Create`], [`FileError::LinkTypes`].
-    pub fn create(path: &Path, interfaces: &[Interface]) -> Result<FileWriter, FileError> {
+    pub fn create(
+        path: &Path,
+        interfaces: &[Interface],
+        mode: u32,
+    ) -> Result<FileWriter, FileError> {
         one_link_type(path, interfaces)?;
         // What was there stays until the first write: a run that cannot start replaces nothing.
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
         // A named pipe or a device cannot be cut back.
         let regular = file.metadata().is_ok_and(|meta| meta.is_file());
@@ -169,7 +178,20 @@ impl FileWriter {
     /// [`FileError`] when a write fails; the file is whole up to the frames that it says.
     #[inline]
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), FileError> {
+        self.add_as(record, record.meta.interface_id)
+    }
+
+    /// The same, as a frame of the file's interface number `interface_id`.
+    ///
+    /// # Errors
+    /// As [`add`](FileWriter::add).
+    #[inline]
+    pub fn add_as(&mut self, record: &Record<'_>, interface_id: u32) -> Result<(), FileError> {
+        let id_at = self.buffer.len() + INTERFACE_ID_AT;
         self.buffer.extend_from_slice(record.block);
+        if let Some(id) = self.buffer.get_mut(id_at..id_at + 4) {
+            id.copy_from_slice(&interface_id.to_le_bytes());
+        }
         self.pending += Count::one(record.meta.wire_len);
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }

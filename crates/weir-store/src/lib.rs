@@ -2,9 +2,12 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`by_link_type`] | several of them, where frames have several link types |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
 #![forbid(unsafe_code)]
 
+pub mod by_link_type;
 pub mod file;
 
+pub use by_link_type::FilesByLinkType;
 pub use file::{FileError, FileWriter};

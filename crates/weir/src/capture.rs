@@ -1,32 +1,28 @@
-//! `weir capture`: sources in, one consumer out, and the ledger.
+//! `weir capture`: sources in, consumers out, and the ledger.
 
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use weir_capture::pace::Place;
+use weir_capture::pace::{Pace, Place};
 use weir_capture::{Outcome, Session};
-use weir_consumer::{
-    Consumer, ConsumerError, Count, Delivered, Null, Numbering, Ordered, Sink, Step, Waiting,
-};
-use weir_frame::pcapng::{Interface, Statistics};
-use weir_ring::Ledger;
-use weir_ring::wake::RINGS_MAX;
-use weir_store::FileWriter;
+use weir_consumer::thread::{Finished, Plan, Running, spawn};
+use weir_consumer::{Delivered, Numbering, Waiting};
+use weir_frame::pcapng::Statistics;
+use weir_ring::wake::{RINGS_MAX, Sleeper};
+use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::cli::CaptureArgs;
+use crate::consumers::{self, Input, Named, RunConsumer, with_feeds};
 use crate::control::Control;
 use crate::ending::conclude;
-use crate::latency::Latency;
-use crate::outlet::{Outlet, Stop};
+use crate::interruptible_writer::Stop;
 use crate::plan::CapturePlan;
-use crate::printer::{Printer, with_feeds};
-use crate::ran::Ran;
+use crate::run_result::{ConsumerResult, RunResult};
 use crate::sources::{Opened, Subscribed, open_all};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 use crate::{signals, usage_hints};
@@ -35,15 +31,15 @@ use crate::{signals, usage_hints};
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     let plan = CapturePlan::new(args)?;
-    let ran = execute(&plan, &stop)?;
-    conclude(&plan, ran, &stop)
+    let result = execute(&plan, &stop)?;
+    conclude(&plan, result, &stop)
 }
 
-/// Captures until `stop` is set or a limit is reached.
-pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<Ran> {
+/// Captures until `stop` is set or a limit is reached. Whoever sets `stop` unparks this thread.
+pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<RunResult> {
     raise_descriptor_limit();
     let mut session = Session::new();
-    let Opened { interfaces, feeds, feed_of, places } = open_all(&mut session, plan)?;
+    let Opened { interfaces, feeds, feed_of, paces } = open_all(&mut session, plan)?;
     let rings = session.rings();
     let numbering = Numbering::new(&rings, &feed_of);
     if rings.len() > RINGS_MAX {
@@ -61,23 +57,17 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<Ran> {
         }
         None => None,
     };
-    let run = Run { plan, stop, feeds, places, control, start_ns: now_ns() };
-    if let Some(path) = &plan.outputs.write {
-        let file = open_file(path, &interfaces, run.output_stop())?;
-        return run.to_sink(session, Ordered::new(&rings, numbering, plan.merge_slack, file)?);
-    }
-    if plan.outputs.print {
-        let out = Outlet::stdout(run.output_stop()).context("standard output")?;
-        let printer = Printer::new(out, with_feeds(interfaces, &run.feeds));
-        return run.to_sink(session, Ordered::new(&rings, numbering, plan.merge_slack, printer)?);
-    }
-    if let Some(how) = plan.outputs.latency {
-        let mut latency = Latency::new(&rings, how)?;
-        let mut ran = run.to_counter(session, &mut latency)?;
-        ran.latency = Some(latency.report());
-        return Ok(ran);
-    }
-    run.to_counter(session, &mut Null::new(&rings, numbering)?)
+    let at = plan.duration.and_then(|limit| Instant::now().checked_add(limit));
+    let consumers = consumers::all(&Input {
+        plan,
+        rings: &rings,
+        numbering: &numbering,
+        named: with_feeds(interfaces.clone(), &feeds),
+        interfaces: &interfaces,
+        stop: Stop { flag: Arc::clone(stop), at },
+    })?;
+    let run = Run { plan, stop, feeds, paces, control, start_ns: now_ns() };
+    run.drive(session, &rings, consumers)
 }
 
 /// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
@@ -87,42 +77,59 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn open_file(path: &Path, interfaces: &[Interface], stop: Stop) -> Result<FileWriter> {
-    if path == Path::new("-") {
-        let out = Outlet::stdout(stop).context("standard output")?;
-        return Ok(FileWriter::pipe(out, "standard output", interfaces)?);
-    }
-    if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
-        let name = path.display().to_string();
-        let out =
-            Outlet::named_pipe(path, stop, || eprintln!("weir: {name}: waiting for a reader"));
-        return Ok(FileWriter::pipe(out.with_context(|| name.clone())?, &name, interfaces)?);
-    }
-    Ok(FileWriter::create(path, interfaces)?)
-}
-
 /// What a run needs throughout.
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
     feeds: Vec<Subscribed>,
-    places: Vec<(usize, Place)>,
+    paces: Vec<(usize, Pace)>,
     /// Until the end of the run.
     control: Option<Control>,
     start_ns: u64,
 }
 
 impl Run<'_> {
-    /// When the output is no longer to wait for a reader that takes nothing.
-    fn output_stop(&self) -> Stop {
-        let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
-        Stop { flag: Arc::clone(self.stop), at }
+    /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
+    fn drive(
+        &self,
+        mut session: Session,
+        rings: &[Ring<Mapping>],
+        consumers: Vec<Named>,
+    ) -> Result<RunResult> {
+        let places: Vec<_> = consumers.iter().map(|_| self.join()).collect();
+        let sleepers = session.start_with(consumers.len())?;
+        self.introduce(&session);
+        let begin = Instant::now();
+        let mut running = Vec::new();
+        for ((consumer, sleeper), places) in consumers.into_iter().zip(sleepers).zip(places) {
+            // `--frames` is about the main one.
+            let frames_max = self.plan.frames.filter(|_| running.is_empty());
+            let name = consumer.name;
+            running.push((name, self.start(consumer, sleeper, rings, places, frames_max)?));
+        }
+        self.wait(&session, &running, begin);
+        // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
+        let stopped = Instant::now();
+        running.iter().for_each(|(_, consumer)| consumer.drain());
+        session.stop();
+        let outcomes = session.finish();
+        // The rings outlive their sources: what a slow stop brought is still to be taken.
+        let finished: Vec<_> =
+            running.into_iter().map(|(name, consumer)| (name, consumer.finish())).collect();
+        let last = finished.first().and_then(|(_, main)| main.last);
+        let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
+        let result = |(name, finished)| self.conclude(name, finished, &outcomes);
+        let consumers = finished.into_iter().map(result).collect();
+        Ok(RunResult { feeds: self.feeds_by_now(), outcomes, consumers, duration })
     }
 
-    /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
-    fn drive(&self, mut session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
-        let rings = session.rings();
-        let mut waiting = Waiting::new(session.start()?, &rings);
+    /// A consumer's places in the rings of files, which wait for it.
+    fn join(&self) -> Vec<(usize, Place)> {
+        self.paces.iter().map(|(ring, pace)| (*ring, pace.join(0))).collect()
+    }
+
+    /// Says which engines were taken, and why.
+    fn introduce(&self, session: &Session) {
         for info in session.infos() {
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
@@ -133,49 +140,86 @@ impl Run<'_> {
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");
         }
-        let begin = Instant::now();
-        let mut live = Live::new(begin);
-        let failure = loop {
-            let step = consumer.step(self.left(consumer));
-            self.show_progress(consumer);
-            match step {
-                Ok(Step::Ended) => break None,
-                Ok(Step::Busy) => {}
-                Ok(_) if !consumer.rests() => {}
-                Ok(step) => {
-                    if let Err(error) = waiting.wait(consumer, step) {
-                        break Some(error);
-                    }
-                }
-                Err(error) => break Some(error),
-            }
-            let over = self.plan.duration.is_some_and(|limit| begin.elapsed() >= limit);
-            if over || self.left(consumer) == 0 || signals::is_set(self.stop) || session.ended() {
-                break None;
-            }
-            tell_failures(&session);
-            live.tick(&session, consumer);
+    }
+
+    fn start(
+        &self,
+        consumer: Named,
+        sleeper: Sleeper,
+        rings: &[Ring<Mapping>],
+        places: Vec<(usize, Place)>,
+        frames_max: Option<u64>,
+    ) -> Result<Running<dyn RunConsumer>> {
+        let main = thread::current();
+        let plan = Plan {
+            waker: sleeper.waker()?,
+            waiting: Waiting::new(sleeper, rings),
+            frames_max,
+            slack: self.plan.merge_slack,
+            // Lets files that wait for this consumer go on.
+            progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
+                places.iter().for_each(|(ring, place)| place.reached(consumer.ordinal(*ring)));
+            }),
+            ended: Box::new(move || main.unpark()),
         };
-        let mut last = Instant::now();
-        // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
-        session.stop();
-        let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
-        let outcomes = session.finish();
-        // The rings outlive their sources: what a slow stop brought is still to be taken.
-        let failure = failure.or_else(|| self.take_rest(consumer, &mut last).err());
-        let duration = last.duration_since(begin);
-        let (delivered, by_interface) = (consumer.delivered(), consumer.by_interface());
-        Ok(Ran {
-            outcomes,
-            feeds: self.feeds_by_now(),
+        spawn(consumer.consumer, plan).context("starting a thread")
+    }
+
+    /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
+    fn wait(
+        &self,
+        session: &Session,
+        running: &[(&str, Running<dyn RunConsumer>)],
+        begin: Instant,
+    ) {
+        let mut live = Live::new(begin);
+        let mut told = vec![false; running.len()];
+        let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
+        let main = &running[0].1;
+        loop {
+            let is_over = end.is_some_and(|end| Instant::now() >= end);
+            let is_full = self.plan.frames.is_some() && main.has_ended();
+            let nobody = running.iter().all(|(_, consumer)| consumer.has_ended());
+            if is_over || is_full || nobody || signals::is_set(self.stop) || session.ended() {
+                return;
+            }
+            for ((name, consumer), told) in running.iter().zip(&mut told) {
+                if consumer.has_ended() && !std::mem::replace(told, true) {
+                    eprintln!("weir: {name}: this consumer has ended, the others go on");
+                }
+            }
+            tell_failures(session);
+            live.tick(session, main.delivered());
+            let next = end.map_or(live.next, |end| end.min(live.next));
+            // Unparked by signals and by consumers that end.
+            thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Lets out the rest of an output, and draws the consumer's account.
+    fn conclude(
+        &self,
+        name: &'static str,
+        finished: Finished<dyn RunConsumer>,
+        outcomes: &[Outcome],
+    ) -> ConsumerResult {
+        let Finished { mut consumer, mut failure, limited, .. } = finished;
+        let delivered = consumer.delivered();
+        if failure.is_none() {
+            failure = consumer.finish(&self.statistics(outcomes, delivered.frames)).err();
+        }
+        let by_interface = consumer.by_interface();
+        let latency = consumer.latency();
+        let mut result = ConsumerResult {
+            name,
             delivered,
             by_interface,
-            duration,
-            store_drops: 0,
-            ring_drops: 0,
             failure,
-            latency: None,
-        })
+            latency,
+            ..Default::default()
+        };
+        result.account(consumer.kept(), consumer.unread(), limited);
+        result
     }
 
     /// The feeds with the filters that are in force.
@@ -187,67 +231,6 @@ impl Run<'_> {
             feed.changes = now.changes;
         }
         feeds
-    }
-
-    fn left(&self, consumer: &dyn Consumer) -> u64 {
-        let taken = consumer.delivered().frames;
-        self.plan.frames.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
-    }
-
-    /// Lets files that wait for this consumer go on.
-    fn show_progress(&self, consumer: &dyn Consumer) {
-        for (ring, place) in &self.places {
-            place.reached(consumer.ordinal(*ring));
-        }
-    }
-
-    /// Reads the closed rings to their ends, or to the limit. `last`: when the last frame was taken.
-    fn take_rest(
-        &self,
-        consumer: &mut dyn Consumer,
-        last: &mut Instant,
-    ) -> Result<(), ConsumerError> {
-        let patience = self.plan.merge_slack + Duration::from_secs(1);
-        let begin = Instant::now();
-        let mut moved = begin;
-        while self.left(consumer) > 0 {
-            let step = consumer.step(self.left(consumer));
-            self.show_progress(consumer);
-            match step? {
-                Step::Ended => break,
-                Step::Busy => {
-                    moved = Instant::now();
-                    *last = moved;
-                }
-                // A source that failed at its stop may leave a ring open.
-                _ if moved.elapsed() > patience => break,
-                Step::Idle | Step::Waiting => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
-        let flushed = consumer.flush();
-        if moved > begin {
-            *last = Instant::now();
-        }
-        flushed
-    }
-
-    fn to_sink<S: Sink>(&self, session: Session, mut consumer: Ordered<S>) -> Result<Ran> {
-        let mut ran = self.drive(session, &mut consumer)?;
-        if ran.failure.is_none() {
-            let statistics = self.statistics(&ran.outcomes, ran.delivered.frames);
-            ran.failure = consumer.sink.finish(&statistics).err();
-        }
-        let (kept, unread) = (consumer.sink.kept(), consumer.unread());
-        ran.account(kept, unread, self.left(&consumer) == 0);
-        Ok(ran)
-    }
-
-    fn to_counter(&self, session: Session, consumer: &mut dyn Consumer) -> Result<Ran> {
-        let mut ran = self.drive(session, consumer)?;
-        let Delivered { frames, wire_bytes, .. } = ran.delivered;
-        let all = Count { frames, wire_bytes };
-        ran.account(all, consumer.unread(), self.left(consumer) == 0);
-        Ok(ran)
     }
 
     /// The statistics blocks at the end of a file, one per interface.
@@ -298,13 +281,12 @@ impl Live {
         }
     }
 
-    fn tick(&mut self, session: &Session, consumer: &dyn Consumer) {
+    fn tick(&mut self, session: &Session, delivered: Delivered) {
         let now = Instant::now();
         if now < self.next {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let delivered = consumer.delivered();
         let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
         let seconds = now.duration_since(then).as_secs_f64();
         let mut total = Ledger::default();
@@ -331,6 +313,8 @@ fn now_ns() -> u64 {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
+    use weir_consumer::{Consumer, Count, Null, Step};
+    use weir_frame::pcapng::Interface;
     use weir_frame::record::Meta;
     use weir_ring::geometry::BLOCK_BYTES;
     use weir_ring::{Clock, RingSpec, Words, Writer, WriterKind, memory};
@@ -366,22 +350,24 @@ mod tests {
         let ledger = Ledger { offered: 12, captured: 12, ..Ledger::default() };
         let info = weir_capture::Info::default();
         let outcome = Outcome { info, ledgers: vec![ledger], error: None };
-        let mut ran = Ran {
-            outcomes: vec![outcome],
-            feeds: Vec::new(),
+        let mut consumer_result = ConsumerResult {
+            name: "count",
             delivered: consumer.delivered(),
             by_interface: consumer.by_interface(),
-            duration: Duration::from_secs(1),
-            store_drops: 0,
-            ring_drops: 0,
             failure: Some(failure),
-            latency: None,
+            ..Default::default()
         };
-        ran.account(Count { frames: 7, wire_bytes: 420 }, consumer.unread(), false);
-        assert_eq!((ran.ring_drops, ran.store_drops), (5, 0));
-        assert_eq!((ran.report().unexplained(), ran.report().lost()), (0, 5));
-        assert!(ran.report().json().contains(r#""drops":{"ring":5,"store":0}"#));
-        assert!(ran.report().text().contains("drop ring"));
-        assert!(ran.errors()[0].contains("corrupt"), "{:?}", ran.errors());
+        consumer_result.account(Count { frames: 7, wire_bytes: 420 }, consumer.unread(), false);
+        assert_eq!((consumer_result.ring_drops, consumer_result.store_drops), (5, 0));
+        let result = RunResult {
+            outcomes: vec![outcome],
+            feeds: Vec::new(),
+            consumers: vec![consumer_result],
+            duration: Duration::from_secs(1),
+        };
+        assert_eq!((result.report().unexplained(), result.report().lost()), (0, 5));
+        assert!(result.report().json().contains(r#""drops":{"ring":5,"store":0}"#));
+        assert!(result.report().text().contains("drop ring"));
+        assert!(result.errors()[0].contains("corrupt"), "{:?}", result.errors());
     }
 }

@@ -190,10 +190,16 @@ pub struct CaptureArgs {
     /// Print one line a frame; its time of day is UTC
     #[arg(long)]
     pub print: bool,
+    /// Count frames, too, beside --print and --write: what is done without them
+    #[arg(long)]
+    pub count: bool,
     /// Write a pcapng file, whatever its name (- for a pipe), rings merged in time order; ends when the disk
-    /// has it
+    /// has it. Frames of several link types go to a file each: out.pcapng, out.raw-ip.pcapng
     #[arg(short, long, value_name = "PATH")]
     pub write: Option<PathBuf>,
+    /// Permissions of files that --write makes, octal, less the umask
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode, requires = "write")]
+    pub file_mode: u32,
     /// Which frames, as tcpdump has it: 'tcp port 80'. It acts where the frames come in, in the kernel if it can
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
@@ -257,7 +263,7 @@ pub struct CaptureArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
-    /// Stop after this many frames; what comes until the sources stop is "after limit" in the ledger, not lost
+    /// Stop after this many frames, those of the file if there is one; what comes until the sources stop is "after limit" in the ledger, not lost
     #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)
@@ -276,13 +282,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub fail_on_loss: bool,
     /// Time frames from the stamps of `weir gen --stamp` to the consumer; hidden: for the bench
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        conflicts_with_all = ["print", "write", "frames"],
-        hide = true
-    )]
+    #[arg(long, value_enum, value_name = "HOW", hide = true)]
     pub latency: Option<LatencyName>,
     #[command(flatten)]
     pub tcpdump: TcpdumpFlags,

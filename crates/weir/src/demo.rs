@@ -18,7 +18,7 @@ use weir_lab::testbed::End;
 use crate::capture;
 use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
 use crate::plan::CapturePlan;
-use crate::ran::Ran;
+use crate::run_result::RunResult;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
@@ -56,17 +56,19 @@ fn live(args: &DemoArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     let traffic = {
         let (tx, stop, duration) = (bed.tx.clone(), Arc::clone(&stop), args.duration);
+        let capturing = std::thread::current();
         std::thread::spawn(move || {
             let sent = send(&tx, duration, &stop);
             stop.store(true, Ordering::Release);
+            capturing.unpark();
             sent
         })
     };
-    let ran = CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop));
+    let result = CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop));
     // A capture that could not begin must not leave the traffic running.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    conclude(args, ran?, Some(&sent))
+    conclude(args, result?, Some(&sent))
 }
 
 /// The mix for a third of the time, then the numbered stream.
@@ -98,10 +100,10 @@ fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
     let source = format!("file:{}", trace.display());
     let capture = capture_args(&source, &["--speed", "real"], &args.write);
     println!("$ weir capture {source} --speed real --write {}", args.write.display());
-    let ran = capture
+    let result = capture
         .and_then(|capture| CapturePlan::new(&capture))
         .and_then(|plan| capture::execute(&plan, &signals::stop_flag()?));
-    conclude(args, ran?, None)
+    conclude(args, result?, None)
 }
 
 /// The bundled trace as a file, and the folder that is removed with it.
@@ -126,8 +128,8 @@ fn capture_args(source: &str, flags: &[&str], write: &Path) -> Result<CaptureArg
     }
 }
 
-fn conclude(args: &DemoArgs, ran: Ran, sent: Option<&Sent>) -> Result<u8> {
-    let report = ran.report();
+fn conclude(args: &DemoArgs, result: RunResult, sent: Option<&Sent>) -> Result<u8> {
+    let report = result.report();
     println!();
     print!("{}", report.text());
     let total = report.total();
@@ -145,7 +147,7 @@ fn conclude(args: &DemoArgs, ran: Ran, sent: Option<&Sent>) -> Result<u8> {
     }
     println!();
     println!("Open it:  wireshark {0}   or   tshark -r {0} | head", args.write.display());
-    let errors = ran.errors();
+    let errors = result.errors();
     errors.iter().for_each(|error| eprintln!("weir: {error}"));
     right &= errors.is_empty();
     Ok(if right { EXIT_RAN } else { EXIT_FAILED })

@@ -8,18 +8,19 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use weir_consumer::{ConsumerError, Stalled};
 
-use crate::outlet::{Outlet, Stop};
+use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::plan::CapturePlan;
-use crate::ran::Ran;
+use crate::run_result::RunResult;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
 /// Prints the ledger and says how it went.
-pub fn conclude(plan: &CapturePlan, ran: Ran, stop: &Arc<AtomicBool>) -> Result<u8> {
-    let report = ran.report();
+pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -> Result<u8> {
+    let report = result.report();
     let into_pipe = plan.outputs.write.as_deref() == Some(Path::new("-"));
     let text = if plan.json { report.json() + "\n" } else { report.text() };
-    let is_stalled = matches!(ran.failure, Some(ConsumerError::ReaderStalled(_)));
+    let failures = || result.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
+    let is_stalled = failures().any(|failure| matches!(failure, ConsumerError::ReaderStalled(_)));
     if into_pipe || (plan.outputs.print && !plan.json) || is_stalled {
         eprint!("{text}");
     } else {
@@ -27,10 +28,10 @@ pub fn conclude(plan: &CapturePlan, ran: Ran, stop: &Arc<AtomicBool>) -> Result<
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
     // Whoever reads a pipe may leave when it has seen enough.
-    if let Some(failure) = ran.failure.as_ref().filter(|failure| failure.is_readers_choice()) {
+    for failure in failures().filter(|failure| failure.is_readers_choice()) {
         eprintln!("weir: {failure}");
     }
-    let mut errors = ran.errors();
+    let mut errors = result.errors();
     if unexplained != 0 {
         errors.push(format!(
             "the ledger does not close: {unexplained} frames are unexplained, which is a fault of \
@@ -50,7 +51,8 @@ pub fn conclude(plan: &CapturePlan, ran: Ran, stop: &Arc<AtomicBool>) -> Result<
 
 /// Prints a report on standard output; or else, if nobody takes it there, where talk goes.
 fn show(text: &str, stop: Stop) {
-    let written = Outlet::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));
+    let written =
+        InterruptibleWriter::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));
     match written {
         Err(error) if Stalled::is_why(&error) => eprint!("{text}"),
         other => out::printed(other),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::outlet::{PIECE_BYTES, has_room};
+use crate::interruptible_writer::{PIECE_BYTES, has_room};
 
 /// The first failure of standard output.
 static REFUSED: Mutex<Option<io::Error>> = Mutex::new(None);

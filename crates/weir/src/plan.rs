@@ -6,7 +6,7 @@ mod names;
 mod own_traffic;
 mod sources;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -86,8 +86,12 @@ pub struct Outputs {
     pub print: bool,
     /// A pcapng file.
     pub write: Option<PathBuf>,
+    /// Permissions of files that it makes.
+    pub file_mode: u32,
     /// Their delays are measured.
     pub latency: Option<LatencyName>,
+    /// They are counted, too.
+    pub count: bool,
 }
 
 impl CapturePlan {
@@ -122,7 +126,9 @@ impl CapturePlan {
             outputs: Outputs {
                 print: args.print,
                 write: args.write.clone(),
+                file_mode: args.file_mode,
                 latency: args.latency,
+                count: args.count,
             },
             merge_slack: args.merge_slack,
             duration: args.duration,
@@ -145,9 +151,10 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
              `weir help capture` the flags"
         );
     }
-    if args.print && args.write.is_some() {
+    if args.print && args.write.as_deref() == Some(Path::new("-")) {
         bail!(
-            "--print and --write are two consumers, and a run has one: use --write - | tcpdump -r -"
+            "--print and --write - both want standard output; write to a file or a named pipe \
+             (--write PATH), or print by --write - | tcpdump -r -"
         );
     }
     names::check_output(args)

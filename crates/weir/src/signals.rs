@@ -14,19 +14,21 @@ use signal_hook::low_level::emulate_default_handler;
 /// child's group, and a terminal one to everybody in it.
 const SAME_WISH: Duration = Duration::from_millis(500);
 
-/// A flag that the first signal sets; a later one ends the process as if it were unhandled.
+/// A flag that the first signal sets; a later one ends the process as if it were unhandled. The calling thread is
+/// unparked then.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals =
         Signals::new(TERM_SIGNALS.iter().copied().chain(hang_up)).context("handling signals")?;
-    let flag = Arc::clone(&stop);
+    let (flag, caller) = (Arc::clone(&stop), thread::current());
     thread::Builder::new()
         .name("weir-signals".into())
         .spawn(move || {
             let mut first: Option<Instant> = None;
             for signal in signals.forever() {
                 flag.store(true, Ordering::Release);
+                caller.unpark();
                 if first.get_or_insert_with(Instant::now).elapsed() >= SAME_WISH {
                     // Ends the process, so there is no error to look at.
                     let _ = emulate_default_handler(signal);

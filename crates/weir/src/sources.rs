@@ -1,7 +1,7 @@
 //! Sources opened with their engines.
 
 use anyhow::Result;
-use weir_capture::pace::{Pace, Place};
+use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Feed, Opener, Session, Setup};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::CpuList;
@@ -19,8 +19,8 @@ pub struct Opened {
     pub feeds: Vec<Subscribed>,
     /// For each ring, the number of its feed among those that have rings: the id of its interface in outputs.
     pub feed_of: Vec<usize>,
-    /// The consumer's places in rings whose source waits for it: ring number and place.
-    pub places: Vec<(usize, Place)>,
+    /// Rings whose source waits for consumers: ring number, and where they join.
+    pub paces: Vec<(usize, Pace)>,
 }
 
 /// A feed of one source.
@@ -50,7 +50,7 @@ pub fn open_all(session: &mut Session, plan: &CapturePlan) -> Result<Opened> {
         interfaces: Vec::new(),
         feeds: Vec::new(),
         feed_of: Vec::new(),
-        places: Vec::new(),
+        paces: Vec::new(),
     };
     let mut feeds = Feeds::new(&plan.feeds);
     for (number, source) in plan.sources.iter().enumerate() {
@@ -70,10 +70,8 @@ pub fn open_all(session: &mut Session, plan: &CapturePlan) -> Result<Opened> {
             may_change: plan.control.is_some(),
         };
         let count = setup.feeds.len();
-        let places = open_one(session, source, setup, plan.cpus.as_ref())?;
-        opened
-            .places
-            .extend(places.into_iter().enumerate().map(|(at, place)| (before + at, place)));
+        let paces = open_one(session, source, setup, plan.cpus.as_ref())?;
+        opened.paces.extend(paces.into_iter().enumerate().map(|(at, pace)| (before + at, pace)));
         // The engine knows the link type; its rings say it.
         let ring: &Ring<_> = &session.rings()[before];
         let link_type = ring.identity()?.link_type;
@@ -127,19 +125,19 @@ fn subscribe(
     own
 }
 
-/// Opens a source; gives the consumer's places in its rings, one a feed, if it waits for readers.
+/// Opens a source; gives where consumers join its rings, one a feed, if it waits for them.
 fn open_one(
     session: &mut Session,
     source: &PlannedSource,
     setup: Setup,
     cpus: Option<&CpuList>,
-) -> Result<Vec<Place>> {
+) -> Result<Vec<Pace>> {
     let PlannedSource { target, mut request, waits, .. } = source.clone();
     let waited_for = if waits { setup.feeds.len() } else { 0 };
     request.options.wait_for = std::iter::repeat_with(Pace::new).take(waited_for).collect();
-    let places = request.options.wait_for.iter().map(|pace| pace.join(0)).collect();
+    let paces = request.options.wait_for.clone();
     session.open(on_cpus(cpus, Box::new(move || request.open(&target, &setup))))?;
-    Ok(places)
+    Ok(paces)
 }
 
 /// Has a source's thread, and those that it starts, run where it was asked for.

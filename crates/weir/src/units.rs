@@ -251,6 +251,14 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
+/// Permissions of a file: `600`, `0640`.
+pub fn file_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("write three octal digits, such as 600 or 640".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

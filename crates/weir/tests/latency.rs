@@ -64,11 +64,16 @@ fn root_a_stopped_consumer_shows_in_every_delay() {
 }
 
 #[test]
-fn delays_are_a_consumer_of_their_own() {
-    for more in ["--print", "--write x.pcapng", "--frames 5"] {
-        let mut command = weir(&format!("capture gen:size=64 --latency rest {more}"));
-        let output = command.output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(2), "{more}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"), "{more}");
-    }
+fn delays_are_timed_beside_other_consumers() {
+    let mut command =
+        weir("capture gen:size=64 --latency rest --write /dev/null --frames 5 --json");
+    let output = command.output().expect("the binary runs");
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{says}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    closes(&json);
+    let names: Vec<_> = json["consumers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["write", "latency"]);
+    assert_eq!(json["delivered"], 5, "the file's");
+    assert_eq!(json["latency"]["frames"], 0, "without --stamp");
 }

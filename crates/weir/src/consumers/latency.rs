@@ -5,6 +5,7 @@
 //! clock when it comes to the frame. In between lie the link, the engine, the ring, the consumer's own
 //! rest, and the frames of its batch before this one.
 
+use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use weir_consumer::account::{behind, fullest};
@@ -15,7 +16,12 @@ use weir_lab::generator::template::stamp_of;
 use weir_ring::idle::{DISTANCE_BYTES, Spin};
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start};
 
+use super::{Input, RunConsumer};
 use crate::cli::LatencyName;
+
+pub(super) fn open(input: &Input<'_>, how: LatencyName) -> Result<Box<dyn RunConsumer>> {
+    Ok(Box::new(Latency::new(input.rings, how)?))
+}
 
 /// Longer delays count as this one: a frame that took a minute was not late but forgotten.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
@@ -112,16 +118,18 @@ impl Latency {
         })
     }
 
-    pub fn report(&self) -> LatencyReport {
-        self.delays.report()
-    }
-
     fn take_batch(&mut self) {
         for record in self.batch.records() {
             self.frames += 1;
             self.wire_bytes += u64::from(record.meta.wire_len);
             self.delays.add(stamp_of(record.frame), tai_ns());
         }
+    }
+}
+
+impl RunConsumer for Latency {
+    fn latency(&self) -> Option<LatencyReport> {
+        Some(self.delays.report())
     }
 }
 

@@ -51,39 +51,43 @@ enum Way {
 }
 
 /// An output, and the stop that limits its waits.
-pub struct Outlet {
+pub struct InterruptibleWriter {
     file: File,
     way: Way,
     stop: Stop,
 }
 
-impl Outlet {
+impl InterruptibleWriter {
     /// Standard output. Not `io::stdout()` itself: it keeps what was refused, looks for line ends, and
     /// frames would come out in two pieces.
-    pub fn stdout(stop: Stop) -> io::Result<Outlet> {
+    pub fn stdout(stop: Stop) -> io::Result<InterruptibleWriter> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();
         if kind.is_socket() {
-            return Ok(Outlet { file, way: Way::InPieces, stop });
+            return Ok(InterruptibleWriter { file, way: Way::InPieces, stop });
         }
         if !kind.is_fifo() && !file.is_terminal() {
-            return Ok(Outlet { file, way: Way::Plain, stop });
+            return Ok(InterruptibleWriter { file, way: Way::Plain, stop });
         }
         // Opened anew, non-blocking is ours alone; set on what we were given, it would be everybody's
         // who has it. Somebody else's pipe may not be opened, nor one that has lost its reader.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(match open_nonblocking(Path::new(&path)) {
-            Ok(file) => Outlet { file, way: Way::NonBlocking, stop },
-            Err(_) => Outlet { file, way: Way::InPieces, stop },
+            Ok(file) => InterruptibleWriter { file, way: Way::NonBlocking, stop },
+            Err(_) => InterruptibleWriter { file, way: Way::InPieces, stop },
         })
     }
 
     /// A pipe with a name, once it has a reader; `waits` is called if it has none yet.
-    pub fn named_pipe(path: &Path, stop: Stop, waits: impl FnOnce()) -> io::Result<Outlet> {
+    pub fn named_pipe(
+        path: &Path,
+        stop: Stop,
+        waits: impl FnOnce(),
+    ) -> io::Result<InterruptibleWriter> {
         let mut waits = Some(waits);
         loop {
             match open_nonblocking(path) {
-                Ok(file) => return Ok(Outlet { file, way: Way::NonBlocking, stop }),
+                Ok(file) => return Ok(InterruptibleWriter { file, way: Way::NonBlocking, stop }),
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {}
                 Err(error) => return Err(error),
             }
@@ -112,7 +116,7 @@ impl Outlet {
     }
 }
 
-impl Write for Outlet {
+impl Write for InterruptibleWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let most = match self.way {
             Way::Plain => return self.file.write(bytes),
@@ -176,17 +180,21 @@ mod tests {
         Stop { flag: Arc::new(AtomicBool::new(asked)), at: None }
     }
 
-    fn shared(writer: impl Into<OwnedFd>, asked: bool) -> Outlet {
-        Outlet { file: File::from(writer.into()), way: Way::InPieces, stop: stop(asked) }
+    fn shared(writer: impl Into<OwnedFd>, asked: bool) -> InterruptibleWriter {
+        InterruptibleWriter {
+            file: File::from(writer.into()),
+            way: Way::InPieces,
+            stop: stop(asked),
+        }
     }
 
     #[test]
     fn a_reader_that_takes_nothing_is_left_after_the_stop() {
         let (_reader, pipe) = io::pipe().unwrap();
         let (_peer, socket) = UnixStream::pair().unwrap();
-        for mut outlet in [shared(pipe, true), shared(socket, true)] {
+        for mut writer in [shared(pipe, true), shared(socket, true)] {
             let begin = Instant::now();
-            let error = outlet.write_all(&[0; 1 << 24]).unwrap_err();
+            let error = writer.write_all(&[0; 1 << 24]).unwrap_err();
             assert!(Stalled::is_why(&error), "{error}");
             assert!(begin.elapsed() >= PATIENCE);
         }
@@ -204,19 +212,19 @@ mod tests {
             }
             taken
         });
-        let mut outlet = shared(pipe, true);
-        outlet.write_all(&[0; 300_000]).unwrap();
-        drop(outlet);
+        let mut writer = shared(pipe, true);
+        writer.write_all(&[0; 300_000]).unwrap();
+        drop(writer);
         assert_eq!(slow.join().unwrap(), 300_000);
     }
 
     #[test]
     fn a_reader_that_has_gone_is_noticed_without_a_write() {
         let (reader, pipe) = io::pipe().unwrap();
-        let mut outlet = shared(pipe, false);
-        outlet.flush().unwrap();
+        let mut writer = shared(pipe, false);
+        writer.flush().unwrap();
         drop(reader);
-        assert_eq!(outlet.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(outlet.write(&[0]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(writer.flush().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(writer.write(&[0]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

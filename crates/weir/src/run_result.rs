@@ -1,58 +1,60 @@
-//! A run that has come to its end: what became of its frames, and why it ended.
+//! The result of a run: what became of its frames, and why it ended.
 
 use std::time::Duration;
 
 use weir_capture::Outcome;
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 
-use crate::latency::LatencyReport;
+use crate::consumers::LatencyReport;
 use crate::report::{Report, error_text};
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.
-pub struct Ran {
+pub struct RunResult {
     pub outcomes: Vec<Outcome>,
     /// The feeds that were asked for.
     pub feeds: Vec<Subscribed>,
-    pub delivered: Delivered,
-    /// What the consumer took, by interface id.
-    pub by_interface: Vec<Taken>,
+    /// The main one first.
+    pub consumers: Vec<ConsumerResult>,
     pub duration: Duration,
+}
+
+/// A consumer that has come to its end.
+#[derive(Default)]
+pub struct ConsumerResult {
+    pub name: &'static str,
+    pub delivered: Delivered,
+    /// By interface number; empty if it does not know.
+    pub by_interface: Vec<Taken>,
     /// Frames that were taken from the rings and that the output lost.
     pub store_drops: u64,
     /// Frames that stayed in the rings because these could not be read any more.
     pub ring_drops: u64,
-    /// Why the consumer could not go on.
+    /// Why it could not go on.
     pub failure: Option<ConsumerError>,
-    /// How long frames took, if that was asked for.
+    /// How long frames took, if it timed them.
     pub latency: Option<LatencyReport>,
 }
 
-impl Ran {
+impl RunResult {
     /// The ledger and what was delivered, to print.
     pub fn report(&self) -> Report<'_> {
-        let Ran { outcomes, delivered, duration, store_drops, ring_drops, latency, .. } = self;
-        Report {
-            outcomes,
-            feeds: &self.feeds,
-            by_interface: &self.by_interface,
-            delivered: *delivered,
-            duration: *duration,
-            store_drops: *store_drops,
-            ring_drops: *ring_drops,
-            latency: *latency,
-        }
+        let RunResult { outcomes, feeds, consumers, duration } = self;
+        Report { outcomes, feeds, consumers, duration: *duration }
     }
 
-    /// What went wrong, each thing for itself: the output, unless its reader wanted no more, and every
+    /// What went wrong, each thing for itself: outputs, unless their readers wanted no more, and every
     /// source that failed.
     pub fn errors(&self) -> Vec<String> {
-        let output = self.failure.as_ref().filter(|failure| !failure.is_readers_choice());
-        let output = output.map(|failure| error_text(failure));
+        let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
+        let outputs = failures.filter(|failure| !failure.is_readers_choice());
+        let outputs = outputs.map(|failure| error_text(failure));
         let sources = self.outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
-        output.into_iter().chain(sources.map(|error| error_text(error))).collect()
+        outputs.chain(sources.map(|error| error_text(error))).collect()
     }
+}
 
+impl ConsumerResult {
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
     /// still. Each is counted where it happens, and none is derived from what was captured: the
     /// report compares them with that.
@@ -65,11 +67,23 @@ impl Ran {
             Some(ConsumerError::Ring(_)) => self.ring_drops = unread,
             Some(ConsumerError::Output(_)) => self.store_drops += unread,
             Some(ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_)) => {
-                self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread
+                self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread;
             }
             None if limited => self.delivered.after_limit = unread,
             // Nothing should be left. If it is, the ledger shows it as unexplained.
             None => {}
         }
+    }
+
+    /// Frames that were captured and that this consumer lost.
+    pub fn lost(&self) -> u64 {
+        self.delivered.lapped + self.store_drops + self.ring_drops
+    }
+
+    /// Frames that this consumer accounts for: as many as were captured.
+    pub fn accounted(&self) -> i128 {
+        let Delivered { frames, lapped, after_limit, .. } = self.delivered;
+        let all = [frames, lapped, after_limit, self.store_drops, self.ring_drops];
+        all.map(i128::from).iter().sum()
     }
 }

@@ -1,13 +1,16 @@
-//! One line a frame, and a count of the lines that really went out.
+//! `--print`: one line a frame, and a count of the lines that really went out.
 
 use std::io::{self, Write};
 
+use anyhow::{Context, Result};
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
 use weir_frame::record::{Flags, Record};
 use weir_frame::summary::one_line;
 
+use super::{Input, RunConsumer};
+use crate::interruptible_writer::InterruptibleWriter;
 use crate::sources::Subscribed;
 
 /// The interfaces, each under its own name and those of the feeds that read it: `eth0[web]`, `eth0[web,also]`.
@@ -33,6 +36,11 @@ enum PrintError {
         "standard output: cannot be printed to after {kept} frames; free space, or print elsewhere"
     )]
     Write { kept: u64, source: io::Error },
+}
+
+pub(super) fn open(input: &Input<'_>) -> Result<Box<dyn RunConsumer>> {
+    let out = InterruptibleWriter::stdout(input.stop.clone()).context("standard output")?;
+    input.ordered(Printer::new(out, input.named.clone()))
 }
 
 /// Bytes of lines collected before a write.

@@ -1,0 +1,178 @@
+//! A consumer on a thread of its own: it takes frames until their end, its limit, or its own failure.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use weir_ring::wake::Waker;
+
+use crate::account::Delivered;
+use crate::consumer::{Consumer, ConsumerError, Step};
+use crate::waiting::Waiting;
+
+/// The threads' name, by which tools find them.
+pub const THREAD_NAME: &str = "weir-consumer";
+/// A pause once the sources stop: what they still bring comes within milliseconds.
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+/// How long a ring that stays open may bring nothing after its source has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sources run.
+const RUNNING: u8 = 0;
+/// They stop: what they still bring is read.
+const DRAINING: u8 = 1;
+/// They have stopped: rings that are not closed by now bring nothing any more.
+const STOPPED: u8 = 2;
+
+/// What a consumer's thread is told before it starts.
+pub struct Plan<C: ?Sized> {
+    /// How it waits.
+    pub waiting: Waiting,
+    /// Ends its sleep when the sources stop.
+    pub waker: Waker,
+    /// It ends after so many frames.
+    pub frames_max: Option<u64>,
+    /// How long frames may be held ([`Merge`](crate::Merge)).
+    pub slack: Duration,
+    /// Called after each step; dropped when the consumer has ended.
+    pub progress: Box<dyn FnMut(&C) + Send>,
+    /// Called once, when it has ended.
+    pub ended: Box<dyn FnOnce() + Send>,
+}
+
+/// A consumer that runs.
+pub struct Running<C: ?Sized> {
+    shared: Arc<Shared>,
+    waker: Waker,
+    thread: JoinHandle<Finished<C>>,
+}
+
+/// A consumer that has ended.
+pub struct Finished<C: ?Sized> {
+    /// The consumer; its rings can still be asked what it has not read.
+    pub consumer: Box<C>,
+    /// Why it could not go on.
+    pub failure: Option<ConsumerError>,
+    /// When it had the last frame, if that was after the sources were told to stop.
+    pub last: Option<Instant>,
+    /// Whether it has had as many frames as it may.
+    pub limited: bool,
+}
+
+struct Shared {
+    phase: AtomicU8,
+    ended: AtomicBool,
+    delivered: Mutex<Delivered>,
+}
+
+/// Starts a consumer on a thread of its own.
+///
+/// # Errors
+/// What the kernel says if there can be no thread.
+pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
+    consumer: Box<C>,
+    plan: Plan<C>,
+) -> io::Result<Running<C>> {
+    let Plan { waiting, waker, frames_max, slack, progress, ended } = plan;
+    let shared = Arc::new(Shared {
+        phase: AtomicU8::new(RUNNING),
+        ended: AtomicBool::new(false),
+        delivered: Mutex::default(),
+    });
+    let theirs = Arc::clone(&shared);
+    let thread = thread::Builder::new().name(THREAD_NAME.into()).spawn(move || {
+        let patience = slack + PATIENCE;
+        let mut work =
+            Work { consumer, waiting, shared: theirs, frames_max, patience, progress, last: None };
+        let failure = work.take_all().err();
+        let limited = work.left() == 0;
+        let Work { consumer, shared, last, progress, .. } = work;
+        // Whoever waits for this consumer's progress need not any more.
+        drop(progress);
+        shared.ended.store(true, Ordering::Release);
+        ended();
+        Finished { consumer, failure, last, limited }
+    })?;
+    Ok(Running { shared, waker, thread })
+}
+
+impl<C: ?Sized> Running<C> {
+    /// Frames taken so far, up to the last step.
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it takes no more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire) || self.thread.is_finished()
+    }
+
+    /// The sources are told to stop: from now on it reads without pauses.
+    pub fn drain(&self) {
+        self.shared.phase.store(DRAINING, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// The sources have stopped: reads what is left and ends.
+    ///
+    /// # Panics
+    /// If the thread panicked: a bug of ours, passed on.
+    #[must_use]
+    pub fn finish(self) -> Finished<C> {
+        self.shared.phase.store(STOPPED, Ordering::Release);
+        self.waker.wake();
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// What the thread works with.
+struct Work<C: ?Sized> {
+    consumer: Box<C>,
+    waiting: Waiting,
+    shared: Arc<Shared>,
+    frames_max: Option<u64>,
+    patience: Duration,
+    progress: Box<dyn FnMut(&C) + Send>,
+    last: Option<Instant>,
+}
+
+impl<C: Consumer + ?Sized> Work<C> {
+    fn left(&self) -> u64 {
+        let taken = self.consumer.delivered().frames;
+        self.frames_max.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
+    }
+
+    fn take_all(&mut self) -> Result<(), ConsumerError> {
+        let mut quiet_since = Instant::now();
+        while self.left() > 0 {
+            let phase = self.shared.phase.load(Ordering::Acquire);
+            let step = self.consumer.step(self.left());
+            (self.progress)(&self.consumer);
+            *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.consumer.delivered();
+            match step? {
+                Step::Ended => break,
+                Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
+                step if phase == RUNNING => {
+                    if self.consumer.rests() {
+                        self.waiting.wait(self.consumer.as_mut(), step)?;
+                    }
+                }
+                // A source that failed at its stop may leave a ring open.
+                _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,
+                _ => {
+                    thread::sleep(DRAIN_PAUSE);
+                    continue;
+                }
+            }
+            quiet_since = Instant::now();
+        }
+        self.consumer.flush()?;
+        self.last = self.last.map(|_| Instant::now());
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! The ledger as one JSON object.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir_capture::{Direction, Info, Sampling};
+use weir_ring::Ledger;
+
+use super::{Report, error_text};
+use crate::consumers::LatencyReport;
+use crate::run_result::ConsumerResult;
+use crate::source_name::Part;
+
+/// The counts of a ledger: of all, of a source, of a feed.
+#[derive(Serialize)]
+struct Counts {
+    offered: u64,
+    filtered: u64,
+    filtered_uncounted: bool,
+    blocked: u64,
+    sampled: u64,
+    captured: u64,
+    bytes: u64,
+    drops: BTreeMap<&'static str, u64>,
+    missed_before: Option<u64>,
+    super_frames: u64,
+}
+
+impl From<&Ledger> for Counts {
+    fn from(ledger: &Ledger) -> Self {
+        Counts {
+            offered: ledger.offered,
+            filtered: ledger.filtered,
+            filtered_uncounted: ledger.filtered_uncounted,
+            blocked: ledger.blocked,
+            sampled: ledger.sampled,
+            captured: ledger.captured,
+            bytes: ledger.wire_bytes,
+            drops: ledger.drops.clone(),
+            missed_before: ledger.missed_before,
+            super_frames: ledger.super_frames,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    source: String,
+    engine: String,
+    hook: Option<&'a str>,
+    duration_s: f64,
+    #[serde(flatten)]
+    counts: Counts,
+    lapped: u64,
+    delivered: u64,
+    after_limit: u64,
+    late: u64,
+    unexplained: i128,
+    mpps: f64,
+    gbps: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyReport>,
+    consumers: Vec<JsonConsumer>,
+    sources: Vec<JsonSource<'a>>,
+    feeds: Vec<JsonFeed<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonConsumer {
+    name: &'static str,
+    delivered: u64,
+    lapped: u64,
+    after_limit: u64,
+    late: u64,
+    drops: BTreeMap<&'static str, u64>,
+    error: Option<String>,
+}
+
+impl From<&ConsumerResult> for JsonConsumer {
+    fn from(consumer: &ConsumerResult) -> Self {
+        JsonConsumer {
+            name: consumer.name,
+            delivered: consumer.delivered.frames,
+            lapped: consumer.delivered.lapped,
+            after_limit: consumer.delivered.after_limit,
+            late: consumer.delivered.late,
+            drops: [("store", consumer.store_drops), ("ring", consumer.ring_drops)].into(),
+            error: consumer.failure.as_ref().map(|error| error_text(error)),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonSource<'a> {
+    source: &'a str,
+    engine: &'a str,
+    hook: Option<&'a str>,
+    why: &'a str,
+    notes: &'a [String],
+    #[serde(flatten)]
+    counts: Counts,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct JsonFeed<'a> {
+    source: &'a str,
+    feed: &'a str,
+    part: Option<String>,
+    shares: Option<&'a str>,
+    filter: Option<&'a str>,
+    changes: u64,
+    home: Option<&'static str>,
+    snaplen: u32,
+    direction: &'static str,
+    one_in: u32,
+    flows_one_in: u32,
+    interface_id: u32,
+    #[serde(flatten)]
+    counts: Counts,
+    lapped: Option<u64>,
+    delivered: Option<u64>,
+}
+
+impl Report<'_> {
+    /// One JSON object, on one line.
+    pub fn json(&self) -> String {
+        let (total, main) = (self.total(), self.main());
+        let names = |name: fn(&Info) -> &str| {
+            let mut names: Vec<&str> = Vec::new();
+            for outcome in self.outcomes {
+                if !names.contains(&name(&outcome.info)) {
+                    names.push(name(&outcome.info));
+                }
+            }
+            names.join(",")
+        };
+        let mut counts = Counts::from(&total);
+        counts.drops.insert("store", main.store_drops);
+        counts.drops.insert("ring", main.ring_drops);
+        let sources = self.outcomes.iter().map(|outcome| {
+            let ledger = outcome.ledger();
+            JsonSource {
+                source: &outcome.info.source,
+                engine: outcome.info.engine,
+                hook: outcome.info.hook,
+                why: &outcome.info.why,
+                notes: &outcome.info.notes,
+                counts: (&ledger).into(),
+                error: outcome.error.as_ref().map(|error| error_text(error)),
+            }
+        });
+        let json = Json {
+            source: names(|info| &info.source),
+            engine: names(|info| info.engine),
+            hook: self.outcomes.first().and_then(|outcome| outcome.info.hook),
+            duration_s: self.duration.as_secs_f64(),
+            counts,
+            lapped: main.delivered.lapped,
+            delivered: main.delivered.frames,
+            after_limit: main.delivered.after_limit,
+            late: main.delivered.late,
+            unexplained: self.unexplained(),
+            mpps: self.mpps(),
+            gbps: self.gbps(),
+            latency: self.latency(),
+            consumers: self.consumers.iter().map(JsonConsumer::from).collect(),
+            sources: sources.collect(),
+            feeds: self.json_feeds(),
+        };
+        serde_json::to_string(&json).expect("numbers and strings serialize")
+    }
+
+    fn json_feeds(&self) -> Vec<JsonFeed<'_>> {
+        self.feeds()
+            .map(|(feed, outcome, ledger, home)| {
+                let taken = self.main().by_interface.get(feed.interface_id as usize);
+                JsonFeed {
+                    source: &outcome.info.source,
+                    feed: &feed.name,
+                    part: (feed.part != Part::Whole)
+                        .then(|| feed.part.to_string().trim_start_matches('@').to_owned()),
+                    shares: feed.shares.as_deref(),
+                    filter: feed.takes.filter.as_ref().map(|filter| filter.text.as_str()),
+                    changes: feed.changes,
+                    home: home.name(),
+                    snaplen: feed.takes.snaplen,
+                    direction: match feed.takes.direction {
+                        Direction::In => "in",
+                        Direction::Out => "out",
+                        Direction::Both => "both",
+                    },
+                    one_in: match feed.takes.sampling {
+                        Sampling::All | Sampling::FlowsOneIn(_) => 1,
+                        Sampling::OneIn(count) => count,
+                    },
+                    flows_one_in: match feed.takes.sampling {
+                        Sampling::FlowsOneIn(count) => count.get(),
+                        Sampling::All | Sampling::OneIn(_) => 1,
+                    },
+                    interface_id: feed.interface_id,
+                    counts: ledger.into(),
+                    lapped: taken.map(|taken| taken.lapped),
+                    delivered: taken.map(|taken| taken.frames),
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,180 @@
+//! The ledger as a few lines for people.
+
+use std::fmt::Write;
+
+use weir_capture::{FilterLocation, Outcome};
+use weir_consumer::Delivered;
+use weir_ring::Ledger;
+
+use super::Report;
+use crate::consumers::LatencyReport;
+use crate::source_name::Part;
+use crate::sources::Subscribed;
+use crate::units::{bit_rate, grouped, packet_rate};
+
+impl Report<'_> {
+    /// A few lines for people.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let (total, main) = (self.total(), self.main());
+        let mut line = |text: String| {
+            let _ = writeln!(out, "{text}");
+        };
+        for (number, outcome) in self.outcomes.iter().enumerate() {
+            let info = &outcome.info;
+            let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
+            line(format!("{}: {}{hook} ({})", info.source, info.engine, info.why));
+            for note in &info.notes {
+                line(format!("  note: {note}"));
+            }
+            let own = self.feeds().filter(|(feed, ..)| feed.source == number);
+            own.filter_map(|(feed, .., home)| choice(feed, home)).for_each(&mut line);
+        }
+        line(format!(
+            "{:.3} s, {}, {} reached the consumer",
+            self.duration.as_secs_f64(),
+            packet_rate(self.mpps() * 1e6),
+            bit_rate(self.gbps() * 1e9)
+        ));
+        line(String::new());
+        if self.outcomes.len() > 1 || self.feeds.len() > 1 {
+            self.rows().into_iter().for_each(&mut line);
+            line(String::new());
+        }
+        line(format!("  offered    {:>15}", grouped(total.offered)));
+        line(format!("  filtered   {:>15}", left_out(total.filtered, &total)));
+        for (name, count) in [("blocked", total.blocked), ("sampled", total.sampled)] {
+            if count > 0 {
+                line(format!("  {name:<10} {:>15}", grouped(count)));
+            }
+        }
+        line(format!("  captured   {:>15}", grouped(total.captured)));
+        for (name, count) in &total.drops {
+            line(format!("  drop {name:<10}{:>11}", grouped(*count)));
+        }
+        if let Some(missed) = total.missed_before {
+            line(format!("  (missed before the hook: {})", grouped(missed)));
+        }
+        let mut verdict = match self.unexplained() {
+            0 if total.blocked + total.sampled > 0 => {
+                "offered = filtered + blocked + sampled + captured + drops".to_owned()
+            }
+            0 => "offered = filtered + captured + drops".to_owned(),
+            frames => format!("THE LEDGER DOES NOT CLOSE: {frames} frames unexplained"),
+        };
+        if total.filtered_uncounted {
+            verdict.push_str(", of the frames that passed the socket's filter");
+        }
+        line(format!("  {verdict}"));
+        line(String::new());
+        if self.consumers.len() > 1 {
+            self.consumer_rows().into_iter().for_each(&mut line);
+            line(String::new());
+        }
+        line(format!("  delivered  {:>15}", grouped(main.delivered.frames)));
+        line(format!("  lapped     {:>15}", grouped(main.delivered.lapped)));
+        for (name, count) in [
+            ("after limit", main.delivered.after_limit),
+            ("late, kept", main.delivered.late),
+            ("drop store", main.store_drops),
+            ("drop ring", main.ring_drops),
+            ("super-frames", total.super_frames),
+        ] {
+            if count > 0 {
+                line(format!("  {name:<12} {:>13}", grouped(count)));
+            }
+        }
+        if let Some(LatencyReport { frames, p50_us, p90_us, p99_us, p999_us, max_us, .. }) =
+            self.latency()
+        {
+            line(format!(
+                "  stamp to consumer, {} frames: p50 {p50_us:.1} us, p90 {p90_us:.1}, p99 {p99_us:.1}, \
+                 p99.9 {p999_us:.1}, max {max_us:.1}",
+                grouped(frames)
+            ));
+        }
+        out
+    }
+}
+
+/// By what a feed chooses its frames, and where, if it has a filter or had one.
+fn choice(feed: &Subscribed, home: FilterLocation) -> Option<String> {
+    let what = match &feed.takes.filter {
+        Some(filter) => format!("filter '{}'", filter.text),
+        None if feed.changes > 0 => "no filter".to_owned(),
+        None => return None,
+    };
+    let place = match home {
+        FilterLocation::Nowhere => "",
+        FilterLocation::Hook => ", applied in the kernel, before the copy",
+        FilterLocation::Classic => ", applied in the kernel, by classic BPF, before the copy",
+        FilterLocation::Compiled => ", applied in user space",
+        FilterLocation::Interpreted => ", applied in user space, step by step",
+    };
+    let changes = match feed.changes {
+        0 => String::new(),
+        1 => "; changed once since the start".to_owned(),
+        many => format!("; changed {many} times since the start"),
+    };
+    let whose = match (feed.part, feed.name.as_str()) {
+        (Part::Whole, "") => String::new(),
+        (Part::Whole, name) => format!("feed {name}: "),
+        (part, "") => format!("{part}: "),
+        (part, name) => format!("{part}, feed {name}: "),
+    };
+    Some(format!("  {whose}{what}{place}{changes}"))
+}
+
+impl Report<'_> {
+    /// A row a consumer, under what its columns are.
+    fn consumer_rows(&self) -> Vec<String> {
+        let row = |cells: [&str; 5]| {
+            let [name, delivered, lapped, after_limit, drops] = cells;
+            format!("  {name:<10} {delivered:>15} {lapped:>15} {after_limit:>15} {drops:>13}")
+        };
+        let mut rows = vec![row(["consumer", "delivered", "lapped", "after limit", "drops"])];
+        rows.extend(self.consumers.iter().map(|consumer| {
+            let Delivered { frames, lapped, after_limit, .. } = consumer.delivered;
+            let drops = consumer.store_drops + consumer.ring_drops;
+            let [frames, lapped, after_limit, drops] =
+                [frames, lapped, after_limit, drops].map(grouped);
+            row([consumer.name, &frames, &lapped, &after_limit, &drops])
+        }));
+        rows
+    }
+
+    /// A row a feed, under what its columns are.
+    fn rows(&self) -> Vec<String> {
+        let name = |feed: &Subscribed, outcome: &Outcome| match feed.name.as_str() {
+            "" => format!("{}{}", outcome.info.source, feed.part),
+            name => format!("{}{} {name}", outcome.info.source, feed.part),
+        };
+        let names = self.feeds().map(|(feed, outcome, ..)| name(feed, outcome).chars().count());
+        let width = names.max().unwrap_or_default();
+        let row = |cells: [&str; 6]| {
+            let [name, offered, filtered, captured, dropped, missed] = cells;
+            format!(
+                "  {name:<width$} {offered:>15} {filtered:>15} {captured:>15} {dropped:>13} {missed:>13}"
+            )
+        };
+        let mut rows = vec![row(["", "offered", "left out", "captured", "drops", "missed before"])];
+        rows.extend(self.feeds().map(|(feed, outcome, ledger, _)| {
+            let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
+            let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
+            let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
+            let [offered, captured, dropped] = &numbers;
+            let filtered = left_out(filtered, ledger);
+            row([&name(feed, outcome), offered, &filtered, captured, dropped, &missed])
+        }));
+        rows
+    }
+}
+
+/// How many frames were left out, as far as somebody counted them.
+fn left_out(counted: u64, ledger: &Ledger) -> String {
+    match (counted, ledger.filtered_uncounted) {
+        (0, true) => "uncounted".to_owned(),
+        (_, true) => format!("{} or more", grouped(counted)),
+        (_, false) => grouped(counted),
+    }
+}
