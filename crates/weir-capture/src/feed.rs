@@ -22,8 +22,7 @@ use weir_frame::shard::{Sample, Shard};
 
 use crate::feed::direction::Direction;
 
-/// Most feeds of one source.
-pub const FEEDS_MAX: usize = 32;
+pub use crate::limits::FEEDS_MAX;
 
 /// One feed: which frames of a source, and how much of each.
 #[derive(Clone, Debug)]

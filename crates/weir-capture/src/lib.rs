@@ -8,6 +8,7 @@ pub mod engines;
 pub mod error;
 pub mod feed;
 pub mod kernel;
+pub mod limits;
 pub mod memory;
 pub mod rights;
 pub mod session;

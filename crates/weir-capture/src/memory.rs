@@ -2,8 +2,7 @@
 
 use weir_ring::geometry::BLOCK_BYTES;
 
-/// Most that `af_packet` and `pcap` keep beside their rings.
-pub(crate) const BUFFER_BYTES_MAX: u64 = 32 << 20;
+use crate::limits::BUFFER_BYTES_MAX;
 
 /// What a source takes beside the data blocks of its rings, as far as that is known before it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,8 +23,7 @@ pub use text::EntryError;
 
 use front::Front;
 
-/// Most entries of one list.
-pub const ENTRIES_MAX: usize = 65_536;
+pub use crate::limits::ENTRIES_MAX;
 
 /// A list that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

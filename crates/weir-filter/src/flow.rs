@@ -2,42 +2,8 @@
 
 use crate::insn::*;
 use crate::order;
+pub(crate) use crate::step::{A, OFFSET_MAX, Step, Then, To, X_REG, uses};
 use crate::verify::skips;
-
-/// No frame is as long as this. A load from here on rejects.
-pub(crate) const OFFSET_MAX: u32 = i32::MAX as u32 - 8;
-
-/// Where a program goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum To {
-    /// At the instruction of this number.
-    Insn(usize),
-    /// Nowhere: the frame is taken.
-    Take,
-    /// Nowhere: the frame is rejected.
-    Reject,
-}
-
-/// What comes behind an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    To(To),
-    /// Where the condition holds, and where not: never the same.
-    If(To, To),
-    /// The verdict is given here.
-    End,
-}
-
-/// An instruction that some way leads to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    /// Its number in the program.
-    pub at: usize,
-    pub then: Then,
-    /// The size of what A holds as it came from the frame, not as a number: behind the load that this is, or for the
-    /// question that this asks ([`order`]).
-    pub of_network: Option<u8>,
-}
 
 /// What is known of a program before it runs. Jumps to jumps are followed, and conditions that change
 /// nothing left out, so not every instruction is a step; code that no way leads to never is, as the kernel
@@ -51,11 +17,6 @@ pub(crate) struct Flow {
     /// What some way reads before it writes, and finds 0: scratch memory's words by their bits, [`A`], [`X_REG`].
     pub begins_as_zero: u32,
 }
-
-/// The accumulator, in [`Flow::begins_as_zero`].
-pub(crate) const A: u32 = 1 << MEMORY_WORDS;
-/// The index register there.
-pub(crate) const X_REG: u32 = A << 1;
 
 impl Flow {
     /// With `verdicts`, what a `ret` gives matters, so it is a step; without, only whether it is 0.
@@ -101,17 +62,6 @@ impl Flow {
     }
 }
 
-impl Then {
-    pub(crate) fn ways(self) -> impl Iterator<Item = To> {
-        let (one, other) = match self {
-            Then::To(to) => (Some(to), None),
-            Then::If(yes, no) => (Some(yes), Some(no)),
-            Then::End => (None, None),
-        };
-        one.into_iter().chain(other)
-    }
-}
-
 /// By instruction: where one ends up who is sent there.
 fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
     let mut leads_to = vec![To::Reject; insns.len()];
@@ -129,27 +79,6 @@ fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
         };
     }
     leads_to
-}
-
-/// What an instruction reads and what it writes, as in [`Flow::begins_as_zero`].
-pub(crate) fn uses(insn: Insn) -> (u32, u32) {
-    let by_x = if insn.code & X != 0 { X_REG } else { 0 };
-    match insn.code {
-        RET_A => (A, 0),
-        ST => (A, 1 << insn.k),
-        STX => (X_REG, 1 << insn.k),
-        LD_MEM => (1 << insn.k, A),
-        LDX_MEM => (1 << insn.k, X_REG),
-        TAX => (A, X_REG),
-        TXA => (X_REG, A),
-        RET_K | JA => (0, 0),
-        LD_IMM | LD_LEN => (0, A),
-        LDX_IMM | LDX_LEN | LDX_MSH => (0, X_REG),
-        _ if insn.is_conditional_jump() => (A | by_x, 0),
-        _ if insn.code & 7 == ALU => (A | by_x, A),
-        _ if insn.load().is_some_and(|load| load.indirect) => (X_REG, A),
-        _ => (0, A),
-    }
 }
 
 /// A load that no frame is long enough for.

@@ -35,10 +35,12 @@ mod flow;
 pub mod frame;
 pub mod insn;
 pub mod interpret;
+pub mod limits;
 mod order;
 pub mod program;
 mod reach;
 mod set;
+mod step;
 pub mod user;
 pub mod verify;
 

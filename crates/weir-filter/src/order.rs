@@ -5,8 +5,8 @@
 //! for equality and common bits, and if whoever asks knows the order: on all ways to a question A comes from loads
 //! of one size, all of which leave their bytes alone.
 
-use crate::flow::{A, Step, To, uses};
 use crate::insn::*;
+use crate::step::{A, Step, To, uses};
 
 /// Loads whose value some question may see, and the questions that may see it: all of them go one way.
 struct Group {

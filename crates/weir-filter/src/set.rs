@@ -3,8 +3,7 @@
 use crate::flow::{Flow, To};
 use crate::program::Program;
 
-/// Most filters of a set: its answer has a bit for each.
-pub const SET_MAX: usize = 32;
+pub use crate::limits::SET_MAX;
 
 /// A set without its repetitions.
 #[derive(Debug)]

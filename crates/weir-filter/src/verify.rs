@@ -5,8 +5,7 @@
 
 use crate::insn::*;
 
-/// Most instructions of a program: the kernel's limit for sockets (`BPF_MAXINSNS`).
-pub const INSNS_MAX: usize = 4096;
+pub use crate::limits::INSNS_MAX;
 
 /// Why bytecode is no program. Instructions count from 0, as `tcpdump -d` numbers them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@ pub(super) const BLOCK_BYTES: usize = 128 << 10;
 /// not, so on any link this thread may be away for this many time-outs, a second, before frames are lost.
 pub(super) const BLOCKS: usize = 256;
 const _: () = assert!(BLOCK_BYTES > weir_frame::record::CAPLEN_MAX as usize + 4096);
-const _: () = assert!((BLOCKS * BLOCK_BYTES) as u64 <= crate::memory::BUFFER_BYTES_MAX);
+const _: () = assert!((BLOCKS * BLOCK_BYTES) as u64 <= crate::limits::BUFFER_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.
 const STATUS_AT: usize = 8;
 

@@ -39,6 +39,7 @@ use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity, ask_in, members};
 use crate::kernel::rcu;
+use crate::limits::COPIERS_MAX;
 use crate::memory::Memory;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
@@ -51,8 +52,6 @@ use socket::{Shape, Socket};
 const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
-/// Most copiers of one queue.
-const COPIERS_MAX: u32 = 64;
 /// How often the interface is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

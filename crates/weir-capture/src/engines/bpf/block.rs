@@ -17,10 +17,7 @@ use weir_ring::{Mapping, Words};
 
 use crate::engines::bpf::memory::refused;
 use crate::error::CaptureError;
-
-/// Most entries of one kind in the lists of all feeds of a source. The kernel's hash tables take 16 bytes
-/// for each at once, entries or not.
-pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
+pub use crate::limits::ENTRIES_OF_A_KIND_MAX;
 
 /// Most feeds of a source: keys have 16 bits for them.
 const FEEDS_MAX: usize = 1 << 16;

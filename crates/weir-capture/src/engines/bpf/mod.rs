@@ -41,6 +41,7 @@ use crate::feed::feeds::own_notify;
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::rcu;
+use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use block::Blocks;
@@ -139,14 +140,14 @@ impl Bpf {
             setup.ignore_direction();
         }
         let prepare = |plan| Prepared::new(iface, &interface, &setup, &options, plan);
-        let plan = Plan::of(options.hook, &setup, plan::FEEDS_MAX);
+        let plan = Plan::of(options.hook, &setup, HOOK_FEEDS_MAX);
         let Prepared { plan, derived, at_hook, arrays, blocks, programs, mut notes } = match (
             plan.has_filters,
             prepare(plan),
         ) {
             // Filters can be too much together with the program that they are in.
             (true, Err(first @ CaptureError::Bpf { .. })) => {
-                let plan = Plan::without_filters(&setup, plan::FEEDS_MAX);
+                let plan = Plan::without_filters(&setup, HOOK_FEEDS_MAX);
                 let mut prepared = prepare(plan).map_err(|_| first)?;
                 let note = "the kernel does not take these filters as part of the capture program: all of them \
                                 run in user space";
@@ -276,7 +277,7 @@ impl Prepared {
             return Err(CaptureError::Options(format!(
                 "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
                  filter is too long for the kernel",
-                plan::FEEDS_MAX
+                HOOK_FEEDS_MAX
             )));
         }
         let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;

@@ -7,9 +7,6 @@ use crate::feed::Feed;
 use crate::feed::filters::Filters;
 use crate::setup::Setup;
 
-/// Most feeds that the capture program writes; `bpf/bpf.bpf.c` has the same number.
-pub(super) const FEEDS_MAX: usize = 16;
-
 /// Which feeds the hook serves, and which are made from one of its own in user space.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {

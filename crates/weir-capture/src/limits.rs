@@ -1,0 +1,19 @@
+//! Limits of sources and feeds.
+
+use weir_filter::limits::ENTRIES_MAX;
+
+/// Most feeds of one source.
+pub const FEEDS_MAX: usize = 32;
+
+/// Most feeds that the capture program of `bpf` writes; `bpf/bpf.bpf.c` has the same number. A relay derives those beyond.
+pub const HOOK_FEEDS_MAX: usize = 16;
+
+/// Most entries of one kind in the block lists of all feeds of a source in the kernel. Its hash tables take 16 bytes
+/// for each at once, entries or not.
+pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
+
+/// Most threads that share a queue (`af_xdp`).
+pub const COPIERS_MAX: u32 = 64;
+
+/// Most that `af_packet` and `pcap` keep beside their rings.
+pub const BUFFER_BYTES_MAX: u64 = 32 << 20;

@@ -1,0 +1,10 @@
+//! Limits of filters and block lists.
+
+/// Most entries of one block list.
+pub const ENTRIES_MAX: usize = 65_536;
+
+/// Most filters of a set: its answer has a bit for each.
+pub const SET_MAX: usize = 32;
+
+/// Most instructions of a program: the kernel's limit for sockets (`BPF_MAXINSNS`).
+pub const INSNS_MAX: usize = 4096;

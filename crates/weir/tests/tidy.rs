@@ -1,0 +1,99 @@
+//! What a reader of the tree relies on: files of a size, lines of a width, no circles of modules, and tables in ARCHITECTURE.md
+//! that hold every limit and every drop counter. Exceptions are named, and the lists of them may only shrink: one that is
+//! no longer needed fails, too.
+
+mod tidy {
+    pub mod circles;
+    pub mod exceptions;
+    pub mod sizes;
+    pub mod tables;
+    pub mod tree;
+}
+
+use std::collections::BTreeSet;
+
+use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
+use tidy::tree::{Tree, tree};
+use tidy::{circles, sizes, tables};
+
+/// Holds what was found against the named exceptions.
+fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
+    let named: BTreeSet<String> = exceptions.iter().map(|&name| name.to_owned()).collect();
+    let new: Vec<_> = found.difference(&named).collect();
+    assert!(new.is_empty(), "{rule}: {new:#?}");
+    let gone: Vec<_> = named.difference(found).collect();
+    assert!(gone.is_empty(), "{rule} no more, so take them off tidy/exceptions.rs: {gone:#?}");
+}
+
+#[test]
+fn files_are_easy_to_hold() {
+    only_exceptions("longer than 400 lines before tests", &sizes::long(&tree()), LONG_FILES);
+}
+
+#[test]
+fn lines_fit_a_screen() {
+    only_exceptions("has lines wider than 120 characters", &sizes::wide(&tree()), WIDE_FILES);
+}
+
+#[test]
+fn modules_are_in_no_circle() {
+    only_exceptions("in a circle of modules", &circles::circles(&tree()), CIRCLES);
+}
+
+#[test]
+fn every_limit_stands_in_the_architecture() {
+    let missing = tables::limits_missing(&tree());
+    assert!(missing.is_empty(), "not in ARCHITECTURE.md's table of limits: {missing:?}");
+}
+
+#[test]
+fn every_drop_counter_stands_in_the_architecture() {
+    let missing = tables::drops_missing(&tree());
+    assert!(missing.is_empty(), "not in ARCHITECTURE.md's table of losses: {missing:?}");
+}
+
+/// Each rule finds what is planted, and nothing else.
+#[test]
+fn planted_violations_are_found() {
+    let planted = |path: &str, text: &str| {
+        Tree::of(
+            &[(path, text)],
+            "| frames | `drops.kernel` |\n## Limits\n| feeds | 32 | `FEEDS_MAX` |\n## Decisions",
+        )
+    };
+    let long = "//\n".repeat(401);
+    assert_eq!(sizes::long(&planted("crates/a/src/b.rs", &long)).len(), 1);
+    let tests = format!("#[cfg(test)]\nmod tests {{}}\n{long}");
+    assert!(sizes::long(&planted("crates/a/src/b.rs", &tests)).is_empty());
+    let wide = format!("// {}\n", "x".repeat(118));
+    assert_eq!(sizes::wide(&planted("crates/a/src/b.rs", &wide)).len(), 1);
+    assert!(sizes::wide(&planted("crates/a/src/b.rs", &wide[1..])).is_empty());
+
+    let circle = Tree::of(
+        &[
+            ("crates/a/src/lib.rs", "mod b;\nmod c;\n"),
+            ("crates/a/src/b.rs", "use crate::c::C;\n"),
+            ("crates/a/src/c.rs", "fn c() { crate::d::e::f() }\n"),
+            ("crates/a/src/d/mod.rs", "use crate::b::{B, X};\n"),
+            ("crates/a/src/d/e.rs", "// crate::b\nuse crate::{b};\n"),
+            ("crates/a/src/f.rs", "use crate::b::B;\n#[cfg(test)]\nuse crate::f;\n"),
+        ],
+        "",
+    );
+    assert_eq!(
+        circles::circles(&circle),
+        ["a: b c d/e"].map(str::to_owned).into(),
+        "through the nearest file of a path"
+    );
+
+    let limits = planted(
+        "crates/a/src/limits.rs",
+        "pub const FEEDS_MAX: u8 = 1;\npub const X_MIN: u8 = 1;\n",
+    );
+    assert_eq!(tables::limits_missing(&limits), ["X_MIN".to_owned()].into());
+    let drops = planted(
+        "crates/a/src/b.rs",
+        "drops.insert(\"kernel\", 1);\nledger.drops.insert(\n\"lost\", 1);\n",
+    );
+    assert_eq!(tables::drops_missing(&drops), ["lost".to_owned()].into());
+}

@@ -1,0 +1,49 @@
+//! The tree's sources.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Sources by their path from the root, and ARCHITECTURE.md.
+pub struct Tree {
+    pub files: BTreeMap<String, String>,
+    pub architecture: String,
+}
+
+impl Tree {
+    /// A made-up one.
+    pub fn of(files: &[(&str, &str)], architecture: &str) -> Tree {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        Tree { files: files.collect(), architecture: architecture.to_owned() }
+    }
+}
+
+/// This one: `crates/*/src`.
+pub fn tree() -> Tree {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = BTreeMap::new();
+    let crates = std::fs::read_dir(root.join("crates")).expect("crates");
+    let mut folders: Vec<_> = crates.flatten().map(|entry| entry.path().join("src")).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(&root).expect("inside").display().to_string();
+                files.insert(name, std::fs::read_to_string(&path).expect("text"));
+            }
+        }
+    }
+    assert!(files.len() > 100, "the tree is not where it was");
+    let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("it is there");
+    Tree { files, architecture }
+}
+
+/// A file without its tests, which stand at its end; nothing of a file of tests.
+pub fn before_tests<'a>(path: &str, text: &'a str) -> &'a str {
+    if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") {
+        return "";
+    }
+    let end = text.find("\n#[cfg(test)]\nmod ").or(text.starts_with("#[cfg(test)]").then_some(0));
+    &text[..end.unwrap_or(text.len())]
+}
