@@ -542,6 +542,19 @@ impl Feeds {
         Ok((handle, self.finish(&gone)))
     }
 
+    /// [`FeedControl::replace_rings`] for a source that numbers its feeds itself.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn replace(
+        &self,
+        feed: FeedSlot,
+        slot: FeedSlot,
+    ) -> Result<(FeedHandle, Ledger), CaptureError> {
+        let state = self.lock();
+        self.replace_as(&state, feed, slot)
+    }
+
     /// Changes a block list. The new one is made here, beside the old one: of 65,536 entries that takes milliseconds.
     fn block(
         &self,

@@ -118,10 +118,15 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
     let setup =
         Setup { feeds, ring_bytes: super::least_ring_bytes(), promiscuous: false, may_change };
     let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
-    let rings = memory::create(&setup)?;
+    let rings = memory::create(&setup, 0..setup.feeds.len())?;
     let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;
     let lists = blocks.as_ref().map(Blocks::maps);
-    let maps = Maps { rings: &rings, has_filters: may_change, blocks: lists };
+    let maps = Maps {
+        rings: &rings,
+        cpus: super::cpus::entries()?,
+        has_filters: may_change,
+        blocks: lists,
+    };
     load(choice, interface, &setup, &options, maps).map(|_| ())
 }
 

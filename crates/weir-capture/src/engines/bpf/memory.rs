@@ -16,10 +16,13 @@ use crate::error::CaptureError;
 use crate::setup::Setup;
 
 /// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids; those of
-/// the first feed first.
-pub(super) fn create(setup: &Setup) -> Result<Vec<MapHandle>, CaptureError> {
+/// the first of these feeds first.
+pub(super) fn create(
+    setup: &Setup,
+    feeds: std::ops::Range<usize>,
+) -> Result<Vec<MapHandle>, CaptureError> {
     let cpus = cpus::entries()?;
-    let each = (0..setup.feeds.len()).flat_map(|feed| (0..cpus).map(move |cpu| (feed, cpu)));
+    let each = feeds.flat_map(|feed| (0..cpus).map(move |cpu| (feed, cpu)));
     each.map(|(feed, cpu)| create_one(setup, feed, cpus, cpu)).collect()
 }
 

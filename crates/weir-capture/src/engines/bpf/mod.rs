@@ -35,9 +35,8 @@ pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::direction::Direction;
-use crate::feed::feeds::own_notify;
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::rcu;
@@ -172,7 +171,7 @@ impl Bpf {
         }
         let promiscuous = setup.promiscuous;
         let written = memory::attach(&arrays)?;
-        let cpus = written.len() / at_hook.feeds.len();
+        let cpus = cpus::entries()? as usize;
         let control = Control::map(&programs.control, cpus, at_hook.feeds.len())?;
         let relay = match plan.derived.is_empty() {
             true => None,
@@ -213,6 +212,7 @@ impl Bpf {
             notify_fd,
             attachments,
             locations,
+            cpus,
         });
         Ok(Bpf {
             info,
@@ -269,10 +269,15 @@ impl Prepared {
         let own = |feed: &usize| setup.feeds[*feed].clone();
         let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
         let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
+        let mut with_memory = at_hook.feeds.len();
         if !plan.derived.is_empty() {
             at_hook.feeds.push(relay::base(&derived));
+            with_memory += 1;
+        } else if setup.may_change {
+            // A place for feeds that join later; until then it takes no frame and has no memory.
+            at_hook.feeds.push(shared::shut(&relay::base(setup)));
         }
-        let arrays = memory::create(&at_hook)?;
+        let arrays = memory::create(&at_hook, 0..with_memory)?;
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
             return Err(CaptureError::Options(format!(
                 "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
@@ -280,9 +285,12 @@ impl Prepared {
                 HOOK_FEEDS_MAX
             )));
         }
-        let blocks = setup.may_change.then(|| Blocks::new(at_hook.feeds.len())).transpose()?;
+        // The relay's place has no list.
+        let lists = plan.at_hook.len().max(1);
+        let blocks = setup.may_change.then(|| Blocks::new(lists)).transpose()?;
         let lists = blocks.as_ref().map(Blocks::maps);
-        let maps = Maps { rings: &arrays, has_filters: plan.has_filters, blocks: lists };
+        let cpus = cpus::entries()?;
+        let maps = Maps { rings: &arrays, cpus, has_filters: plan.has_filters, blocks: lists };
         let (programs, notes) = Programs::load(interface, &at_hook, options, maps)?;
         Ok(Prepared { plan, derived, at_hook, arrays, blocks, programs, notes })
     }
@@ -344,11 +352,7 @@ impl Source for Bpf {
         shared.control.follow_tai();
         {
             let mut served = shared.served();
-            if let Some(relay) = &mut served.relay {
-                let waker = relay.start(own_notify(&shared.notify_fd)?)?;
-                let base = served.places.last_mut().expect("what the relay reads has a place");
-                base.wakers.add(RELAY_WAKER, waker, 0);
-            }
+            shared.start_relay(&mut served)?;
         }
         self.missed.begin();
         if self.promiscuous {
@@ -413,6 +417,3 @@ impl Source for Bpf {
         ended
     }
 }
-
-/// The relay, among the sleepers on its own rings: no consumer has this number.
-const RELAY_WAKER: WakerSlot = WakerSlot::new(u32::MAX);

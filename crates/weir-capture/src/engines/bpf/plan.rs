@@ -58,8 +58,9 @@ impl Plan {
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
-            // Derived feeds need a place, too: one for all of them.
-            let most = if derived.is_empty() { places } else { places - 1 };
+            // Derived feeds need a place, too: one for all of them, also for those that join later.
+            let needs_base = may_change || !derived.is_empty();
+            let most = if needs_base { places - 1 } else { places };
             if at_hook.len() > most {
                 derived.extend(at_hook.split_off(places - 1));
             }
@@ -68,7 +69,7 @@ impl Plan {
                 return Plan { at_hook, derived, has_filters: false };
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
-            if !derived.is_empty() {
+            if needs_base {
                 // What they are derived from takes all.
                 chosen.push(Feed::default());
             }

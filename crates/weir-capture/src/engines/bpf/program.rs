@@ -5,7 +5,7 @@ mod object;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use weir_filter::ebpf::Target;
 use weir_ring::{Mapping, Ring, Words, header};
 
@@ -27,6 +27,8 @@ pub(super) struct Programs {
     pub(super) count_chosen: bool,
     /// At TC: lets frames by until the capture starts.
     pub(super) wait: Option<OwnedFd>,
+    /// By number.
+    rings: MapHandle,
     close: OwnedFd,
     store: OwnedFd,
     pub(super) control: MapHandle,
@@ -52,6 +54,8 @@ pub(super) fn tags_note(interface: &Interface) -> String {
 pub(super) struct Maps<'a> {
     /// The rings, feed by feed.
     pub(super) rings: &'a [MapHandle],
+    /// CPUs that there may be, each with a ring of every feed.
+    pub(super) cpus: u32,
     /// Feeds have filters at the hook, or may get some.
     pub(super) has_filters: bool,
     /// Block lists, if feeds may have any.
@@ -135,6 +139,26 @@ impl Programs {
             template.with(&filters).ok().map(|program| (side, program))
         };
         self.templates.iter().zip(self.at.sides()).map(with).collect::<Option<_>>().map(AtHook)
+    }
+
+    /// Whether what runs at the hook can be exchanged.
+    pub(super) fn may_change(&self) -> bool {
+        !self.templates.is_empty()
+    }
+
+    /// Has the programs write rings that had no memory before, from this number on.
+    pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
+        let refuse = super::memory::refused("a ring");
+        for (number, ring) in (first..).zip(arrays) {
+            let value = ring.as_fd().as_raw_fd().to_ne_bytes();
+            self.rings.update(&number.to_ne_bytes(), &value, MapFlags::ANY).map_err(refuse)?;
+        }
+        Ok(())
+    }
+
+    /// Frees a ring that no program writes any more, but for what readers hold of it.
+    pub(super) fn forget_ring(&self, number: u32) -> Result<(), CaptureError> {
+        self.rings.delete(&number.to_ne_bytes()).map_err(super::memory::refused("freeing a ring"))
     }
 
     /// Ends the open block of a ring and closes it; no program may write it any more.

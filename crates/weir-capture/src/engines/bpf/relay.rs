@@ -44,7 +44,7 @@ impl Drop for Relay {
     }
 }
 
-/// The feed that the hook writes for those that are derived: all that any of them could want.
+/// The feed that the hook writes for those that are derived: all that any of them could want, and any that joins later.
 pub(super) fn base(setup: &Setup) -> Feed {
     Feed {
         name: "relay".into(),

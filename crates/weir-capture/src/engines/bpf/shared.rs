@@ -7,28 +7,31 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_filter::block::Entry;
+use weir_filter::insn::RET_K;
+use weir_filter::{Insn, Program};
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
-use super::BpfOptions;
 use super::attach::{self, Attachment};
 use super::block::Blocks;
 use super::control::Control;
 use super::plan::Plan;
 use super::program::{AtHook, Programs};
 use super::relay::Relay;
+use super::{BpfOptions, Hook, memory};
 use crate::error::{CaptureError, with_causes};
-use crate::feed::Feed;
 use crate::feed::change::{Change, change_list};
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
-use crate::feed::feeds::{check_lines, own_notify};
+use crate::feed::direction::Direction;
+use crate::feed::feeds::{Feeds, check_lines, own_notify};
 use crate::feed::location::FilterLocation;
 use crate::feed::wakers::Wakers;
+use crate::feed::{Feed, Filter};
 use crate::kernel::interface::Interface;
 use crate::kernel::rcu;
-use crate::setup::Setup;
+use crate::setup::{Setup, refuse_queue};
 
 /// What an opened source is made of.
 pub(super) struct Parts {
@@ -47,6 +50,7 @@ pub(super) struct Parts {
     pub(super) notify_fd: OwnedFd,
     pub(super) attachments: Vec<Attachment>,
     pub(super) locations: Vec<FilterLocation>,
+    pub(super) cpus: usize,
 }
 
 /// Shared by the source and its control.
@@ -71,6 +75,7 @@ pub(super) struct State {
     /// By place in the programs.
     at_hook: Vec<Feed>,
     blocks: Option<Blocks>,
+    feeds_ever: u32,
     wakers_ever: u32,
 }
 
@@ -108,7 +113,7 @@ enum By {
 impl Shared {
     pub(super) fn new(parts: Parts) -> Shared {
         let Parts { plan, written, locations, at_hook, .. } = parts;
-        let cpus = written.len() / at_hook.len();
+        let cpus = parts.cpus;
         let place =
             |rings: &[Ring<Mapping>]| Place { rings: rings.to_vec(), wakers: Wakers::default() };
         let own = |(number, location): (usize, FilterLocation)| {
@@ -130,6 +135,7 @@ impl Shared {
             is_over: false,
             at_hook,
             blocks: parts.blocks,
+            feeds_ever: parts.setup.feeds.len() as u32,
             wakers_ever: 0,
         };
         Shared {
@@ -172,9 +178,11 @@ impl Shared {
 
     /// What the programs counted in a place.
     fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
-        let mut ledger = Ledger { offered: self.control.offered(), ..Ledger::default() };
+        // Each is read once: a feed that has left has a ledger that closes, though others still get frames.
+        let (judged, reentry) = (self.control.judged(), self.control.reentry());
+        let mut ledger = Ledger { offered: judged + reentry, ..Ledger::default() };
         if served.count_chosen {
-            ledger.filtered = self.control.judged().saturating_sub(self.control.chosen(place));
+            ledger.filtered = judged.saturating_sub(self.control.chosen(place));
         }
         ledger.blocked = self.control.blocked(place);
         ledger.sampled = self.control.sampled(place);
@@ -182,7 +190,7 @@ impl Shared {
         let rings = &served.places[place].rings;
         count_written(&mut ledger, rings);
         let unreadable = |ring: &Ring<_>| ring.writer_word(WriterWord::DropsUnreadable);
-        ledger.drops.insert("reentry", self.control.reentry());
+        ledger.drops.insert("reentry", reentry);
         ledger.drops.insert("unreadable", rings.iter().map(unreadable).sum());
         ledger
     }
@@ -191,10 +199,23 @@ impl Shared {
     pub(super) fn count(&self, missed_before: Option<u64>) {
         let mut served = self.served();
         served.missed_before = missed_before;
-        let Some(last) = served.places.len().checked_sub(1) else { return };
+        self.count_for_relay(&served);
+    }
+
+    fn count_for_relay(&self, served: &Served) {
         if let Some(relay) = &served.relay {
-            relay.count(&self.ledger_of(&served, last));
+            // Its place is the last one.
+            relay.count(&self.ledger_of(served, served.places.len() - 1));
         }
+    }
+
+    /// Has the relay, if there is one, begin to pass frames on.
+    pub(super) fn start_relay(&self, served: &mut Served) -> Result<(), CaptureError> {
+        let Some(relay) = &mut served.relay else { return Ok(()) };
+        let waker = relay.start(own_notify(&self.notify_fd)?)?;
+        let base = served.places.last_mut().expect("what the relay reads has a place");
+        base.wakers.add(RELAY_WAKER, waker, 0);
+        Ok(())
     }
 
     /// Wakes whoever got what it waits for.
@@ -234,7 +255,9 @@ impl Shared {
             return Ok(());
         }
         let mut served = self.served();
-        let rings = 0..served.places.len() * self.cpus;
+        // A feed that has left has no rings.
+        let places = served.places.iter().enumerate().filter(|(_, place)| !place.rings.is_empty());
+        let rings = places.flat_map(|(at, _)| at * self.cpus..(at + 1) * self.cpus);
         let close = |ring| state.programs.close_ring(ring as u32).err();
         // All of them, whatever becomes of one: a reader waits for every close.
         let mut errors: Vec<CaptureError> = rings.filter_map(close).collect();
@@ -274,24 +297,114 @@ impl Shared {
             }
         };
         let text = filter.as_ref().map_or_else(String::new, |filter| filter.text.clone());
-        let mut feeds = state.at_hook.clone();
-        feeds[place].filter = filter;
-        let Some(programs) = state.programs.with_filters_of(&feeds) else {
-            return Err(CaptureError::Options(format!(
+        let refused = || {
+            CaptureError::Options(format!(
                 "the kernel does not take the filter '{text}' while the capture runs; the feed keeps the one that it \
                  has. A new capture can choose by it in user space"
-            )));
+            ))
         };
-        if state.has_begun {
-            self.exchange(&mut state, &programs)?;
+        self.choose(&mut state, place, filter, refused)?;
+        Ok(FilterLocation::Hook)
+    }
+
+    /// Has the programs choose by this filter in a place, and returns once no other runs.
+    fn choose(
+        &self,
+        state: &mut State,
+        place: usize,
+        filter: Option<Arc<Filter>>,
+        refused: impl Fn() -> CaptureError,
+    ) -> Result<(), CaptureError> {
+        let mut feeds = state.at_hook.clone();
+        feeds[place].filter = filter;
+        let programs = state.programs.with_filters_of(&feeds).ok_or_else(refused)?;
+        if state.has_begun && !state.is_over {
+            self.exchange(state, &programs)?;
         }
         state.programs.at = programs;
         // What still runs by the old one is over when this returns.
         rcu::synchronize()?;
         state.at_hook = feeds;
-        Ok(FilterLocation::Hook)
+        Ok(())
+    }
+
+    /// A relay, which needs memory at the hook, and frames in it.
+    fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
+        let place = state.at_hook.len() - 1;
+        if self.served().relay.is_none() {
+            let setup = self.setup.of_feeds(state.at_hook.clone());
+            let arrays = memory::create(&setup, place..place + 1)?;
+            let rings = memory::attach(&arrays)?;
+            state.programs.put_rings((place * self.cpus) as u32, &arrays)?;
+            let relay = Relay::new(&setup.of_feeds(Vec::new()), &rings, &[])?;
+            let mut served = self.served();
+            served.places.push(Place { rings, wakers: Wakers::default() });
+            served.relay = Some(relay);
+            if state.has_begun {
+                self.start_relay(&mut served)?;
+            }
+        }
+        if state.programs.may_change() && state.at_hook[place].filter.is_some() {
+            self.choose(state, place, None, refused_by_kernel)?;
+        }
+        Ok(())
+    }
+
+    /// Has the programs leave the relay's place alone, once no feed needs it.
+    fn shut_relay(&self, state: &mut State) {
+        let place = state.at_hook.len() - 1;
+        let is_needed = self.served().feeds.iter().any(|own| matches!(own.by, By::Relay));
+        if !is_needed && state.programs.may_change() {
+            let filter = shut(&state.at_hook[place]).filter;
+            // What stays as it is costs a copy, and nothing else.
+            let _ = self.choose(state, place, filter, refused_by_kernel);
+        }
+    }
+
+    /// Takes a feed out of its place at the hook.
+    fn leave_hook(&self, feed: FeedSlot, place: usize) -> Result<Ledger, CaptureError> {
+        let mut state = self.state();
+        if !state.is_over {
+            if !state.programs.may_change() {
+                self.setup.check_changes()?;
+                return Err(refused_by_kernel());
+            }
+            let filter = shut(&state.at_hook[place]).filter;
+            self.choose(&mut state, place, filter, refused_by_kernel)?;
+        }
+        // Nobody writes there any more: its own counts stand still, and what it was offered is read once.
+        let numbers = (place * self.cpus) as u32..((place + 1) * self.cpus) as u32;
+        let closed: Vec<_> = numbers.clone().map(|ring| state.programs.close_ring(ring)).collect();
+        let mut served = self.served();
+        let ledger = self.ledger_of(&served, place);
+        served.places[place].wakers.wake_all();
+        served.places[place] = Place { rings: Vec::new(), wakers: Wakers::default() };
+        let at = served.find(feed)?;
+        served.feeds.remove(at);
+        drop(served);
+        let freed: Vec<_> = numbers.map(|ring| state.programs.forget_ring(ring)).collect();
+        closed.into_iter().chain(freed).collect::<Result<(), _>>()?;
+        Ok(ledger)
     }
 }
+
+/// A feed of its like that takes no frame.
+pub(super) fn shut(feed: &Feed) -> Feed {
+    let program = Program::new(vec![Insn::new(RET_K, 0)]).expect("one instruction, which returns");
+    let link_type = feed.interface.link_type;
+    let filter = Filter { text: String::new(), link_type, program };
+    Feed { filter: Some(Arc::new(filter)), ..feed.clone() }
+}
+
+fn refused_by_kernel() -> CaptureError {
+    CaptureError::Options(
+        "the kernel does not take the capture program while the capture runs; nothing has changed"
+            .into(),
+    )
+}
+
+/// The relay, among the sleepers on its own rings: no consumer has this number.
+const RELAY_WAKER: WakerSlot = WakerSlot::new(u32::MAX);
 
 impl State {
     /// Changes the block list of a feed at the hook.
@@ -324,6 +437,12 @@ impl Served {
         at.ok_or(CaptureError::NoFeed)
     }
 
+    /// Who writes a feed's rings, and the relay's feeds.
+    fn of(&self, slot: FeedSlot) -> Result<(By, Option<Feeds>), CaptureError> {
+        let by = self.feeds[self.find(slot)?].by;
+        Ok((by, self.relay.as_ref().map(Relay::control)))
+    }
+
     fn relay(&self) -> &Relay {
         self.relay.as_ref().expect("a feed of the relay's has one")
     }
@@ -333,31 +452,88 @@ impl Served {
 pub(super) struct BpfControl(pub(super) Arc<Shared>);
 
 impl FeedControl for BpfControl {
-    fn add(&self, _feed: Feed) -> Result<FeedHandle, CaptureError> {
-        Err(CaptureError::Options("the bpf engine takes no feeds while it runs yet".into()))
+    fn add(&self, mut feed: Feed) -> Result<FeedHandle, CaptureError> {
+        let shared = &*self.0;
+        shared.setup.admit(&mut feed)?;
+        refuse_queue(&feed, "the relay, which serves feeds that join later,")?;
+        if shared.options.hook == Hook::Xdp {
+            if feed.direction == Direction::Out {
+                return Err(CaptureError::Options("XDP sees received frames only".into()));
+            }
+            feed.direction = Direction::Both;
+        } else {
+            Setup::admit_direction(shared.setup.direction(), &feed)?;
+        }
+        let mut state = shared.state();
+        if state.is_over {
+            return Err(CaptureError::Ended);
+        }
+        shared.open_relay(&mut state)?;
+        let slot = FeedSlot::new(state.feeds_ever);
+        state.feeds_ever += 1;
+        let relay = {
+            let served = shared.served();
+            // The feed counts from here on.
+            shared.count_for_relay(&served);
+            served.relay().control()
+        };
+        let joined = relay.insert(slot, feed);
+        if let Ok(handle) = &joined {
+            let own = Own { slot, location: handle.location, by: By::Relay };
+            shared.served().feeds.push(own);
+        }
+        shared.shut_relay(&mut state);
+        Ok(FeedHandle { notify: None, ..joined? })
     }
 
-    fn remove(&self, _feed: FeedSlot) -> Result<Ledger, CaptureError> {
-        Err(CaptureError::Options("the bpf engine removes no feeds while it runs yet".into()))
+    fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        let shared = &*self.0;
+        let (by, relay) = shared.served().of(feed)?;
+        match (by, relay) {
+            (By::Hook(place), _) => shared.leave_hook(feed, place),
+            (By::Relay, Some(relay)) => {
+                let mut state = shared.state();
+                shared.count_for_relay(&shared.served());
+                let ledger = relay.remove(feed)?;
+                shared.served().feeds.retain(|own| own.slot != feed);
+                shared.shut_relay(&mut state);
+                Ok(ledger)
+            }
+            (By::Relay, None) => unreachable!("a feed of the relay's has one"),
+        }
     }
 
-    fn replace_rings(&self, _feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
-        Err(CaptureError::Options("the bpf engine replaces no rings while it runs yet".into()))
+    fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        let shared = &*self.0;
+        let mut state = shared.state();
+        let (By::Relay, Some(relay)) = shared.served().of(feed)? else {
+            return Err(CaptureError::Options(
+                "this feed is at the hook, which cannot give it other rings while it runs; add one like it, then \
+                 remove it"
+                    .into(),
+            ));
+        };
+        let slot = FeedSlot::new(state.feeds_ever);
+        state.feeds_ever += 1;
+        shared.count_for_relay(&shared.served());
+        let replaced = relay.replace(feed, slot)?;
+        if let Some(own) = shared.served().feeds.iter_mut().find(|own| own.slot == feed) {
+            own.slot = slot;
+        }
+        Ok(replaced)
     }
 
     fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
         self.0.setup.check_changes()?;
-        let (at, by, relay) = {
-            let served = self.0.served();
-            let at = served.find(feed)?;
-            (at, served.feeds[at].by, served.relay.as_ref().map(Relay::control))
-        };
+        let (by, relay) = self.0.served().of(feed)?;
         let location = match (by, relay) {
             (By::Relay, Some(relay)) => relay.change(feed, change)?,
             (By::Hook(place), _) => self.0.change_at_hook(place, change)?,
             (By::Relay, None) => unreachable!("a feed of the relay's has one"),
         };
-        self.0.served().feeds[at].location = location;
+        let mut served = self.0.served();
+        let at = served.find(feed)?;
+        served.feeds[at].location = location;
         Ok(location)
     }
 

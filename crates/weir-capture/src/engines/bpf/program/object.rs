@@ -76,7 +76,7 @@ fn set_up(
         rodata.wanted_out |= u32::from(feed.direction.takes_out()) << number;
     }
     rodata.feeds = setup.feeds.len() as u32;
-    rodata.rings_per_feed = (rings.len() / setup.feeds.len()) as u32;
+    rodata.rings_per_feed = maps.cpus;
     rodata.with_filters = u32::from(maps.has_filters);
     rodata.may_block = u32::from(maps.blocks.is_some());
     rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
@@ -91,7 +91,9 @@ fn set_up(
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    open.maps.control.set_max_entries(1 + rings.len() as u32)?;
+    // Also of the relay's place, whose rings may come later.
+    let all = maps.cpus * setup.feeds.len() as u32;
+    open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
     match maps.blocks {
         Some(blocks) => {
@@ -107,7 +109,7 @@ fn set_up(
             own.block_prefixes.set_autocreate(false)?;
         }
     }
-    open.maps.rings.set_max_entries(rings.len() as u32)?;
+    open.maps.rings.set_max_entries(all)?;
     open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
     Ok(chooses)
 }
@@ -167,6 +169,7 @@ pub(in crate::engines::bpf) fn load(
         wait,
         close: own(progs.weir_close.as_fd())?,
         store: own(progs.weir_store.as_fd())?,
+        rings: MapHandle::try_from(&skel.maps.rings).map_err(refuse)?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
         templates,
