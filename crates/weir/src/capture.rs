@@ -25,18 +25,27 @@ use crate::plan::CapturePlan;
 use crate::run_result::{ConsumerResult, RunResult};
 use crate::sources::{Opened, Subscribed, open_all};
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
-use crate::{signals, usage_hints};
+use crate::{privileges, signals, usage_hints};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     let plan = CapturePlan::new(args)?;
-    let result = execute(&plan, &stop)?;
+    let result = execute(&plan, &stop, Rights::GiveUp)?;
     conclude(&plan, result, &stop)
 }
 
+/// What becomes of this process's capabilities once everything is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// They are given up, for ever.
+    GiveUp,
+    /// They stay: the process has something else to do with them.
+    Keep,
+}
+
 /// Captures until `stop` is set or a limit is reached. Whoever sets `stop` unparks this thread.
-pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<RunResult> {
+pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
     raise_descriptor_limit();
     let mut session = Session::new();
     let Opened { interfaces, feeds, feed_of, paces } = open_all(&mut session, plan)?;
@@ -66,7 +75,7 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>) -> Result<RunResult> 
         interfaces: &interfaces,
         stop: Stop { flag: Arc::clone(stop), at },
     })?;
-    let run = Run { plan, stop, feeds, paces, control, start_ns: now_ns() };
+    let run = Run { plan, stop, rights, feeds, paces, control, start_ns: now_ns() };
     run.drive(session, &rings, consumers)
 }
 
@@ -81,6 +90,7 @@ fn raise_descriptor_limit() {
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
+    rights: Rights,
     feeds: Vec<Subscribed>,
     paces: Vec<(usize, Pace)>,
     /// Until the end of the run.
@@ -98,6 +108,13 @@ impl Run<'_> {
     ) -> Result<RunResult> {
         let places: Vec<_> = consumers.iter().map(|_| self.join()).collect();
         let sleepers = session.start_with(consumers.len())?;
+        if self.rights == Rights::GiveUp
+            && let Some(keep) = privileges::needed(self.plan)
+        {
+            privileges::give_up(keep).context(
+                "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
+            )?;
+        }
         self.introduce(&session);
         let begin = Instant::now();
         let mut running = Vec::new();

@@ -15,7 +15,7 @@ use weir_lab::Testbed;
 use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
 use weir_lab::testbed::End;
 
-use crate::capture;
+use crate::capture::{self, Rights};
 use crate::cli::{CaptureArgs, Cli, Command, DemoArgs};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
@@ -64,7 +64,8 @@ fn live(args: &DemoArgs) -> Result<u8> {
             sent
         })
     };
-    let result = CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop));
+    let result =
+        CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop, Rights::Keep));
     // A capture that could not begin must not leave the traffic running.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -102,7 +103,7 @@ fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
     println!("$ weir capture {source} --speed real --write {}", args.write.display());
     let result = capture
         .and_then(|capture| CapturePlan::new(&capture))
-        .and_then(|plan| capture::execute(&plan, &signals::stop_flag()?));
+        .and_then(|plan| capture::execute(&plan, &signals::stop_flag()?, Rights::GiveUp));
     conclude(args, result?, None)
 }
 

@@ -19,6 +19,7 @@ mod interruptible_writer;
 mod lab;
 mod pages;
 mod plan;
+mod privileges;
 mod report;
 mod run_result;
 mod signals;

@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
 
@@ -53,6 +54,14 @@ impl fmt::Display for Side {
     }
 }
 
+/// Filters of this process.
+static ATTACHED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has TC filters, which only CAP_NET_ADMIN removes.
+pub fn has_clsact_filters() -> bool {
+    ATTACHED.load(Ordering::Acquire) > 0
+}
+
 /// One filter, taken off when dropped.
 pub(super) struct Filter {
     program: OwnedFd,
@@ -88,6 +97,7 @@ impl Filter {
             };
             match hook.handle(handle).priority(priority).attach() {
                 Ok(_) => {
+                    ATTACHED.fetch_add(1, Ordering::AcqRel);
                     let filter =
                         Filter { program: owned, ifindex, side, priority, _record: record };
                     return Ok(filter);
@@ -125,6 +135,7 @@ impl Drop for Filter {
         // Failing means that the interface is gone, and the filter with it.
         let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
         let _ = hook.handle(std::process::id()).priority(self.priority).detach();
+        ATTACHED.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -32,6 +32,7 @@ use weir_ring::wake;
 pub use crate::kernel::hooks::{Attached, Hooks, Place, XdpMode, hooks};
 pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
+pub use clsact::has_clsact_filters;
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
