@@ -39,6 +39,12 @@ impl Ledger {
         self.drops.values().sum()
     }
 
+    /// Frames that the filter took. Never below 0: a source that failed at its stop may leave counts of different moments.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.offered.saturating_sub(self.filtered)
+    }
+
     /// `offered - (filtered + blocked + sampled + captured + drops)`; 0 when the ledger closes.
     #[must_use]
     pub fn unexplained(&self) -> i128 {
@@ -96,6 +102,14 @@ impl fmt::Display for Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_of_a_failed_stop_do_not_wrap() {
+        let ledger = |offered, filtered| Ledger { offered, filtered, ..Ledger::default() };
+        assert_eq!(ledger(10, 3).accepted(), 7);
+        assert_eq!(ledger(3, 10).accepted(), 0);
+        assert_eq!(ledger(3, 10).unexplained(), -7);
+    }
 
     #[test]
     fn a_frame_that_nobody_accounts_for_shows() {

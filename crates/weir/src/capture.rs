@@ -262,7 +262,7 @@ impl Run<'_> {
             end_ns: Some(end_ns),
             received: (!ledger.filtered_uncounted).then_some(ledger.offered),
             interface_drops: ledger.missed_before,
-            filter_accepted: Some(ledger.offered - ledger.filtered),
+            filter_accepted: Some(ledger.accepted()),
             os_drops: Some(ledger.dropped()),
             delivered: (ledgers.len() == 1).then_some(delivered),
         };

@@ -324,7 +324,7 @@ fn root_stamps_do_not_mind_leap_seconds() {
             assert!(tai.set(before));
             stamps_are_true(&bed(), hook, || {
                 assert!(tai.set(after));
-                // It is looked at ten times a second.
+                // It is followed at every pump, which takes 20 ms at most.
                 sleep(Duration::from_millis(400));
             });
         }

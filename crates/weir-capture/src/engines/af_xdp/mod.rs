@@ -457,9 +457,10 @@ impl Source for AfXdp {
             let ended = self.threads.swap_remove(at).join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
+        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
+        self.control.follow_tai();
         if self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
-            self.control.follow_tai();
             if !self.query.exists(self.interface.index) {
                 return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
             }

@@ -233,12 +233,13 @@ impl Bpf {
     }
 
     fn look_for_interface(&mut self) -> Result<(), CaptureError> {
+        let Shared { control, interface, .. } = &*self.shared;
+        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
+        control.follow_tai();
         if self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
         }
         self.looked = Instant::now();
-        let Shared { control, interface, .. } = &*self.shared;
-        control.follow_tai();
         if self.query.exists(interface.index) {
             return Ok(());
         }
