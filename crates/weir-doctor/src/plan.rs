@@ -77,8 +77,9 @@ pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
 /// 64 MiB for each CPU, as far as that is a thirty-second of what is free at most: a power of two up to 1 GiB, and
 /// never below 64 MiB, the default, or the least.
 ///
-/// Rings of BPF programs cannot be swapped out, others should not be, and several captures may run. At 10 Gbit/s 64 MiB are 50 ms, the longest that a busy
-/// machine usually leaves a reader without a CPU; who sees frames lapped takes more.
+/// Rings of BPF programs cannot be swapped out, others should not be, and several captures may run. At 10 Gbit/s
+/// 64 MiB are 50 ms, the longest that a busy machine usually leaves a reader without a CPU; who sees frames
+/// lapped takes more.
 fn ring_bytes(machine: &Machine) -> u64 {
     let share = machine.free_bytes.unwrap_or(0) / 32;
     let most = share.min((machine.cpus.len() as u64) << 26);

@@ -39,7 +39,8 @@ impl Ledger {
         self.drops.values().sum()
     }
 
-    /// Frames that the filter took. Never below 0: a source that failed at its stop may leave counts of different moments.
+    /// Frames that the filter took. Never below 0: a source that failed at its stop may leave counts of different
+    /// moments.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.offered.saturating_sub(self.filtered)

@@ -1,8 +1,9 @@
 //! Capabilities are given up once everything is open, by all threads, and none can be got again.
 //!
-//! Linux keeps capabilities by thread, and has no call that changes those of all. So each thread is sent a signal, whose
-//! handler gives up its own, until /proc says that no thread has any left: the way of libpsx (libcap) and of setuid(2) in libc.
-//! New threads have what their maker has. What a capture still does afterwards needs descriptors that are open.
+//! Linux keeps capabilities by thread, and has no call that changes those of all. So each thread is sent a
+//! signal, whose handler gives up its own, until /proc says that no thread has any left: the way of libpsx
+//! (libcap) and of setuid(2) in libc. New threads have what their maker has. What a capture still does afterwards
+//! needs descriptors that are open.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,8 +147,8 @@ impl Handler {
         let [mut new, mut before]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
         new.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
         new.sa_flags = libc::SA_RESTART;
-        // SAFETY: both live through the call; the handler is a function of the form that these flags want, and does only
-        // what handlers may.
+        // SAFETY: both live through the call; the handler is a function of the form that these flags want, and
+        // does only what handlers may.
         let result = unsafe { libc::sigaction(SIGNAL, &raw const new, &raw mut before) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Handler { before }) }
     }
@@ -183,9 +184,9 @@ extern "C" fn on_signal(_: libc::c_int) {
         let word = (keep >> shift) as u32;
         Data { effective: word, permitted: word, inheritable: 0 }
     });
-    // SAFETY: header and data are as version 3 wants them, two words of each set, and live through the calls; pid 0 is the calling
-    // thread. Clearing the ambient set first, as it is bound by the others, and prctl take integers only. A refusal leaves the thread as it was,
-    // which /proc shows.
+    // SAFETY: header and data are as version 3 wants them, two words of each set, and live through the calls; pid
+    // 0 is the calling thread. Clearing the ambient set first, as it is bound by the others, and prctl take
+    // integers only. A refusal leaves the thread as it was, which /proc shows.
     unsafe {
         let mut now = [const { Data { effective: 0, permitted: 0, inheritable: 0 } }; 2];
         libc::syscall(libc::SYS_capget, &raw const header, now.as_mut_ptr());

@@ -1,6 +1,6 @@
 //! How much memory rings may take: what the machine has free, and what the limits of this process's
-//! cgroups leave. Rings of BPF programs cannot be swapped out (memfds can, at the price of frames), and a cgroup that runs full has
-//! its processes killed.
+//! cgroups leave. Rings of BPF programs cannot be swapped out (memfds can, at the price of frames), and a cgroup
+//! that runs full has its processes killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
