@@ -104,8 +104,16 @@ pub enum RingError {
     )]
     NotAWakePage,
     /// A waker that a consumer's `Sleeper` did not make.
-    #[error("this is no waker (a Unix stream socket); refuse the consumer")]
+    #[error("this is no waker (a Unix socket of sequenced packets); refuse the consumer")]
     NotAWaker,
+    /// The writer's side has gone without closing its rings.
+    #[error(
+        "the process that wrote the ring has ended without closing it; what was in the ring was read, {frames} frames; start the capture again"
+    )]
+    WriterGone {
+        /// Frames that the ring ever had.
+        frames: u64,
+    },
     /// A system call failed.
     #[error("{doing}")]
     Os {

@@ -18,6 +18,7 @@
 //! | [`pass`] | a ring handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
 //! | [`ledger`] | offered = filtered + captured + named drops |
+//! | [`limits`] | limits of this crate |
 //!
 //! The algorithm runs over the [`Words`] trait (mapped memory in service, a `Vec` in models), with
 //! atomics from `sync`, so that loom checks this very code.
@@ -30,6 +31,7 @@ pub mod geometry;
 pub mod header;
 pub mod idle;
 pub mod ledger;
+pub mod limits;
 #[cfg(not(loom))]
 pub mod memory;
 #[cfg(not(loom))]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use weir_ring::memory::{self, Access, Trust};
-use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::wake::{Sleeper, Waker, Woken};
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Words, Writer, pass};
 
 const ROLE: &str = "WEIR_TEST_READER_ROLE";
@@ -236,12 +236,51 @@ fn memory_of_an_owner_that_could_take_it_away_is_refused() {
     owner.finish();
 }
 
+#[test]
+fn a_writer_that_is_killed_is_noticed_by_every_reader() {
+    let mut writer = Other::start("writer", None);
+    let ring = pass::receive_rings(&writer.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
+    let sleepers = [Sleeper::new(1, Vec::new()).unwrap(), Sleeper::new(1, Vec::new()).unwrap()];
+    sleepers.iter().for_each(|sleeper| send_channel(sleeper, &writer.stream));
+    writer.wait_until_ready();
+    let read = |sleeper: &Sleeper| {
+        let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+        let (mut batch, mut frames) = (Batch::new(), 0);
+        loop {
+            match readers[0].poll(&mut batch).unwrap() {
+                Poll::Frames(more) => {
+                    frames += u64::from(more);
+                    if frames == 100 {
+                        say_ready(&writer.stream);
+                    }
+                }
+                Poll::Empty => match sleeper.sleep(&readers, 1, PATIENCE).unwrap() {
+                    Woken::Frames => {}
+                    other => return (other, frames, ring.is_closed()),
+                },
+                other => panic!("{other:?} of a writer that does not close"),
+            }
+        }
+    };
+    let ends = std::thread::scope(|scope| {
+        let readers: Vec<_> =
+            sleepers.iter().map(|sleeper| scope.spawn(move || read(sleeper))).collect();
+        // It says when both have read all that there is; then it is quiet, and alive.
+        (&writer.stream).read_exact(&mut [0]).unwrap();
+        assert!(readers.iter().all(|reader| !reader.is_finished()));
+        writer.signal(Signal::KILL);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(ends, [(Woken::WriterGone(0), 100, false); 2]);
+}
+
 /// Not a test by itself: what the reader processes run.
 #[test]
 fn reader_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     match &role[..] {
+        "writer" => be_a_writer(&stream),
         "owner" => return be_an_owner_under_attack(&stream),
         "hostile_owner" => return be_a_hostile_owner(&stream),
         _ => {}
@@ -256,7 +295,7 @@ fn reader_process() {
         "sleeper" => sleep_twice(reader, &stream),
         "sleepy" => {
             let sleeper = Sleeper::new(1, Vec::new()).unwrap();
-            pass::send(&stream, &sleeper.fds()).unwrap();
+            send_channel(&sleeper, &stream);
             say_ready(&stream);
             read_to_the_end(reader, Some(&sleeper))
         }
@@ -270,6 +309,35 @@ fn reader_process() {
 
 fn say_ready(mut stream: &UnixStream) {
     stream.write_all(b"r").unwrap();
+}
+
+/// Sends a channel to the writer's process, and keeps no copy of its end.
+fn send_channel(sleeper: &Sleeper, stream: &UnixStream) {
+    let channel = sleeper.channel().unwrap();
+    pass::send(stream, &[channel[0].as_fd(), channel[1].as_fd()]).unwrap();
+}
+
+/// Writes 100 frames for two readers, and is quiet until it is killed.
+fn be_a_writer(mut stream: &UnixStream) -> ! {
+    let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
+    pass::send(stream, &[ring.memory().as_fd()]).unwrap();
+    let mut wakers = [0, 1].map(|_| {
+        let [page, socket]: [OwnedFd; 2] = pass::receive(stream, 2).unwrap().try_into().unwrap();
+        Waker::attach(page, socket, 1).unwrap()
+    });
+    say_ready(stream);
+    let mut writer = Writer::new(ring);
+    for ordinal in 0..100 {
+        writer.push(&common::meta(ordinal, 60), &common::frame(ordinal, 60));
+        writer.publish();
+        wakers.iter_mut().for_each(|waker| waker.wake_if_due(0, writer.frames()));
+    }
+    // What the gap between two wake-ups has hidden, the sleepers look for themselves.
+    stream.read_exact(&mut [0; 2]).unwrap();
+    say_ready(stream);
+    loop {
+        std::thread::sleep(PATIENCE);
+    }
 }
 
 /// Owns a ring, and tries to take pages away while it writes. Says how many frames it wrote, and how many attempts
@@ -375,10 +443,10 @@ fn read_to_the_end(mut reader: Reader<Mapping>, sleeper: Option<&Sleeper>) -> (u
 /// read, and 1 if the second sleep ended by time.
 fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     let sleeper = Sleeper::new(1, Vec::new()).unwrap();
-    pass::send(stream, &sleeper.fds()).unwrap();
+    send_channel(&sleeper, stream);
     say_ready(stream);
     let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, PATIENCE).unwrap();
-    assert!(woken);
+    assert_eq!(woken, Woken::Frames);
     let mut batch = Batch::new();
     let mut frames = 0;
     while let Poll::Frames(more) = reader.poll(&mut batch).unwrap() {
@@ -386,7 +454,8 @@ fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     }
     let (limit, begin) = (Duration::from_millis(50), Instant::now());
     let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, limit).unwrap();
-    let by_time = !woken && begin.elapsed() >= limit && begin.elapsed() < PATIENCE / 2;
+    let by_time =
+        woken == Woken::Limit && begin.elapsed() >= limit && begin.elapsed() < PATIENCE / 2;
     (frames, by_time.into())
 }
 
@@ -398,7 +467,9 @@ fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = unsafe { Mapping::map(page, 4096, Access::Write) }.unwrap();
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
-    let (waker, writer_socket) = UnixStream::pair().unwrap();
+    let (kind, flags) = (rustix::net::SocketType::SEQPACKET, rustix::net::SocketFlags::CLOEXEC);
+    let pair = rustix::net::socketpair(rustix::net::AddressFamily::UNIX, kind, flags, None);
+    let (waker, writer_socket) = pair.unwrap();
     pass::send(stream, &[page.as_fd(), writer_socket.as_fd()]).unwrap();
     say_ready(stream);
     // Sockets that block, and a waker that nobody ever empties.
@@ -406,6 +477,9 @@ fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
         rustix::fs::fcntl_setfl(fd, OFlags::empty()).unwrap();
     }
     loop {
+        // As much as goes in, for the writer to read.
+        let flags = rustix::net::SendFlags::DONTWAIT;
+        while rustix::net::send(&waker, &[255; 64], flags).is_ok() {}
         let threshold = &page.words()[0];
         threshold.store(ring.frames_written() / 2 * 2, std::sync::atomic::Ordering::Relaxed);
         std::thread::sleep(Duration::from_micros(100));

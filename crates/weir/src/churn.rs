@@ -290,8 +290,8 @@ fn consumers(
         let sleeper = Sleeper::new(stays.rings.len(), notify)?;
         let waker = control.attach(stays.slot, sleeper.waker()?, 0)?;
         attaching.push(begin.elapsed());
-        let is_woken = sleeper.sleep(&readers, WAKE_FRAMES, FIRST_FRAME)?;
-        churned.without_frames += u64::from(!is_woken);
+        let woken = sleeper.sleep(&readers, WAKE_FRAMES, FIRST_FRAME)?;
+        churned.without_frames += u64::from(woken != weir_ring::wake::Woken::Frames);
         control.detach(stays.slot, waker);
     }
     churned.attach = Times::of(attaching);

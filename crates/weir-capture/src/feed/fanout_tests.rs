@@ -204,7 +204,7 @@ fn a_waker_is_told_of_what_came_before_it_and_forgotten() {
     std::thread::scope(|scope| {
         let asleep = scope.spawn(|| sleeper.sleep(&readers, 5, Duration::from_secs(20)).unwrap());
         push(&mut fanouts[0], 5);
-        assert!(asleep.join().unwrap(), "woken");
+        assert_eq!(asleep.join().unwrap(), weir_ring::wake::Woken::Frames);
     });
     fanouts[0].leave();
     feeds.detach(FeedSlot::first(), slot);

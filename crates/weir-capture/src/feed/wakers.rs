@@ -1,7 +1,7 @@
 //! The sleepers of one feed, as one thread that fills its rings sees them.
 
 use weir_ring::RingError;
-use weir_ring::wake::Waker;
+use weir_ring::wake::{Asked, Waker};
 
 use crate::feed::control::WakerSlot;
 
@@ -49,6 +49,31 @@ impl Wakers {
             self.wakers.iter().map(|(_, waker, first)| waker.wake_threshold(*first + ring));
         let pending = thresholds.filter(|&threshold| threshold > ordinal);
         pending.min().unwrap_or(weir_ring::doorbell::AWAKE)
+    }
+
+    /// Takes what the sleepers have sent, and lets go of those that are gone.
+    pub(crate) fn take_messages(&mut self) {
+        self.wakers.retain_mut(|(_, waker, _)| waker.take_messages() != Asked::Gone);
+    }
+
+    /// Whether some sleeper waits for a confirmation.
+    pub(crate) fn want_confirmation(&self) -> bool {
+        self.wakers.iter().any(|(_, waker, _)| waker.wants_confirmation())
+    }
+
+    /// Whether some sleeper sleeps by a confirmation.
+    pub(crate) fn rely_on_confirmation(&self) -> bool {
+        self.wakers.iter().any(|(_, waker, _)| waker.relies_on_confirmation())
+    }
+
+    /// The wait begins that the confirmations need.
+    pub(crate) fn begin_confirmations(&mut self) {
+        self.wakers.iter_mut().for_each(|(_, waker, _)| waker.begin_confirmation());
+    }
+
+    /// It is over, and all rings were looked at.
+    pub(crate) fn finish_confirmations(&mut self) {
+        self.wakers.iter_mut().for_each(|(_, waker, _)| waker.finish_confirmation());
     }
 
     /// Wakes everybody: the rings are closed.

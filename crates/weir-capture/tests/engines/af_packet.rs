@@ -610,7 +610,10 @@ fn root_a_single_frame_on_an_idle_link_is_seen_within_20_ms() {
                     std::thread::sleep(Duration::from_millis(7 + n % 5));
                     let begin = Instant::now();
                     sender.send(&frame(n as u32, 60));
-                    assert!(sleeper.sleep(&readers, 1, LIMIT).unwrap());
+                    assert_eq!(
+                        sleeper.sleep(&readers, 1, LIMIT).unwrap(),
+                        weir_ring::wake::Woken::Frames
+                    );
                     assert_eq!(readers[0].poll(&mut batch).unwrap(), weir_ring::Poll::Frames(1));
                     begin.elapsed()
                 })

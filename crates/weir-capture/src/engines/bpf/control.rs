@@ -45,9 +45,9 @@ impl Control {
         Ok(control)
     }
 
-    /// Has the doorbell rung once this ring holds `ordinal` frames.
-    pub(crate) fn arm(&self, ring: usize, ordinal: u64) {
-        self.word(1 + ring, ARMED).store(ordinal, Ordering::SeqCst);
+    /// Has the doorbell rung once this ring holds `ordinal` frames. True if it was to be rung at another number before.
+    pub(crate) fn arm(&self, ring: usize, ordinal: u64) -> bool {
+        self.word(1 + ring, ARMED).swap(ordinal, Ordering::SeqCst) != ordinal
     }
 
     /// Has the programs of `af_xdp` take no more frames; true of those that run after a grace period.

@@ -8,6 +8,7 @@ pub(crate) mod attach;
 pub mod block;
 mod check;
 mod clsact;
+mod confirm;
 pub(crate) mod control;
 pub(crate) mod cpus;
 pub(crate) mod declaration;
@@ -45,6 +46,7 @@ use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use block::Blocks;
+use confirm::Confirmer;
 use control::Control;
 use doorbell::Doorbell;
 use plan::Plan;
@@ -117,6 +119,7 @@ pub struct Bpf {
     promiscuous: bool,
     shared: Arc<Shared>,
     doorbell: Doorbell,
+    confirmer: Confirmer,
     promiscuity: Option<Promiscuity>,
     looked: Instant,
     missed: Missed,
@@ -221,6 +224,7 @@ impl Bpf {
             promiscuous,
             shared: Arc::new(shared),
             doorbell,
+            confirmer: Confirmer::new()?,
             promiscuity: None,
             looked: Instant::now(),
             missed,
@@ -375,13 +379,14 @@ impl Source for Bpf {
         let deadline = Instant::now() + limit;
         loop {
             let turn = Instant::now();
-            let settled = self.shared.answer();
+            let settled = self.shared.answer(&mut self.confirmer);
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if settled { left } else { Duration::ZERO };
             let timeout = left.try_into().expect("a pump's limit fits a timespec");
             let mut wait = [
                 PollFd::from_borrowed_fd(self.doorbell.as_fd(), PollFlags::IN),
                 PollFd::new(&self.shared.notify_fd, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.confirmer.as_fd(), PollFlags::IN),
             ];
             match rustix::event::poll(&mut wait, Some(&timeout)) {
                 Ok(0) if settled => break,

@@ -15,6 +15,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use super::attach::{self, Attachment};
 use super::block::Blocks;
+use super::confirm::Confirmer;
 use super::control::Control;
 use super::plan::Plan;
 use super::program::{AtHook, Programs};
@@ -213,6 +214,7 @@ impl Shared {
     pub(super) fn start_relay(&self, served: &mut Served) -> Result<(), CaptureError> {
         let Some(relay) = &mut served.relay else { return Ok(()) };
         let waker = relay.start(own_notify(&self.notify_fd)?)?;
+        waker.announce_confirmations();
         let base = served.places.last_mut().expect("what the relay reads has a place");
         base.wakers.add(RELAY_WAKER, waker, 0);
         Ok(())
@@ -229,19 +231,28 @@ impl Shared {
 
     /// Wakes whoever got what it waits for, and arms the doorbell for the next. False if there is more
     /// to answer already.
-    pub(super) fn answer(&self) -> bool {
+    pub(super) fn answer(&self, confirmer: &mut Confirmer) -> bool {
         let mut settled = true;
-        for (place, Place { rings, wakers }) in self.served().places.iter_mut().enumerate() {
+        let mut served = self.served();
+        let is_confirmed = confirmer.take_end();
+        for (place, Place { rings, wakers }) in served.places.iter_mut().enumerate() {
+            wakers.take_messages();
             for (cpu, ring) in rings.iter().enumerate() {
                 let ordinal = ring.frames_written();
                 wakers.published(cpu, ordinal);
                 let threshold = wakers.earliest(cpu, ordinal);
-                self.control.arm(place * self.cpus + cpu, threshold);
+                if self.control.arm(place * self.cpus + cpu, threshold) {
+                    confirmer.armed_otherwise();
+                }
                 // Frames may have come before the programs saw the new threshold. No second try here:
                 // thresholds that are always one frame ahead would keep it trying for as long as frames come.
                 settled &= ring.frames_written() < threshold;
             }
         }
+        if is_confirmed {
+            confirmer.confirm(served.places.iter_mut().map(|place| &mut place.wakers));
+        }
+        confirmer.begin(served.places.iter_mut().map(|place| &mut place.wakers));
         settled
     }
 
@@ -549,7 +560,10 @@ impl FeedControl for BpfControl {
         let mut served = self.0.served();
         let at = served.find(feed)?;
         match served.feeds[at].by {
-            By::Hook(place) => served.places[place].wakers.add(slot, waker, first_line),
+            By::Hook(place) => {
+                waker.announce_confirmations();
+                served.places[place].wakers.add(slot, waker, first_line);
+            }
             By::Relay => {
                 let control = served.relay().control();
                 drop(served);

@@ -249,9 +249,11 @@ fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Waker) {
     page.words().iter().for_each(|word| word.store(weir_ring::doorbell::AWAKE, Ordering::Relaxed));
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
     rustix::fs::fcntl_add_seals(&page, seals).unwrap();
-    let (waker, writer_socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let (waker, writer_socket) = pair.unwrap();
     let theirs = page.as_fd().try_clone_to_owned().unwrap();
-    (page, waker, Waker::attach(theirs, writer_socket.into(), lines).unwrap())
+    (page, waker.into(), Waker::attach(theirs, writer_socket, lines).unwrap())
 }
 
 #[test]
@@ -301,7 +303,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         waker.set_nonblocking(true).unwrap();
         let mut rings = 0;
         while let Ok(more @ 1..) = waker.read(&mut [0; 4096]) {
-            rings += more as u128;
+            rings += u128::from(more > 0);
         }
         assert!(rings <= gaps + 1, "{rings} rings in {gaps} gaps");
     });
@@ -346,4 +348,69 @@ fn root_an_interface_joins_a_frozen_ring() {
         frames += more;
     }
     assert_eq!(frames, 2);
+}
+
+#[test]
+fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() {
+    if !root("root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame") {
+        return;
+    }
+    use std::sync::atomic::AtomicBool;
+    use weir_ring::wake::{Sleeper, Woken};
+    let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    let rings = bpf.rings();
+    let notify_fd = bpf.shared.notify_fd.try_clone().unwrap();
+    let sleeper = Sleeper::new(rings.len(), vec![notify_fd]).unwrap();
+    bpf.control().attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
+    let sent = egress(&bpf);
+    let over = AtomicBool::new(false);
+    // If it ends, a frame was missed, or the owner is gone.
+    let limit = Duration::from_secs(20);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                bpf.pump(Duration::from_millis(20)).unwrap();
+            }
+        });
+        let consumer = scope.spawn(|| {
+            let mut readers: Vec<_> =
+                rings.iter().map(|ring| Reader::new(ring, Start::Oldest).unwrap()).collect();
+            let mut batch = Batch::new();
+            // One sleep may end with two of them.
+            while readers[0].ordinal() < 120 {
+                let woken = sleeper.sleep(&readers, 1, limit).unwrap();
+                assert_eq!(woken, Woken::Frames);
+                while readers[0].poll(&mut batch).unwrap() != Poll::Empty {}
+            }
+            // As many sleeps as looks would be, if there were looks.
+            let before = switches_of_this_thread();
+            let woken = sleeper.sleep(&readers, 1, Duration::from_secs(3)).unwrap();
+            (woken, switches_of_this_thread() - before)
+        });
+        pin_to_cpu_0();
+        // Some before the confirmation, some while it is under way, some long after.
+        for number in 0..120u64 {
+            let begin = Instant::now();
+            while rings[0].frames_written() < number {
+                assert!(begin.elapsed() < limit);
+            }
+            std::thread::sleep(Duration::from_millis([0, 6, 12, 25, 40, 80][number as usize % 6]));
+            run(sent.as_fd(), &frame(number, 60));
+        }
+        let ended = consumer.join();
+        over.store(true, Ordering::Relaxed);
+        let (woken, switches) = ended.unwrap();
+        assert_eq!(woken, Woken::Limit);
+        assert!(switches < 100, "{switches} times off its CPU in a silence of 3 s");
+    });
+}
+
+/// How often this thread gave up its CPU to wait.
+fn switches_of_this_thread() -> i64 {
+    // SAFETY: `usage` is plain data, zeroed, and the kernel fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_nvcsw
+    }
 }

@@ -1,0 +1,112 @@
+//! Confirmations for consumers that sleep without a timer: the wait that the programs' missing fence asks for.
+//!
+//! The argument is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so a thread of its own
+//! does it: the source's thread goes on answering wake-ups.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use rustix::event::EventfdFlags;
+use weir_ring::wake;
+
+use crate::error::CaptureError;
+use crate::feed::wakers::Wakers;
+use crate::kernel::rcu;
+
+/// One wait for all programs at a time, and what it is for.
+pub(super) struct Confirmer {
+    /// `None` before the first wait.
+    thread: Option<(Sender<()>, Receiver<bool>)>,
+    /// Readable when a wait is over.
+    over: OwnedFd,
+    is_waiting: bool,
+    /// The doorbell was armed otherwise since the last wait began.
+    is_changed: bool,
+    /// No wait is allowed here: nothing is confirmed, and sleepers look by themselves.
+    is_refused: bool,
+}
+
+impl Confirmer {
+    pub(super) fn new() -> Result<Confirmer, CaptureError> {
+        let over = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
+        Ok(Confirmer {
+            thread: None,
+            over,
+            is_waiting: false,
+            is_changed: false,
+            is_refused: false,
+        })
+    }
+
+    /// The doorbell of some ring waits for another ordinal now.
+    pub(super) fn armed_otherwise(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Whether a wait has come to its end. The caller looks at all rings next, and wakes (S); then it calls
+    /// [`confirm`](Confirmer::confirm).
+    pub(super) fn take_end(&mut self) -> bool {
+        let Some((_, ends)) = self.thread.as_ref().filter(|_| self.is_waiting) else {
+            return false;
+        };
+        let Ok(worked) = ends.try_recv() else { return false };
+        wake::drain(self.over.as_fd());
+        self.is_waiting = false;
+        self.is_refused |= !worked;
+        worked
+    }
+
+    /// Tells those whose thresholds the programs see by now.
+    pub(super) fn confirm<'a>(&self, wakers: impl Iterator<Item = &'a mut Wakers>) {
+        wakers.for_each(Wakers::finish_confirmations);
+    }
+
+    /// Begins a wait if somebody wants one. The doorbells are armed for all thresholds that were asked for (Q).
+    pub(super) fn begin<'a>(&mut self, wakers: impl Iterator<Item = &'a mut Wakers>) {
+        if self.is_waiting || self.is_refused {
+            return;
+        }
+        let mut wakers: Vec<&mut Wakers> = wakers.collect();
+        let is_asked = wakers.iter().any(|wakers| wakers.want_confirmation());
+        let is_due = self.is_changed && wakers.iter().any(|wakers| wakers.rely_on_confirmation());
+        if !(is_asked || is_due) {
+            return;
+        }
+        let Some((begin, _)) = self.thread() else {
+            self.is_refused = true;
+            return;
+        };
+        if begin.send(()).is_ok() {
+            (self.is_waiting, self.is_changed) = (true, false);
+            wakers.iter_mut().for_each(|wakers| wakers.begin_confirmations());
+        }
+    }
+
+    /// The thread, which ends with this.
+    fn thread(&mut self) -> Option<&(Sender<()>, Receiver<bool>)> {
+        if self.thread.is_none() {
+            let ((begin, begins), (end, ends)) = (channel(), channel());
+            let over = self.over.try_clone().ok()?;
+            let work = move || {
+                while begins.recv().is_ok() {
+                    if end.send(rcu::synchronize().is_ok()).is_err() {
+                        return;
+                    }
+                    wake::signal(over.as_fd());
+                }
+            };
+            thread::Builder::new().name("weir-confirm".into()).spawn(work).ok()?;
+            self.thread = Some((begin, ends));
+        }
+        self.thread.as_ref()
+    }
+}
+
+impl AsFd for Confirmer {
+    /// Readable when a wait is over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.over.as_fd()
+    }
+}
