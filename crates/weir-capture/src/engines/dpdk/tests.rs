@@ -3,7 +3,6 @@
 
 use std::ffi::CStr;
 
-use weir_frame::pcapng;
 use weir_frame::record::Meta;
 use weir_ring::{Batch, Poll, Reader, Start};
 
