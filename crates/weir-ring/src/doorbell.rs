@@ -8,9 +8,9 @@
 //! writer:  publish the ordinal       fence H   load the threshold        wake if the ordinal reaches it
 //! ```
 //!
-//! A BPF writer has no such fence (`bpf/ring.h`). It does not load the threshold either, but a word `armed` that its owner
-//! keeps at the lowest threshold, and it may load that before its own ordinal is stored: then neither sees the other. So
-//! for a long sleep the owner makes the fence for all of them:
+//! A BPF writer has no such fence (`bpf/ring.h`). It does not load the threshold either, but a word `armed` that
+//! its owner keeps at the lowest threshold, and it may load that before its own ordinal is stored: then neither
+//! sees the other. So for a long sleep the owner makes the fence for all of them:
 //!
 //! ```text
 //! sleeper: threshold, fence G, look           tell the owner   . . . . . . . . .   T: look   sleep
@@ -19,15 +19,16 @@
 //! ```
 //!
 //! *Q* is `synchronize_rcu` (`membarrier(MEMBARRIER_CMD_GLOBAL)`, or what stands in for it: `kernel/rcu.rs` in
-//! `weir-capture`). Every run of a program is an RCU read-side section. Of each one, either what it stored before the end of the
-//! wait is seen behind it, or it sees what was stored before the beginning of the wait; a run that is both is both.
-//! Paired with *R*: a run that does not see `armed` has published its ordinal before *S*, where the owner looks at the rings
-//! and wakes; a run whose ordinal *S* misses sees `armed`, and rings. Nothing is between the two. What *S* finds, it sends before
-//! the confirmation; what a program publishes later rings the doorbell, and the owner wakes. *T* is for thresholds that the owner's
-//! limit of wake-ups (`wake::RING_GAP`) kept it from waking for.
+//! `weir-capture`). Every run of a program is an RCU read-side section. Of each one, either what it stored before
+//! the end of the wait is seen behind it, or it sees what was stored before the beginning of the wait; a run that
+//! is both is both. Paired with *R*: a run that does not see `armed` has published its ordinal before *S*, where
+//! the owner looks at the rings and wakes; a run whose ordinal *S* misses sees `armed`, and rings. Nothing is
+//! between the two. What *S* finds, it sends before the confirmation; what a program publishes later rings the
+//! doorbell, and the owner wakes. *T* is for thresholds that the owner's limit of wake-ups (`wake::RING_GAP`) kept
+//! it from waking for.
 //!
-//! `armed` changes when another consumer's threshold is lower, or the lowest was reached. While some consumer sleeps by a
-//! confirmation, the owner waits (*Q*) and looks (*S*) again behind each change.
+//! `armed` changes when another consumer's threshold is lower, or the lowest was reached. While some consumer
+//! sleeps by a confirmation, the owner waits (*Q*) and looks (*S*) again behind each change.
 //!
 //! Without a confirmation, a threshold may be missed, and the sleeper looks by itself every `wake::UNCONFIRMED_LIMIT`.
 

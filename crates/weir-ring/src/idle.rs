@@ -5,8 +5,9 @@
 //! aims for a ring that is a fifth full when the pause ends, at most 9.5 ms. Once frames stop it says
 //! [`Wait::Sleep`]: until a writer wakes the reader ([`wake`](crate::wake)).
 //!
-//! A frame that comes alone every now and then wakes the reader and lets it sleep again. Pauses begin with
-//! the second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a ring fills sooner.
+//! A frame that comes alone every now and then wakes the reader and lets it sleep again. Pauses begin with the
+//! second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a
+//! ring fills sooner.
 //!
 //! The strategy is arithmetic: no thread, no clock. Whoever waits tells it what the last wait brought.
 //!
@@ -51,8 +52,8 @@ const GROWTH: u32 = 4;
 const SILENCE: Duration = PAUSE_MAX;
 
 /// The longest sleep. Nothing depends on it: whoever writes wakes, dies audibly ([`Woken`](crate::wake::Woken)), or
-/// confirms first that it will wake ([`doorbell`](crate::doorbell), Q to T). One look a second costs nothing, and bounds what
-/// an owner can do that confirms and then wakes nobody.
+/// confirms first that it will wake ([`doorbell`](crate::doorbell), Q to T). One look a second costs nothing, and
+/// bounds what an owner can do that confirms and then wakes nobody.
 pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// How to wait.

@@ -1,7 +1,7 @@
 //! Confirmations for consumers that sleep without a timer: the wait that the programs' missing fence asks for.
 //!
-//! The argument is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so a thread of its own
-//! does it: the source's thread goes on answering wake-ups.
+//! The argument is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so a thread of
+//! its own does it: the source's thread goes on answering wake-ups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};

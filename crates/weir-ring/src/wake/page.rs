@@ -1,0 +1,21 @@
+//! The page of thresholds: a line for each ring.
+
+use rustix::fs::SealFlags;
+
+use crate::Words;
+use crate::memory::Mapping;
+use crate::sync::AtomicU64;
+
+/// Words of a line: two cache lines, because the next one is prefetched on x86.
+const LINE_WORDS: usize = 16;
+/// What a wake page must be sealed with: its size stays, and no hole is punched into it.
+pub(super) const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
+
+pub(super) fn page_bytes(lines: usize) -> u64 {
+    ((lines * LINE_WORDS * 8) as u64).next_multiple_of(4096)
+}
+
+pub(super) fn line(page: &Mapping, ring: usize) -> &AtomicU64 {
+    &page.words()[ring * LINE_WORDS]
+}

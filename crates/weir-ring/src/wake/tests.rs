@@ -1,0 +1,431 @@
+use rustix::fs::SealFlags;
+use rustix::net::SendFlags;
+
+use super::*;
+use crate::memory::create_memfd;
+use crate::reader::{Poll, Start};
+use crate::testing::{meta, spec};
+use crate::{Batch, Writer};
+use std::time::Instant;
+
+const SOON: Duration = Duration::from_millis(20);
+
+fn ring() -> (Ring<Mapping>, Writer<Mapping>) {
+    let ring = create_memfd("weir-test", &spec(4)).unwrap();
+    (ring.clone(), Writer::new(ring))
+}
+
+fn push(writer: &mut Writer<Mapping>, frames: u64) -> u64 {
+    for _ in 0..frames {
+        writer.push(&meta(writer.frames()), &[0; 60]);
+    }
+    writer.publish();
+    writer.frames()
+}
+
+#[test]
+fn n_frames_wake_and_fewer_do_not() {
+    let (ring, mut writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    push(&mut writer, 9);
+    assert_eq!(sleeper.sleep(&readers, 10, SOON).unwrap(), Woken::Limit);
+    std::thread::scope(|scope| {
+        let woken = scope.spawn(|| {
+            let begin = Instant::now();
+            let woken = sleeper.sleep(&readers, 10, Duration::from_secs(20)).unwrap();
+            (woken, begin.elapsed())
+        });
+        while waker.wake_threshold(0) == AWAKE {
+            std::thread::yield_now();
+        }
+        assert_eq!(waker.wake_threshold(0), 10);
+        waker.wake_if_due(0, push(&mut writer, 1));
+        let (woken, took) = woken.join().unwrap();
+        assert!(
+            woken == Woken::Frames && took < Duration::from_secs(10),
+            "{woken:?} after {took:?}"
+        );
+    });
+    assert_eq!(waker.wake_threshold(0), AWAKE);
+}
+
+fn after_the_gap() {
+    std::thread::sleep(RING_GAP);
+}
+
+#[test]
+fn a_page_full_of_new_thresholds_does_not_cost_a_wake_up_each() {
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let (begin, mut rings) = (Instant::now(), 0);
+    for ordinal in 0..100_000 {
+        line(&sleeper.page, 0).store(ordinal, Ordering::Relaxed);
+        waker.wake_if_due(0, ordinal);
+        rings += rung(&sleeper) as u128;
+    }
+    let gaps = begin.elapsed().as_nanos() / RING_GAP.as_nanos();
+    assert!((1..=gaps + 1).contains(&rings), "{rings} rings in {gaps} gaps");
+}
+
+#[test]
+fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
+    let (ring, mut writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+            let mut batch = Batch::new();
+            for _ in 0..500 {
+                assert_eq!(
+                    sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap(),
+                    Woken::Frames
+                );
+                readers[0].poll(&mut batch).unwrap();
+            }
+        });
+        // One frame as soon as it is wished for, mostly less than a gap after the last, then none.
+        for ordinal in 1..=500 {
+            while waker.wake_threshold(0) != ordinal {
+                assert!(begin.elapsed() < Duration::from_secs(10), "asleep over frame {ordinal}");
+                std::thread::yield_now();
+            }
+            waker.wake_if_due(0, push(&mut writer, 1));
+        }
+    });
+}
+
+/// Wake-ups that the first channel holds.
+fn rung(sleeper: &Sleeper) -> usize {
+    let socket = sleeper.channels()[0].socket.clone().unwrap();
+    std::iter::from_fn(|| {
+        let mut bytes = [0; 8];
+        rustix::net::recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT).ok().map(|_| bytes[0])
+    })
+    .filter(|kind| *kind == message::WAKE)
+    .count()
+}
+
+#[test]
+fn a_threshold_wakes_once_and_only_when_it_is_reached() {
+    let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let word = line(&sleeper.page, 1);
+    doorbell::set_threshold(word, 100);
+    waker.wake_if_due(0, 1000);
+    waker.wake_if_due(1, 99);
+    assert_eq!(rung(&sleeper), 0);
+    waker.wake_if_due(1, 100);
+    waker.wake_if_due(1, 120);
+    assert_eq!(rung(&sleeper), 1);
+    doorbell::set_threshold(word, 150);
+    after_the_gap();
+    waker.wake_if_due(1, 149);
+    assert_eq!(rung(&sleeper), 0);
+    waker.wake_if_due(1, 150);
+    assert_eq!(rung(&sleeper), 1);
+}
+
+#[test]
+fn a_threshold_set_while_the_last_one_wakes_is_not_lost() {
+    // The threshold that was found due is what is remembered. Were it read again here, the second
+    // threshold would count as woken for before it is reached, and never wake after.
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let word = line(&sleeper.page, 0);
+    doorbell::set_threshold(word, 100);
+    let due = doorbell::due(word, 100).unwrap();
+    doorbell::set_threshold(word, 200);
+    waker.wake_once(0, due);
+    assert_eq!(rung(&sleeper), 1);
+    after_the_gap();
+    waker.wake_if_due(0, 200);
+    assert_eq!(rung(&sleeper), 1);
+}
+
+#[test]
+fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
+    let (ended, mut writer) = ring();
+    let (live, _writer) = ring();
+    let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+    let mut readers = [&ended, &live].map(|ring| Reader::new(ring, Start::Oldest).unwrap());
+    writer.close();
+    let begin = Instant::now();
+    assert_eq!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap(), Woken::Frames);
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    let mut batch = Batch::new();
+    assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Closed);
+    let begin = Instant::now();
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+    assert!(begin.elapsed() >= SOON);
+    assert_eq!(line(&sleeper.page, 0).load(Ordering::Relaxed), AWAKE);
+}
+
+#[test]
+fn a_waker_that_is_full_or_made_to_block_does_not_stop_the_writer() {
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    // What a hostile consumer does to the open files that it shares.
+    let own = sleeper.channels()[0].socket.clone().unwrap();
+    for fd in [own.as_fd(), waker.as_fd()] {
+        rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();
+    }
+    for ordinal in 0..5000 {
+        line(&sleeper.page, 0).store(ordinal, Ordering::Relaxed);
+        waker.wake_if_due(0, ordinal);
+    }
+    drop(sleeper);
+    waker.wake();
+}
+
+#[test]
+fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let own = sleeper.channels()[0].socket.clone().unwrap();
+    for fd in [own.as_fd(), waker.as_fd()] {
+        rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();
+    }
+    assert_eq!(waker.take_messages(), Asked::Nothing);
+    let long = [message::REQUEST; 1000];
+    for message in [&[message::REQUEST][..], &[0], &[255; 3], &long] {
+        rustix::net::send(&own, message, SendFlags::DONTWAIT).unwrap();
+        assert_eq!(waker.take_messages(), Asked::Look);
+    }
+    // As many as it likes, and nobody who reads: it waits for nobody either.
+    let full = (0..1_000_000)
+        .find(|_| rustix::net::send(&own, &[message::LOOK], SendFlags::DONTWAIT).is_err());
+    assert!(full.is_some());
+    sleeper.tell_new();
+    assert_eq!(waker.take_messages(), Asked::Look);
+    waker.begin_confirmation();
+    waker.finish_confirmation();
+    // An empty message is no message of ours, and neither is an end.
+    drop(own);
+    drop(sleeper);
+    let gone = (0..1_000_000).find(|_| waker.take_messages() == Asked::Gone);
+    assert!(gone.is_some());
+    waker.wake();
+}
+
+#[test]
+fn a_channel_that_is_full_harms_no_other_consumer() {
+    let (ring, mut writer) = ring();
+    let (hostile, honest) =
+        (Sleeper::new(1, Vec::new()).unwrap(), Sleeper::new(1, Vec::new()).unwrap());
+    let mut wakers = [hostile.waker().unwrap(), honest.waker().unwrap()];
+    (0..100_000).for_each(|_| wakers[0].wake());
+    let socket = hostile.channels()[0].socket.clone().unwrap();
+    while rustix::net::send(&socket, &[message::LOOK], SendFlags::DONTWAIT).is_ok() {}
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    std::thread::scope(|scope| {
+        let woken = scope.spawn(|| honest.sleep(&readers, 1, Duration::from_secs(60)).unwrap());
+        let begin = Instant::now();
+        while wakers[1].wake_threshold(0) == AWAKE && begin.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        let ordinal = push(&mut writer, 1);
+        wakers.iter_mut().for_each(|waker| waker.wake_if_due(0, ordinal));
+        assert_eq!(woken.join().unwrap(), Woken::Frames);
+    });
+}
+
+#[test]
+fn a_writer_that_is_gone_is_said_once_for_each_channel() {
+    let (ring, _writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let wakers = [sleeper.waker().unwrap(), sleeper.waker().unwrap()];
+    let more = wakers[0].try_clone().unwrap();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    let sleep = |limit| sleeper.sleep(&readers, 1, limit).unwrap();
+    let [first, second] = wakers;
+    drop(first);
+    assert_eq!(sleep(SOON), Woken::Limit, "its clone is there");
+    assert_eq!(sleeper.find_gone_writer(), None);
+    drop(second);
+    assert_eq!(sleep(Duration::from_secs(60)), Woken::WriterGone(1));
+    assert_eq!(sleep(SOON), Woken::Limit);
+    drop(more);
+    assert_eq!(sleeper.find_gone_writer(), Some(0));
+    assert_eq!((sleeper.find_gone_writer(), sleep(SOON)), (None, Woken::Limit));
+    // One that the consumer closes itself is nothing to be told of.
+    let third = sleeper.waker().unwrap();
+    sleeper.close_channel(2);
+    assert_eq!(sleep(SOON), Woken::Limit);
+    let mut third = third;
+    assert_eq!(third.take_messages(), Asked::Gone);
+}
+
+#[test]
+fn a_sleep_without_a_limit_is_ended_by_another_thread() {
+    let (ring, _writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let interrupter = sleeper.interrupter().unwrap();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    std::thread::scope(|scope| {
+        let woken = scope.spawn(|| sleeper.sleep(&readers, 1, Duration::MAX).unwrap());
+        interrupter.interrupt();
+        assert_eq!(woken.join().unwrap(), Woken::Interrupted);
+    });
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+}
+
+/// Messages that the consumer has sent, as an owner of BPF rings takes them: how often it was asked to look.
+fn looks(waker: &mut Waker) -> u32 {
+    std::iter::from_fn(|| (waker.take_messages() == Asked::Look).then_some(1)).sum()
+}
+
+#[test]
+fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
+    let (ring, mut writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    waker.announce_confirmations();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    // Frames that nobody is woken for are found by the look.
+    std::thread::scope(|scope| {
+        let woken = scope.spawn(|| sleeper.sleep(&readers, 1, Duration::from_secs(60)).unwrap());
+        while waker.wake_threshold(0) == AWAKE {
+            std::thread::yield_now();
+        }
+        push(&mut writer, 1);
+        assert_eq!(woken.join().unwrap(), Woken::Frames);
+    });
+    while looks(&mut waker) > 0 {}
+    // Confirmed, the sleep is one wait: frames that nobody is woken for stay unseen.
+    std::thread::scope(|scope| {
+        let woken = scope.spawn(|| sleeper.sleep(&readers, 2, Duration::from_secs(60)).unwrap());
+        let begin = Instant::now();
+        while !waker.wants_confirmation() {
+            waker.take_messages();
+            assert!(begin.elapsed() < Duration::from_secs(20), "no request");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        waker.begin_confirmation();
+        assert!(waker.relies_on_confirmation());
+        waker.finish_confirmation();
+        assert!(waker.relies_on_confirmation());
+        // Long enough for looks, if there still were any, to ask again.
+        std::thread::sleep(5 * UNCONFIRMED_LIMIT);
+        assert_eq!((looks(&mut waker), waker.wants_confirmation()), (0, false));
+        let ordinal = push(&mut writer, 1);
+        waker.wake_if_due(0, ordinal);
+        assert!(!waker.relies_on_confirmation());
+        assert_eq!(woken.join().unwrap(), Woken::Frames);
+    });
+}
+
+#[test]
+fn draining_a_notify_fd_that_was_made_to_block_does_not_wait() {
+    use rustix::event::EventfdFlags;
+    let notify_fd =
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    rustix::fs::fcntl_setfl(&notify_fd, rustix::fs::OFlags::empty()).unwrap();
+    drain(notify_fd.as_fd());
+    signal(notify_fd.as_fd());
+    signal(notify_fd.as_fd());
+    drain(notify_fd.as_fd());
+    let mut wait = [PollFd::new(&notify_fd, PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut wait, Some(&Timespec::default())).unwrap(), 0);
+}
+
+#[test]
+fn notify_fds_are_rung_by_whoever_falls_asleep() {
+    use rustix::event::EventfdFlags;
+    let notify_fd =
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let (ring, _writer) = ring();
+    let sleeper = Sleeper::new(1, vec![notify_fd.try_clone().unwrap()]).unwrap();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    assert_eq!(sleeper.sleep(&readers, 0, SOON).unwrap(), Woken::Frames);
+    assert!(rustix::io::read(&notify_fd, &mut [0u8; 8]).is_err());
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+    assert_eq!(rustix::io::read(&notify_fd, &mut [0u8; 8]).unwrap(), 8);
+}
+
+#[test]
+fn a_threshold_that_stands_is_not_told_again_and_wakes() {
+    let (ring, mut writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let mut bpf_waker = sleeper.waker().unwrap();
+    bpf_waker.announce_confirmations();
+    sleeper.receive();
+    looks(&mut bpf_waker);
+    let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    // A request is no news of a threshold.
+    let told = || {
+        let mut looks = 0;
+        let socket = bpf_waker.as_fd().try_clone_to_owned().unwrap();
+        let mut bytes = [0; 8];
+        while rustix::net::recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT).is_ok() {
+            looks += u32::from(bytes[0] == message::LOOK);
+        }
+        looks > 0
+    };
+    for is_told in [true, false, false] {
+        assert_eq!(sleeper.sleep(&readers, 2, SOON).unwrap(), Woken::Limit);
+        assert_eq!((told(), waker.wake_threshold(0)), (is_told, 2));
+    }
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+    assert!(told(), "another threshold");
+    // One comes between two sleeps.
+    waker.wake_if_due(0, push(&mut writer, 1));
+    assert_eq!(sleeper.sleep(&readers, 1, Duration::from_secs(20)).unwrap(), Woken::Frames);
+    assert_eq!((told(), waker.wake_threshold(0)), (false, AWAKE));
+    let mut batch = Batch::new();
+    assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Frames(1));
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+    assert_eq!((told(), waker.wake_threshold(0)), (true, 2), "the next threshold is new");
+    // An end that was seen clears the threshold.
+    writer.close();
+    assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Closed);
+    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
+    assert_eq!(waker.wake_threshold(0), AWAKE);
+}
+
+#[test]
+fn what_no_sleeper_made_is_refused() {
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let other = sleeper.waker().unwrap();
+    let dup = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
+    let attach = |page: OwnedFd, rings| Waker::attach(page, dup(&other.as_fd()), rings).err();
+    for rings in [0, RINGS_MAX + 1, usize::MAX] {
+        let error = attach(dup(&sleeper.page), rings);
+        assert!(matches!(error, Some(RingError::NotAWakePage)), "{rings} rings");
+    }
+    assert!(matches!(attach(dup(&sleeper.page), 4096), Some(RingError::TooSmall { .. })));
+    // A plain file, and memfds that could be cut short or holed.
+    assert!(matches!(
+        attach(tempfile::tempfile().unwrap().into(), 1),
+        Some(RingError::NotAWakePage)
+    ));
+    for seals in [SealFlags::empty(), SealFlags::SHRINK | SealFlags::GROW] {
+        let flags = MemfdFlags::ALLOW_SEALING;
+        let page = rustix::fs::memfd_create("weir-test", flags).unwrap();
+        rustix::fs::ftruncate(&page, 4096).unwrap();
+        rustix::fs::fcntl_add_seals(&page, seals).unwrap();
+        assert!(matches!(attach(page, 1), Some(RingError::NotAWakePage)), "{seals:?}");
+    }
+    // Sockets that would stop the writer.
+    let (_read, write) = rustix::pipe::pipe().unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stream = std::os::unix::net::UnixStream::pair().unwrap().0;
+    for socket in [write, udp.into(), stream.into(), dup(&sleeper.page)] {
+        let error = Waker::attach(dup(&sleeper.page), socket, 1).err();
+        assert!(matches!(error, Some(RingError::NotAWaker)));
+    }
+}
+
+#[test]
+fn the_longest_limit_is_no_error() {
+    let (ring, _writer) = ring();
+    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let waker = sleeper.waker().unwrap();
+    waker.wake();
+    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
+    assert_eq!(sleeper.sleep(&readers, u64::MAX, Duration::MAX).unwrap(), Woken::Frames);
+}
