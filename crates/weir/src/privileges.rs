@@ -36,7 +36,7 @@ static KEEP: AtomicU64 = AtomicU64::new(0);
 /// What a capture needs until its end, of what it has; `None` if all of it.
 pub fn needed(plan: &CapturePlan) -> Option<u64> {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
-    // Drivers of an engine's own devices (DPDK's) do as they like when they are stopped.
+    // Drivers of an engine's own devices do as they like when they are stopped.
     if any(|name| matches!(name, SourceName::Device { .. })) {
         return None;
     }
