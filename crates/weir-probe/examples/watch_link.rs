@@ -1,0 +1,58 @@
+//! Watches a link for ten seconds: `watch_link eth0`, as root. One line a frame, and the ledger at the end.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_capture::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::{Feed, Setup};
+use weir_frame::summary::one_line;
+use weir_probe::core::Event;
+use weir_probe::{Probe, SourceSpec, Update};
+use weir_ring::{Batch, Poll, Reader, Start};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let iface = std::env::args().nth(1).ok_or("usage: watch_link INTERFACE")?;
+    let target = Target::Interface { netns: None, iface: iface.clone() };
+    let open = Arc::new(move |feeds| {
+        // The best engine that works here. Feeds may join while it runs.
+        let setup = Setup { feeds, ring_bytes: 64 << 20, promiscuous: true, may_change: true };
+        let request = EngineRequest { engine: None, options: Default::default(), flags: vec![] };
+        request.open(&target, &setup)
+    });
+    let (probe, events) = Probe::new()?;
+    let spec = SourceSpec { name: iface, open, link: None, follows: false, cpus: None };
+    let (source, subscriptions) = probe.open(spec, vec![Feed::default().into()])?;
+    let consumer = probe.add_consumer(1024)?;
+    probe.attach(consumer.id, subscriptions[0])?;
+    probe.start(source)?;
+    let Update::Joined(joined) = consumer.updates.recv()? else { unreachable!("it has left none") };
+    // A ring for each CPU or thread that writes.
+    let readers: Result<Vec<_>, _> =
+        joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest)).collect();
+    let (mut readers, mut batch, begin) = (readers?, Batch::new(), Instant::now());
+    while begin.elapsed() < Duration::from_secs(10) {
+        for reader in &mut readers {
+            match reader.poll(&mut batch)? {
+                Poll::Frames(_) => {
+                    for record in batch.records() {
+                        println!("{}", one_line(record.frame, record.meta.wire_len));
+                    }
+                }
+                Poll::Lapped(frames) => {
+                    println!("{frames} frames were overwritten before they were read")
+                }
+                Poll::Empty | Poll::Closed => {}
+            }
+        }
+        consumer.sleeper.sleep(&readers, 1, Duration::from_millis(8))?;
+    }
+    probe.stop();
+    for event in events.try_iter() {
+        if let Event::FeedClosed(_, _, Some(ledger)) = event {
+            println!("offered {}, captured {}", ledger.offered, ledger.captured);
+        }
+    }
+    Ok(())
+}
