@@ -70,6 +70,19 @@ impl Remote {
         }
         Ok(())
     }
+
+    /// The ledger so far of feed number `feed` of source number `source`, or its last one; a tenth of a second old at most.
+    #[must_use]
+    pub fn ledger(&self, source: usize, feed: usize) -> Option<Ledger> {
+        lock(&self.sources.get(source)?.shared.ledgers).get(feed).cloned()
+    }
+
+    /// Whether this source has ended.
+    #[must_use]
+    pub fn has_ended(&self, source: usize) -> bool {
+        let has_ended = |reached: &Reached| reached.shared.ended.load(Ordering::Acquire);
+        self.sources.get(source).is_none_or(has_ended)
+    }
 }
 
 #[derive(Default)]

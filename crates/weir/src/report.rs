@@ -12,6 +12,7 @@ use weir_ring::Ledger;
 use crate::consumers::LatencyReport;
 use crate::run_result::ConsumerResult;
 use crate::sources::Subscribed;
+pub use json::counts;
 
 /// What a run came to.
 pub struct Report<'a> {

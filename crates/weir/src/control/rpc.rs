@@ -28,7 +28,14 @@ pub enum Method {
     SetFilter(SetFilter),
     /// Have the feeds of a name leave out, or not leave out any more, frames by these entries; gives the list.
     Block(Block),
+    /// Give the ledgers of all feeds.
+    Ledgers(Ledgers),
 }
+
+/// See [`Method::Ledgers`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledgers {}
 
 /// See [`Method::SetFilter`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +122,11 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
     match name {
         "set_filter" => Ok(Method::SetFilter(SetFilter::deserialize(params).map_err(wrong)?)),
         "block" => Ok(Method::Block(Block::deserialize(params).map_err(wrong)?)),
-        _ => Err((NO_METHOD, format!("there is no method '{name}'; there are: set_filter, block"))),
+        "ledgers" => Ok(Method::Ledgers(Ledgers::deserialize(params).map_err(wrong)?)),
+        _ => Err((
+            NO_METHOD,
+            format!("there is no method '{name}'; there are: set_filter, block, ledgers"),
+        )),
     }
 }
 

@@ -14,7 +14,7 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
-use crate::report::error_text;
+use crate::report::{counts, error_text};
 use crate::sources::Subscribed;
 
 /// The feeds of a capture.
@@ -80,7 +80,21 @@ impl Served {
         match method {
             Method::SetFilter(SetFilter { feed, filter }) => self.set_filter(&feed, &filter),
             Method::Block(block) => self.block(block),
+            Method::Ledgers(_) => Ok(self.ledgers()),
         }
+    }
+
+    /// The ledgers so far. While frames come, the counts of one are not of one instant.
+    fn ledgers(&self) -> Value {
+        let of_one = |(at, (feed, _)): (usize, &(Subscribed, Interface))| {
+            let mut ledger =
+                counts(&self.remote.ledger(feed.source, feed.feed).unwrap_or_default());
+            ledger["source"] = json!(self.source(at));
+            ledger["feed"] = json!(feed.name);
+            ledger["ended"] = json!(self.remote.has_ended(feed.source));
+            ledger
+        };
+        json!({ "feeds": self.feeds.iter().enumerate().map(of_one).collect::<Vec<_>>() })
     }
 
     fn state(&self) -> MutexGuard<'_, Vec<Now>> {

@@ -13,6 +13,7 @@ use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::*;
+use crate::control::rpc::Ledgers;
 use crate::source_name::Part;
 
 /// What a source does with the changes that it is asked for, in their order; takes those behind the last.
@@ -114,7 +115,7 @@ impl FeedControl for FakeControl {
     fn detach(&self, _: FeedSlot, _: WakerSlot) {}
 
     fn ledger(&self, _: FeedSlot) -> Result<Ledger, CaptureError> {
-        Ok(Ledger::default())
+        Ok(Ledger { offered: 7, captured: 7, ..Ledger::default() })
     }
 }
 
@@ -282,4 +283,24 @@ fn where_all_have_ended_nothing_is_changed() {
     within_10_s(|| capture.filter("ip").is_err());
     let refused = capture.filter("ip").unwrap_err();
     assert!(refused.contains("has ended"), "{refused}");
+}
+
+#[test]
+fn the_ledgers_of_all_feeds_are_told_while_they_run_and_afterwards() {
+    let capture = capture(&[("one", &[]), ("two", &[Ends])]);
+    let begin = Instant::now();
+    let told = |has_ended: bool| loop {
+        let told = capture.served.carry_out(Method::Ledgers(Ledgers {})).unwrap();
+        let [one, two] = [&told["feeds"][0], &told["feeds"][1]];
+        if one["offered"] == 7 && two["offered"] == 7 && two["ended"] == has_ended {
+            assert_eq!((&one["source"], &one["ended"]), (&json!("one"), &json!(false)));
+            assert!(two["drops"].is_object() && two["captured"] == 7, "{told}");
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{told}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    told(false);
+    let _ = capture.filter("tcp");
+    told(true);
 }

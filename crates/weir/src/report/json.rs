@@ -43,6 +43,11 @@ impl From<&Ledger> for Counts {
     }
 }
 
+/// The counts of a ledger, as they stand in the JSON of a report.
+pub fn counts(ledger: &Ledger) -> serde_json::Value {
+    serde_json::to_value(Counts::from(ledger)).expect("numbers and names")
+}
+
 #[derive(Serialize)]
 struct Json<'a> {
     source: String,
