@@ -275,7 +275,7 @@ fn root_impossible_options_say_what_is_possible() {
         ("--ring-size 1000000", &["too small", "at least"]),
         ("--consume --hook tc", &["--consume", "--hook tc"]),
         ("--hook xdp --direction out", &["--direction out", "--hook tc"]),
-        ("--print --write x", &["--print", "--write -"]),
+        ("--print --write -", &["--print", "--write -"]),
         ("--write /tmp", &["/tmp", "folder"]),
     ] {
         let ended = capture(&bed, &format!("wrx0 {args}")).refused(words);
