@@ -23,7 +23,6 @@
 //! The algorithm runs over the [`Words`] trait (mapped memory in service, a `Vec` in models), with
 //! atomics from `sync`, so that loom checks this very code.
 
-#[cfg(not(loom))]
 pub mod batch;
 pub mod doorbell;
 pub mod error;
