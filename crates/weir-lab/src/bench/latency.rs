@@ -128,7 +128,7 @@ pub(super) fn condition(context: &Context) -> String {
     format!(
         "latency: from the stamp that the generator puts in a 64 B frame as it makes it (up to 64 before \
          the link has it) to weir's consumer on CPU {} looking into its copy of it; a resting consumer \
-         pauses 50 us to 1 ms between looks, or sleeps until 2048 frames or 10 ms are there; a polling one \
+         pauses 50 us to 9.5 ms between looks, as its ring fills, and sleeps once nothing comes; a polling one \
          looks every 20 to 50 us",
         context.cpus.tool
     )
