@@ -190,15 +190,13 @@ impl Session {
     pub fn start_with(&mut self, consumers: usize) -> Result<Vec<Sleeper>, CaptureError> {
         let mut sleepers = Vec::new();
         for _ in 0..consumers {
-            let notify_fds =
-                self.workers.iter().filter_map(|worker| worker.feeds.first()?.notify.as_ref());
-            let notify_fds = notify_fds.map(OwnedFd::try_clone).collect::<Result<_, _>>();
-            let notify_fds = notify_fds.map_err(CaptureError::os("duplicating an eventfd"))?;
-            let sleeper = Sleeper::new(self.rings().len(), notify_fds)?;
+            let sleeper = Sleeper::new(self.rings().len())?;
             let mut line = 0;
             for worker in &self.workers {
                 for feed in &worker.feeds {
-                    worker.control.attach(feed.slot, sleeper.waker()?, line)?;
+                    let notify = feed.notify.as_ref().map(OwnedFd::try_clone).transpose();
+                    let notify = notify.map_err(CaptureError::os("duplicating an eventfd"))?;
+                    worker.control.attach(feed.slot, sleeper.waker_with(notify)?, line)?;
                     line += feed.rings.len();
                 }
             }

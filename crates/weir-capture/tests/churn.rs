@@ -53,10 +53,10 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     for round in 0..rounds {
         assert!(begin.elapsed() < LIMIT, "round {round} of {rounds} after {LIMIT:?}");
         let added = control.add(feed(round)).expect("room for one more");
-        let sleeper = Sleeper::new(added.rings.len(), Vec::new()).expect("a sleeper");
+        let sleeper = Sleeper::new(added.rings.len()).expect("a sleeper");
         let waker = control.attach(added.slot, sleeper.waker().unwrap(), 0).expect("it is wide");
         if added.rings.len() > 1 {
-            let narrow = Sleeper::new(1, Vec::new()).unwrap().waker().unwrap();
+            let narrow = Sleeper::new(1).unwrap().waker().unwrap();
             let error = control.attach(added.slot, narrow, 0).unwrap_err();
             assert!(matches!(error, CaptureError::NarrowWaker { .. }), "{error}");
         }

@@ -10,6 +10,7 @@ mod links;
 mod source_thread;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -97,7 +98,8 @@ struct OpenFeed {
     slot: FeedSlot,
     rings: Vec<Ring<Mapping>>,
     location: FilterLocation,
-    notify: Option<Arc<std::os::fd::OwnedFd>>,
+    /// Its owner's eventfd, if that wants to hear of new thresholds.
+    notify: Option<OwnedFd>,
 }
 
 impl Probe {

@@ -84,24 +84,20 @@ pub struct Sleeper {
     page: Mapping,
     lines: usize,
     channels: Mutex<Vec<Channel>>,
-    /// For owners that do not listen on the channel: their eventfds.
-    notify_fds: Vec<OwnedFd>,
     interrupt: OwnedFd,
     /// When a wake-up was last received: not before the writer sent it.
     woken_at: Mutex<Option<Instant>>,
 }
 
 impl Sleeper {
-    /// A sleeper for a consumer of up to `lines` rings, some of which may join later. `notify_fds` are eventfds of
-    /// owners of BPF rings in this process that want to hear of new thresholds and requests beside the channel;
-    /// others listen on the channel ([`Waker::as_fd`]).
+    /// A sleeper for a consumer of up to `lines` rings, some of which may join later.
     ///
     /// # Errors
     /// [`RingError::Os`].
     ///
     /// # Panics
     /// If `lines` is 0 or above [`RINGS_MAX`].
-    pub fn new(lines: usize, notify_fds: Vec<OwnedFd>) -> Result<Sleeper, RingError> {
+    pub fn new(lines: usize) -> Result<Sleeper, RingError> {
         assert!((1..=RINGS_MAX).contains(&lines), "{lines} rings");
         let bytes = page_bytes(lines);
         let fd =
@@ -122,7 +118,6 @@ impl Sleeper {
             page,
             lines,
             channels: Mutex::default(),
-            notify_fds,
             interrupt,
             woken_at: Mutex::new(None),
         })
@@ -134,7 +129,16 @@ impl Sleeper {
     /// # Errors
     /// [`RingError::Os`].
     pub fn waker(&self) -> Result<Waker, RingError> {
-        let [page, socket] = self.channel()?;
+        self.waker_with(None)
+    }
+
+    /// The same for an owner of BPF rings that does not listen on the channel ([`Waker::as_fd`]): `notify`, an eventfd
+    /// of its, is signalled with each new threshold and request, until the channel hangs up.
+    ///
+    /// # Errors
+    /// As [`waker`](Sleeper::waker).
+    pub fn waker_with(&self, notify: Option<OwnedFd>) -> Result<Waker, RingError> {
+        let [page, socket] = self.open_channel(notify)?;
         Waker::attach(page, socket, self.lines)
     }
 
@@ -147,6 +151,10 @@ impl Sleeper {
     /// # Panics
     /// Above [`CHANNELS_MAX`] channels that have not hung up.
     pub fn channel(&self) -> Result<[OwnedFd; 2], RingError> {
+        self.open_channel(None)
+    }
+
+    fn open_channel(&self, notify: Option<OwnedFd>) -> Result<[OwnedFd; 2], RingError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, writers) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -156,14 +164,14 @@ impl Sleeper {
         let open = channels.iter().filter(|channel| channel.socket.is_some()).count();
         assert!(open < CHANNELS_MAX, "{open} channels");
         let socket = Some(Arc::new(own));
-        channels.push(Channel { socket, confirms: false, asked: 0, is_sent: false, confirmed: 0 });
+        channels.push(Channel { socket, notify, ..Channel::default() });
         Ok([page, writers])
     }
 
     /// Hangs channel number `channel` up: its rings are read no more.
     pub fn close_channel(&self, channel: usize) {
         if let Some(channel) = self.channels().get_mut(channel) {
-            channel.socket = None;
+            channel.hang_up();
         }
     }
 
@@ -271,23 +279,21 @@ impl Sleeper {
             if let Some(socket) = channel.socket.as_ref().filter(|_| channel.confirms) {
                 send(socket, message::LOOK, 0);
             }
+            channel.notify.iter().for_each(|fd| signal(fd.as_fd()));
         }
-        self.notify_fds.iter().for_each(|fd| signal(fd.as_fd()));
     }
 
     /// Asks those to be told when all of their programs see the thresholds.
     fn request(&self) {
-        let mut is_sent = false;
         for channel in self.channels().iter_mut() {
             let wants = channel.confirms && !channel.is_sent;
             if let Some(socket) = channel.socket.as_ref().filter(|_| wants) {
                 // Refused by a side that reads nothing: then nothing is confirmed.
                 send(socket, message::REQUEST, channel.asked);
                 channel.is_sent = true;
-                is_sent = true;
+                channel.notify.iter().for_each(|fd| signal(fd.as_fd()));
             }
         }
-        self.notify_fds.iter().filter(|_| is_sent).for_each(|fd| signal(fd.as_fd()));
     }
 
     fn is_confirmed(&self) -> bool {
@@ -348,7 +354,7 @@ impl Sleeper {
                         _ => {}
                     },
                     Ok((_, 0)) | Err(_) => {
-                        channel.socket = None;
+                        channel.hang_up();
                         received.woken = Some(Woken::WriterGone(number));
                         return received;
                     }

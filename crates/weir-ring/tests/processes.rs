@@ -240,7 +240,7 @@ fn memory_of_an_owner_that_could_take_it_away_is_refused() {
 fn a_writer_that_is_killed_is_noticed_by_every_reader() {
     let mut writer = Other::start("writer", None);
     let ring = pass::receive_rings(&writer.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
-    let sleepers = [Sleeper::new(1, Vec::new()).unwrap(), Sleeper::new(1, Vec::new()).unwrap()];
+    let sleepers = [Sleeper::new(1).unwrap(), Sleeper::new(1).unwrap()];
     sleepers.iter().for_each(|sleeper| send_channel(sleeper, &writer.stream));
     writer.wait_until_ready();
     let read = |sleeper: &Sleeper| {
@@ -294,7 +294,7 @@ fn reader_process() {
         "hostile" => be_hostile(&ring, &stream),
         "sleeper" => sleep_twice(reader, &stream),
         "sleepy" => {
-            let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+            let sleeper = Sleeper::new(1).unwrap();
             send_channel(&sleeper, &stream);
             say_ready(&stream);
             read_to_the_end(reader, Some(&sleeper))
@@ -442,7 +442,7 @@ fn read_to_the_end(mut reader: Reader<Mapping>, sleeper: Option<&Sleeper>) -> (u
 /// Sleeps for 100 frames, reads them, sleeps for as many again, which never come. Returns the frames
 /// read, and 1 if the second sleep ended by time.
 fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     send_channel(&sleeper, stream);
     say_ready(stream);
     let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, PATIENCE).unwrap();

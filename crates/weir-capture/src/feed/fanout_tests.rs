@@ -187,7 +187,7 @@ fn frames_go_to_exactly_one_of_a_feed_and_its_successor() {
 #[test]
 fn a_waker_without_a_line_for_each_ring_is_refused() {
     let (feeds, _fanouts) = feeds(3);
-    let sleeper = Sleeper::new(3, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(3).unwrap();
     for (first_line, is_wide) in [(0, true), (1, false), (usize::MAX, false)] {
         let attached = feeds.attach(FeedSlot::first(), sleeper.waker().unwrap(), first_line);
         assert_eq!(attached.is_ok(), is_wide, "{first_line}");
@@ -199,7 +199,7 @@ fn a_waker_is_told_of_what_came_before_it_and_forgotten() {
     let (feeds, mut fanouts) = feeds(1);
     let ring = rings(&feeds).remove(0);
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let slot = feeds.attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
     std::thread::scope(|scope| {
         let asleep = scope.spawn(|| sleeper.sleep(&readers, 5, Duration::from_secs(20)).unwrap());

@@ -44,8 +44,6 @@ pub struct Joined {
     pub rings: Vec<Ring<Mapping>>,
     /// The line of its first ring in the consumer's sleeper.
     pub first_line: usize,
-    /// Is to be signalled after a new threshold, if there is one.
-    pub notify: Option<Arc<OwnedFd>>,
 }
 
 /// A consumer as the probe knows it.
@@ -66,8 +64,12 @@ pub(super) struct Attached {
 }
 
 impl Member {
-    /// A waker for a feed of so many rings, and its first line.
-    pub(super) fn take_lines(&mut self, count: usize) -> Result<(Waker, usize), CaptureError> {
+    /// A waker for a feed of so many rings, and its first line. `notify`: an eventfd of the feed's owner.
+    pub(super) fn take_lines(
+        &mut self,
+        count: usize,
+        notify: Option<OwnedFd>,
+    ) -> Result<(Waker, usize), CaptureError> {
         let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
         let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);
         let Some(first) = first else {
@@ -76,7 +78,7 @@ impl Member {
                 self.lines.len()
             )));
         };
-        let waker = self.sleeper.waker()?;
+        let waker = self.sleeper.waker_with(notify)?;
         self.lines[first..first + count].fill(true);
         Ok((waker, first))
     }
@@ -92,7 +94,7 @@ impl Probe {
     /// # Errors
     /// No descriptors are left, or the probe has been stopped.
     pub fn add_consumer(&self, lines: usize) -> Result<Consumer, ProbeError> {
-        let sleeper = Arc::new(Sleeper::new(lines, Vec::new()).map_err(CaptureError::from)?);
+        let sleeper = Arc::new(Sleeper::new(lines).map_err(CaptureError::from)?);
         let waker = sleeper.waker().map_err(CaptureError::from)?;
         let Reply::Added(id) = self.shared.ask(Command::AddConsumer, None)? else {
             unreachable!("the answer to AddConsumer")
@@ -129,7 +131,6 @@ impl State {
             source: feed.source,
             rings: feed.rings.clone(),
             first_line: attached.first_line,
-            notify: feed.notify.clone(),
         };
         let _ = member.updates.send(Update::Joined(joined));
         member.waker.wake();

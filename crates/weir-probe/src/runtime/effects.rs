@@ -1,5 +1,6 @@
 //! Effects of the core, carried out.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weir_capture::{CaptureError, Change, FilterLocation};
@@ -141,9 +142,13 @@ impl Shared {
     ) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, id)?;
         let mut state = self.lock();
-        let count = state.feeds.get(&id).ok_or(CaptureError::Ended)?.rings.len();
+        let feed = state.feeds.get(&id).ok_or(CaptureError::Ended)?;
+        let (count, notify) = (feed.rings.len(), feed.notify.as_ref());
+        let notify = notify.map(OwnedFd::try_clone).transpose().map_err(|source| {
+            CaptureError::Os { doing: "duplicating an eventfd".into(), source }
+        })?;
         let member = state.members.get_mut(&consumer).ok_or(CaptureError::Ended)?;
-        let (waker, first_line) = member.take_lines(count)?;
+        let (waker, first_line) = member.take_lines(count, notify)?;
         drop(state);
         let attached = control.attach(slot, waker, first_line);
         let mut state = self.lock();
@@ -195,7 +200,7 @@ impl Shared {
 impl OpenFeed {
     fn new(source: SourceId, handle: FeedHandle) -> OpenFeed {
         let FeedHandle { slot, rings, location, notify } = handle;
-        OpenFeed { source, slot, rings, location, notify: notify.map(Arc::new) }
+        OpenFeed { source, slot, rings, location, notify }
     }
 }
 

@@ -9,10 +9,12 @@ use rustix::net::SendFlags;
 pub(super) const MESSAGES_MAX: usize = 64;
 
 /// The consumer's end of its channel to one writer's side.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Channel {
     /// `None` once the writer's side has gone.
     pub(super) socket: Option<Arc<OwnedFd>>,
+    /// For an owner that does not listen on the channel: its eventfd.
+    pub(super) notify: Option<OwnedFd>,
     /// The other side confirms thresholds: its programs need it.
     pub(super) confirms: bool,
     /// Number of the thresholds that stand, and whether their confirmation was asked for.
@@ -20,6 +22,13 @@ pub(super) struct Channel {
     pub(super) is_sent: bool,
     /// Number of those that were confirmed last.
     pub(super) confirmed: u32,
+}
+
+impl Channel {
+    /// Nothing is sent or received from here on.
+    pub(super) fn hang_up(&mut self) {
+        (self.socket, self.notify) = (None, None);
+    }
 }
 
 // First byte of a message. A number of 4 bytes is behind it: that of a request and its confirmation, else 0.

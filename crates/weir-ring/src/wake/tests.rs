@@ -26,7 +26,7 @@ fn push(writer: &mut Writer<Mapping>, frames: u64) -> u64 {
 #[test]
 fn n_frames_wake_and_fewer_do_not() {
     let (ring, mut writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
     push(&mut writer, 9);
@@ -57,7 +57,7 @@ fn after_the_gap() {
 
 #[test]
 fn a_page_full_of_new_thresholds_does_not_cost_a_wake_up_each() {
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let (begin, mut rings) = (Instant::now(), 0);
     for ordinal in 0..100_000 {
@@ -72,7 +72,7 @@ fn a_page_full_of_new_thresholds_does_not_cost_a_wake_up_each() {
 #[test]
 fn frames_that_come_in_the_quiet_after_a_ring_wake_too() {
     let (ring, mut writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn rung(sleeper: &Sleeper) -> usize {
 
 #[test]
 fn a_threshold_wakes_once_and_only_when_it_is_reached() {
-    let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(2).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let word = line(&sleeper.page, 1);
     doorbell::set_threshold(word, 100);
@@ -133,7 +133,7 @@ fn a_threshold_wakes_once_and_only_when_it_is_reached() {
 fn a_threshold_set_while_the_last_one_wakes_is_not_lost() {
     // The threshold that was found due is what is remembered. Were it read again here, the second
     // threshold would count as woken for before it is reached, and never wake after.
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let word = line(&sleeper.page, 0);
     doorbell::set_threshold(word, 100);
@@ -150,7 +150,7 @@ fn a_threshold_set_while_the_last_one_wakes_is_not_lost() {
 fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
     let (ended, mut writer) = ring();
     let (live, _writer) = ring();
-    let sleeper = Sleeper::new(2, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(2).unwrap();
     let mut readers = [&ended, &live].map(|ring| Reader::new(ring, Start::Oldest).unwrap());
     writer.close();
     let begin = Instant::now();
@@ -166,7 +166,7 @@ fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
 
 #[test]
 fn a_waker_that_is_full_or_made_to_block_does_not_stop_the_writer() {
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     // What a hostile consumer does to the open files that it shares.
     let own = sleeper.channels()[0].socket.clone().unwrap();
@@ -183,7 +183,7 @@ fn a_waker_that_is_full_or_made_to_block_does_not_stop_the_writer() {
 
 #[test]
 fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let own = sleeper.channels()[0].socket.clone().unwrap();
     for fd in [own.as_fd(), waker.as_fd()] {
@@ -214,8 +214,7 @@ fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
 #[test]
 fn a_channel_that_is_full_harms_no_other_consumer() {
     let (ring, mut writer) = ring();
-    let (hostile, honest) =
-        (Sleeper::new(1, Vec::new()).unwrap(), Sleeper::new(1, Vec::new()).unwrap());
+    let (hostile, honest) = (Sleeper::new(1).unwrap(), Sleeper::new(1).unwrap());
     let mut wakers = [hostile.waker().unwrap(), honest.waker().unwrap()];
     (0..100_000).for_each(|_| wakers[0].wake());
     let socket = hostile.channels()[0].socket.clone().unwrap();
@@ -236,7 +235,7 @@ fn a_channel_that_is_full_harms_no_other_consumer() {
 #[test]
 fn a_writer_that_is_gone_is_said_once_for_each_channel() {
     let (ring, _writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let wakers = [sleeper.waker().unwrap(), sleeper.waker().unwrap()];
     let more = wakers[0].try_clone().unwrap();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
@@ -262,7 +261,7 @@ fn a_writer_that_is_gone_is_said_once_for_each_channel() {
 #[test]
 fn a_sleep_without_a_limit_is_ended_by_another_thread() {
     let (ring, _writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let interrupter = sleeper.interrupter().unwrap();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
     std::thread::scope(|scope| {
@@ -281,7 +280,7 @@ fn looks(waker: &mut Waker) -> u32 {
 #[test]
 fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
     let (ring, mut writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     waker.announce_confirmations();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
@@ -338,18 +337,25 @@ fn notify_fds_are_rung_by_whoever_falls_asleep() {
     let notify_fd =
         rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let (ring, _writer) = ring();
-    let sleeper = Sleeper::new(1, vec![notify_fd.try_clone().unwrap()]).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
+    let waker = sleeper.waker_with(Some(notify_fd.try_clone().unwrap())).unwrap();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
     assert_eq!(sleeper.sleep(&readers, 0, SOON).unwrap(), Woken::Frames);
     assert!(rustix::io::read(&notify_fd, &mut [0u8; 8]).is_err());
     assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
     assert_eq!(rustix::io::read(&notify_fd, &mut [0u8; 8]).unwrap(), 8);
+    // It is let go of with its channel.
+    drop(waker);
+    assert_eq!(sleeper.sleep(&readers, 2, SOON).unwrap(), Woken::WriterGone(0));
+    let _ = rustix::io::read(&notify_fd, &mut [0u8; 8]);
+    assert_eq!(sleeper.sleep(&readers, 3, SOON).unwrap(), Woken::Limit);
+    assert!(rustix::io::read(&notify_fd, &mut [0u8; 8]).is_err());
 }
 
 #[test]
 fn a_threshold_that_stands_is_not_told_again_and_wakes() {
     let (ring, mut writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let mut bpf_waker = sleeper.waker().unwrap();
     bpf_waker.announce_confirmations();
@@ -389,7 +395,7 @@ fn a_threshold_that_stands_is_not_told_again_and_wakes() {
 
 #[test]
 fn what_no_sleeper_made_is_refused() {
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let other = sleeper.waker().unwrap();
     let dup = |fd: &dyn AsFd| fd.as_fd().try_clone_to_owned().unwrap();
     let attach = |page: OwnedFd, rings| Waker::attach(page, dup(&other.as_fd()), rings).err();
@@ -423,7 +429,7 @@ fn what_no_sleeper_made_is_refused() {
 #[test]
 fn the_longest_limit_is_no_error() {
     let (ring, _writer) = ring();
-    let sleeper = Sleeper::new(1, Vec::new()).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
     let waker = sleeper.waker().unwrap();
     waker.wake();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];

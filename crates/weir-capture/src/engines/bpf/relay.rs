@@ -104,8 +104,8 @@ impl Relay {
     /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that tells their owner of a
     /// new threshold.
     pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
-        let sleeper = Sleeper::new(self.readers.len(), vec![notify_fd])?;
-        let waker = sleeper.waker()?;
+        let sleeper = Sleeper::new(self.readers.len())?;
+        let waker = sleeper.waker_with(Some(notify_fd))?;
         let mut work = Work {
             fanouts: std::mem::take(&mut self.fanouts),
             readers: std::mem::take(&mut self.readers),

@@ -360,8 +360,9 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let rings = bpf.rings();
     let notify_fd = bpf.shared.notify_fd.try_clone().unwrap();
-    let sleeper = Sleeper::new(rings.len(), vec![notify_fd]).unwrap();
-    bpf.control().attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
+    let sleeper = Sleeper::new(rings.len()).unwrap();
+    let waker = sleeper.waker_with(Some(notify_fd)).unwrap();
+    bpf.control().attach(FeedSlot::first(), waker, 0).unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
     // If it ends, a frame was missed, or the owner is gone.
