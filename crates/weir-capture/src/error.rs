@@ -216,7 +216,8 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    pub(crate) fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> CaptureError {
+    /// What failed, for `map_err` on a call of the system.
+    pub fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> CaptureError {
         let doing = doing.into();
         move |source| CaptureError::Os { doing, source }
     }

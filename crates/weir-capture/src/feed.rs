@@ -9,6 +9,7 @@ pub(crate) mod feeds;
 pub(crate) mod filters;
 pub mod location;
 pub mod pace;
+mod plain_engine;
 mod update_queue;
 pub mod wakers;
 
@@ -23,6 +24,9 @@ use weir_frame::shard::{Sample, Shard};
 use crate::feed::direction::Direction;
 
 pub use crate::limits::FEEDS_MAX;
+pub use fanout::Fanout;
+pub use feeds::Feeds;
+pub use plain_engine::PlainEngine;
 
 /// One feed: which frames of a source, and how much of each.
 #[derive(Clone, Debug)]

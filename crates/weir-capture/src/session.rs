@@ -288,7 +288,7 @@ fn work(
     let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
     let mut source = match opener().map_err(xdp_owner::with_owner) {
         Ok(source) => {
-            let (info, feeds) = (source.info().clone(), source.initial_feeds());
+            let (info, feeds) = (source.info().clone(), source.control().feeds());
             let _ = tell_opened.send(Ok(Opened { info, feeds, control: source.control() }));
             source
         }
@@ -365,10 +365,6 @@ mod tests {
     impl Source for Busy {
         fn info(&self) -> &Info {
             &self.info
-        }
-
-        fn initial_feeds(&self) -> Vec<FeedHandle> {
-            self.feeds.handles()
         }
 
         fn control(&self) -> Arc<dyn FeedControl> {

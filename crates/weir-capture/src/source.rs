@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::error::CaptureError;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::counts::of_all_feeds;
 use crate::feed::location::FilterLocation;
 
@@ -45,17 +45,17 @@ pub trait Source: Send {
     /// Engine, hook and reasons.
     fn info(&self) -> &Info;
 
-    /// The feeds that it was opened with, in that order: their slots are 0 and up. Readers may attach before `start`.
-    fn initial_feeds(&self) -> Vec<FeedHandle>;
-
-    /// What changes the source from any thread, also while it pumps.
+    /// Its feeds, and what changes them from any thread, also while it pumps. Readers may attach before `start`.
     fn control(&self) -> Arc<dyn FeedControl>;
 
-    /// Begins: from here on frames are offered.
+    /// Begins: from here on frames are offered. For an engine that has nothing to attach the first
+    /// [`pump`](Source::pump) is early enough.
     ///
     /// # Errors
     /// Whatever keeps the engine from attaching.
-    fn start(&mut self) -> Result<(), CaptureError>;
+    fn start(&mut self) -> Result<(), CaptureError> {
+        Ok(())
+    }
 
     /// Moves frames, wakes sleepers, follows the clock; returns after about `limit` at the latest.
     ///
@@ -71,19 +71,18 @@ pub trait Source: Send {
     /// If the kernel's counts cannot be read.
     fn stop(&mut self) -> Result<(), CaptureError>;
 
-    /// The rings of the feeds that it was opened with: of each feed one, or as many as threads or CPUs write; those of the
-    /// first feed first.
+    /// The rings of its feeds: of each feed one, or as many as threads or CPUs write; those of the first feed first.
     fn rings(&self) -> Vec<Ring<Mapping>> {
-        self.initial_feeds().into_iter().flat_map(|feed| feed.rings).collect()
+        self.control().feeds().into_iter().flat_map(|feed| feed.rings).collect()
     }
 
-    /// The ledgers of the feeds that it was opened with. While frames come, their counts are not of one instant.
+    /// The ledgers of its feeds. While frames come, their counts are not of one instant.
     ///
     /// # Errors
-    /// If the kernel's counts cannot be read, or one of the feeds was removed.
+    /// If the kernel's counts cannot be read, or one of the feeds is removed meanwhile.
     fn ledgers(&self) -> Result<Vec<Ledger>, CaptureError> {
         let control = self.control();
-        self.initial_feeds().iter().map(|feed| control.ledger(feed.slot)).collect()
+        control.feeds().iter().map(|feed| control.ledger(feed.slot)).collect()
     }
 
     /// All of these together: a frame that is offered to two of them counts twice.
@@ -94,7 +93,7 @@ pub trait Source: Send {
         Ok(of_all_feeds(&self.ledgers()?))
     }
 
-    /// Stops, and gives the ledger of the feeds that it was opened with.
+    /// Stops, and gives the ledger of its feeds.
     ///
     /// # Errors
     /// As [`stop`](Source::stop) and [`ledgers`](Source::ledgers).

@@ -207,7 +207,8 @@ fn root_a_feed_that_leaves_the_hook_has_a_ledger_that_closes() {
             let setup = Setup { feeds, ring_bytes, ..setup(0) };
             let mut source = Bpf::open(&bed.rx.iface, setup, BpfOptions::default()).unwrap();
             source.start().unwrap();
-            let (control, handles) = (source.control(), source.initial_feeds());
+            let control = source.control();
+            let handles = control.feeds();
             let begin = Instant::now();
             while control.ledger(handles[1].slot).unwrap().captured < 1000 {
                 source.pump(TURN).unwrap();

@@ -1,6 +1,7 @@
 //! Reads a ring from another process, which has it read-only: `read_from_another_process`. No rights are needed.
 
 use std::error::Error;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
@@ -16,6 +17,7 @@ fn read(socket: &str) -> Result<(), Box<dyn Error>> {
     let stream = UnixStream::connect(socket)?;
     let rings = pass::receive_rings(&stream, 1, Trust::Anybody)?;
     let (mut reader, mut batch) = (Reader::new(&rings[0], Start::Oldest)?, Batch::new());
+    (&stream).write_all(b"ready")?;
     let (mut delivered, mut lapped) = (0, 0);
     loop {
         match reader.poll(&mut batch)? {
@@ -48,6 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
     let mut source = MemGen::open(spec, setup, Vec::new())?;
     pass::send(&stream, &[source.rings()[0].memory().as_fd()])?;
+    // It counts what it missed from where it began, so it begins first.
+    (&stream).read_exact(&mut [0; 5])?;
     source.start()?;
     while source.pump(Duration::from_millis(20))? == Pumped::More {}
     println!("the writer: captured {}", source.finish()?.captured);

@@ -1,4 +1,4 @@
-//! Watches a link for ten seconds: `watch_link eth0`, as root. One line a frame, and the ledger at the end.
+//! Watches a link for some seconds: `watch_link eth0 10`, as root. One line a frame, and the ledger at the end.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +13,11 @@ use weir_probe::{Probe, SourceSpec, Update};
 use weir_ring::{Batch, Poll, Reader, Start};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let iface = std::env::args().nth(1).ok_or("usage: watch_link INTERFACE")?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [iface, seconds] = &args[..] else {
+        return Err("usage: watch_link INTERFACE SECONDS".into());
+    };
+    let limit = Duration::from_secs(seconds.parse()?);
     let target = Target::Interface { netns: None, iface: iface.clone() };
     let open = Arc::new(move |feeds| {
         // The best engine that works here. Feeds may join while it runs.
@@ -22,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         request.open(&target, &setup)
     });
     let (probe, events) = Probe::new()?;
-    let spec = SourceSpec { name: iface, open, link: None, follows: false, cpus: None };
+    let spec = SourceSpec { name: iface.clone(), open, link: None, follows: false, cpus: None };
     let (source, subscriptions) = probe.open(spec, vec![Feed::default().into()])?;
     let consumer = probe.add_consumer(1024)?;
     probe.attach(consumer.id, subscriptions[0])?;
@@ -32,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let readers: Result<Vec<_>, _> =
         joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest)).collect();
     let (mut readers, mut batch, begin) = (readers?, Batch::new(), Instant::now());
-    while begin.elapsed() < Duration::from_secs(10) {
+    while begin.elapsed() < limit {
         for reader in &mut readers {
             match reader.poll(&mut batch)? {
                 Poll::Frames(_) => {

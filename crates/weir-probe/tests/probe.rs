@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_capture::generator::{GenSpec, MemGen, Rate};
-use weir_capture::{CaptureError, Feed, FeedControl, FeedHandle, Info, Pumped, Setup, Source};
+use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_probe::core::Event;
 use weir_probe::{
     Consumer, FeedId, Joined, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update, Wants,
@@ -27,10 +27,6 @@ struct Flaky {
 impl Source for Flaky {
     fn info(&self) -> &Info {
         self.source.info()
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.source.initial_feeds()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

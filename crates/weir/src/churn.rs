@@ -127,7 +127,7 @@ fn churn(
     pace: Option<&Pace>,
     generating: &AtomicBool,
 ) -> Result<(Churned, Ledger)> {
-    let stays = source.initial_feeds().swap_remove(0);
+    let stays = source.control().feeds().swap_remove(0);
     let control = source.control();
     let stop = AtomicBool::new(false);
     let place = pace.map(|pace| pace.join(0));

@@ -53,10 +53,6 @@ impl Source for Inside {
         &self.info
     }
 
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.source.initial_feeds()
-    }
-
     fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(InsideControl { control: self.source.control(), netns: self.netns.clone() })
     }
@@ -97,6 +93,10 @@ impl InsideControl {
 }
 
 impl FeedControl for InsideControl {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        self.control.feeds()
+    }
+
     fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
         self.inside(|control| control.add(feed))
     }

@@ -13,6 +13,9 @@ use crate::feed::location::FilterLocation;
 /// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made and
 /// programs loaded there, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
+    /// The feeds that there are. Those that the source was opened with come first, in that order, with the slots from 0.
+    fn feeds(&self) -> Vec<FeedHandle>;
+
     /// Adds a feed: it chooses among all frames that are offered after the return, and some that were offered before. Its
     /// ledger counts from the first of them on. Needs [`Setup::may_change`](crate::Setup::may_change).
     ///

@@ -78,7 +78,7 @@ pub(crate) enum Retired {
 }
 
 /// One thread's way into the rings of all feeds.
-pub(crate) struct Fanout {
+pub struct Fanout {
     queue: Arc<UpdateQueue<Branches>>,
     /// Parked in the queue while this thread moves no frames.
     own: Option<Box<Branches>>,
@@ -140,26 +140,26 @@ impl Fanout {
     /// Offers one frame to every feed: the bytes that there are of it, tags and all. Whose feeds
     /// differ in direction, its flags say which way it went.
     #[inline]
-    pub(crate) fn push(&mut self, meta: &Meta, frame: &[u8]) {
+    pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.branches().push(meta, frame);
     }
 
     /// Makes everything so far visible, and wakes who waited for it.
     #[inline]
-    pub(crate) fn publish(&mut self) {
+    pub fn publish(&mut self) {
         self.branches().publish();
     }
 
     /// Before this thread waits, ends its turn or ends: publishes, and lets others change the feeds meanwhile.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         if let Some(mut own) = self.own.take() {
             own.publish();
             self.queue.park(own);
         }
     }
 
-    /// Says that nothing more will come.
-    pub(crate) fn close(&mut self) {
+    /// Says that nothing more will come: readers that have read all are at the end.
+    pub fn close(&mut self) {
         self.branches().list.iter_mut().for_each(Branch::close);
         self.leave();
     }

@@ -30,9 +30,9 @@ use crate::setup::Setup;
 /// Judges a feed that is to join, and adapts it to the engine.
 pub(crate) type Admit = dyn Fn(&mut Feed) -> Result<(), CaptureError> + Send + Sync;
 
-/// The feeds of a source. Clones are the same feeds.
+/// The feeds of a source whose frames pass through fan-outs: their rings and counts. Clones are the same feeds.
 #[derive(Clone)]
-pub(crate) struct Feeds {
+pub struct Feeds {
     shared: Arc<Shared>,
 }
 
@@ -155,8 +155,9 @@ impl Feeds {
         }
     }
 
-    /// Where the feeds' frames are chosen.
-    pub(crate) fn locations(&self) -> Vec<FilterLocation> {
+    /// Where the feeds' frames are chosen, feed by feed.
+    #[must_use]
+    pub fn locations(&self) -> Vec<FilterLocation> {
         self.shared.entries().iter().map(|entry| entry.location).collect()
     }
 
@@ -170,18 +171,20 @@ impl Feeds {
         self.shared.seen.iter().map(|seen| seen.load(Ordering::Acquire)).sum()
     }
 
-    /// Takes over what the engine has counted so far for all feeds since its start.
-    pub(crate) fn count(&self, engine: Ledger) {
+    /// Takes over what the engine has counted so far for all feeds since its start: `offered`, and what of that never came to
+    /// a fan-out. The feeds count the rest.
+    pub fn count(&self, engine: Ledger) {
         *self.shared.engine.lock().unwrap_or_else(PoisonError::into_inner) = engine;
     }
 
-    /// No feed joins any more.
-    pub(crate) fn end(&self) {
+    /// Refuses feeds that join from here on: the source stops.
+    pub fn end(&self) {
         self.lock().is_over = true;
     }
 
     /// What changes these feeds from any thread.
-    pub(crate) fn control(&self) -> Arc<dyn FeedControl> {
+    #[must_use]
+    pub fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(self.clone())
     }
 
@@ -409,6 +412,10 @@ impl Entry {
 }
 
 impl FeedControl for Feeds {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        self.handles()
+    }
+
     fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
         let slot = self.lock().next_slot();
         self.insert(slot, feed)

@@ -128,7 +128,8 @@ fn work(
             return;
         }
     };
-    let opened = (source.info().clone(), source.initial_feeds(), source.control());
+    let control = source.control();
+    let opened = (source.info().clone(), control.feeds(), control);
     let _ = ends.opened.send(Ok(opened));
     // Closed before it was started.
     if ends.go.recv().is_err() {

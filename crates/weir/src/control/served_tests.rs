@@ -48,15 +48,6 @@ impl Source for Fake {
         &self.info
     }
 
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        vec![FeedHandle {
-            slot: FeedSlot::first(),
-            rings: self.control.rings.clone(),
-            location: FilterLocation::default(),
-            notify: None,
-        }]
-    }
-
     fn control(&self) -> Arc<dyn FeedControl> {
         Arc::clone(&self.control) as Arc<dyn FeedControl>
     }
@@ -77,6 +68,15 @@ impl Source for Fake {
 }
 
 impl FeedControl for FakeControl {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        vec![FeedHandle {
+            slot: FeedSlot::first(),
+            rings: self.rings.clone(),
+            location: FilterLocation::default(),
+            notify: None,
+        }]
+    }
+
     fn add(&self, _: Feed) -> Result<FeedHandle, CaptureError> {
         unreachable!("nobody adds feeds")
     }

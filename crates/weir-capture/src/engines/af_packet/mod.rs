@@ -20,7 +20,7 @@ use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
@@ -184,10 +184,6 @@ impl AfPacket {
 impl Source for AfPacket {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

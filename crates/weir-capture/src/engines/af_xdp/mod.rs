@@ -33,7 +33,7 @@ use crate::engines::bpf::control::Control;
 use crate::engines::bpf::{cpus, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
@@ -419,10 +419,6 @@ fn tags_note(interface: &Interface) -> String {
 impl Source for AfXdp {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

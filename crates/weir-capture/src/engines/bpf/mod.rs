@@ -37,7 +37,7 @@ pub use clsact::has_clsact_filters;
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
+use crate::feed::control::{FeedControl, FeedSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
@@ -342,10 +342,6 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
 impl Source for Bpf {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.shared.handles()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

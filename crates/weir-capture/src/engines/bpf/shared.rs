@@ -463,6 +463,10 @@ impl Served {
 pub(super) struct BpfControl(pub(super) Arc<Shared>);
 
 impl FeedControl for BpfControl {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        self.0.handles()
+    }
+
     fn add(&self, mut feed: Feed) -> Result<FeedHandle, CaptureError> {
         let shared = &*self.0;
         shared.setup.admit(&mut feed)?;

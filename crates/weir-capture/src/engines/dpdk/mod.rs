@@ -24,7 +24,7 @@ pub use device::Device;
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
@@ -452,10 +452,6 @@ fn wish(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> Wish {
 impl Source for Dpdk {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

@@ -7,20 +7,16 @@ mod spec;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
 use weir_ring::{Clock, Ledger};
 
 pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
-use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
-use crate::feed::direction::Direction;
-use crate::feed::fanout::Fanout;
-use crate::feed::feeds::Feeds;
+use crate::feed::control::FeedControl;
 use crate::feed::pace::{self, Pace};
-use crate::setup::{Setup, refuse_queue};
+use crate::feed::{Fanout, Feeds, PlainEngine};
+use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use frames::Maker;
 
@@ -62,19 +58,12 @@ impl MemGen {
         wait_for: Vec<Pace>,
     ) -> Result<MemGen, CaptureError> {
         spec.check()?;
-        setup.check()?;
-        setup.refuse_queues("a generator")?;
-        setup.set_link_type(LINKTYPE_ETHERNET)?;
-        setup.ignore_direction();
         let clock = match spec.stamps {
             Stamps::Synthetic => Clock::Foreign,
             Stamps::PerFrame | Stamps::PerBurst => Clock::Realtime,
         };
-        let admit = |feed: &mut Feed| {
-            feed.direction = Direction::Both;
-            refuse_queue(feed, "a generator")
-        };
-        let (feeds, mut fanout) = Feeds::create_one(&setup, clock, Box::new(admit))?;
+        let engine = PlainEngine { clock, ..PlainEngine::ethernet("a generator") };
+        let (feeds, mut fanout) = engine.open_feeds(&mut setup)?;
         fanout.wait_for(wait_for);
         let frame_bytes = spec.frame_bytes();
         let together = (BURST_BYTES / frame_bytes).clamp(1, BURST as usize);
@@ -163,16 +152,8 @@ impl Source for MemGen {
         &self.info
     }
 
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
-    }
-
     fn control(&self) -> Arc<dyn FeedControl> {
         self.feeds.control()
-    }
-
-    fn start(&mut self) -> Result<(), CaptureError> {
-        Ok(())
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {

@@ -19,7 +19,7 @@ use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
@@ -283,10 +283,6 @@ fn offer(fanout: &mut Fanout, packet: &pcap::Packet<'_>) {
 impl Source for Pcap {
     fn info(&self) -> &Info {
         &self.info
-    }
-
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {

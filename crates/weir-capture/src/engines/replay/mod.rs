@@ -18,13 +18,11 @@ pub use weir_frame::schedule::Speed;
 use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
-use crate::feed::Feed;
-use crate::feed::control::{FeedControl, FeedHandle};
+use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
-use crate::feed::fanout::Fanout;
-use crate::feed::feeds::Feeds;
 use crate::feed::pace::{self, Pace};
-use crate::setup::{Setup, refuse_queue};
+use crate::feed::{Fanout, Feeds, PlainEngine};
+use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 
 /// What only this engine asks.
@@ -83,17 +81,16 @@ impl Replay {
         mut setup: Setup,
         options: ReplayOptions,
     ) -> Result<Replay, CaptureError> {
-        check_options(&setup, &options)?;
-        setup.refuse_queues("a file")?;
+        check_options(&options)?;
         let file = open_file(path)?;
         let link_type = link_type_of(&file);
-        setup.set_link_type(link_type)?;
-        let offered = setup.direction();
-        let admit = move |feed: &mut Feed| {
-            Setup::admit_direction(offered, feed)?;
-            refuse_queue(feed, "a file")
+        let engine = PlainEngine {
+            origin: "a file",
+            link_type,
+            clock: Clock::Foreign,
+            has_directions: true,
         };
-        let (feeds, mut fanout) = Feeds::create_one(&setup, Clock::Foreign, Box::new(admit))?;
+        let (feeds, mut fanout) = engine.open_feeds(&mut setup)?;
         fanout.wait_for(options.wait_for);
         let info = Info {
             source: format!("file:{}", path.display()),
@@ -211,9 +208,8 @@ enum Stepped {
     End,
 }
 
-fn check_options(setup: &Setup, options: &ReplayOptions) -> Result<(), CaptureError> {
+fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
     let wrong = |text: &str| Err(CaptureError::Options(text.to_owned()));
-    setup.check()?;
     if options.loops == 0 {
         return wrong("a file gone through 0 times gives no frame; use 1 loop or more");
     }
@@ -288,16 +284,8 @@ impl Source for Replay {
         &self.info
     }
 
-    fn initial_feeds(&self) -> Vec<FeedHandle> {
-        self.feeds.handles()
-    }
-
     fn control(&self) -> Arc<dyn FeedControl> {
         self.feeds.control()
-    }
-
-    fn start(&mut self) -> Result<(), CaptureError> {
-        Ok(())
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
