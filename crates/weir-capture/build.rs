@@ -6,8 +6,15 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// Named after their engines. Those of `tests` are in no binary: tests and examples load them.
-const PROGRAMS: [&str; 6] =
-    ["af_packet", "af_xdp", "bpf", "tests/block_test", "tests/flow_test", "tests/rcu_test"];
+const PROGRAMS: [&str; 7] = [
+    "af_packet",
+    "af_packet_pattern",
+    "af_xdp",
+    "bpf",
+    "tests/block_test",
+    "tests/flow_test",
+    "tests/rcu_test",
+];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

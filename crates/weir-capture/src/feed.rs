@@ -7,6 +7,7 @@ pub mod direction;
 pub(crate) mod fanout;
 pub(crate) mod feeds;
 pub(crate) mod filters;
+pub mod interfaces;
 pub mod location;
 pub mod pace;
 mod plain_engine;

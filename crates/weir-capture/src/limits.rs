@@ -15,5 +15,9 @@ pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
 /// Most threads that share a queue (`af_xdp`).
 pub const COPIERS_MAX: u32 = 64;
 
+/// Most interfaces that a source by pattern ever names, those that have left it included; `bpf/af_packet_pattern.bpf.c`
+/// has the same number. The header area of a ring holds about as many.
+pub const PATTERN_INTERFACES_MAX: u32 = 1024;
+
 /// Most that `af_packet` and `pcap` keep beside their rings.
 pub const BUFFER_BYTES_MAX: u64 = 32 << 20;

@@ -36,6 +36,38 @@ pub enum Pumped {
     Ended,
 }
 
+/// What has become of an interface of a source that has several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceEvent {
+    /// It is there now, and its frames are captured.
+    Joined {
+        /// Its name.
+        iface: String,
+    },
+    /// It is gone, or has another name now.
+    Left {
+        /// Its name.
+        iface: String,
+    },
+    /// It was set down. Its frames are captured when it comes up.
+    Down {
+        /// Its name.
+        iface: String,
+    },
+    /// It was set up.
+    Up {
+        /// Its name.
+        iface: String,
+    },
+    /// It fits, and its frames are not captured.
+    LeftOut {
+        /// Its name.
+        iface: String,
+        /// Why, and what helps.
+        why: String,
+    },
+}
+
 /// A source of frames, opened by one engine: fills rings, wakes sleepers, keeps the ledger.
 ///
 /// One thread owns it. Open, [`start`](Source::start), [`pump`](Source::pump) until told to stop or
@@ -63,6 +95,11 @@ pub trait Source: Send {
     /// [`CaptureError::Vanished`] and other ends that the user must hear of. The source can still be
     /// stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
+
+    /// What has become of its interfaces since this was asked last, of a source that has several.
+    fn take_events(&mut self) -> Vec<SourceEvent> {
+        Vec::new()
+    }
 
     /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
     /// exact to the frame.

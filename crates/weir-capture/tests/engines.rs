@@ -5,5 +5,6 @@ mod engines {
     mod classic;
     mod common;
     mod generator;
+    mod pattern;
     mod replay;
 }

@@ -72,7 +72,7 @@ pub struct PlannedSource {
 impl PlannedSource {
     /// The link type of its frames, which filters are compiled for.
     pub fn link_type(&self) -> Result<u16> {
-        let engine = self.request.candidates().next();
+        let engine = self.request.candidates(&self.target).next();
         Ok(engine.map_or(Ok(weir_frame::pcapng::LINKTYPE_ETHERNET), |engine| {
             (engine.link_type)(&self.target)
         })?)

@@ -21,11 +21,14 @@ pub struct EngineRequest {
 }
 
 impl EngineRequest {
-    /// The engines that may come to take a target, best first.
-    pub fn candidates(&self) -> impl Iterator<Item = &'static Declaration> {
+    /// The engines that may come to take this target, best first.
+    pub fn candidates(&self, target: &Target) -> impl Iterator<Item = &'static Declaration> {
         let all: Vec<&'static Declaration> = match self.engine {
             Some(engine) => vec![engine],
-            None => ENGINES.into_iter().filter(|engine| self.auto_may_take(engine)).collect(),
+            None => ENGINES
+                .into_iter()
+                .filter(|engine| self.auto_may_take(engine) && engine.takes_target(target))
+                .collect(),
         };
         all.into_iter()
     }
@@ -42,7 +45,7 @@ impl EngineRequest {
     /// Most memory that the target takes, whichever engine gets it.
     #[must_use]
     pub fn memory(&self, target: &Target) -> Memory {
-        let all = self.candidates().map(|engine| (engine.memory)(target, &self.options));
+        let all = self.candidates(target).map(|engine| (engine.memory)(target, &self.options));
         all.reduce(|one, other| Memory {
             rings: one.rings.max(other.rings),
             buffer_bytes: one.buffer_bytes.max(other.buffer_bytes),
@@ -58,7 +61,8 @@ impl EngineRequest {
     /// That of the engine asked for; else that of the best, unless another can stand in.
     pub fn open(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
         match target {
-            Target::Interface { netns: Some(netns), .. } => {
+            Target::Interface { netns: Some(netns), .. }
+            | Target::Pattern { netns: Some(netns), .. } => {
                 netns::open(netns, || self.open_here(target, setup))
             }
             _ => self.open_here(target, setup),
@@ -71,13 +75,14 @@ impl EngineRequest {
         }
         let (setup, options) = (setup.clone(), &self.options);
         let open = |engine: &Declaration, why: String| {
+            refuse_pattern(engine, target)?;
             (engine.check)(target, options)?;
             (engine.open)(Opening { target, setup: setup.clone(), options, why })
         };
         if let Some(engine) = self.engine {
             return open(engine, "asked for".to_owned());
         }
-        let mut candidates = self.candidates().peekable();
+        let mut candidates = self.candidates(target).peekable();
         let mut first: Option<(CaptureError, String)> = None;
         while let Some(engine) = candidates.next() {
             let why = match &first {
@@ -102,6 +107,21 @@ impl EngineRequest {
             |(refusal, _)| refusal,
         ))
     }
+}
+
+/// Refuses a pattern to an engine that takes single interfaces.
+fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), CaptureError> {
+    let Target::Pattern { pattern, .. } = target else { return Ok(()) };
+    if engine.takes_patterns {
+        return Ok(());
+    }
+    let able: Vec<&str> =
+        ENGINES.iter().filter(|other| other.takes_patterns).map(|other| other.name).collect();
+    Err(CaptureError::Options(format!(
+        "{pattern}: --engine {} takes interfaces by name; for a pattern take --engine {}, or leave --engine out",
+        engine.name,
+        able.join(" or ")
+    )))
 }
 
 /// Whether feeds can go by the RX queue of a frame where this engine takes it.
@@ -135,6 +155,28 @@ fn another_engine_helps(refusal: &CaptureError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::interface::LinkPattern;
+
+    fn interface() -> Target {
+        Target::Interface { netns: None, iface: "lo".into() }
+    }
+
+    #[test]
+    fn patterns_go_to_engines_that_take_them() {
+        let pattern = LinkPattern::parse("any").unwrap();
+        let target = Target::Pattern { netns: None, pattern };
+        let (engine, options) = (None, EngineOptions::default());
+        let request = EngineRequest { engine, options, flags: Vec::new() };
+        assert!(request.candidates(&target).all(|engine| engine.takes_patterns));
+        assert!(request.candidates(&target).count() > 0);
+        for engine in ENGINES {
+            let refused = refuse_pattern(engine, &target);
+            assert_eq!(refused.is_ok(), engine.takes_patterns, "{engine:?}");
+            if let Err(error) = refused {
+                assert!(error.to_string().contains("--engine af_packet"), "{error}");
+            }
+        }
+    }
 
     #[test]
     fn what_the_kernel_refuses_bpf_is_no_reason_to_refuse_the_run() {
@@ -155,7 +197,7 @@ mod tests {
         let names = |flags: &[&'static str]| {
             let (engine, options) = (None, EngineOptions::default());
             let request = EngineRequest { engine, options, flags: flags.to_vec() };
-            request.candidates().map(|engine| engine.name).collect::<Vec<_>>()
+            request.candidates(&interface()).map(|engine| engine.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&[]), ["bpf", "af_packet"]);
         assert_eq!(names(&["--hook"]), ["bpf"]);
@@ -164,7 +206,7 @@ mod tests {
 
     #[test]
     fn memory_is_that_of_the_hungriest_candidate() {
-        let target = Target::Interface { netns: None, iface: "lo".into() };
+        let target = interface();
         let (engine, options) = (None, EngineOptions::default());
         let request = EngineRequest { engine, options, flags: Vec::new() };
         let memory = request.memory(&target);

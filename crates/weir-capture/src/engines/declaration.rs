@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::engines::options::EngineOptions;
 use crate::error::CaptureError;
+use crate::kernel::interface::LinkPattern;
 use crate::memory::Memory;
 use crate::rights::Right;
 use crate::setup::Setup;
@@ -19,6 +20,13 @@ pub enum Target {
         netns: Option<String>,
         /// Interface name.
         iface: String,
+    },
+    /// Every interface whose name fits, in a network namespace by name or in that of the calling thread.
+    Pattern {
+        /// `ip netns` name.
+        netns: Option<String>,
+        /// Which ones.
+        pattern: LinkPattern,
     },
     /// A capture file.
     File(PathBuf),
@@ -75,6 +83,8 @@ pub struct Declaration {
     pub purpose: &'static str,
     /// What it takes.
     pub takes: Takes,
+    /// Whether it takes interfaces by pattern, too, as one source.
+    pub takes_patterns: bool,
     /// Why `auto` prefers it to the engines of interfaces that are listed after it; `None`: `auto` never takes it.
     pub auto: Option<&'static str>,
     /// Flags that it heeds and not every engine does.
@@ -112,6 +122,17 @@ impl Declaration {
     #[must_use]
     pub fn heeds(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
+    }
+
+    /// Whether it takes this target, as far as the kind of it says.
+    #[must_use]
+    pub fn takes_target(&self, target: &Target) -> bool {
+        match target {
+            Target::Interface { .. } => self.takes == Takes::Interfaces,
+            Target::Pattern { .. } => self.takes_patterns,
+            Target::File(_) => self.takes == Takes::Files,
+            Target::Text(_) => matches!(self.takes, Takes::Devices { .. } | Takes::Generated),
+        }
     }
 
     /// Whether its frames come while it runs, from an interface or a device.

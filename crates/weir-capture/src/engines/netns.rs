@@ -10,9 +10,10 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::{ask_in, enter_netns};
-use crate::source::{Info, Pumped, Source};
+use crate::source::{Info, Pumped, Source, SourceEvent};
 
 struct Inside {
     source: Box<dyn Source>,
@@ -66,6 +67,10 @@ impl Source for Inside {
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
         let pumped = self.source.pump(limit);
         self.named(pumped)
+    }
+
+    fn take_events(&mut self) -> Vec<SourceEvent> {
+        self.source.take_events()
     }
 
     fn stop(&mut self) -> Result<(), CaptureError> {
@@ -128,5 +133,9 @@ impl FeedControl for InsideControl {
 
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
         self.control.ledger(feed).map_err(|error| error.in_netns(&self.netns))
+    }
+
+    fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
+        self.control.interfaces(feed).map_err(|error| error.in_netns(&self.netns))
     }
 }

@@ -8,6 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::change::Change;
+use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 
 /// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made and
@@ -63,6 +64,15 @@ pub trait FeedControl: Send + Sync {
     /// # Errors
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
+
+    /// The shares of the interfaces in the ledger of a feed, of a source that has several: those that are there, and
+    /// those that were. Empty for others.
+    ///
+    /// # Errors
+    /// As [`ledger`](FeedControl::ledger).
+    fn interfaces(&self, _feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A feed of a source. Never reused within it.

@@ -11,7 +11,7 @@ use weir_filter::UserFilterSet;
 use weir_filter::block::BlockList;
 use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::FrameView;
-use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
 use weir_frame::shard::Shard;
 use weir_ring::wake::Waker;
 use weir_ring::{Mapping, Ring, Writer};
@@ -21,6 +21,7 @@ use super::update_queue::{UpdateQueue, Updated};
 use super::wakers::Wakers;
 use crate::feed::control::{FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
+use crate::feed::interfaces::{Column, Tally};
 use crate::feed::{Feed, Sampler};
 
 /// A position that no fan-out reaches: the branch has not joined, or not left.
@@ -35,17 +36,24 @@ pub(crate) struct BranchCounts {
     pub(super) filtered: AtomicU64,
     pub(super) blocked: AtomicU64,
     pub(super) sampled: AtomicU64,
+    /// Of a source with several interfaces: the same by interface.
+    pub(super) by_interface: Option<Tally>,
 }
 
 impl Default for BranchCounts {
     fn default() -> Self {
         let (joined_at, left_at) = (AtomicU64::new(NOT_YET), AtomicU64::new(NOT_YET));
         let [filtered, blocked, sampled] = [0; 3].map(AtomicU64::new);
-        BranchCounts { joined_at, left_at, filtered, blocked, sampled }
+        BranchCounts { joined_at, left_at, filtered, blocked, sampled, by_interface: None }
     }
 }
 
 impl BranchCounts {
+    /// Of a source with several interfaces.
+    pub(super) fn by_interface() -> BranchCounts {
+        BranchCounts { by_interface: Some(Tally::new()), ..BranchCounts::default() }
+    }
+
     /// Frames that the fan-out had seen when the branch joined; `None` before it has.
     pub(super) fn joined_at(&self) -> Option<u64> {
         Some(self.joined_at.load(Ordering::Acquire)).filter(|&at| at != NOT_YET)
@@ -189,17 +197,22 @@ pub(crate) struct Branches {
     /// Frames that came, for whatever branches.
     seen: u64,
     seen_visible: Arc<AtomicU64>,
+    /// Of a source with several interfaces: the same by interface.
+    by_interface: Option<Tally>,
 }
 
 impl Branches {
     /// None yet. `seen`: where to say how many frames have come.
-    pub(super) fn new(seen: Arc<AtomicU64>) -> Branches {
-        Branches { seen_visible: seen, ..Branches::default() }
+    pub(super) fn new(seen: Arc<AtomicU64>, by_interface: Option<Tally>) -> Branches {
+        Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
 
     #[inline]
     fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.seen += 1;
+        if let Some(tally) = &self.by_interface {
+            tally.add(meta.interface_id, Column::Seen, 1);
+        }
         if self.takes_all {
             return self.list[0].write(meta, frame);
         }
@@ -225,6 +238,9 @@ impl Branches {
 
     fn join(&mut self, at: usize, branch: Box<Branch>) {
         branch.counts.joined_at.store(self.seen, Ordering::Release);
+        if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
+            own.join(all);
+        }
         self.list.insert(at, *branch);
     }
 
@@ -361,9 +377,27 @@ impl Branch {
 
     #[inline]
     fn write(&mut self, meta: &Meta, frame: &[u8]) {
-        // A feed has one interface, whatever its frames' numbers were before.
-        let meta = Meta { interface_id: 0, ..*meta };
-        self.writer.push(&meta, &frame[..frame.len().min(self.caplen_max)]);
+        let kept = &frame[..frame.len().min(self.caplen_max)];
+        let Some(tally) = &self.counts.by_interface else {
+            // A feed of one interface, whatever its frames' numbers were before.
+            return self.writer.push(&Meta { interface_id: 0, ..*meta }, kept);
+        };
+        self.writer.push(meta, kept);
+        let caplen = kept.len().min(CAPLEN_MAX as usize) as u64;
+        tally.add(meta.interface_id, Column::Captured, 1);
+        tally.add(meta.interface_id, Column::KeptBytes, caplen);
+        tally.add(meta.interface_id, Column::WireBytes, meta.wire_len.into());
+        if meta.flags.is_some_and(|flags| flags.has(Flags::SUPER_FRAME)) {
+            tally.add(meta.interface_id, Column::SuperFrames, 1);
+        }
+    }
+
+    /// A frame that it leaves out.
+    #[inline]
+    fn leave_out(&self, meta: &Meta, why: Column) {
+        if let Some(tally) = &self.counts.by_interface {
+            tally.add(meta.interface_id, why, 1);
+        }
     }
 
     #[inline]
@@ -380,10 +414,13 @@ impl Branch {
             && (self.shard == Shard::WHOLE || self.shard.takes(flow_hash));
         if !is_chosen {
             self.filtered += 1;
+            self.leave_out(meta, Column::Filtered);
         } else if key.is_some_and(|key| self.blocked.contains(key)) {
             self.blocked_frames += 1;
+            self.leave_out(meta, Column::Blocked);
         } else if !self.sampler.takes(flow_hash) {
             self.sampled += 1;
+            self.leave_out(meta, Column::Sampled);
         } else {
             self.write(meta, frame);
         }

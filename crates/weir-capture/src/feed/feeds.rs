@@ -5,6 +5,8 @@
 //! come has the position at which it joined in each fan-out, which is exact, and the engine's counts of frames that never
 //! came to a fan-out as they were then. Since `offered` is the sum of both, any reading of the latter closes.
 
+mod interfaces;
+
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +25,7 @@ use crate::feed::change::{Change, change_list};
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
 use crate::feed::direction::Direction;
+use crate::feed::interfaces::{InterfaceLedger, Interfaces, Tally};
 use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
 use crate::setup::Setup;
@@ -47,6 +50,8 @@ struct Shared {
     /// What the engine counted for all feeds.
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
+    /// Of a source with several.
+    interfaces: Option<Interfaces>,
     /// Held throughout a change, which may take as long as loading a program: of two at a time one would be lost.
     state: Mutex<State>,
     /// Held for moments only, also by threads that move frames.
@@ -69,6 +74,8 @@ struct Entry {
     counts: Vec<Arc<BranchCounts>>,
     /// The engine's counts when it joined, of frames that came to no fan-out.
     before: Ledger,
+    /// Those by interface, of a source with several; interfaces that joined later have none.
+    unwanted_before: Vec<u64>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
 }
@@ -99,9 +106,21 @@ impl Feeds {
         clock: Clock,
         admit: Box<Admit>,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
+        Feeds::create_with(slots, setup, fanouts, clock, (admit, None))
+    }
+
+    fn create_with(
+        slots: &[FeedSlot],
+        setup: &Setup,
+        fanouts: usize,
+        clock: Clock,
+        (admit, interfaces): (Box<Admit>, Option<Interfaces>),
+    ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
         let seen: Vec<Arc<AtomicU64>> = (0..fanouts).map(|_| Arc::default()).collect();
         let queue = |seen: &Arc<AtomicU64>| {
-            Arc::new(UpdateQueue::new(Box::new(Branches::new(Arc::clone(seen)))))
+            let by_interface = interfaces.as_ref().map(|_| Tally::new());
+            let branches = Branches::new(Arc::clone(seen), by_interface);
+            Arc::new(UpdateQueue::new(Box::new(branches)))
         };
         let shared = Shared {
             setup: setup.clone(),
@@ -111,6 +130,7 @@ impl Feeds {
             seen,
             engine: Mutex::default(),
             admit,
+            interfaces,
             state: Mutex::new(State {
                 feeds_ever: slots.len() as u32,
                 wakers_ever: 0,
@@ -241,9 +261,10 @@ impl Feeds {
         let (mut rings, mut counts) = (Vec::new(), Vec::<Arc<BranchCounts>>::new());
         for _ in fanouts {
             let each = fanouts.len() as u64;
-            let spec = setup.ring_spec_of(&feed, each, None, *clock, WriterKind::User)?;
+            let mut spec = setup.ring_spec_of(&feed, each, None, *clock, WriterKind::User)?;
+            spec.interfaces.extend(self.shared.described(&feed));
             rings.push(memory::create_memfd("weir-ring", &spec)?);
-            counts.push(Arc::default());
+            counts.push(Arc::new(self.shared.new_counts()));
         }
         let branches: Vec<Branch> = (rings.iter().zip(&counts))
             .map(|(ring, counts)| Branch::new(slot, &branch_feed, ring, Arc::clone(counts)))
@@ -256,11 +277,17 @@ impl Feeds {
         let sets = self.shared.filters(&feeds);
         let location = self.shared.location(&feeds, &sets[0]);
         let mut before = self.shared.engine();
+        let unwanted_before = self.shared.unwanted_by_interface()?;
+        if self.shared.interfaces.is_some() {
+            before.filtered = unwanted_before.iter().sum();
+        }
         before.offered = before.filtered + before.dropped();
+        let blocked = Arc::default();
         let mut entry =
-            Entry { slot, feed, rings, counts, before, location, blocked: Arc::default() };
+            Entry { slot, feed, rings, counts, before, unwanted_before, location, blocked };
         let (at, leaves, blocked) = {
             let mut entries = self.shared.entries();
+            self.shared.describe_interfaces(&entry)?;
             match replaces {
                 Some(at) => {
                     entry.blocked = Arc::clone(&entries[at].blocked);
@@ -504,6 +531,10 @@ impl FeedControl for Feeds {
         let entries = self.shared.entries();
         let entry = entries.iter().find(|entry| entry.slot == feed);
         Ok(self.shared.ledger(entry.ok_or(CaptureError::NoFeed)?))
+    }
+
+    fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
+        self.shared.interface_ledgers(feed)
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     let ssh = std::env::var("SSH_CONNECTION").ok();
     let ssh = ssh.as_deref().and_then(ssh_address);
     for PlannedSource { name: source, target, request, .. } in sources {
-        let iface = request.candidates().find_map(|engine| (engine.taken_from)(target));
+        let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
         let Some(iface) = iface else { continue };
         let netns = match target {
             Target::Interface { netns, .. } => netns.as_deref(),

@@ -1,8 +1,9 @@
 //! What the engine `af_packet` says about itself.
 
 use super::AfPacket;
+use super::pattern::Pattern;
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, check_nothing, interface_link_type,
+    Declaration, Opening, QueueUse, Takes, Target, check_nothing, interface_link_type,
 };
 use crate::memory::Memory;
 use crate::rights::NET_RAW;
@@ -11,6 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "af_packet",
     purpose: "A TPACKET_V3 socket",
     takes: Takes::Interfaces,
+    takes_patterns: true,
     auto: Some("a packet socket"),
     flags: &[],
     rights: &[NET_RAW],
@@ -20,6 +22,9 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     taken_from: |_| None,
     check: check_nothing,
     open: |Opening { target, setup, why, .. }| {
+        if let Target::Pattern { pattern, .. } = target {
+            return Ok(Box::new(Pattern::open(pattern, setup, why)?));
+        }
         let mut source = AfPacket::open(target.iface(), setup)?;
         source.set_why(why);
         Ok(Box::new(source))

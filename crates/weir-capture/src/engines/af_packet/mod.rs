@@ -8,6 +8,8 @@ mod blocks;
 mod classic;
 mod count;
 pub(crate) mod declaration;
+mod pattern;
+mod receiver;
 mod socket;
 mod walk;
 
@@ -15,32 +17,37 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
 use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
-use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::kernel::{rcu, vlan};
+use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
-use blocks::Blocks;
 use count::Counter;
+use receiver::{Origins, Receiver};
 use socket::{Socket, Waited};
-use walk::Frames;
 
-/// Frames that become visible together.
-const BURST: u32 = 64;
 /// How often the interface is looked for and the kernel's 32-bit counts are fetched.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long a stopped socket may take to hand over its last block: a few of its time-outs.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Longest link-layer header in front of the MTU, tags not counted: Ethernet's.
 const ETHERNET_BYTES: u32 = 14;
+
+/// Every frame is of the one interface that the socket is bound to.
+struct OneLink {
+    link_bytes: u32,
+}
+
+impl Origins for OneLink {
+    #[inline]
+    fn of(&mut self, _: u32) -> Option<(u32, u32)> {
+        Some((0, self.link_bytes))
+    }
+}
 
 /// The source.
 pub struct AfPacket {
@@ -49,8 +56,7 @@ pub struct AfPacket {
     query: InterfaceQuery,
     promiscuous: bool,
     feeds: Feeds,
-    copier: Copier,
-    blocks: Blocks,
+    receiver: Receiver<OneLink>,
     socket: Arc<Socket>,
     counter: Counter,
     promiscuity: Option<Promiscuity>,
@@ -73,10 +79,8 @@ impl AfPacket {
         let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
-        let socket = Arc::new(Socket::new(&interface, direction)?);
+        let socket = Arc::new(Socket::new(iface, direction)?);
         let (counter, mut at_socket, note) = Counter::attach(&socket, &setup)?;
-        let blocks = Blocks::map(rustix::fd::AsFd::as_fd(&*socket))
-            .map_err(CaptureError::os(format!("{iface}: mapping the packet socket's blocks")))?;
         let admit = move |feed: &mut Feed| {
             Setup::admit_direction(direction, feed)?;
             refuse_queue(feed, "a packet socket")
@@ -95,20 +99,15 @@ impl AfPacket {
             homes: feeds.locations(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
-        let copier = Copier {
-            fanout,
-            scratch: Vec::with_capacity(CAPLEN_MAX as usize + 4),
-            bytes_needed: setup.bytes_needed() as usize,
-            link_bytes: interface.mtu + header,
-        };
+        let origins = OneLink { link_bytes: interface.mtu + header };
+        let receiver = Receiver::new(&socket, fanout, &setup, origins)?;
         Ok(AfPacket {
             info,
             interface,
             query,
             promiscuous: setup.promiscuous,
             feeds,
-            copier,
-            blocks,
+            receiver,
             socket,
             counter,
             promiscuity: None,
@@ -121,22 +120,6 @@ impl AfPacket {
     /// Says why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
-    }
-
-    /// Copies the blocks that are there into the ring, until `deadline`.
-    fn take_blocks(&mut self, deadline: Instant) -> Result<(), CaptureError> {
-        while let Some(block) = self.blocks.next() {
-            self.copier.copy(block.bytes()).map_err(|at| {
-                let text = format!("a block of the packet socket contradicts itself at byte {at}");
-                let source = std::io::Error::new(std::io::ErrorKind::InvalidData, text);
-                CaptureError::Os { doing: self.interface.name.clone(), source }
-            })?;
-            drop(block);
-            if Instant::now() >= deadline {
-                break;
-            }
-        }
-        Ok(())
     }
 
     fn count(&mut self) -> Result<(), CaptureError> {
@@ -164,21 +147,6 @@ impl AfPacket {
         }
         Err(CaptureError::Vanished { iface: self.interface.name.clone() })
     }
-
-    /// After the last frame was placed in a block: waits for that block, which its time-out closes.
-    fn drain(&mut self) -> Result<(), CaptureError> {
-        let deadline = Instant::now() + DRAIN_LIMIT;
-        loop {
-            self.take_blocks(deadline)?;
-            let statistics = self.socket.statistics()?;
-            let placed = statistics.packets - statistics.drops;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.feeds.seen() >= placed || left.is_zero() {
-                return Ok(());
-            }
-            self.socket.wait(left.min(Duration::from_millis(1)))?;
-        }
-    }
 }
 
 impl Source for AfPacket {
@@ -202,16 +170,16 @@ impl Source for AfPacket {
         let deadline = Instant::now() + limit;
         let mut down = false;
         loop {
-            self.take_blocks(deadline)?;
+            self.receiver.take_blocks(deadline)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || down {
                 break;
             }
             // An interface that is only set down comes back: the socket then receives again.
-            self.copier.fanout.leave();
+            self.receiver.leave();
             down = self.socket.wait(left)? == Waited::Down;
         }
-        self.copier.fanout.leave();
+        self.receiver.leave();
         self.count()?;
         self.look_for_interface(down)?;
         Ok(Pumped::More)
@@ -221,70 +189,14 @@ impl Source for AfPacket {
         self.feeds.end();
         if !self.closed {
             self.closed = true;
-            let drained = count::reject_all(&self.socket).and_then(|()| self.drain());
+            let drained =
+                count::reject_all(&self.socket).and_then(|()| self.receiver.drain(&self.feeds));
             // Readers see the end whatever went wrong.
-            self.copier.fanout.close();
+            self.receiver.close();
             self.promiscuity = None;
             drained?;
         }
         self.missed.ask();
         self.count()
-    }
-}
-
-/// What turns kernel blocks into records.
-struct Copier {
-    fanout: Fanout,
-    /// Frames whose tag is put back, one at a time.
-    scratch: Vec<u8>,
-    /// The most that any feed wants of a frame.
-    bytes_needed: usize,
-    /// Longest frame without tags that is one frame on the link.
-    link_bytes: u32,
-}
-
-impl Copier {
-    /// Copies all frames of a block. The error is the offset of the contradiction; what came before it
-    /// is in the ring.
-    fn copy(&mut self, block: &[u8]) -> Result<(), usize> {
-        let mut unseen = 0;
-        let mut result = Ok(());
-        let frames = Frames::of(block).map_err(|bad| bad.0)?;
-        for frame in frames {
-            let frame = match frame {
-                Ok(frame) => frame,
-                Err(bad) => {
-                    result = Err(bad.0);
-                    break;
-                }
-            };
-            let mut flags = frame.flags;
-            if frame.exceeds(self.link_bytes) {
-                flags = flags.with(Flags::SUPER_FRAME);
-            }
-            let mut meta = Meta {
-                interface_id: 0,
-                ts_ns: frame.ts_ns,
-                wire_len: frame.wire_len,
-                flags: Some(flags),
-                queue: None,
-            };
-            match frame.tag {
-                None => self.fanout.push(&meta, frame.data),
-                Some(tag) => {
-                    meta.wire_len = meta.wire_len.saturating_add(4);
-                    let most = self.bytes_needed;
-                    let whole = vlan::put_back(&mut self.scratch, frame.data, tag, most);
-                    self.fanout.push(&meta, whole);
-                }
-            }
-            unseen += 1;
-            if unseen == BURST {
-                unseen = 0;
-                self.fanout.publish();
-            }
-        }
-        self.fanout.publish();
-        result
     }
 }

@@ -11,7 +11,6 @@ use weir_filter::Insn;
 use super::blocks::{BLOCK_BYTES, BLOCKS};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
-use crate::kernel::interface::Interface;
 
 /// After this time the kernel hands a block over that holds any frame. The timer runs on its own, so a
 /// frame waits this long at most, or a jiffy (up to 10 ms) more on kernels before 6.18.
@@ -51,8 +50,9 @@ impl AsFd for Socket {
 
 impl Socket {
     /// A socket with a ring of blocks that receives nothing yet.
-    pub(super) fn new(interface: &Interface, direction: Direction) -> Result<Socket, CaptureError> {
-        let iface = interface.name.clone();
+    /// `iface` is for its errors.
+    pub(super) fn new(iface: &str, direction: Direction) -> Result<Socket, CaptureError> {
+        let iface = iface.to_owned();
         // Protocol 0: nothing is received until `bind` names one.
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -87,7 +87,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Begins to receive from the interface.
+    /// The interface's name, or the pattern.
+    pub(super) fn name(&self) -> &str {
+        &self.iface
+    }
+
+    /// Begins to receive from the interface, or from all of the network namespace if `index` is 0.
     pub(super) fn bind(&self, index: u32) -> Result<(), CaptureError> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -110,6 +115,19 @@ impl Socket {
             return Err(self.last_os("binding the packet socket"));
         }
         Ok(())
+    }
+
+    /// Asks an interface for frames that are not addressed to it, or takes that back. The kernel counts such
+    /// memberships, and takes back those of a socket that closes.
+    pub(super) fn set_promiscuous(&self, index: u32, on: bool) -> io::Result<()> {
+        let option = if on { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
+        let membership = libc::packet_mreq {
+            mr_ifindex: index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        set_option(self.as_fd(), libc::SOL_PACKET, option, &membership)
     }
 
     /// Waits for a block.

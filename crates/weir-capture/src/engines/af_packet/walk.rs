@@ -5,7 +5,7 @@
 //! block:  0 version  4 offset_to_priv  8 block_status  12 num_pkts  16 offset_to_first_pkt  ...
 //! frame:  0 tp_next_offset  4 tp_sec  8 tp_nsec  12 tp_snaplen  16 tp_len  20 tp_status
 //!        24 tp_mac (u16)  26 tp_net (u16)  28 tp_rxhash  32 tp_vlan_tci  36 tp_vlan_tpid (u16)
-//!        48 struct sockaddr_ll, with sll_pkttype at its byte 10
+//!        48 struct sockaddr_ll, with sll_ifindex at its byte 4 and sll_pkttype at its byte 10
 //!        tp_mac: the frame
 //! ```
 //! Source: `struct tpacket_block_desc`, `struct tpacket3_hdr`, linux/if_packet.h.
@@ -18,6 +18,7 @@ use crate::kernel::vlan::{MACS_BYTES, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 const HEADER_BYTES: usize = 48 + 20;
 const _: () = assert!(size_of::<libc::tpacket3_hdr>() == 48);
 const _: () = assert!(size_of::<libc::sockaddr_ll>() == 20);
+const IFINDEX_AT: usize = 48 + 4;
 const PKTTYPE_AT: usize = 48 + 10;
 /// `TP_STATUS_GSO_TCP`, linux/if_packet.h since Linux 6.2.
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
@@ -26,6 +27,8 @@ const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelFrame<'a> {
     pub(super) ts_ns: u64,
+    /// The kernel's index of the interface.
+    pub(super) ifindex: u32,
     /// Length when it passed, without an accelerated tag.
     pub(super) wire_len: u32,
     pub(super) flags: Flags,
@@ -68,6 +71,7 @@ impl<'a> Frames<'a> {
         });
         let frame = KernelFrame {
             ts_ns: u64::from(u32_at(header, 4)) * 1_000_000_000 + u64::from(u32_at(header, 8)),
+            ifindex: u32_at(header, IFINDEX_AT),
             // Never below what was copied: readers rely on it.
             wire_len: u32_at(header, 16).max(caplen as u32),
             flags: flags(status, header[PKTTYPE_AT]),
@@ -173,6 +177,7 @@ mod tests {
             }
             frame[24..26].copy_from_slice(&82u16.to_ne_bytes());
             frame[36..38].copy_from_slice(&tag.map_or(0, |tag| tag.tpid).to_ne_bytes());
+            frame[IFINDEX_AT..IFINDEX_AT + 4].fill(data[0]);
             frame[PKTTYPE_AT] = pkttype;
             frame.extend_from_slice(data);
             frame.resize(next as usize, 0);
@@ -191,6 +196,7 @@ mod tests {
         assert_eq!(frames[0].data, [1; 60]);
         assert_eq!(frames[0].ts_ns, 1_700_000_000_123_456_789);
         assert_eq!((frames[0].flags, frames[0].tag), (Flags::INBOUND, None));
+        assert_eq!((frames[0].ifindex, frames[1].ifindex), (0x0101_0101, 0x0202_0202));
         assert_eq!((frames[1].data, frames[1].tag), (&[2; 61][..], Some(tag)));
         let all = Flags::OUTBOUND.with(Flags::CHECKSUM_NOT_READY).with(Flags::SUPER_FRAME);
         assert_eq!(frames[1].flags, all);

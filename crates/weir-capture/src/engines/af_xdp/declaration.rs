@@ -14,6 +14,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "af_xdp",
     purpose: "AF_XDP sockets; they take frames away from the stack, so --consume must be given",
     takes: Takes::Interfaces,
+    takes_patterns: false,
     auto: None,
     flags: &[
         "--hook",

@@ -12,6 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "bpf",
     purpose: "BPF programs that copy frames into the ring in the kernel",
     takes: Takes::Interfaces,
+    takes_patterns: false,
     auto: Some("the fastest here: frames are copied once, in the kernel"),
     flags: &["--hook", "--consume", "--record-queue", "--tc-attach"],
     // Promiscuous mode, which is the default, takes CAP_NET_RAW of every engine.

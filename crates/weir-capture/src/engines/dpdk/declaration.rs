@@ -7,6 +7,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "dpdk",
     purpose: "A DPDK port, which is named dpdk:DEVICE; not in every build",
     takes: Takes::Devices { prefix: "dpdk:", example: "dpdk:DEVICE,ARGUMENT=VALUE" },
+    takes_patterns: false,
     auto: None,
     flags: &[
         "--consume",

@@ -8,6 +8,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "gen",
     purpose: "Frames made in memory",
     takes: Takes::Generated,
+    takes_patterns: false,
     auto: None,
     flags: &[],
     rights: &[],

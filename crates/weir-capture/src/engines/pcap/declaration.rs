@@ -11,6 +11,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "pcap",
     purpose: "libpcap, whatever it does here",
     takes: Takes::Interfaces,
+    takes_patterns: false,
     auto: None,
     flags: &[],
     rights: &[NET_RAW],

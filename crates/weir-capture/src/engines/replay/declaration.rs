@@ -11,6 +11,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "replay",
     purpose: "A capture file",
     takes: Takes::Files,
+    takes_patterns: false,
     auto: None,
     flags: &["--speed", "--no-wait"],
     rights: &[],

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The socket filter of the engine af_packet for interfaces by pattern. Its socket gets the frames of every
+ * interface of the network namespace: this leaves out those that are no members, counts the others by member,
+ * and takes those that some feed wants. See af_packet.bpf.c for why a filter counts.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+#define PACKET_OUTGOING 4	/* linux/if_packet.h */
+#define INTERFACES_MAX 1024	/* weir-capture/src/limits.rs */
+
+/* Set before loading: which directions are offered at all, and most bytes that the socket copies. */
+const volatile __u32 take_in;
+const volatile __u32 take_out;
+const volatile __u32 snaplen;
+const volatile __u32 with_filters;	/* ask weir_judge() whether any feed wants a frame */
+
+/* Apart, because only outgoing frames interrupt each other; see af_packet.bpf.c. */
+enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
+
+struct weir_counts { __u64 of[COUNTERS]; };
+_Static_assert(sizeof(struct weir_counts) == 32, "shared with Rust");
+
+/* By the kernel's index of an interface: its number in the rings, from 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, INTERFACES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} members SEC(".maps");
+
+/* By number in the rings; number 0 has the sums. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, INTERFACES_MAX + 1);
+	__type(key, __u32);
+	__type(value, struct weir_counts);
+} by_member SEC(".maps");
+
+/* Which feeds want the frame, as in bpf.bpf.c: the filters come in place of this body. */
+__noinline __weak int weir_judge(struct __sk_buff *skb)
+{
+	return -1;
+}
+
+static __always_inline void add(struct weir_counts *own, struct weir_counts *sum, int incoming, int outgoing,
+				int is_outgoing)
+{
+	if (is_outgoing) {
+		__sync_fetch_and_add(&own->of[outgoing], 1);
+		__sync_fetch_and_add(&sum->of[outgoing], 1);
+	} else {
+		own->of[incoming] += 1;
+		sum->of[incoming] += 1;
+	}
+}
+
+SEC("socket")
+int weir_count(struct __sk_buff *skb)
+{
+	int is_outgoing = skb->pkt_type == PACKET_OUTGOING;
+	__u32 ifindex = skb->ifindex, zero = 0;
+	struct weir_counts *own, *sum;
+	__u32 *number;
+
+	number = bpf_map_lookup_elem(&members, &ifindex);
+	if (!number)
+		return 0;
+	if (is_outgoing ? !take_out : !take_in)
+		return 0;
+	own = bpf_map_lookup_elem(&by_member, number);
+	sum = bpf_map_lookup_elem(&by_member, &zero);
+	if (!own || !sum)
+		return 0;
+	add(own, sum, INCOMING, OUTGOING, is_outgoing);
+	if (!with_filters || weir_judge(skb))
+		return snaplen;
+	add(own, sum, UNWANTED_IN, UNWANTED_OUT, is_outgoing);
+	return 0;
+}

@@ -1,0 +1,162 @@
+//! The socket's filter for interfaces by pattern: which of them are members, and a count of the frames of each.
+
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/af_packet_pattern.skel.rs"));
+}
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use skel::AfPacketPatternSkelBuilder;
+use weir_filter::ebpf::Target;
+
+use super::super::count::AtSocket;
+use super::super::socket::Socket;
+use crate::error::CaptureError;
+use crate::feed::filters::{Sieve, Template, prepare};
+use crate::feed::interfaces::{EngineCount, EngineCounts};
+use crate::limits::PATTERN_INTERFACES_MAX;
+use crate::setup::Setup;
+
+/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: incoming, outgoing, unwanted of both.
+const COUNTS_BYTES: u32 = 32;
+/// The number that the sums stand under.
+const ALL: u32 = 0;
+
+/// The filter's maps. Clones are the same ones.
+#[derive(Clone)]
+pub(super) struct Maps {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    members: MapHandle,
+    by_member: MapHandle,
+    /// What the interfaces themselves say they lost, by number.
+    missed: Mutex<Vec<Option<u64>>>,
+}
+
+impl Maps {
+    /// Puts the filter on the socket, for no members yet.
+    pub(super) fn attach(
+        socket: &Arc<Socket>,
+        setup: &Setup,
+    ) -> Result<(Maps, AtSocket), CaptureError> {
+        attach(socket, setup).map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => CaptureError::NoRights {
+                what: format!("{}: counting the frames of each interface", socket.name()),
+                needs: "CAP_BPF",
+            },
+            _ => CaptureError::Bpf { what: "loading the socket's filter".into(), source: error },
+        })
+    }
+
+    /// From here on frames of this interface are offered, under this number.
+    pub(super) fn insert(&self, ifindex: u32, number: u32) -> Result<(), CaptureError> {
+        let (key, value) = (ifindex.to_ne_bytes(), number.to_ne_bytes());
+        self.shared
+            .members
+            .update(&key, &value, MapFlags::ANY)
+            .map_err(|source| CaptureError::Bpf { what: "adding an interface".into(), source })
+    }
+
+    /// From here on, no more. Programs that run may count a frame yet.
+    pub(super) fn remove(&self, ifindex: u32) {
+        // It is there, or was never put there.
+        let _ = self.shared.members.delete(&ifindex.to_ne_bytes());
+    }
+
+    /// All members together: frames offered, and those among them that no feed wanted.
+    pub(super) fn sums(&self) -> Result<(u64, u64), CaptureError> {
+        self.shared.counts(ALL)
+    }
+
+    /// Takes over what an interface says that it lost.
+    pub(super) fn set_missed(&self, number: u32, frames: Option<u64>) {
+        let mut missed = self.shared.missed();
+        let at = number as usize;
+        if missed.len() <= at {
+            missed.resize(at + 1, None);
+        }
+        missed[at] = frames;
+    }
+
+    /// What all interfaces say that they lost; `None` if nobody can tell.
+    pub(super) fn missed(&self) -> Option<u64> {
+        self.shared.missed().iter().flatten().copied().reduce(|a, b| a + b)
+    }
+}
+
+impl EngineCounts for Maps {
+    fn of(&self, interface: u32) -> Result<EngineCount, CaptureError> {
+        let (offered, unwanted) = self.shared.counts(interface)?;
+        let missed_before = self.shared.missed().get(interface as usize).copied().flatten();
+        Ok(EngineCount { offered, unwanted, missed_before })
+    }
+}
+
+impl Shared {
+    fn counts(&self, number: u32) -> Result<(u64, u64), CaptureError> {
+        let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
+        let by_cpu = self.by_member.lookup_percpu(&number.to_ne_bytes(), MapFlags::ANY);
+        let (mut offered, mut unwanted) = (0, 0);
+        for counts in by_cpu.map_err(failed)?.into_iter().flatten() {
+            let count = |(words, at): (&[[u8; 8]], usize)| words.get(at).map_or(0, word);
+            let words = counts.as_chunks::<8>().0;
+            offered += count((words, 0)) + count((words, 1));
+            unwanted += count((words, 2)) + count((words, 3));
+        }
+        Ok((offered, unwanted))
+    }
+
+    /// Plain numbers: whole whoever panicked while holding it.
+    fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn word(bytes: &[u8; 8]) -> u64 {
+    u64::from_ne_bytes(*bytes)
+}
+
+fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbpf_rs::Error> {
+    let direction = setup.direction();
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // The maps come first, and alone: without rights they are refused in silence.
+    let map = |kind, name, value_bytes, entries| {
+        MapHandle::create(kind, Some(name), 4, value_bytes, entries, &options)
+    };
+    let members = map(MapType::Hash, "members", 4, PATTERN_INTERFACES_MAX)?;
+    let entries = PATTERN_INTERFACES_MAX + 1;
+    let by_member = map(MapType::PercpuArray, "by_member", COUNTS_BYTES, entries)?;
+    let mut object = MaybeUninit::uninit();
+    let mut open = AfPacketPatternSkelBuilder::default().open(&mut object)?;
+    open.maps.members.reuse_fd(members.as_fd())?;
+    open.maps.by_member.reuse_fd(by_member.as_fd())?;
+    let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
+    rodata.take_in = u32::from(direction.takes_in());
+    rodata.take_out = u32::from(direction.takes_out());
+    rodata.snaplen = setup.bytes_needed();
+    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
+    rodata.with_filters = u32::from(filtered || setup.may_change);
+    prepare(open.open_object())?;
+    let object = open.open_object();
+    let program = &open.progs.weir_count;
+    let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
+    let skel = open.load()?;
+    let os = |error: io::Error| {
+        libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
+    };
+    socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(os)?;
+    let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
+    let shared = Shared { members, by_member, missed: Mutex::default() };
+    Ok((Maps { shared: Arc::new(shared) }, AtSocket::Sieve(Arc::clone(socket), sieve)))
+}

@@ -1,0 +1,93 @@
+//! Which interfaces of the namespace belong to the source, and under which number.
+
+use std::collections::HashMap;
+
+use super::super::ETHERNET_BYTES;
+use super::super::receiver::Origins;
+use crate::kernel::interface::{Link, Missed};
+
+/// An interface that belongs, or belonged, to the source.
+struct Member {
+    /// In the rings.
+    number: u32,
+    link_bytes: u32,
+    name: String,
+    is_in: bool,
+    missed: Missed,
+}
+
+/// By the kernel's index. One that has left stays: blocks may have frames of it yet.
+#[derive(Default)]
+pub(super) struct Members {
+    by_index: HashMap<u32, Member>,
+    /// The last one looked up: frames come in runs.
+    last: (u32, Option<(u32, u32)>),
+}
+
+impl Members {
+    /// Whether frames of this index may still be on their way under another number.
+    pub(super) fn has_other(&self, ifindex: u32, number: u32) -> bool {
+        self.by_index.get(&ifindex).is_some_and(|member| member.number != number)
+    }
+
+    /// From here on frames of this interface have this number.
+    pub(super) fn insert(&mut self, link: &Link, number: u32) {
+        let mut missed = Missed::new(link.index);
+        missed.begin();
+        let link_bytes = link.mtu + ETHERNET_BYTES;
+        let member = Member { number, link_bytes, name: link.name.clone(), is_in: true, missed };
+        self.by_index.insert(link.index, member);
+        self.last = (0, None);
+    }
+
+    /// Takes an interface out, if it is in; gives its name and its number.
+    pub(super) fn remove(&mut self, ifindex: u32) -> Option<(String, u32)> {
+        let member = self.by_index.get_mut(&ifindex).filter(|member| member.is_in)?;
+        member.is_in = false;
+        Some((member.name.clone(), member.number))
+    }
+
+    pub(super) fn is_in(&self, ifindex: u32) -> bool {
+        self.by_index.get(&ifindex).is_some_and(|member| member.is_in)
+    }
+
+    /// Whether an interface that is in has this number.
+    pub(super) fn has_number(&self, number: u32) -> bool {
+        self.by_index.values().any(|member| member.is_in && member.number == number)
+    }
+
+    /// Their indexes.
+    pub(super) fn indexes(&self) -> Vec<u32> {
+        let members = self.by_index.iter().filter(|(_, member)| member.is_in);
+        members.map(|(&ifindex, _)| ifindex).collect()
+    }
+
+    /// The names of those that are in, in their order.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let members = self.by_index.values().filter(|member| member.is_in);
+        let mut names: Vec<&str> = members.map(|member| member.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Asks each that is in what it lost; by number.
+    pub(super) fn missed(&mut self) -> Vec<(u32, Option<u64>)> {
+        let members = self.by_index.values_mut().filter(|member| member.is_in);
+        let ask = |member: &mut Member| {
+            member.missed.ask();
+            (member.number, member.missed.frames())
+        };
+        members.map(ask).collect()
+    }
+}
+
+impl Origins for Members {
+    #[inline]
+    fn of(&mut self, ifindex: u32) -> Option<(u32, u32)> {
+        if self.last.0 != ifindex {
+            let member = self.by_index.get(&ifindex);
+            self.last = (ifindex, member.map(|member| (member.number, member.link_bytes)));
+        }
+        self.last.1
+    }
+}

@@ -1,0 +1,321 @@
+//! Interfaces by pattern: one packet socket that is bound to none, and so gets the frames of all in its network
+//! namespace. Its filter leaves out those of interfaces that are no members, and counts the others by member.
+//!
+//! Members share the socket, its blocks and one set of rings. They join and leave by name, as rtnetlink tells; each has
+//! its number in the rings, and has it again when an interface of its name comes back.
+
+mod filter;
+mod members;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_ring::{Clock, Ledger};
+
+use super::count::reject_all;
+use super::receiver::Receiver;
+use super::socket::Socket;
+use crate::error::{CaptureError, with_causes};
+use crate::feed::Feed;
+use crate::feed::control::FeedControl;
+use crate::feed::direction::Direction;
+use crate::feed::feeds::Feeds;
+use crate::feed::filters::Prefilter;
+use crate::feed::interfaces::Interfaces;
+use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch};
+use crate::kernel::rcu;
+use crate::setup::{Setup, refuse_queue};
+use crate::source::{Info, Pumped, Source, SourceEvent};
+use filter::Maps;
+use members::Members;
+
+/// How often the interfaces are asked what they lost: each is a question of its own.
+const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
+/// Most names in the note at the start.
+const NAMES_SHOWN: usize = 8;
+
+/// The source.
+pub(super) struct Pattern {
+    info: Info,
+    pattern: LinkPattern,
+    watch: LinkWatch,
+    promiscuous: bool,
+    is_started: bool,
+    feeds: Feeds,
+    receiver: Receiver<Members>,
+    socket: Arc<Socket>,
+    maps: Maps,
+    events: Vec<SourceEvent>,
+    asked_missed: Instant,
+    closed: bool,
+}
+
+impl Pattern {
+    /// Makes the socket and its ring, and has the interfaces join that are there; nothing is received yet.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: no rights, or no memory.
+    pub(super) fn open(
+        pattern: &LinkPattern,
+        mut setup: Setup,
+        why: String,
+    ) -> Result<Pattern, CaptureError> {
+        setup.check()?;
+        setup.refuse_queues("a packet socket")?;
+        rcu::prepare();
+        setup.set_link_type(LINKTYPE_ETHERNET)?;
+        let direction = setup.direction();
+        let name = pattern.to_string();
+        let socket = Arc::new(Socket::new(&name, direction)?);
+        let (maps, mut at_socket) = Maps::attach(&socket, &setup)?;
+        let admit = move |feed: &mut Feed| {
+            Setup::admit_direction(direction, feed)?;
+            refuse_queue(feed, "a packet socket")
+        };
+        let interfaces = Interfaces::new(name.clone(), Box::new(maps.clone()));
+        let (feeds, fanout) =
+            Feeds::create_of(&setup, Clock::Realtime, Box::new(admit), interfaces)?;
+        let location = at_socket.choose(&setup.feeds)?;
+        feeds.set_prefilter(Box::new(at_socket), location);
+        let receiver = Receiver::new(&socket, fanout, &setup, Members::default())?;
+        let info = Info {
+            source: name,
+            engine: "af_packet",
+            hook: Some("socket"),
+            why,
+            notes: Vec::new(),
+            homes: feeds.locations(),
+        };
+        let mut source = Pattern {
+            info,
+            pattern: pattern.clone(),
+            watch: LinkWatch::open()?,
+            promiscuous: setup.promiscuous,
+            is_started: false,
+            feeds,
+            receiver,
+            socket,
+            maps,
+            events: Vec::new(),
+            asked_missed: Instant::now(),
+            closed: false,
+        };
+        let links: Vec<Link> = source.watch.links().cloned().collect();
+        links.iter().try_for_each(|link| source.appeared(link))?;
+        source.note_members(direction);
+        Ok(source)
+    }
+
+    /// Says which interfaces are there at the start, in place of an event for each.
+    fn note_members(&mut self, direction: Direction) {
+        self.events.retain(|event| !matches!(event, SourceEvent::Joined { .. }));
+        let names = self.receiver.origins().names();
+        let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
+        let more = match names.len().saturating_sub(NAMES_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let has_loopback = names.contains(&"lo");
+        self.info.notes.push(match names.len() {
+            0 => "no interface fits now; each joins when it appears".to_owned(),
+            1 => format!("one interface now: {shown}"),
+            count => format!("{count} interfaces now: {shown}{more}"),
+        });
+        if has_loopback && direction == Direction::Both {
+            self.info.notes.push(
+                "the loopback device shows every packet twice, going out and coming in; --direction in shows each once"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Takes what has changed about the interfaces.
+    fn follow_links(&mut self) -> Result<(), CaptureError> {
+        let events = self.watch.events().map_err(CaptureError::os("watching interfaces"))?;
+        events.into_iter().try_for_each(|event| self.follow(event))
+    }
+
+    fn follow(&mut self, event: LinkEvent) -> Result<(), CaptureError> {
+        match event {
+            LinkEvent::Appeared(link) => self.appeared(&link)?,
+            LinkEvent::Gone(link) => self.left(link.index),
+            LinkEvent::Renamed { link, .. } => {
+                self.left(link.index);
+                self.appeared(&link)?;
+            }
+            LinkEvent::Up(link) if self.receiver.origins().is_in(link.index) => {
+                self.events.push(SourceEvent::Up { iface: link.name });
+            }
+            LinkEvent::Down(link) if self.receiver.origins().is_in(link.index) => {
+                self.events.push(SourceEvent::Down { iface: link.name });
+            }
+            LinkEvent::Up(link) => self.say_left_out(&link),
+            LinkEvent::Down(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Has an interface join if it is to.
+    fn appeared(&mut self, link: &Link) -> Result<(), CaptureError> {
+        if !self.pattern.matches(&link.name) {
+            return Ok(());
+        }
+        if !link.is_ethernet() {
+            self.say_left_out(link);
+            return Ok(());
+        }
+        match self.feeds.add_interface(&link.name) {
+            Ok(number) => self.join(link, number),
+            Err(error) => {
+                let (iface, why) = (link.name.clone(), with_causes(&error));
+                self.events.push(SourceEvent::LeftOut { iface, why });
+                Ok(())
+            }
+        }
+    }
+
+    /// One that does not carry Ethernet frames is said to be left out when it can carry any: tunnel modules make
+    /// devices that are never used.
+    fn say_left_out(&mut self, link: &Link) {
+        if link.is_up() && !link.is_ethernet() && self.pattern.matches(&link.name) {
+            let iface = link.name.clone();
+            let why = "its frames have no Ethernet header; capture it by its name".to_owned();
+            self.events.push(SourceEvent::LeftOut { iface, why });
+        }
+    }
+
+    fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
+        if self.receiver.origins().has_other(link.index, number) {
+            // It had another name a moment ago, and frames of then are those of that name.
+            rcu::synchronize()?;
+            self.receiver.drain(&self.feeds)?;
+        }
+        if self.is_started && self.promiscuous {
+            self.make_promiscuous(link.index)?;
+        }
+        self.receiver.origins().insert(link, number);
+        // Last: from here on its frames come.
+        self.maps.insert(link.index, number)?;
+        self.events.push(SourceEvent::Joined { iface: link.name.clone() });
+        Ok(())
+    }
+
+    fn make_promiscuous(&self, index: u32) -> Result<(), CaptureError> {
+        match self.socket.set_promiscuous(index, true) {
+            // It is gone already, and that is told next.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            result => result.map_err(CaptureError::os(format!(
+                "{}: promiscuous mode on interface {index}",
+                self.info.source
+            ))),
+        }
+    }
+
+    fn left(&mut self, index: u32) {
+        let Some((iface, number)) = self.receiver.origins().remove(index) else { return };
+        self.maps.remove(index);
+        if self.promiscuous {
+            // Refused where the interface is gone, and its memberships with it.
+            let _ = self.socket.set_promiscuous(index, false);
+        }
+        if !self.receiver.origins().has_number(number) {
+            self.feeds.remove_interface(number);
+        }
+        self.events.push(SourceEvent::Left { iface });
+    }
+
+    /// Waits for a block or for news of interfaces; true if there are news.
+    fn wait(&self, limit: Duration) -> Result<bool, CaptureError> {
+        let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
+        let (socket, watch) = (self.socket.as_fd(), self.watch.as_fd());
+        let mut wait = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&watch, PollFlags::IN)];
+        match rustix::event::poll(&mut wait, Some(&timeout)) {
+            Ok(_) => Ok(!wait[1].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(CaptureError::Os {
+                doing: format!("{}: waiting for frames", self.info.source),
+                source: errno.into(),
+            }),
+        }
+    }
+
+    fn ask_missed(&mut self) {
+        self.asked_missed = Instant::now();
+        for (number, frames) in self.receiver.origins().missed() {
+            self.maps.set_missed(number, frames);
+        }
+    }
+
+    fn count(&mut self) -> Result<(), CaptureError> {
+        let statistics = self.socket.statistics()?;
+        let (offered, filtered) = self.maps.sums()?;
+        let missed_before = self.maps.missed();
+        let mut ledger = Ledger { offered, filtered, missed_before, ..Ledger::default() };
+        ledger.drops.insert("kernel", statistics.drops);
+        self.feeds.count(ledger);
+        Ok(())
+    }
+}
+
+impl Source for Pattern {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.feeds.control()
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.follow_links()?;
+        self.is_started = true;
+        if self.promiscuous {
+            let members = self.receiver.origins().indexes();
+            members.into_iter().try_for_each(|index| self.make_promiscuous(index))?;
+        }
+        self.socket.bind(0)
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            self.receiver.take_blocks(deadline)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.receiver.leave();
+            if self.wait(left)? {
+                self.follow_links()?;
+            }
+        }
+        self.receiver.leave();
+        // Where frames never end, the wait above never comes.
+        self.follow_links()?;
+        if self.asked_missed.elapsed() >= ASK_MISSED_EVERY {
+            self.ask_missed();
+        }
+        self.count()?;
+        Ok(Pumped::More)
+    }
+
+    fn take_events(&mut self) -> Vec<SourceEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.feeds.end();
+        if !self.closed {
+            self.closed = true;
+            let drained = reject_all(&self.socket).and_then(|()| self.receiver.drain(&self.feeds));
+            // Readers see the end whatever went wrong.
+            self.receiver.close();
+            drained?;
+            self.ask_missed();
+        }
+        self.count()
+    }
+}

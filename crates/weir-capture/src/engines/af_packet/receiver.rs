@@ -1,0 +1,159 @@
+//! Takes the kernel's blocks and turns them into records.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fd::AsFd;
+use weir_frame::record::{CAPLEN_MAX, Flags, Meta};
+
+use super::blocks::Blocks;
+use super::socket::Socket;
+use super::walk::Frames;
+use crate::error::CaptureError;
+use crate::feed::fanout::Fanout;
+use crate::feed::feeds::Feeds;
+use crate::kernel::vlan;
+use crate::setup::Setup;
+
+/// Frames that become visible together.
+const BURST: u32 = 64;
+/// How long a stopped socket may take to hand over its last block: a few of its time-outs.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// Which interface of the rings a frame is of.
+pub(super) trait Origins {
+    /// By the kernel's index of its interface: the number in the rings, and the longest frame without tags that is one
+    /// frame on that link. `None`: it is of none of them.
+    fn of(&mut self, ifindex: u32) -> Option<(u32, u32)>;
+}
+
+/// A socket's blocks, and where their frames go.
+pub(super) struct Receiver<O> {
+    blocks: Blocks,
+    socket: Arc<Socket>,
+    copier: Copier<O>,
+}
+
+impl<O: Origins> Receiver<O> {
+    /// Maps the socket's blocks.
+    pub(super) fn new(
+        socket: &Arc<Socket>,
+        fanout: Fanout,
+        setup: &Setup,
+        origins: O,
+    ) -> Result<Receiver<O>, CaptureError> {
+        let doing = || format!("{}: mapping the packet socket's blocks", socket.name());
+        let blocks = Blocks::map(socket.as_fd())
+            .map_err(|source| CaptureError::Os { doing: doing(), source })?;
+        let copier = Copier {
+            fanout,
+            origins,
+            scratch: Vec::with_capacity(CAPLEN_MAX as usize + 4),
+            bytes_needed: setup.bytes_needed() as usize,
+        };
+        Ok(Receiver { blocks, socket: Arc::clone(socket), copier })
+    }
+
+    /// Copies the blocks that are there into the ring, until `deadline`.
+    pub(super) fn take_blocks(&mut self, deadline: Instant) -> Result<(), CaptureError> {
+        while let Some(block) = self.blocks.next() {
+            self.copier.copy(block.bytes()).map_err(|at| {
+                let text = format!("a block of the packet socket contradicts itself at byte {at}");
+                let source = std::io::Error::new(std::io::ErrorKind::InvalidData, text);
+                CaptureError::Os { doing: self.socket.name().to_owned(), source }
+            })?;
+            drop(block);
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all frames that the socket has placed in blocks by now; the last block is closed by its time-out.
+    pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<(), CaptureError> {
+        let deadline = Instant::now() + DRAIN_LIMIT;
+        let statistics = self.socket.statistics()?;
+        let placed = statistics.packets - statistics.drops;
+        loop {
+            self.take_blocks(deadline)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if feeds.seen() >= placed || left.is_zero() {
+                return Ok(());
+            }
+            self.socket.wait(left.min(Duration::from_millis(1)))?;
+        }
+    }
+
+    /// The interfaces.
+    pub(super) fn origins(&mut self) -> &mut O {
+        &mut self.copier.origins
+    }
+
+    /// Before this thread waits, ends its turn or ends.
+    pub(super) fn leave(&mut self) {
+        self.copier.fanout.leave();
+    }
+
+    /// Says that nothing more will come.
+    pub(super) fn close(&mut self) {
+        self.copier.fanout.close();
+    }
+}
+
+/// What turns kernel blocks into records.
+struct Copier<O> {
+    fanout: Fanout,
+    origins: O,
+    /// Frames whose tag is put back, one at a time.
+    scratch: Vec<u8>,
+    /// The most that any feed wants of a frame.
+    bytes_needed: usize,
+}
+
+impl<O: Origins> Copier<O> {
+    /// Copies all frames of a block. The error is the offset of the contradiction; what came before it
+    /// is in the ring.
+    fn copy(&mut self, block: &[u8]) -> Result<(), usize> {
+        let mut unseen = 0;
+        let mut result = Ok(());
+        let frames = Frames::of(block).map_err(|bad| bad.0)?;
+        for frame in frames {
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(bad) => {
+                    result = Err(bad.0);
+                    break;
+                }
+            };
+            let Some((interface_id, link_bytes)) = self.origins.of(frame.ifindex) else { continue };
+            let mut flags = frame.flags;
+            if frame.exceeds(link_bytes) {
+                flags = flags.with(Flags::SUPER_FRAME);
+            }
+            let mut meta = Meta {
+                interface_id,
+                ts_ns: frame.ts_ns,
+                wire_len: frame.wire_len,
+                flags: Some(flags),
+                queue: None,
+            };
+            match frame.tag {
+                None => self.fanout.push(&meta, frame.data),
+                Some(tag) => {
+                    meta.wire_len = meta.wire_len.saturating_add(4);
+                    let most = self.bytes_needed;
+                    let whole = vlan::put_back(&mut self.scratch, frame.data, tag, most);
+                    self.fanout.push(&meta, whole);
+                }
+            }
+            unseen += 1;
+            if unseen == BURST {
+                unseen = 0;
+                self.fanout.publish();
+            }
+        }
+        self.fanout.publish();
+        result
+    }
+}

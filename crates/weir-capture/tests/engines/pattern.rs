@@ -1,0 +1,322 @@
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::options::EngineOptions;
+use weir_capture::interface::LinkPattern;
+use weir_capture::{
+    CaptureError, Change, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger, Setup, Source,
+    SourceEvent,
+};
+use weir_filter::{Insn, Program};
+use weir_frame::pcapng::Interface;
+use weir_lab::testbed::{End, Testbed, require_root};
+use weir_ring::{Reader, Ring, Start};
+
+use super::af_packet::{Sender, frame};
+use super::common::{LIMIT, TURN, pump_until, read_closed, setup};
+
+/// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
+const JOIN_LIMIT: Duration = Duration::from_secs(2);
+
+fn open(pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
+    let pattern = LinkPattern::parse(pattern).expect("a pattern");
+    let request =
+        EngineRequest { engine: None, options: EngineOptions::default(), flags: Vec::new() };
+    request.open(&Target::Pattern { netns: None, pattern }, &setup)
+}
+
+fn setup_of(pattern: &str, may_change: bool) -> Setup {
+    let mut setup = Setup { may_change, ..setup(16) };
+    setup.feeds[0].interface.name = pattern.to_owned();
+    setup
+}
+
+fn send(end: &End, numbers: std::ops::Range<u32>) {
+    end.run(|| {
+        let sender = Sender::new(&end.iface);
+        numbers.for_each(|number| sender.send(&frame(number, 60)));
+    })
+    .unwrap();
+}
+
+fn ip(end: &End, args: &[&str]) {
+    let done = Command::new("ip").args(["-n", &end.netns]).args(args).status().unwrap();
+    assert!(done.success(), "ip {args:?}");
+}
+
+/// Pumps until this has happened; gives all that has by then.
+fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
+    let (begin, mut events) = (Instant::now(), Vec::new());
+    while !events.contains(wanted) {
+        source.pump(TURN).unwrap();
+        events.extend(source.take_events());
+        assert!(begin.elapsed() < LIMIT, "{wanted:?} is not among {events:?}");
+    }
+    events
+}
+
+fn joined(iface: &str) -> SourceEvent {
+    SourceEvent::Joined { iface: iface.to_owned() }
+}
+
+fn left(iface: &str) -> SourceEvent {
+    SourceEvent::Left { iface: iface.to_owned() }
+}
+
+fn interfaces(source: &dyn Source, feed: FeedSlot) -> Vec<InterfaceLedger> {
+    source.control().interfaces(feed).unwrap()
+}
+
+fn of<'a>(interfaces: &'a [InterfaceLedger], name: &str) -> &'a InterfaceLedger {
+    interfaces.iter().find(|own| own.name == name).unwrap_or_else(|| panic!("{name} has no line"))
+}
+
+/// Offered and captured.
+fn counts(interfaces: &[InterfaceLedger], name: &str) -> (u64, u64) {
+    let ledger = &of(interfaces, name).ledger;
+    (ledger.offered, ledger.captured)
+}
+
+/// How many records of each interface a closed ring has, by the ring's own numbers.
+fn records(ring: &Ring<weir_ring::Mapping>) -> Vec<u64> {
+    let mut found = vec![0; ring.interfaces() as usize];
+    for seen in read_closed(&mut Reader::new(ring, Start::Oldest).unwrap()) {
+        found[seen.meta.interface_id as usize] += 1;
+    }
+    found
+}
+
+#[test]
+fn root_each_member_has_exact_counts_in_one_ring() {
+    if !require_root("root_each_member_has_exact_counts_in_one_ring") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let pairs = bed.add_pairs(1, 30).unwrap();
+    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+    bed.rx
+        .run(|| {
+            let mut source = open("wrx?", setup_of("wrx?", false)).unwrap();
+            let rings = source.rings();
+            assert_eq!(
+                (rings.len(), rings[0].interfaces()),
+                (1, 11),
+                "the pattern and wrx0 to wrx9"
+            );
+            source.start().unwrap();
+            let count = |n: u32| 10 + n * 3;
+            pairs.iter().zip(1..).for_each(|(pair, n)| send(&pair.tx, 0..count(n)));
+            let total: u32 = (1..=9).map(count).sum();
+            pump_until(&mut *source, total.into()).unwrap();
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes(), "{ledger}");
+            assert_eq!((ledger.offered, ledger.captured), (total.into(), total.into()));
+            let lines = interfaces(&*source, FeedSlot::first());
+            let found = records(&rings[0]);
+            for n in 1..=9 {
+                let (name, want) = (format!("wrx{n}"), u64::from(count(n)));
+                let line = of(&lines, &name);
+                assert!(line.is_member && line.ledger.closes(), "{line:?}");
+                assert_eq!((line.ledger.offered, line.ledger.captured), (want, want), "{name}");
+                assert_eq!(line.ledger.wire_bytes, 60 * want);
+                assert_eq!(found[line.id as usize], want, "{name}");
+            }
+            assert_eq!((lines.len(), found[0]), (10, 0), "wrx10 is no member");
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_interfaces_join_leave_and_come_back() {
+    if !require_root("root_interfaces_join_leave_and_come_back") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("wrx1*", setup_of("wrx1*", false)).unwrap();
+            assert!(source.info().notes[0].contains("no interface"), "{:?}", source.info().notes);
+            source.start().unwrap();
+            let begin = Instant::now();
+            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+            assert_eq!(pump_to(&mut *source, &joined("wrx1"))[0], joined("wrx1"));
+            let took = begin.elapsed();
+            println!("captured {took:?} after `ip` began to make it");
+            assert!(took < JOIN_LIMIT, "{took:?}");
+            pair.wait_for_carrier().unwrap();
+            send(&pair.tx, 0..100);
+            pump_until(&mut *source, 100).unwrap();
+            ip(&bed.rx, &["link", "delete", "wrx1"]);
+            pump_to(&mut *source, &left("wrx1"));
+            assert!(!interfaces(&*source, FeedSlot::first())[0].is_member);
+            // Another one in between, so that numbers would shift.
+            bed.add_pairs(12, 1).unwrap();
+            pump_to(&mut *source, &joined("wrx12"));
+            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+            pump_to(&mut *source, &joined("wrx1"));
+            pair.wait_for_carrier().unwrap();
+            send(&pair.tx, 0..50);
+            pump_until(&mut *source, 150).unwrap();
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes(), "{ledger}");
+            let lines = interfaces(&*source, FeedSlot::first());
+            assert_eq!(lines.len(), 2);
+            assert_eq!((lines[0].id, counts(&lines, "wrx1")), (1, (150, 150)));
+            assert_eq!((lines[1].id, counts(&lines, "wrx12")), (2, (0, 0)));
+            assert_eq!(records(&source.rings()[0]), [0, 150, 0]);
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_a_renamed_interface_leaves_and_joins_by_name() {
+    if !require_root("root_a_renamed_interface_leaves_and_joins_by_name") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("w*", setup_of("w*", false)).unwrap();
+            source.start().unwrap();
+            send(&bed.tx, 0..500);
+            // The frames are still in the socket's blocks when the name changes.
+            ip(&bed.rx, &["link", "set", "wrx0", "name", "wother"]);
+            let events = pump_to(&mut *source, &joined("wother"));
+            assert!(events.contains(&left("wrx0")), "{events:?}");
+            send(&bed.tx, 0..20);
+            pump_until(&mut *source, 520).unwrap();
+            ip(&bed.rx, &["link", "set", "wother", "name", "gone"]);
+            pump_to(&mut *source, &left("wother"));
+            send(&bed.tx, 0..7);
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.offered == 520, "{ledger}");
+            let lines = interfaces(&*source, FeedSlot::first());
+            assert_eq!([counts(&lines, "wrx0"), counts(&lines, "wother")], [(500, 500), (20, 20)]);
+            assert!(lines.iter().all(|line| !line.is_member));
+        })
+        .unwrap();
+}
+
+/// Takes frames whose number (see `frame`) is below this.
+fn below(number: u32) -> Filter {
+    // ld [14]; jge #number, reject, take
+    let insns =
+        [Insn::new(0x20, 14), Insn::jump(0x35, number, 0, 1), Insn::new(6, 0), Insn::new(6, 65535)];
+    let program = Program::new(insns.to_vec()).unwrap();
+    Filter { text: format!("number < {number}"), link_type: 1, program }
+}
+
+fn feed_of(pattern: &str, name: &str, filter: Option<Filter>) -> Feed {
+    Feed {
+        name: name.to_owned(),
+        interface: Interface {
+            name: pattern.to_owned(),
+            description: Some(format!("feed {name}")),
+            link_type: 1,
+            ..Interface::default()
+        },
+        filter: filter.map(Into::into),
+        ..Feed::default()
+    }
+}
+
+#[test]
+fn root_each_feed_has_its_own_counts_of_each_member() {
+    if !require_root("root_each_feed_has_its_own_counts_of_each_member") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let pairs = bed.add_pairs(1, 2).unwrap();
+    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+    bed.rx
+        .run(|| {
+            let mut setup = setup_of("wrx*", true);
+            setup.feeds = vec![feed_of("wrx*", "few", Some(below(10).into()))];
+            let mut source = open("wrx*", setup).unwrap();
+            let control = source.control();
+            assert_eq!(source.info().homes, [FilterLocation::Hook]);
+            source.start().unwrap();
+            // 10 of 30, the rest left out at the socket.
+            send(&pairs[0].tx, 0..30);
+            pump_until(&mut *source, 10).unwrap();
+            let late = control.add(feed_of("wrx*", "late", None)).unwrap();
+            assert_eq!(late.rings[0].interfaces(), 4, "those that are there are described");
+            assert_eq!(names(&late.rings[0]), names(&source.rings()[0]));
+            let third = bed.add_pairs(3, 1).unwrap().swap_remove(0);
+            pump_to(&mut *source, &joined("wrx3"));
+            third.wait_for_carrier().unwrap();
+            send(&pairs[0].tx, 0..25);
+            send(&third.tx, 0..40);
+            pump_until(&mut *source, 30).unwrap();
+            let change = Change::Filter(Some(below(5).into()));
+            control.change(FeedSlot::first(), change).unwrap();
+            send(&pairs[1].tx, 0..8);
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes(), "{ledger}");
+            let (few, all) = (FeedSlot::first(), late.slot);
+            for (feed, name, offered, filtered, captured) in [
+                (few, "wrx1", 55, 35, 20),
+                (few, "wrx2", 8, 3, 5),
+                (few, "wrx3", 40, 30, 10),
+                (all, "wrx1", 25, 0, 25),
+                (all, "wrx2", 8, 0, 8),
+                (all, "wrx3", 40, 0, 40),
+            ] {
+                let lines = interfaces(&*source, feed);
+                let ledger = &of(&lines, name).ledger;
+                let found = (ledger.offered, ledger.filtered, ledger.captured);
+                assert_eq!(found, (offered, filtered, captured), "{feed:?} {name}");
+                assert!(ledger.closes(), "{ledger}");
+                let total = control.ledger(feed).unwrap();
+                assert!(total.closes(), "{total}");
+                let sum: u64 = lines.iter().map(|line| line.ledger.offered).sum();
+                assert_eq!(sum, total.offered, "{feed:?}");
+            }
+            assert_eq!(records(&late.rings[0]), [0, 0, 25, 8, 40]);
+        })
+        .unwrap();
+}
+
+/// The names in a ring's descriptions, sizes of options as pcapng has them.
+fn names(ring: &Ring<weir_ring::Mapping>) -> Vec<String> {
+    let identity = ring.identity().unwrap();
+    let name = |block: &[u8]| {
+        // if_name (2) is the first option.
+        assert_eq!(block[16..18], 2u16.to_le_bytes());
+        let bytes = u16::from_le_bytes([block[18], block[19]]) as usize;
+        String::from_utf8(block[20..20 + bytes].to_vec()).unwrap()
+    };
+    identity.interface_blocks().map(name).collect()
+}
+
+#[test]
+fn root_links_without_an_ethernet_header_are_left_out_aloud() {
+    if !require_root("root_links_without_an_ethernet_header_are_left_out_aloud") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("any", setup_of("any", false)).unwrap();
+            source.start().unwrap();
+            ip(&bed.rx, &["tuntap", "add", "dev", "tun7", "mode", "tun"]);
+            ip(&bed.rx, &["link", "set", "tun7", "up"]);
+            let begin = Instant::now();
+            let mut events = Vec::new();
+            let is_told = |event: &SourceEvent| {
+                matches!(event, SourceEvent::LeftOut { iface, why } if iface == "tun7" && why.contains("Ethernet"))
+            };
+            while !events.iter().any(is_told) {
+                source.pump(TURN).unwrap();
+                events.extend(source.take_events());
+                assert!(begin.elapsed() < LIMIT, "{events:?}");
+            }
+            source.finish().unwrap();
+            let lines = interfaces(&*source, FeedSlot::first());
+            let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+            assert_eq!(names, ["lo", "wrx0"]);
+        })
+        .unwrap();
+}
