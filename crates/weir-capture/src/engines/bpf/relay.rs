@@ -161,24 +161,7 @@ impl Work {
             // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at its
             // end, too.
             let ending = self.ending.load(Ordering::Acquire);
-            let (mut moved, mut closed) = (false, 0);
-            for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {
-                match reader.poll(&mut self.batch)? {
-                    Poll::Frames(_) => {
-                        self.batch
-                            .records()
-                            .for_each(|record| fanout.push(&record.meta, record.frame));
-                        fanout.publish();
-                        moved = true;
-                    }
-                    Poll::Lapped(missed) => {
-                        self.lapped.fetch_add(missed, Ordering::Release);
-                        moved = true;
-                    }
-                    Poll::Empty => {}
-                    Poll::Closed => closed += 1,
-                }
-            }
+            let Turn { moved, closed } = self.turn()?;
             if moved {
                 pauses = 0;
             } else if ending || closed == self.readers.len() {
@@ -187,9 +170,106 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                self.fanouts.iter_mut().for_each(Fanout::leave);
                 sleeper.sleep(&self.readers, 1, SLEEP)?;
             }
         }
+    }
+
+    /// Passes on what there is in each ring, up to a batch.
+    fn turn(&mut self) -> Result<Turn, RingError> {
+        let mut turn = Turn::default();
+        for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {
+            match reader.poll(&mut self.batch)? {
+                Poll::Frames(_) => {
+                    self.batch.records().for_each(|record| fanout.push(&record.meta, record.frame));
+                    fanout.publish();
+                    turn.moved = true;
+                }
+                Poll::Lapped(missed) => {
+                    self.lapped.fetch_add(missed, Ordering::Release);
+                    turn.moved = true;
+                }
+                // The next frame of this ring may be long in coming, though others have some all the time: whoever changes the
+                // feeds does not wait for it.
+                Poll::Empty => fanout.leave(),
+                Poll::Closed => {
+                    fanout.leave();
+                    turn.closed += 1;
+                }
+            }
+        }
+        Ok(turn)
+    }
+}
+
+/// What a turn found.
+#[derive(Default)]
+struct Turn {
+    moved: bool,
+    /// Rings that are closed and read.
+    closed: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use weir_frame::record::Meta;
+    use weir_ring::{RingSpec, Writer, WriterKind, memory};
+
+    use super::*;
+    use crate::feed::control::FeedControl;
+
+    fn base_ring(setup: &Setup) -> Ring<Mapping> {
+        let spec = RingSpec {
+            data_blocks: 4,
+            interfaces: vec![setup.feeds[0].interface.clone()],
+            cpu: None,
+            clock: Clock::Realtime,
+            writer: WriterKind::User,
+        };
+        memory::create_memfd("base", &spec).expect("memory")
+    }
+
+    /// One CPU has frames all the time, and another none any more.
+    #[test]
+    fn a_feed_leaves_though_one_ring_is_silent_and_the_other_never() {
+        let setup = Setup {
+            feeds: vec![Feed::default()],
+            ring_bytes: 16 << 20,
+            promiscuous: false,
+            may_change: true,
+        };
+        let base = [base_ring(&setup), base_ring(&setup)];
+        let mut writers = base.clone().map(Writer::new);
+        let mut relay = Relay::new(&setup, &base, &[FeedSlot::first()]).expect("a relay");
+        let mut work = Work {
+            fanouts: std::mem::take(&mut relay.fanouts),
+            readers: std::mem::take(&mut relay.readers),
+            batch: Batch::new(),
+            lapped: Arc::default(),
+            ending: Arc::default(),
+        };
+        let mut write = |cpu: usize| {
+            let meta = Meta { interface_id: 0, ts_ns: 1, wire_len: 60, flags: None, queue: None };
+            writers[cpu].push(&meta, &[0; 60]);
+            writers[cpu].publish();
+        };
+        write(1);
+        assert!(work.turn().expect("sound rings").moved);
+        let feeds = relay.control();
+        let begin = Instant::now();
+        let ledger = thread::scope(|scope| {
+            let leaves = scope.spawn(|| feeds.remove(FeedSlot::first()).expect("it is there"));
+            while !leaves.is_finished() && begin.elapsed() < Duration::from_secs(10) {
+                write(0);
+                assert!(work.turn().expect("sound rings").moved);
+            }
+            let has_left = leaves.is_finished();
+            work.fanouts.iter_mut().for_each(Fanout::leave);
+            assert!(has_left, "the silent ring holds it up");
+            leaves.join().expect("no panic")
+        });
+        assert!(ledger.closes() && ledger.captured >= 1, "{ledger}");
     }
 }
