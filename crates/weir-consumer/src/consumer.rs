@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Mapping, Reader, RingError};
+use weir_ring::{Mapping, RingError, Words};
 
 use crate::account::{Delivered, Taken};
 use crate::counted::Count;
+use crate::lanes::Rings;
+use crate::source::JoinedFeed;
 
 /// Frames taken before the clock and the signals are looked at again.
 pub const TURN_FRAMES: u64 = 1 << 16;
@@ -16,7 +18,7 @@ pub const TURN_FRAMES: u64 = 1 << 16;
 /// Why a consumer cannot go on.
 #[derive(Debug, Error)]
 pub enum ConsumerError {
-    /// A ring contradicts itself, or cannot be waited for. The output has lost nothing.
+    /// A ring contradicts itself, has lost its writer, or cannot be waited for. The output has lost nothing.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The output failed: what it did not take is lost.
@@ -47,12 +49,36 @@ pub enum Step {
     Idle,
     /// Frames are there, but must wait for other rings.
     Waiting,
-    /// Nothing more.
+    /// Every ring that has joined was read to its end.
     Ended,
 }
 
+impl Step {
+    /// After a round through all rings: whether there was anything, and whether none is left.
+    #[must_use]
+    pub fn of_round(moved: bool, is_empty: bool) -> Step {
+        match (moved, is_empty) {
+            (true, _) => Step::Busy,
+            (false, true) => Step::Ended,
+            (false, false) => Step::Idle,
+        }
+    }
+}
+
 /// Whatever takes the frames of a run.
-pub trait Consumer {
+pub trait Consumer<M: Words = Mapping> {
+    /// Takes the frames of this feed, too, from its oldest on.
+    ///
+    /// # Errors
+    /// [`ConsumerError`] for a ring that contradicts itself, and for an output that cannot take its interfaces.
+    fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), ConsumerError>;
+
+    /// Its rings.
+    fn rings(&self) -> &dyn Rings<M>;
+
+    /// The same, to let them go.
+    fn rings_mut(&mut self) -> &mut dyn Rings<M>;
+
     /// Takes what is there, at most `frames_max` frames.
     ///
     /// # Errors
@@ -89,12 +115,6 @@ pub trait Consumer {
         Count { frames, wire_bytes }
     }
 
-    /// The cursors, ring by ring.
-    fn readers(&self) -> Vec<Reader<Mapping>>;
-
-    /// How far ring number `ring` was read: the ordinal of its next frame.
-    fn ordinal(&self, ring: usize) -> u64;
-
     /// Whether it waits between looks that found nothing: if not, it waits by itself and sleeps never.
     fn rests(&self) -> bool {
         true
@@ -104,15 +124,4 @@ pub trait Consumer {
     fn due(&self) -> Duration {
         Duration::ZERO
     }
-
-    /// Frames that the rings have had so far.
-    fn written(&self) -> u64 {
-        self.readers().iter().map(|reader| reader.ring().frames_written()).sum()
-    }
-
-    /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
-    fn unread(&self) -> u64;
-
-    /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
-    fn fill(&self) -> f64;
 }

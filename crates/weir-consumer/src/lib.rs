@@ -3,36 +3,44 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | [`source`] | what a consumer reads, and how that changes while it runs |
 //! | [`consumer`] | the trait of whatever takes frames, and how it fails |
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
+//! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, as far as it is to be read |
 //! | [`null`] | counts frames where they lie |
 //! | [`merge`] | several rings read as one stream in timestamp order |
 //! | [`numbering`] | numbers of interfaces in an output of several rings |
 //! | [`ordered`] | hands that stream to a sink |
 //! | [`sink`] | where merged frames go |
 //! | [`thread`] | a consumer on a thread of its own |
-//! | [`waiting`] | pauses and sleeps of a consumer that found nothing |
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod consumer;
 mod counted;
+pub mod cursor;
+pub mod lanes;
 pub mod merge;
 pub mod null;
 pub mod numbering;
 pub mod ordered;
 pub mod sink;
+pub mod source;
 mod stalled;
+#[cfg(test)]
+mod testing;
 pub mod thread;
-pub mod waiting;
+mod waiting;
 
 pub use account::{Delivered, Taken};
 pub use consumer::{Consumer, ConsumerError, Step};
 pub use counted::{Count, write_counted};
+pub use cursor::Cursor;
+pub use lanes::{Lanes, Rings};
 pub use merge::{Merge, Turn};
 pub use null::Null;
-pub use numbering::Numbering;
+pub use numbering::{Numbering, OutputInterface};
 pub use ordered::Ordered;
 pub use sink::Sink;
+pub use source::{FeedChange, FrameSource, JoinedFeed, Static};
 pub use stalled::Stalled;
-pub use waiting::Waiting;

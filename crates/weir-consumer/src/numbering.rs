@@ -2,123 +2,182 @@
 //!
 //! A ring numbers its own interfaces from 0 and knows of no other. All rings of one feed describe the same
 //! interfaces in the same order, whichever of them has frames. An output gives each interface of each feed a number of
-//! its own: first those that are described at the start, feed by feed, then others in the order in which their frames
-//! come.
+//! its own, in the order in which feeds join and describe them. A feed that ended and came back, as one that is
+//! followed does, has the numbers of before for interfaces that are described as before.
 
-use weir_ring::{Mapping, Ring, Words};
+use std::collections::BTreeMap;
+
+use weir_frame::pcapng::Interface;
+use weir_frame::read::FrameReader;
+use weir_ring::{Ring, RingError, Words};
+
+/// An interface of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputInterface {
+    /// As its ring describes it. Texts are another's: of any length that a ring holds, of any characters.
+    pub interface: Interface,
+    /// The label of its feed.
+    pub label: String,
+}
 
 /// The number that each interface of each ring has in one output.
 #[derive(Clone, Debug, Default)]
 pub struct Numbering {
-    /// By ring: the number of its feed.
-    feed_of: Vec<usize>,
-    /// By feed, then by the ring's own number.
-    numbers: Vec<Vec<u32>>,
-    /// By number in the output: feed, and the ring's own number.
-    interfaces: Vec<(usize, u32)>,
+    /// Feeds that are read, by key.
+    feeds: BTreeMap<u64, Feed>,
+    /// By the feeds' output: numbers given to their interfaces.
+    outputs: BTreeMap<usize, Vec<u32>>,
+    interfaces: Vec<OutputInterface>,
+}
+
+#[derive(Clone, Debug)]
+struct Feed {
+    output: usize,
+    label: String,
+    /// By the rings' own number.
+    numbers: Vec<u32>,
 }
 
 impl Numbering {
-    /// Of rings whose feeds are `feed_of`: ring `i` belongs to feed number `feed_of[i]`.
+    /// A feed has joined: the interfaces that its first ring describes have numbers from now on. Gives that of the
+    /// first of them.
     ///
-    /// # Panics
-    /// Unless each ring has a feed.
-    #[must_use]
-    pub fn new<M: Words>(rings: &[Ring<M>], feed_of: &[usize]) -> Numbering {
-        assert_eq!(rings.len(), feed_of.len(), "a feed for each ring");
-        let feeds = feed_of.iter().max().map_or(0, |last| last + 1);
-        let mut numbering = Numbering {
-            feed_of: feed_of.to_vec(),
-            numbers: vec![Vec::new(); feeds],
-            interfaces: Vec::new(),
-        };
-        for feed in 0..feeds {
-            let own = feed_of.iter().position(|of| *of == feed);
-            let described = own.map_or(0, |ring| rings[ring].interfaces());
-            (0..described).for_each(|_| numbering.add(feed));
-        }
-        numbering
+    /// # Errors
+    /// [`RingError`] for a ring that contradicts itself.
+    pub fn join<M: Words>(
+        &mut self,
+        key: u64,
+        output: usize,
+        label: String,
+        ring: &Ring<M>,
+    ) -> Result<u32, RingError> {
+        let interfaces = described(ring)?;
+        self.feeds.insert(key, Feed { output, label, numbers: Vec::new() });
+        self.learn(key, interfaces);
+        Ok(self.numbers(key, ring, 0)?[0])
     }
 
-    /// Of rings of one feed.
-    #[must_use]
-    pub fn of_one_feed(rings: &[Ring<Mapping>]) -> Numbering {
-        Numbering::new(rings, &vec![0; rings.len()])
+    /// A feed is read no more. Its interfaces keep their numbers.
+    pub fn leave(&mut self, key: u64) {
+        self.feeds.remove(&key);
     }
 
-    /// The output's number of the interface that ring number `ring` calls `id`: an id of a ring that was read
-    /// ([`weir_ring::Reader`]), and so one that the ring describes.
+    /// The output's numbers of a feed's interfaces, by the rings' own numbers: up to `highest` at least, which `ring`
+    /// has named.
+    ///
+    /// # Errors
+    /// [`RingError`] if the ring does not describe it.
     #[inline]
-    pub fn number(&mut self, ring: usize, id: u32) -> u32 {
-        let feed = self.feed_of[ring];
-        // Ends: a reader gives no id that a ring cannot describe.
-        while self.numbers[feed].len() <= id as usize {
-            self.add(feed);
+    pub fn numbers<M: Words>(
+        &mut self,
+        key: u64,
+        ring: &Ring<M>,
+        highest: u32,
+    ) -> Result<&[u32], RingError> {
+        let highest = highest as usize;
+        if self.feeds.get(&key).is_none_or(|feed| feed.numbers.len() <= highest) {
+            self.learn(key, described(ring)?);
         }
-        self.numbers[feed][id as usize]
+        let numbers = self.feeds.get(&key).map(|feed| feed.numbers.as_slice());
+        numbers.filter(|numbers| numbers.len() > highest).ok_or(RingError::Corrupt {
+            block: 0,
+            offset: 0,
+            what: "a record of an interface that the ring does not describe",
+        })
     }
 
-    /// The output's number of the first interface of ring number `ring`.
+    /// The interfaces of the output in the order of their numbers.
     #[must_use]
-    pub fn first(&self, ring: usize) -> Option<u32> {
-        self.numbers[self.feed_of[ring]].first().copied()
-    }
-
-    /// Whether the interfaces of ring number `ring` below `count` have the ring's own numbers in the output, too.
-    #[must_use]
-    #[inline]
-    pub fn is_same(&self, ring: usize, count: u32) -> bool {
-        let own = &self.numbers[self.feed_of[ring]];
-        own.get(..count as usize).is_some_and(|own| own.iter().zip(0..).all(|(a, b)| *a == b))
-    }
-
-    /// The interfaces of the output in the order of their numbers: feed, and the number in that one's rings.
-    #[must_use]
-    pub fn interfaces(&self) -> &[(usize, u32)] {
+    pub fn interfaces(&self) -> &[OutputInterface] {
         &self.interfaces
     }
 
-    fn add(&mut self, feed: usize) {
-        let own = self.numbers[feed].len() as u32;
-        self.numbers[feed].push(self.interfaces.len() as u32);
-        self.interfaces.push((feed, own));
+    /// The number of the interface that was the first of this output.
+    #[must_use]
+    pub fn first_interface(&self, output: usize) -> Option<u32> {
+        self.outputs.get(&output)?.first().copied()
     }
+
+    /// Gives numbers to interfaces of a feed that have none yet.
+    fn learn(&mut self, key: u64, described: Vec<Interface>) {
+        let Some(feed) = self.feeds.get_mut(&key) else { return };
+        let known = self.outputs.entry(feed.output).or_default();
+        for interface in described.into_iter().skip(feed.numbers.len()) {
+            let is_same = |number: &&u32| {
+                let own = &self.interfaces[**number as usize].interface;
+                *own == interface && !feed.numbers.contains(number)
+            };
+            let number = known.iter().find(is_same).copied().unwrap_or_else(|| {
+                let number = self.interfaces.len() as u32;
+                self.interfaces.push(OutputInterface { interface, label: feed.label.clone() });
+                known.push(number);
+                number
+            });
+            feed.numbers.push(number);
+        }
+    }
+}
+
+/// The interfaces that a ring describes.
+fn described<M: Words>(ring: &Ring<M>) -> Result<Vec<Interface>, RingError> {
+    let header = ring.identity()?.pcapng_header;
+    let corrupt =
+        |_| RingError::Corrupt { block: 0, offset: 0, what: "the description of an interface" };
+    // It is the start of a file, without a frame.
+    let mut reader = FrameReader::open(&header[..]).map_err(corrupt)?;
+    while reader.next().map_err(corrupt)?.is_some() {}
+    Ok(reader.interfaces().to_vec())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_frame::pcapng::Interface;
-    use weir_ring::{Clock, RingSpec, WriterKind, memory};
+    use crate::testing::ring_of;
+    use weir_ring::Mapping;
 
-    fn ring(interfaces: usize) -> Ring<Mapping> {
-        let spec = RingSpec {
-            data_blocks: 4,
-            interfaces: vec![Interface { link_type: 1, ..Interface::default() }; interfaces],
-            cpu: None,
-            clock: Clock::Foreign,
-            writer: WriterKind::User,
-        };
-        memory::create_memfd("numbering-test", &spec).unwrap()
+    fn named(names: &[&str]) -> Ring<Mapping> {
+        let interface =
+            |name: &&str| Interface { name: (*name).into(), link_type: 1, ..Interface::default() };
+        ring_of(names.iter().map(interface).collect())
+    }
+
+    fn join(numbering: &mut Numbering, key: u64, output: usize, ring: &Ring<Mapping>) -> u32 {
+        numbering.join(key, output, String::new(), ring).unwrap()
     }
 
     #[test]
-    fn feeds_of_one_interface_have_the_numbers_of_the_feeds() {
-        let rings = [1, 1, 1, 1].map(ring);
-        let mut numbering = Numbering::new(&rings, &[0, 0, 1, 1]);
-        assert_eq!([0, 1, 2, 3].map(|ring| numbering.number(ring, 0)), [0, 0, 1, 1]);
-        assert!(numbering.is_same(1, 1) && !numbering.is_same(2, 1));
+    fn each_feed_has_numbers_of_its_own_in_the_order_of_joining() {
+        let (a, b) = (named(&["a", "a"]), named(&["a"]));
+        let mut numbering = Numbering::default();
+        assert_eq!(join(&mut numbering, 7, 0, &a), 0);
+        assert_eq!(join(&mut numbering, 9, 1, &b), 2);
+        assert_eq!(numbering.numbers(7, &a, 1).unwrap(), [0, 1]);
+        let more = Interface { name: "c".into(), link_type: 1, ..Interface::default() };
+        a.append_interface(&more).unwrap();
+        b.append_interface(&more).unwrap();
+        assert_eq!(numbering.numbers(9, &b, 1).unwrap(), [2, 3]);
+        assert_eq!(numbering.numbers(7, &a, 2).unwrap(), [0, 1, 4]);
+        let names: Vec<_> = numbering.interfaces().iter().map(|i| &i.interface.name[..]).collect();
+        assert_eq!(names, ["a", "a", "a", "c", "c"]);
     }
 
     #[test]
-    fn an_interface_that_joins_has_the_next_number_whichever_ring_names_it_first() {
-        let rings = [2, 2, 1].map(ring);
-        let mut numbering = Numbering::new(&rings, &[0, 0, 1]);
-        assert_eq!(numbering.interfaces(), [(0, 0), (0, 1), (1, 0)]);
-        assert_eq!(numbering.number(2, 1), 3);
-        assert_eq!(numbering.number(1, 3), 5);
-        assert_eq!(numbering.number(0, 2), 4);
-        assert_eq!((numbering.number(0, 1), numbering.first(2)), (1, Some(2)));
-        assert_eq!(numbering.interfaces()[3..], [(1, 1), (0, 2), (0, 3)]);
+    fn a_feed_that_came_back_has_the_numbers_of_equal_interfaces() {
+        let (before, after) = (named(&["a", "b", "b"]), named(&["b", "a", "new", "b", "b"]));
+        let mut numbering = Numbering::default();
+        join(&mut numbering, 1, 5, &before);
+        numbering.leave(1);
+        assert_eq!(join(&mut numbering, 2, 5, &after), 1);
+        assert_eq!(numbering.numbers(2, &after, 4).unwrap(), [1, 0, 3, 2, 4]);
+        assert_eq!(join(&mut numbering, 3, 6, &before), 5, "another output");
+    }
+
+    #[test]
+    fn an_interface_that_the_ring_does_not_describe_is_an_error() {
+        let ring = named(&["a"]);
+        let mut numbering = Numbering::default();
+        join(&mut numbering, 1, 0, &ring);
+        assert!(matches!(numbering.numbers(1, &ring, 1), Err(RingError::Corrupt { .. })));
+        assert!(numbering.numbers(2, &ring, 0).is_err(), "a feed that has not joined");
     }
 }

@@ -3,50 +3,68 @@
 use std::time::Duration;
 
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Mapping, Reader, Ring, RingError};
+use weir_ring::{Mapping, Words};
 
-use crate::account::{self, Delivered, Taken, behind, fullest};
+use crate::account::{Delivered, Taken};
 use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
 use crate::counted::Count;
+use crate::lanes::Rings;
 use crate::merge::{Merge, Turn};
-use crate::numbering::Numbering;
+use crate::numbering::OutputInterface;
 use crate::sink::Sink;
+use crate::source::JoinedFeed;
 
 /// Takes frames in time order and hands them to a sink.
-pub struct Ordered<S> {
-    merge: Merge,
-    /// Where they go.
-    sink: S,
+pub struct Ordered<S, M: Words = Mapping> {
+    merge: Merge<M>,
+    output: Output<S>,
     wire_bytes: u64,
     /// Frames by the output's number of their interface.
     frames: Vec<u64>,
 }
 
-impl<S: Sink> Ordered<S> {
-    /// Reads `rings` from their oldest frames on; `slack` as in [`Merge`].
-    ///
-    /// # Errors
-    /// [`RingError`] for a ring that contradicts itself.
-    pub fn new(
-        rings: &[Ring<Mapping>],
-        numbering: Numbering,
-        slack: Duration,
-        sink: S,
-    ) -> Result<Ordered<S>, RingError> {
-        Ok(Ordered {
-            merge: Merge::new(rings, numbering, slack)?,
-            sink,
-            wire_bytes: 0,
-            frames: Vec::new(),
-        })
+/// Where frames go.
+struct Output<S> {
+    sink: S,
+    /// Interfaces that the sink knows.
+    described: usize,
+}
+
+impl<S: Sink> Output<S> {
+    #[inline]
+    fn describe(&mut self, interfaces: &[OutputInterface]) -> Result<(), ConsumerError> {
+        while let Some(next) = interfaces.get(self.described) {
+            self.sink.describe(self.described as u32, &next.interface, &next.label)?;
+            self.described += 1;
+        }
+        Ok(())
     }
 }
 
-impl<S: Sink> Consumer for Ordered<S> {
+impl<S: Sink, M: Words> Ordered<S, M> {
+    /// Hands nothing over before a feed joins; `slack` as in [`Merge`].
+    #[must_use]
+    pub fn new(slack: Duration, sink: S) -> Ordered<S, M> {
+        Ordered {
+            merge: Merge::new(slack),
+            output: Output { sink, described: 0 },
+            wire_bytes: 0,
+            frames: Vec::new(),
+        }
+    }
+}
+
+impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
+    fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), ConsumerError> {
+        self.merge.join(feed)?;
+        self.output.describe(self.merge.numbering().interfaces())
+    }
+
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
-        let Ordered { sink, wire_bytes, frames, .. } = self;
-        let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record| {
-            sink.take(record)?;
+        let Ordered { output, wire_bytes, frames, .. } = self;
+        let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record, interfaces| {
+            output.describe(interfaces)?;
+            output.sink.take(record)?;
             *wire_bytes += u64::from(record.meta.wire_len);
             let id = record.meta.interface_id as usize;
             if id >= frames.len() {
@@ -74,42 +92,36 @@ impl<S: Sink> Consumer for Ordered<S> {
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
-        self.sink.flush()
+        self.output.sink.flush()
     }
 
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
-        self.sink.finish(statistics)
+        self.output.sink.finish(statistics)
     }
 
     fn kept(&self) -> Count {
-        self.sink.kept()
+        self.output.sink.kept()
     }
 
     fn by_interface(&self) -> Vec<Taken> {
-        let mut taken = account::by_interface(&self.readers(), self.merge.numbering(), |_| 0);
-        for (taken, frames) in taken.iter_mut().zip(&self.frames) {
-            taken.frames = *frames;
-        }
-        taken
+        let lapped = self.merge.by_interface();
+        let count = lapped.len().max(self.frames.len());
+        let one = |id| Taken {
+            frames: self.frames.get(id).copied().unwrap_or_default(),
+            lapped: lapped.get(id).map_or(0, |taken: &Taken| taken.lapped),
+        };
+        (0..count).map(one).collect()
     }
 
-    fn readers(&self) -> Vec<Reader<Mapping>> {
-        self.merge.readers().cloned().collect()
+    fn rings(&self) -> &dyn Rings<M> {
+        self.merge.rings()
     }
 
-    fn ordinal(&self, ring: usize) -> u64 {
-        self.merge.readers().nth(ring).map_or(0, Reader::ordinal)
+    fn rings_mut(&mut self) -> &mut dyn Rings<M> {
+        self.merge.rings_mut()
     }
 
     fn due(&self) -> Duration {
         self.merge.due()
-    }
-
-    fn unread(&self) -> u64 {
-        self.merge.readers().map(behind).sum::<u64>() + self.merge.held()
-    }
-
-    fn fill(&self) -> f64 {
-        fullest(self.merge.readers())
     }
 }

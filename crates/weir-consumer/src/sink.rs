@@ -1,6 +1,6 @@
 //! Where merged frames go.
 
-use weir_frame::pcapng::Statistics;
+use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 
 use crate::consumer::ConsumerError;
@@ -8,6 +8,18 @@ use crate::counted::Count;
 
 /// Where merged frames go: a file, a pipe, lines of text.
 pub trait Sink {
+    /// Learns of interface number `number`, before its first frame; numbers come in order, from 0. The
+    /// interface's texts come from a ring's memory, so they may hold anything. `label` is that of its feed.
+    ///
+    /// # Errors
+    /// As [`take`](Sink::take).
+    fn describe(
+        &mut self,
+        number: u32,
+        interface: &Interface,
+        label: &str,
+    ) -> Result<(), ConsumerError>;
+
     /// Takes a frame.
     ///
     /// # Errors

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weir_ring::wake::Waker;
+use weir_ring::RingError;
+use weir_ring::wake::{Waker, Woken};
 
 use crate::account::Delivered;
 use crate::consumer::{Consumer, ConsumerError, Step};
+use crate::source::{FeedChange, FrameSource};
 use crate::waiting::Waiting;
 
 /// The threads' name, by which tools find them.
@@ -18,6 +20,9 @@ pub const THREAD_NAME: &str = "weir-consumer";
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How long a ring that stays open may bring nothing after its source has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often a consumer that is never asleep looks for writers that have gone.
+const GONE_EVERY: Duration = Duration::from_secs(1);
 
 /// Sources run.
 const RUNNING: u8 = 0;
@@ -28,8 +33,8 @@ const STOPPED: u8 = 2;
 
 /// What a consumer's thread is told before it starts.
 pub struct Plan<C: ?Sized> {
-    /// How it waits.
-    pub waiting: Waiting,
+    /// What it reads.
+    pub source: Box<dyn FrameSource>,
     /// Ends its sleep when the sources stop.
     pub waker: Waker,
     /// It ends after so many frames.
@@ -75,7 +80,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     consumer: Box<C>,
     plan: Plan<C>,
 ) -> io::Result<Running<C>> {
-    let Plan { waiting, waker, frames_max, slack, progress, ended } = plan;
+    let Plan { source, waker, frames_max, slack, progress, ended } = plan;
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(RUNNING),
         ended: AtomicBool::new(false),
@@ -83,10 +88,19 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     });
     let theirs = Arc::clone(&shared);
     let thread = thread::Builder::new().name(THREAD_NAME.into()).spawn(move || {
-        let patience = slack + PATIENCE;
-        let mut work =
-            Work { consumer, waiting, shared: theirs, frames_max, patience, progress, last: None };
-        let failure = work.take_all().err();
+        let mut work = Work {
+            consumer,
+            source,
+            waiting: Waiting::new(),
+            shared: theirs,
+            frames_max,
+            patience: slack + PATIENCE,
+            progress,
+            last: None,
+            gone: None,
+            looked: Instant::now(),
+        };
+        let failure = work.run().err();
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
         // Whoever waits for this consumer's progress need not any more.
@@ -129,18 +143,59 @@ impl<C: ?Sized> Running<C> {
     }
 }
 
+/// Tells a consumer what has changed. Its thread does so before each turn; called before the thread is started, it
+/// finds outputs that cannot take the feeds while nothing has begun.
+///
+/// # Errors
+/// [`ConsumerError`] for a ring that contradicts itself, and for an output that cannot take its interfaces.
+pub fn take_changes<C: Consumer + ?Sized>(
+    source: &mut dyn FrameSource,
+    consumer: &mut C,
+) -> Result<(), ConsumerError> {
+    for change in source.take_changes() {
+        match change {
+            FeedChange::Joined(feed) => {
+                // A threshold of a ring that had the line before is not this one's.
+                let lines = feed.first_line..feed.first_line + feed.rings.len();
+                lines.for_each(|line| source.sleeper().free_line(line));
+                consumer.join(feed)?;
+            }
+            FeedChange::Left { key, until } => consumer.rings_mut().leave(key, &until),
+        }
+    }
+    Ok(())
+}
+
 /// What the thread works with.
 struct Work<C: ?Sized> {
     consumer: Box<C>,
+    source: Box<dyn FrameSource>,
     waiting: Waiting,
     shared: Arc<Shared>,
     frames_max: Option<u64>,
     patience: Duration,
     progress: Box<dyn FnMut(&C) + Send>,
     last: Option<Instant>,
+    /// A writer has gone without an end.
+    gone: Option<RingError>,
+    /// When gone writers were looked for last.
+    looked: Instant,
 }
 
 impl<C: Consumer + ?Sized> Work<C> {
+    fn run(&mut self) -> Result<(), ConsumerError> {
+        let taken = self.take_all();
+        // Of what was taken nothing is lost with a ring.
+        if let Ok(()) | Err(ConsumerError::Ring(_)) = &taken {
+            let flushed = self.consumer.flush();
+            self.last = self.last.map(|_| Instant::now());
+            taken.and(flushed)?;
+        } else {
+            taken?;
+        }
+        self.gone.take().map_or(Ok(()), |gone| Err(gone.into()))
+    }
+
     fn left(&self) -> u64 {
         let taken = self.consumer.delivered().frames;
         self.frames_max.map_or(u64::MAX, |limit| limit.saturating_sub(taken))
@@ -150,18 +205,18 @@ impl<C: Consumer + ?Sized> Work<C> {
         let mut quiet_since = Instant::now();
         while self.left() > 0 {
             let phase = self.shared.phase.load(Ordering::Acquire);
+            // Asked before the changes are taken, all of which were made by then if it is true.
+            let is_complete = self.source.is_complete() || phase == STOPPED;
+            take_changes(self.source.as_mut(), self.consumer.as_mut())?;
+            self.look_for_gone_writers();
             let step = self.consumer.step(self.left());
             (self.progress)(&self.consumer);
             *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
                 self.consumer.delivered();
             match step? {
-                Step::Ended => break,
+                Step::Ended if is_complete => break,
                 Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
-                step if phase == RUNNING => {
-                    if self.consumer.rests() {
-                        self.waiting.wait(self.consumer.as_mut(), step)?;
-                    }
-                }
+                step if phase == RUNNING => self.wait(step)?,
                 // A source that failed at its stop may leave a ring open.
                 _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,
                 _ => {
@@ -171,8 +226,35 @@ impl<C: Consumer + ?Sized> Work<C> {
             }
             quiet_since = Instant::now();
         }
-        self.consumer.flush()?;
-        self.last = self.last.map(|_| Instant::now());
         Ok(())
+    }
+
+    /// After a step that brought nothing.
+    fn wait(&mut self, step: Step) -> Result<(), ConsumerError> {
+        if !self.consumer.rests() {
+            return Ok(());
+        }
+        let woken = self.waiting.wait(self.consumer.as_mut(), self.source.sleeper(), step)?;
+        if let Some(Woken::WriterGone(channel)) = woken {
+            self.writer_gone(channel);
+        }
+        Ok(())
+    }
+
+    /// For when no sleep says so.
+    fn look_for_gone_writers(&mut self) {
+        if self.looked.elapsed() >= GONE_EVERY {
+            self.looked = Instant::now();
+            while let Some(channel) = self.source.sleeper().find_gone_writer() {
+                self.writer_gone(channel);
+            }
+        }
+    }
+
+    /// What the writers at this channel have left open ends here. Other rings are read on.
+    fn writer_gone(&mut self, channel: usize) {
+        if let Some(frames) = self.consumer.rings_mut().writer_gone(channel) {
+            self.gone.get_or_insert(RingError::WriterGone { frames });
+        }
     }
 }

@@ -3,10 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_ring::geometry::BLOCK_BYTES;
 use weir_ring::idle::{IdleStrategy, SLEEP_MAX, Wait, Waited};
-use weir_ring::wake::Sleeper;
-use weir_ring::{Mapping, Ring};
+use weir_ring::wake::{Sleeper, Woken};
 
 use crate::consumer::{Consumer, ConsumerError, Step};
 
@@ -17,8 +15,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(1);
 
 /// Carries out what the [`IdleStrategy`] says.
 #[derive(Debug)]
-pub struct Waiting {
-    sleeper: Sleeper,
+pub(crate) struct Waiting {
     strategy: IdleStrategy,
     waited: Waited,
     /// Frames that had been written when the last wait ended.
@@ -27,24 +24,23 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// For a consumer of `rings`, which `sleeper` sleeps on.
-    #[must_use]
-    pub fn new(sleeper: Sleeper, rings: &[Ring<Mapping>]) -> Waiting {
+    pub(crate) fn new() -> Waiting {
         let waited = Waited { lasted: Duration::ZERO, came: false, fill: 0.0 };
-        let bytes = |ring: &Ring<Mapping>| ring.geometry().data_blocks * u64::from(BLOCK_BYTES);
-        let strategy = IdleStrategy::new(rings.iter().map(bytes).min().unwrap_or_default());
-        Waiting { sleeper, strategy, waited, written: 0, flushed: Instant::now() }
+        let strategy = IdleStrategy::new(0);
+        Waiting { strategy, waited, written: 0, flushed: Instant::now() }
     }
 
-    /// Waits after a step that was [`Step::Idle`] or [`Step::Waiting`].
+    /// Waits after a step that brought nothing, asleep on `sleeper` or not; gives how a sleep ended.
     ///
     /// # Errors
     /// [`ConsumerError`] if what was collected cannot be let out, or the kernel refuses to wait.
-    pub fn wait<C: Consumer + ?Sized>(
+    pub(crate) fn wait<C: Consumer + ?Sized>(
         &mut self,
         consumer: &mut C,
+        sleeper: &Sleeper,
         step: Step,
-    ) -> Result<(), ConsumerError> {
+    ) -> Result<Option<Woken>, ConsumerError> {
+        self.strategy.set_ring_bytes(consumer.rings().ring_bytes_min());
         let wait = match step {
             Step::Waiting => Wait::Pause(self.strategy.next_held(self.waited, consumer.due())),
             _ => self.strategy.next(self.waited),
@@ -55,13 +51,20 @@ impl Waiting {
             self.flushed = Instant::now();
         }
         let begin = Instant::now();
-        match wait {
-            Wait::Pause(pause) => thread::sleep(pause),
-            Wait::Sleep => drop(self.sleeper.sleep(&consumer.readers(), 1, SLEEP_MAX)?),
-        }
-        let written = consumer.written();
+        let woken = match wait {
+            Wait::Pause(pause) => {
+                thread::sleep(pause);
+                None
+            }
+            Wait::Sleep => {
+                let readers = consumer.rings().readers();
+                let readers = readers.iter().map(|(line, reader)| (*line, reader));
+                Some(sleeper.sleep_on(readers, 1, SLEEP_MAX)?)
+            }
+        };
+        let written = consumer.rings().written();
         let came = written != std::mem::replace(&mut self.written, written);
-        self.waited = Waited { lasted: begin.elapsed(), came, fill: consumer.fill() };
-        Ok(())
+        self.waited = Waited { lasted: begin.elapsed(), came, fill: consumer.rings().fill() };
+        Ok(woken)
     }
 }

@@ -76,6 +76,15 @@ impl Batch {
         }
     }
 
+    /// Keeps the first `frames` records.
+    pub fn truncate(&mut self, frames: u32) {
+        if frames < self.frames {
+            let bytes: usize =
+                self.records().take(frames as usize).map(|record| record.block.len()).sum();
+            (self.end, self.frames) = (self.start + bytes, frames);
+        }
+    }
+
     /// The 32 bits at byte `at`, a multiple of 4.
     fn half(&self, at: usize) -> u32 {
         (self.words[at / 8] >> (at % 8 * 8)) as u32
@@ -216,6 +225,12 @@ mod tests {
             batch.renumber(|id| [7, 0, u32::MAX][id as usize]);
             assert!(batch.block_bytes() == want);
             assert_eq!(batch.len(), 50);
+            for frames in [60, 50, 7, 0] {
+                batch.truncate(frames);
+                assert_eq!(batch.len() as u32, frames.min(50));
+                assert_eq!(batch.records().count(), batch.len());
+                assert!(want.starts_with(batch.block_bytes()));
+            }
         }
     }
 }

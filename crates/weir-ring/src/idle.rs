@@ -91,13 +91,21 @@ impl IdleStrategy {
     /// A strategy for rings of which the smallest has `ring_bytes`. Begins asleep.
     #[must_use]
     pub fn new(ring_bytes: u64) -> Self {
-        let filled = Duration::from_secs_f64(ring_bytes as f64 / BURST_BYTES_PER_S as f64);
-        IdleStrategy {
-            pause_first: (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX),
-            pause_max: (filled * 3 / 4).clamp(PAUSE_MIN, PAUSE_MAX),
+        let mut strategy = IdleStrategy {
+            pause_first: PAUSE_MIN,
+            pause_max: PAUSE_MAX,
             last: Wait::Sleep,
             quiet: Duration::ZERO,
-        }
+        };
+        strategy.set_ring_bytes(ring_bytes);
+        strategy
+    }
+
+    /// The smallest ring has so many bytes from now on: others have come or gone.
+    pub fn set_ring_bytes(&mut self, ring_bytes: u64) {
+        let filled = Duration::from_secs_f64(ring_bytes as f64 / BURST_BYTES_PER_S as f64);
+        self.pause_first = (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.pause_max = (filled * 3 / 4).clamp(PAUSE_MIN, PAUSE_MAX);
     }
 
     /// How to wait now that everything was read. `waited` is the last wait; before the first one, one that

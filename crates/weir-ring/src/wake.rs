@@ -34,6 +34,7 @@
 mod message;
 mod notify;
 mod page;
+mod sleep;
 mod waker;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,14 +45,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
-use crate::doorbell::{self, AWAKE};
+use crate::doorbell::AWAKE;
 use crate::error::RingError;
 use crate::limits::CHANNELS_MAX;
 pub use crate::limits::RINGS_MAX;
 use crate::memory::{Access, Mapping};
-use crate::reader::Reader;
 use crate::sync::Ordering;
-use crate::{Ring, Words};
 use message::{Channel, MESSAGES_MAX, number_of, send};
 use notify::duplicate;
 pub use notify::{Interrupter, drain, signal};
@@ -190,50 +189,6 @@ impl Sleeper {
             Some(Woken::WriterGone(channel)) => Some(channel),
             _ => None,
         }
-    }
-
-    /// Sleeps until any of the readers' rings has `frames` frames more than that reader has read, or
-    /// until `limit` has passed, whichever comes first; returns at once if it is so already.
-    ///
-    /// `frames` counts per ring. Reader `i` has line `i` of this sleeper, and a writer's side must know that ring
-    /// by the same number. The end of a ring wakes too, until its reader has been told of it
-    /// ([`Reader::has_ended`]).
-    ///
-    /// # Errors
-    /// [`RingError::Os`] if the kernel refuses to wait.
-    ///
-    /// # Panics
-    /// If there are more readers than lines.
-    pub fn sleep<M: Words>(
-        &self,
-        readers: &[Reader<M>],
-        frames: u64,
-        limit: Duration,
-    ) -> Result<Woken, RingError> {
-        assert!(readers.len() <= self.lines, "{} readers, {} lines", readers.len(), self.lines);
-        let mut is_new = false;
-        for (ring, reader) in readers.iter().enumerate() {
-            let word = line(&self.page, ring);
-            let threshold = match reader.has_ended() {
-                true => AWAKE,
-                false => reader.ordinal().saturating_add(frames),
-            };
-            is_new |= word.load(Ordering::Relaxed) != threshold;
-            doorbell::set_threshold(word, threshold);
-        }
-        let is_ready = || readers.iter().any(|reader| is_ready(reader, frames));
-        let woken = match is_ready() {
-            // What was sent for thresholds of before must not end the next sleep.
-            true => Ok(self.receive().woken.unwrap_or(Woken::Frames)),
-            false => self.wait(is_ready, limit, is_new),
-        };
-        // Thresholds that stand were told to everybody: only a wait that told of its thresholds leaves them.
-        if !matches!(woken, Ok(Woken::Limit)) {
-            for ring in 0..readers.len() {
-                doorbell::clear_threshold(line(&self.page, ring));
-            }
-        }
-        woken
     }
 
     fn wait(
@@ -386,13 +341,6 @@ struct Received {
 /// Nothing is left half done while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What wakes: enough frames, or an end that the reader has not seen.
-fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
-    let ring: &Ring<M> = reader.ring();
-    !reader.has_ended()
-        && (ring.is_closed() || ring.frames_written() >= reader.ordinal().saturating_add(frames))
 }
 
 #[cfg(test)]

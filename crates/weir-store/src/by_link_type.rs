@@ -11,40 +11,44 @@ use crate::file::{FileError, FileWriter};
 
 /// Files that take the frames of interfaces with several link types, one for each.
 pub struct FilesByLinkType {
+    path: PathBuf,
+    mode: u32,
     files: Vec<(PathBuf, FileWriter)>,
     /// By the run's number of an interface: its file, and its number there.
     routes: Vec<(usize, u32)>,
+    /// Called with the names so far when there is one more.
+    opened: Box<dyn FnMut(&[&Path]) + Send>,
 }
 
 impl FilesByLinkType {
-    /// Makes the files, or replaces them. The first interface's link type has `path`; the others have their names
-    /// before the ending: `out.pcapng`, `out.raw-ip.pcapng`.
+    /// Makes the first file, or replaces it. The first interface's link type has `path`; for each other one a file is
+    /// made when its first interface comes, with its name before the ending: `out.pcapng`, `out.raw-ip.pcapng`.
+    /// `opened` is called then, with the names of all files.
     ///
     /// # Errors
     /// [`FileError::Create`].
     pub fn create(
         path: &Path,
-        interfaces: &[Interface],
         mode: u32,
+        opened: impl FnMut(&[&Path]) + Send + 'static,
     ) -> Result<FilesByLinkType, FileError> {
-        let mut groups: Vec<(u16, Vec<Interface>)> = Vec::new();
-        let mut routes = Vec::new();
-        for interface in interfaces {
-            let known = groups.iter().position(|(link_type, _)| *link_type == interface.link_type);
-            let file = known.unwrap_or_else(|| {
-                groups.push((interface.link_type, Vec::new()));
-                groups.len() - 1
-            });
-            routes.push((file, groups[file].1.len() as u32));
-            groups[file].1.push(interface.clone());
+        let files = vec![(path.to_owned(), FileWriter::create(path, mode)?)];
+        let opened = Box::new(opened);
+        Ok(FilesByLinkType { path: path.to_owned(), mode, files, routes: Vec::new(), opened })
+    }
+
+    /// The number of the file for this link type, which is made if there is none.
+    fn file_for(&mut self, link_type: u16) -> Result<usize, FileError> {
+        let takes = |file: &FileWriter| file.link_type().is_none_or(|own| own == link_type);
+        if let Some(file) = self.files.iter().position(|(_, file)| takes(file)) {
+            return Ok(file);
         }
-        let mut files = Vec::new();
-        for (number, (link_type, own)) in groups.iter().enumerate() {
-            let path = if number == 0 { path.to_owned() } else { path_for(path, *link_type) };
-            let file = FileWriter::create(&path, own, mode)?;
-            files.push((path, file));
-        }
-        Ok(FilesByLinkType { files, routes })
+        let path = path_for(&self.path, link_type);
+        let file = FileWriter::create(&path, self.mode)?;
+        self.files.push((path, file));
+        let paths: Vec<&Path> = self.files.iter().map(|(path, _)| path.as_path()).collect();
+        (self.opened)(&paths);
+        Ok(self.files.len() - 1)
     }
 
     /// The files' names.
@@ -52,15 +56,26 @@ impl FilesByLinkType {
         self.files.iter().map(|(path, _)| path.as_path())
     }
 
-    fn route(&self, interface_id: u32) -> (usize, u32) {
-        let known = self.routes.get(interface_id as usize).copied();
-        known.unwrap_or((0, interface_id))
+    fn route(&self, interface_id: u32) -> Option<(usize, u32)> {
+        self.routes.get(interface_id as usize).copied()
     }
 }
 
 impl Sink for FilesByLinkType {
+    fn describe(
+        &mut self,
+        _number: u32,
+        interface: &Interface,
+        _label: &str,
+    ) -> Result<(), ConsumerError> {
+        let file = self.file_for(interface.link_type)?;
+        self.routes.push((file, self.files[file].1.interfaces()));
+        Ok(self.files[file].1.add_interface(interface)?)
+    }
+
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
-        let (file, id) = self.route(record.meta.interface_id);
+        let id = record.meta.interface_id;
+        let (file, id) = self.route(id).expect("interfaces are described before their frames");
         Ok(self.files[file].1.add_as(record, id)?)
     }
 
@@ -71,7 +86,7 @@ impl Sink for FilesByLinkType {
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
         for number in 0..self.files.len() {
             let own = statistics.iter().filter_map(|one| {
-                let (file, interface_id) = self.route(one.interface_id);
+                let (file, interface_id) = self.route(one.interface_id)?;
                 (file == number).then_some(Statistics { interface_id, ..*one })
             });
             let own: Vec<Statistics> = own.collect();
@@ -138,18 +153,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.pcapng");
         let interface = |link_type| Interface { link_type, snaplen: 100, ..Interface::default() };
-        let interfaces = [1, 101, 1, 9].map(interface);
-        let mut files = FilesByLinkType::create(&path, &interfaces, 0o600).unwrap();
-        let names: Vec<_> = files.paths().filter_map(|path| path.file_name()).collect();
-        assert_eq!(names, ["out.pcapng", "out.raw-ip.pcapng", "out.link-type-9.pcapng"]);
-        for id in [0, 1, 2, 3, 1] {
+        let (say, said) = std::sync::mpsc::channel();
+        let tell = move |paths: &[&Path]| {
+            let names: Vec<_> = paths.iter().filter_map(|path| path.file_name()).collect();
+            say.send(format!("{names:?}")).unwrap();
+        };
+        let mut files = FilesByLinkType::create(&path, 0o600, tell).unwrap();
+        for (id, link_type) in [(0, 1), (1, 101), (2, 1), (3, 9), (1, 101)] {
+            if id as usize == files.routes.len() {
+                files.describe(id, &interface(link_type), "").unwrap();
+            }
             let meta = Meta { interface_id: id, wire_len: 1, ..Meta::default() };
             let mut block = Vec::new();
             append(&mut block, &meta, &[id as u8]);
             files.take(&Record::parse(&block).unwrap()).unwrap();
         }
-        files.finish(&[]).unwrap();
+        let known = |interface_id| Statistics { interface_id, ..Statistics::default() };
+        files.finish(&[known(3), known(4)]).unwrap();
         assert_eq!(files.kept().frames, 5);
+        assert_eq!(
+            said.try_iter().collect::<Vec<_>>(),
+            [
+                r#"["out.pcapng", "out.raw-ip.pcapng"]"#,
+                r#"["out.pcapng", "out.raw-ip.pcapng", "out.link-type-9.pcapng"]"#
+            ]
+        );
         let found = ["out.pcapng", "out.raw-ip.pcapng", "out.link-type-9.pcapng"];
         let found = found.map(|name| frames(&folder.path().join(name)));
         assert_eq!(found, [vec![0, 2], vec![1, 1], vec![3]]);

@@ -115,19 +115,18 @@ pub struct FileWriter {
     written_bytes: u64,
     kept: Count,
     failed: bool,
+    /// Interfaces described so far.
+    interfaces: u32,
+    /// The name and link type of the first of them.
+    first: Option<(String, u16)>,
 }
 
 impl FileWriter {
     /// Makes a file with the permissions `mode` (less the umask), or replaces one and leaves it its own.
     ///
     /// # Errors
-    /// [`FileError::Create`], [`FileError::LinkTypes`].
-    pub fn create(
-        path: &Path,
-        interfaces: &[Interface],
-        mode: u32,
-    ) -> Result<FileWriter, FileError> {
-        one_link_type(path, interfaces)?;
+    /// [`FileError::Create`].
+    pub fn create(path: &Path, mode: u32) -> Result<FileWriter, FileError> {
         // What was there stays until the first write: a run that cannot start replaces nothing.
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
@@ -135,32 +134,19 @@ impl FileWriter {
         // A named pipe or a device cannot be cut back.
         let regular = file.metadata().is_ok_and(|meta| meta.is_file());
         let output = if regular { Output::File(file) } else { Output::Pipe(Box::new(file)) };
-        Ok(FileWriter::begin(output, path, interfaces))
+        Ok(FileWriter::begin(output, path))
     }
 
-    /// Writes into a pipe, such as standard output; `name` is for messages.
-    ///
-    /// # Errors
-    /// [`FileError::LinkTypes`]; and the header goes out at once, so [`FileError::PipeClosed`].
-    pub fn pipe(
-        out: impl Write + Send + 'static,
-        name: &str,
-        interfaces: &[Interface],
-    ) -> Result<FileWriter, FileError> {
-        one_link_type(Path::new(name), interfaces)?;
-        let mut writer =
-            FileWriter::begin(Output::Pipe(Box::new(out)), Path::new(name), interfaces);
-        // A tool at the other end wants to know the link type before the first frame comes.
-        writer.flush()?;
-        Ok(writer)
+    /// Writes into a pipe, such as standard output; `name` is for messages. Nothing goes out before the first flush:
+    /// then a tool at the other end knows the link type, frames or not.
+    #[must_use]
+    pub fn pipe(out: impl Write + Send + 'static, name: &str) -> FileWriter {
+        FileWriter::begin(Output::Pipe(Box::new(out)), Path::new(name))
     }
 
-    fn begin(output: Output, path: &Path, interfaces: &[Interface]) -> FileWriter {
+    fn begin(output: Output, path: &Path) -> FileWriter {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + (1 << 17));
         pcapng::write::section_header(&mut buffer, &section_info());
-        for interface in interfaces {
-            pcapng::write::interface(&mut buffer, interface);
-        }
         FileWriter {
             output,
             path: path.into(),
@@ -169,7 +155,39 @@ impl FileWriter {
             written_bytes: 0,
             kept: Count::default(),
             failed: false,
+            interfaces: 0,
+            first: None,
         }
+    }
+
+    /// Describes one more interface of the file: the next one that [`add_as`](FileWriter::add_as) may name.
+    ///
+    /// # Errors
+    /// [`FileError::LinkTypes`] if it has another link type than those before it.
+    pub fn add_interface(&mut self, interface: &Interface) -> Result<(), FileError> {
+        match &self.first {
+            Some((first, link_type)) if *link_type != interface.link_type => {
+                let (path, first) = (self.path.clone(), first.clone());
+                return Err(FileError::LinkTypes { path, first, second: interface.name.clone() });
+            }
+            Some(_) => {}
+            None => self.first = Some((interface.name.clone(), interface.link_type)),
+        }
+        self.interfaces += 1;
+        pcapng::write::interface(&mut self.buffer, interface);
+        Ok(())
+    }
+
+    /// The link type of its interfaces, once it has one.
+    #[must_use]
+    pub fn link_type(&self) -> Option<u16> {
+        self.first.as_ref().map(|(_, link_type)| *link_type)
+    }
+
+    /// Interfaces described so far.
+    #[must_use]
+    pub fn interfaces(&self) -> u32 {
+        self.interfaces
     }
 
     /// Adds one frame: its ring record is a file block already.
@@ -238,7 +256,8 @@ impl FileWriter {
     /// [`FileError`]; [`FileError::Sync`] for what only shows when the disk is waited for, such as a full
     /// network disk or thin volume.
     pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
-        for statistics in statistics {
+        // Those of interfaces that never came have no block to refer to.
+        for statistics in statistics.iter().filter(|one| one.interface_id < self.interfaces) {
             pcapng::write::statistics(&mut self.buffer, statistics);
         }
         self.flush()?;
@@ -283,6 +302,15 @@ impl FileWriter {
 }
 
 impl Sink for FileWriter {
+    fn describe(
+        &mut self,
+        _number: u32,
+        interface: &Interface,
+        _label: &str,
+    ) -> Result<(), ConsumerError> {
+        Ok(self.add_interface(interface)?)
+    }
+
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         Ok(self.add(record)?)
     }
@@ -334,16 +362,4 @@ fn whole_blocks(bytes: &[u8]) -> (usize, Count) {
         at += length;
     }
     (at, count)
-}
-
-fn one_link_type(path: &Path, interfaces: &[Interface]) -> Result<(), FileError> {
-    let Some(first) = interfaces.first() else { return Ok(()) };
-    match interfaces.iter().find(|interface| interface.link_type != first.link_type) {
-        None => Ok(()),
-        Some(second) => Err(FileError::LinkTypes {
-            path: path.into(),
-            first: first.name.clone(),
-            second: second.name.clone(),
-        }),
-    }
 }

@@ -11,13 +11,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::{Pace, Place};
 use weir_capture::{Outcome, Session};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
-use weir_consumer::{Delivered, Numbering, Waiting};
+use weir_consumer::{Delivered, JoinedFeed, Static};
 use weir_frame::pcapng::Statistics;
 use weir_ring::wake::{RINGS_MAX, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::cli::CaptureArgs;
-use crate::consumers::{self, Input, Named, RunConsumer, with_feeds};
+use crate::consumers::{self, Input, Named, RunConsumer};
 use crate::control::Control;
 use crate::ending::conclude;
 use crate::interruptible_writer::Stop;
@@ -50,7 +50,6 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
     let mut session = Session::new();
     let Opened { interfaces, feeds, feed_of, paces } = open_all(&mut session, plan)?;
     let rings = session.rings();
-    let numbering = Numbering::new(&rings, &feed_of);
     if rings.len() > RINGS_MAX {
         bail!(
             "the feeds of all sources have {} rings together, one for each CPU, and a consumer can sleep on {RINGS_MAX}; \
@@ -67,16 +66,37 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
         None => None,
     };
     let at = plan.duration.and_then(|limit| Instant::now().checked_add(limit));
-    let consumers = consumers::all(&Input {
-        plan,
-        rings: &rings,
-        numbering: &numbering,
-        named: with_feeds(interfaces.clone(), &feeds),
-        interfaces: &interfaces,
-        stop: Stop { flag: Arc::clone(stop), at },
-    })?;
+    let stop_at = Stop { flag: Arc::clone(stop), at };
+    let mut consumers = consumers::all(&Input { plan, stop: stop_at })?;
+    // Before anything begins: an output may not be able to take them all.
+    for feed in joined_feeds(rings, &feed_of, &feeds) {
+        consumers.iter_mut().try_for_each(|named| named.consumer.join(feed.clone()))?;
+    }
+    let paces = paces.into_iter().map(|(ring, pace)| (feed_of[ring] as u64, pace)).collect();
     let run = Run { plan, stop, rights, feeds, paces, control, start_ns: now_ns() };
-    run.drive(session, &rings, consumers)
+    run.drive(session, consumers)
+}
+
+/// The feeds that consumers read. Feed number `feed_of[i]` has ring `i`; lines of text name those who asked for it.
+fn joined_feeds(
+    rings: Vec<Ring<Mapping>>,
+    feed_of: &[usize],
+    asked: &[Subscribed],
+) -> Vec<JoinedFeed> {
+    let mut own: Vec<Vec<_>> = Vec::new();
+    for (ring, feed) in rings.into_iter().zip(feed_of) {
+        own.resize_with(own.len().max(feed + 1), Vec::new);
+        own[*feed].push(ring);
+    }
+    let mut joined = JoinedFeed::in_order(own);
+    for (number, feed) in joined.iter_mut().enumerate() {
+        let readers = asked.iter().filter(|asked| asked.interface_id as usize == number);
+        let names: Vec<&str> = readers.map(|asked| asked.name.as_str()).collect();
+        if names.iter().any(|name| !name.is_empty()) {
+            feed.label = names.join(",");
+        }
+    }
+    joined
 }
 
 /// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
@@ -92,7 +112,8 @@ struct Run<'a> {
     stop: &'a Arc<AtomicBool>,
     rights: Rights,
     feeds: Vec<Subscribed>,
-    paces: Vec<(usize, Pace)>,
+    /// Feeds of files, by key: they wait for consumers, and have one ring each.
+    paces: Vec<(u64, Pace)>,
     /// Until the end of the run.
     control: Option<Control>,
     start_ns: u64,
@@ -100,12 +121,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
-    fn drive(
-        &self,
-        mut session: Session,
-        rings: &[Ring<Mapping>],
-        consumers: Vec<Named>,
-    ) -> Result<RunResult> {
+    fn drive(&self, mut session: Session, consumers: Vec<Named>) -> Result<RunResult> {
         let places: Vec<_> = consumers.iter().map(|_| self.join()).collect();
         let sleepers = session.start_with(consumers.len())?;
         if self.rights == Rights::GiveUp
@@ -122,7 +138,7 @@ impl Run<'_> {
             // `--frames` is about the main one.
             let frames_max = self.plan.frames.filter(|_| running.is_empty());
             let name = consumer.name;
-            running.push((name, self.start(consumer, sleeper, rings, places, frames_max)?));
+            running.push((name, self.start(consumer, sleeper, places, frames_max)?));
         }
         self.wait(&session, &running, begin);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
@@ -140,9 +156,9 @@ impl Run<'_> {
         Ok(RunResult { feeds: self.feeds_by_now(), outcomes, consumers, duration })
     }
 
-    /// A consumer's places in the rings of files, which wait for it.
-    fn join(&self) -> Vec<(usize, Place)> {
-        self.paces.iter().map(|(ring, pace)| (*ring, pace.join(0))).collect()
+    /// A consumer's places in the rings of files.
+    fn join(&self) -> Vec<(u64, Place)> {
+        self.paces.iter().map(|(feed, pace)| (*feed, pace.join(0))).collect()
     }
 
     /// Says which engines were taken, and why.
@@ -163,19 +179,24 @@ impl Run<'_> {
         &self,
         consumer: Named,
         sleeper: Sleeper,
-        rings: &[Ring<Mapping>],
-        places: Vec<(usize, Place)>,
+        places: Vec<(u64, Place)>,
         frames_max: Option<u64>,
     ) -> Result<Running<dyn RunConsumer>> {
         let main = thread::current();
         let plan = Plan {
             waker: sleeper.waker()?,
-            waiting: Waiting::new(sleeper, rings),
+            // All feeds have joined.
+            source: Box::new(Static::new(sleeper, Vec::new())),
             frames_max,
             slack: self.plan.merge_slack,
             // Lets files that wait for this consumer go on.
             progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
-                places.iter().for_each(|(ring, place)| place.reached(consumer.ordinal(*ring)));
+                for (feed, place) in &places {
+                    // One that was read to its end waits for nobody.
+                    if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
+                        place.reached(ordinal);
+                    }
+                }
             }),
             ended: Box::new(move || main.unpark()),
         };
@@ -235,7 +256,7 @@ impl Run<'_> {
             latency,
             ..Default::default()
         };
-        result.account(consumer.kept(), consumer.unread(), limited);
+        result.account(consumer.kept(), consumer.rings().unread(), limited);
         result
     }
 
@@ -353,8 +374,10 @@ mod tests {
             }
             writer.publish();
         };
-        let rings = [ring.clone()];
-        let mut consumer = Null::new(&rings, Numbering::of_one_feed(&rings)).unwrap();
+        let mut consumer = Null::new();
+        for feed in JoinedFeed::in_order(vec![vec![ring.clone()]]) {
+            consumer.join(feed).unwrap();
+        }
         push(7);
         assert_eq!(consumer.step(u64::MAX).unwrap(), Step::Busy);
         push(5);
@@ -374,7 +397,11 @@ mod tests {
             failure: Some(failure),
             ..Default::default()
         };
-        consumer_result.account(Count { frames: 7, wire_bytes: 420 }, consumer.unread(), false);
+        consumer_result.account(
+            Count { frames: 7, wire_bytes: 420 },
+            consumer.rings().unread(),
+            false,
+        );
         assert_eq!((consumer_result.ring_drops, consumer_result.store_drops), (5, 0));
         let result = RunResult {
             outcomes: vec![outcome],

@@ -5,7 +5,7 @@ use super::*;
 use crate::memory::create_memfd;
 use crate::reader::{Poll, Start};
 use crate::testing::{meta, spec};
-use crate::{Batch, Writer};
+use crate::{Batch, Reader, Ring, Writer, doorbell};
 use std::time::Instant;
 
 const SOON: Duration = Duration::from_millis(20);

@@ -5,22 +5,20 @@
 //! clock when it comes to the frame. In between lie the link, the engine, the ring, the consumer's own
 //! rest, and the frames of its batch before this one.
 
-use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use weir_consumer::account::{behind, fullest};
 use weir_consumer::consumer::TURN_FRAMES;
-use weir_consumer::{Consumer, ConsumerError, Delivered, Step};
+use weir_consumer::{Consumer, ConsumerError, Delivered, JoinedFeed, Lanes, Rings, Step};
 use weir_lab::generator::tai_ns;
 use weir_lab::generator::template::stamp_of;
 use weir_ring::idle::{DISTANCE_BYTES, Spin};
-use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start};
+use weir_ring::{Batch, Poll};
 
-use super::{Input, RunConsumer};
+use super::RunConsumer;
 use crate::cli::LatencyName;
 
-pub(super) fn open(input: &Input<'_>, how: LatencyName) -> Result<Box<dyn RunConsumer>> {
-    Ok(Box::new(Latency::new(input.rings, how)?))
+pub(super) fn open(how: LatencyName) -> Box<dyn RunConsumer> {
+    Box::new(Latency::new(how))
 }
 
 /// Longer delays count as this one: a frame that took a minute was not late but forgotten.
@@ -88,9 +86,7 @@ impl Delays {
 
 /// Times frames.
 pub struct Latency {
-    readers: Vec<Reader<Mapping>>,
-    /// The ring that the next turn begins with.
-    first: usize,
+    lanes: Lanes,
     batch: Batch,
     frames: u64,
     wire_bytes: u64,
@@ -100,29 +96,14 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub fn new(rings: &[Ring<Mapping>], how: LatencyName) -> Result<Latency, RingError> {
-        let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
-        let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
-        let spin = (how == LatencyName::Poll).then(Spin::new);
-        if spin.is_some() {
-            readers.iter_mut().for_each(|reader| reader.keep_distance(DISTANCE_BYTES));
-        }
-        Ok(Latency {
-            readers,
-            first: 0,
+    pub fn new(how: LatencyName) -> Latency {
+        Latency {
+            lanes: Lanes::new(),
             batch: Batch::new(),
             frames: 0,
             wire_bytes: 0,
             delays: Delays::new(),
-            spin,
-        })
-    }
-
-    fn take_batch(&mut self) {
-        for record in self.batch.records() {
-            self.frames += 1;
-            self.wire_bytes += u64::from(record.meta.wire_len);
-            self.delays.add(stamp_of(record.frame), tai_ns());
+            spin: (how == LatencyName::Poll).then(Spin::new),
         }
     }
 }
@@ -134,33 +115,38 @@ impl RunConsumer for Latency {
 }
 
 impl Consumer for Latency {
+    fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
+        self.lanes.join(feed)?;
+        if self.spin.is_some() {
+            self.lanes.iter_mut().for_each(|lane| lane.cursor.keep_distance(DISTANCE_BYTES));
+        }
+        Ok(())
+    }
+
     fn step(&mut self, _frames_max: u64) -> Result<Step, ConsumerError> {
-        let before = self.frames;
-        let (mut moved, mut closed) = (false, 0);
-        let count = self.readers.len();
-        self.first = (self.first + 1) % count;
-        for index in (self.first..count).chain(0..self.first) {
-            while self.frames - before < TURN_FRAMES {
-                match self.readers[index].poll(&mut self.batch)? {
-                    Poll::Frames(_) => {
+        let Latency { lanes, batch, frames, wire_bytes, delays, spin } = self;
+        let until = *frames + TURN_FRAMES;
+        let mut moved = false;
+        for lane in lanes.round() {
+            while *frames < until {
+                match lane.cursor.poll(batch)? {
+                    Poll::Frames(count) => {
                         moved = true;
-                        self.take_batch();
+                        lane.cursor.take(count.into());
+                        for record in batch.records() {
+                            *frames += 1;
+                            *wire_bytes += u64::from(record.meta.wire_len);
+                            delays.add(stamp_of(record.frame), tai_ns());
+                        }
                     }
                     Poll::Lapped(_) => moved = true,
-                    Poll::Empty => break,
-                    Poll::Closed => {
-                        closed += 1;
-                        break;
-                    }
+                    Poll::Empty | Poll::Closed => break,
                 }
             }
         }
-        let step = match (moved, closed == count) {
-            (true, _) => Step::Busy,
-            (false, true) => Step::Ended,
-            (false, false) => Step::Idle,
-        };
-        if let Some(spin) = &mut self.spin {
+        lanes.retire();
+        let step = Step::of_round(moved, lanes.is_empty());
+        if let Some(spin) = spin {
             if step == Step::Idle { spin.wait() } else { spin.reset() }
         }
         Ok(step)
@@ -170,29 +156,21 @@ impl Consumer for Latency {
         Delivered {
             frames: self.frames,
             wire_bytes: self.wire_bytes,
-            lapped: self.readers.iter().map(Reader::lapped).sum(),
+            lapped: self.lanes.taken().lapped,
             ..Delivered::default()
         }
     }
 
-    fn readers(&self) -> Vec<Reader<Mapping>> {
-        self.readers.clone()
+    fn rings(&self) -> &dyn Rings {
+        &self.lanes
+    }
+
+    fn rings_mut(&mut self) -> &mut dyn Rings {
+        &mut self.lanes
     }
 
     fn rests(&self) -> bool {
         self.spin.is_none()
-    }
-
-    fn ordinal(&self, ring: usize) -> u64 {
-        self.readers[ring].ordinal()
-    }
-
-    fn unread(&self) -> u64 {
-        self.readers.iter().map(behind).sum()
-    }
-
-    fn fill(&self) -> f64 {
-        fullest(self.readers.iter())
     }
 }
 

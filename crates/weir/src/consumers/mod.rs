@@ -6,15 +6,10 @@ mod null;
 mod print;
 mod write;
 
-use std::time::Duration;
-
 use anyhow::Result;
-use weir_consumer::{Consumer, Null, Numbering, Ordered, Sink};
-use weir_frame::pcapng::Interface;
-use weir_ring::{Mapping, Ring};
+use weir_consumer::{Consumer, Null, Ordered, Sink};
 
 pub use latency::LatencyReport;
-pub use print::with_feeds;
 
 use crate::interruptible_writer::Stop;
 use crate::plan::CapturePlan;
@@ -40,25 +35,14 @@ pub struct Named {
 /// What consumers are made of.
 pub struct Input<'a> {
     pub plan: &'a CapturePlan,
-    pub rings: &'a [Ring<Mapping>],
-    pub numbering: &'a Numbering,
-    /// By number.
-    pub interfaces: &'a [Interface],
-    /// The same, named after the feeds that read them.
-    pub named: Vec<Interface>,
     /// When outputs stop waiting for readers that take nothing.
     pub stop: Stop,
 }
 
 impl Input<'_> {
     /// Frames in time order, handed to `sink`.
-    fn ordered<S: Sink + Send + 'static>(&self, sink: S) -> Result<Box<dyn RunConsumer>> {
-        let (numbering, slack) = (self.numbering.clone(), self.slack());
-        Ok(Box::new(Ordered::new(self.rings, numbering, slack, sink)?))
-    }
-
-    fn slack(&self) -> Duration {
-        self.plan.merge_slack
+    fn ordered<S: Sink + Send + 'static>(&self, sink: S) -> Box<dyn RunConsumer> {
+        Box::new(Ordered::new(self.plan.merge_slack, sink))
     }
 }
 
@@ -73,10 +57,10 @@ pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
         all.push(Named { name: "print", consumer: print::open(input)? });
     }
     if let Some(how) = outputs.latency {
-        all.push(Named { name: "latency", consumer: latency::open(input, how)? });
+        all.push(Named { name: "latency", consumer: latency::open(how) });
     }
     if outputs.count || all.is_empty() {
-        all.push(Named { name: "count", consumer: null::open(input)? });
+        all.push(Named { name: "count", consumer: null::open() });
     }
     Ok(all)
 }

@@ -11,19 +11,6 @@ use weir_frame::summary::one_line;
 
 use super::{Input, RunConsumer};
 use crate::interruptible_writer::InterruptibleWriter;
-use crate::sources::Subscribed;
-
-/// The interfaces, each under its own name and those of the feeds that read it: `eth0[web]`, `eth0[web,also]`.
-pub fn with_feeds(mut interfaces: Vec<Interface>, feeds: &[Subscribed]) -> Vec<Interface> {
-    for (id, interface) in interfaces.iter_mut().enumerate() {
-        let own = feeds.iter().filter(|feed| feed.interface_id as usize == id);
-        let names: Vec<&str> = own.map(|feed| feed.name.as_str()).collect();
-        if names.iter().any(|name| !name.is_empty()) {
-            interface.name += &format!("[{}]", names.join(","));
-        }
-    }
-    interfaces
-}
 
 /// Why lines cannot be printed.
 #[derive(Debug, Error)]
@@ -40,16 +27,19 @@ enum PrintError {
 
 pub(super) fn open(input: &Input<'_>) -> Result<Box<dyn RunConsumer>> {
     let out = InterruptibleWriter::stdout(input.stop.clone()).context("standard output")?;
-    input.ordered(Printer::new(out, input.named.clone()))
+    Ok(input.ordered(Printer::new(out)))
 }
 
 /// Bytes of lines collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;
+/// Characters of a name: longer than those of interfaces in network namespaces.
+const NAME_CHARS_MAX: usize = 256;
 
 /// One line a frame: time of day (UTC), interface, direction, summary.
 pub struct Printer<W> {
     out: W,
-    interfaces: Vec<Interface>,
+    /// By number: name, with that of its feed, and link type.
+    interfaces: Vec<(String, u16)>,
     /// Lines that wait; where each ends, and its frame.
     lines: Vec<u8>,
     ends: Vec<(usize, Count)>,
@@ -58,9 +48,9 @@ pub struct Printer<W> {
 
 impl<W: Write> Printer<W> {
     /// `out` has no buffer of its own: what it takes is out.
-    pub fn new(out: W, interfaces: Vec<Interface>) -> Printer<W> {
+    pub fn new(out: W) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
-        Printer { out, interfaces, lines, ends: Vec::new(), kept: Count::default() }
+        Printer { out, interfaces: Vec::new(), lines, ends: Vec::new(), kept: Count::default() }
     }
 
     fn line(&mut self, record: &Record<'_>) -> io::Result<()> {
@@ -73,11 +63,11 @@ impl<W: Write> Printer<W> {
             _ => "-",
         };
         let interface = self.interfaces.get(meta.interface_id as usize);
-        let name = interface.map_or("?", |interface| &interface.name);
+        let name = interface.map_or("?", |(name, _)| name);
         let ns = meta.ts_ns % 1_000_000_000;
         let out = &mut self.lines;
         write!(out, "{h:02}:{m:02}:{s:02}.{ns:09} {name} {way} ")?;
-        match interface.map(|interface| interface.link_type) {
+        match interface.map(|(_, link_type)| *link_type) {
             Some(LINKTYPE_ETHERNET) => writeln!(out, "{}", one_line(record.frame, meta.wire_len)),
             // Only Ethernet is taken apart: anything else would be shown as what it is not.
             other => {
@@ -108,7 +98,28 @@ impl<W: Write> Printer<W> {
     }
 }
 
+/// A name as it may stand in a line: whoever wrote the ring chose it.
+fn printable(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().take(NAME_CHARS_MAX).map(shown).collect()
+}
+
 impl<W: Write> Sink for Printer<W> {
+    /// Lines say `eth0`, or with the label of a feed `eth0[web]`.
+    fn describe(
+        &mut self,
+        _number: u32,
+        interface: &Interface,
+        label: &str,
+    ) -> Result<(), ConsumerError> {
+        let mut name = printable(&interface.name);
+        if !label.is_empty() {
+            name += &format!("[{label}]");
+        }
+        self.interfaces.push((name, interface.link_type));
+        Ok(())
+    }
+
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         self.line(record).map_err(|source| self.failed(source))?;
         self.ends.push((self.lines.len(), Count::one(record.meta.wire_len)));
@@ -137,7 +148,8 @@ mod tests {
     fn only_whole_lines_that_went_out_are_counted() {
         let interface = Interface { name: "eth0".into(), link_type: 1, ..Interface::default() };
         let mut room = [0; 100];
-        let mut printer = Printer::new(&mut room[..], vec![interface]);
+        let mut printer = Printer::new(&mut room[..]);
+        printer.describe(0, &interface, "").unwrap();
         let frame = [0; 60];
         let meta = Meta { wire_len: 60, ..Meta::default() };
         let record = Record { meta, frame: &frame, block: &[] };
@@ -154,5 +166,23 @@ mod tests {
         );
         let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64;
         assert!((1..5).contains(&kept) && kept == whole, "{kept} of {whole}");
+    }
+
+    #[test]
+    fn names_have_their_feeds_label_and_no_control_characters() {
+        let mut out = Vec::new();
+        let mut printer = Printer::new(&mut out);
+        let interface =
+            |name: &str| Interface { name: name.into(), link_type: 1, ..Interface::default() };
+        printer.describe(0, &interface("eth0"), "web,also").unwrap();
+        printer.describe(1, &interface("\x1b[2Jx\n"), "").unwrap();
+        for interface_id in [0, 1] {
+            let meta = Meta { interface_id, wire_len: 60, ..Meta::default() };
+            printer.take(&Record { meta, frame: &[0; 60], block: &[] }).unwrap();
+        }
+        printer.flush().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+        assert_eq!(names, ["eth0[web,also]", "\u{fffd}[2Jx\u{fffd}"]);
     }
 }

@@ -1,0 +1,185 @@
+//! One ring as a consumer reads it: to its end, or as far as it is to be read.
+
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Words};
+
+/// A reader of one ring, and the account of what the consumer had of it.
+///
+/// A consumer copies records and says how many of them it took ([`take`](Cursor::take)), or counts them where they
+/// lie. [`Poll::Closed`] is the end: of the ring, or of what is to be read of it.
+pub struct Cursor<M: Words = Mapping> {
+    reader: Reader<M>,
+    /// Ordinal of the next frame that the consumer has not taken.
+    ordinal: u64,
+    /// Ordinal of the first frame that is not to be read.
+    until: u64,
+    taken: u64,
+    lapped: u64,
+    /// The writer has gone without an end: it is where nothing more is found.
+    is_abandoned: bool,
+    has_ended: bool,
+}
+
+impl<M: Words> Cursor<M> {
+    /// Reads from the oldest frame on.
+    ///
+    /// # Errors
+    /// [`RingError`] for a ring that contradicts itself.
+    pub fn new(ring: &Ring<M>) -> Result<Cursor<M>, RingError> {
+        let reader = Reader::new(ring, Start::Oldest)?;
+        Ok(Cursor {
+            ordinal: reader.ordinal(),
+            reader,
+            until: u64::MAX,
+            taken: 0,
+            lapped: 0,
+            is_abandoned: false,
+            has_ended: false,
+        })
+    }
+
+    /// As [`Reader::keep_distance`].
+    pub fn keep_distance(&mut self, bytes: u32) {
+        self.reader.keep_distance(bytes);
+    }
+
+    /// As [`Reader::poll`]. The batch before must have been taken whole.
+    ///
+    /// # Errors
+    /// As [`Reader::poll`].
+    pub fn poll(&mut self, batch: &mut Batch) -> Result<Poll, RingError> {
+        if self.is_read() {
+            return Ok(self.end());
+        }
+        let poll = self.look(|reader| reader.poll(batch))?;
+        let Poll::Frames(frames) = poll else { return Ok(poll) };
+        let wanted = (self.until - self.ordinal).min(frames.into()) as u32;
+        batch.truncate(wanted);
+        Ok(Poll::Frames(wanted))
+    }
+
+    /// As [`Reader::count_in_place`]; what was counted is taken.
+    ///
+    /// # Errors
+    /// As [`Reader::count_in_place`].
+    pub fn count_in_place(
+        &mut self,
+        tally: &mut Tally,
+        frames_max: u32,
+    ) -> Result<Poll, RingError> {
+        if self.is_read() {
+            return Ok(self.end());
+        }
+        let most = (self.until - self.ordinal).min(frames_max.into()) as u32;
+        let poll = self.look(|reader| reader.count_in_place(tally, most))?;
+        if let Poll::Frames(frames) = poll {
+            self.take(frames.into());
+        }
+        Ok(poll)
+    }
+
+    /// The consumer took the next `frames` of the batch.
+    #[inline]
+    pub fn take(&mut self, frames: u64) {
+        self.ordinal += frames;
+        self.taken += frames;
+    }
+
+    fn look(
+        &mut self,
+        mut look: impl FnMut(&mut Reader<M>) -> Result<Poll, RingError>,
+    ) -> Result<Poll, RingError> {
+        let mut poll = look(&mut self.reader)?;
+        // A second look: the first one leaves out what lies too near to the writer (`keep_distance`).
+        if poll == Poll::Empty && self.is_abandoned {
+            poll = look(&mut self.reader)?;
+        }
+        Ok(match poll {
+            Poll::Lapped(_) => {
+                let missed = self.reader.ordinal().min(self.until) - self.ordinal;
+                self.ordinal += missed;
+                self.lapped += missed;
+                Poll::Lapped(missed)
+            }
+            Poll::Empty if self.is_abandoned => self.end(),
+            Poll::Closed => self.end(),
+            other => other,
+        })
+    }
+
+    /// Whether everything that is to be read was taken.
+    #[must_use]
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        self.ordinal >= self.until
+    }
+
+    fn end(&mut self) -> Poll {
+        self.has_ended = true;
+        Poll::Closed
+    }
+
+    pub(crate) fn leave(&mut self, until: u64) {
+        self.until = self.until.min(until);
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
+
+    /// Whether it is read no further than to a known place.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.until != u64::MAX || self.is_abandoned
+    }
+
+    /// Whether nothing more is to be read.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The reader, whose place is behind what was copied.
+    #[must_use]
+    pub fn reader(&self) -> &Reader<M> {
+        &self.reader
+    }
+
+    /// Ordinal of the next frame that was not taken.
+    #[must_use]
+    #[inline]
+    pub fn ordinal(&self) -> u64 {
+        self.ordinal
+    }
+
+    /// Ordinal of the first frame that is not to be read.
+    #[must_use]
+    #[inline]
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
+    /// Frames that the consumer took.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Frames that the writer overwrote before they were read.
+    #[must_use]
+    pub fn lapped(&self) -> u64 {
+        self.lapped
+    }
+
+    /// Frames that were copied and not taken.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.reader.ordinal().min(self.until).saturating_sub(self.ordinal)
+    }
+
+    /// Frames that are there and were neither taken nor lapped.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        let written = self.reader.ring().frames_written().max(self.reader.ordinal());
+        written.min(self.until).saturating_sub(self.ordinal)
+    }
+}

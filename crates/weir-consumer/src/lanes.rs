@@ -1,0 +1,243 @@
+//! The rings of a consumer, which come and go while it runs.
+
+use weir_ring::geometry::BLOCK_BYTES;
+use weir_ring::{Mapping, Reader, RingError, Words};
+
+use crate::account::Taken;
+use crate::cursor::Cursor;
+use crate::numbering::Numbering;
+use crate::source::JoinedFeed;
+
+/// The rings of a consumer, as those see them who wait for it, wake it or draw its account.
+pub trait Rings<M: Words = Mapping> {
+    /// A feed is read no further than to these ordinals, ring by ring; a ring without one is read to its end.
+    fn leave(&mut self, key: u64, until: &[u64]);
+
+    /// The writers at a channel of the sleeper have gone: what they left open ends with what is there. Gives the
+    /// frames that such rings have had, if there are any.
+    fn writer_gone(&mut self, channel: usize) -> Option<u64>;
+
+    /// Rings that may bring more, each with its line in the sleeper.
+    fn readers(&self) -> Vec<(usize, Reader<M>)>;
+
+    /// How far a ring of a feed was read: the ordinal of its next frame. `None` once it is read no more.
+    fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
+
+    /// The output's number of the first interface of a feed's `output`, if such a feed has joined.
+    fn first_interface(&self, output: usize) -> Option<u32>;
+
+    /// Frames that these rings have had so far.
+    fn written(&self) -> u64;
+
+    /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
+    fn unread(&self) -> u64;
+
+    /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
+    fn fill(&self) -> f64;
+
+    /// Bytes of the smallest ring; 0 if there is none.
+    fn ring_bytes_min(&self) -> u64;
+}
+
+/// One ring, and what the consumer keeps with it.
+pub struct Lane<T, M: Words = Mapping> {
+    /// The feed's.
+    pub(crate) key: u64,
+    /// Number of the ring in its feed.
+    ring: usize,
+    line: usize,
+    channel: Option<usize>,
+    /// The output's number of the feed's first interface.
+    first: u32,
+    /// Where it is read.
+    pub cursor: Cursor<M>,
+    /// The consumer's own.
+    pub work: T,
+}
+
+/// Rings with what a consumer keeps with each of them. A ring that was read to its end is let go, and its counts
+/// stay.
+pub struct Lanes<T = (), M: Words = Mapping> {
+    lanes: Vec<Lane<T, M>>,
+    numbering: Numbering,
+    /// The lane that the next round begins with.
+    first: usize,
+    /// Of rings that were let go, by the number of their feed's first interface.
+    gone: Vec<Taken>,
+    gone_unread: u64,
+}
+
+impl<T: Default, M: Words> Default for Lanes<T, M> {
+    fn default() -> Self {
+        Lanes::new()
+    }
+}
+
+impl<T: Default, M: Words> Lanes<T, M> {
+    /// No rings yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let numbering = Numbering::default();
+        Lanes { lanes: Vec::new(), numbering, first: 0, gone: Vec::new(), gone_unread: 0 }
+    }
+
+    /// Reads the rings of this feed, too, from their oldest frames on.
+    ///
+    /// # Errors
+    /// [`RingError`] for a ring that contradicts itself; nothing has joined then.
+    pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
+        let JoinedFeed { key, output, label, rings, first_line, channel } = feed;
+        let cursors: Vec<_> = rings.iter().map(Cursor::new).collect::<Result<_, _>>()?;
+        let Some(ring) = rings.first() else { return Ok(()) };
+        let first = self.numbering.join(key, output, label, ring)?;
+        self.lanes.extend(cursors.into_iter().enumerate().map(|(ring, cursor)| Lane {
+            key,
+            ring,
+            line: first_line + ring,
+            channel,
+            first,
+            cursor,
+            work: T::default(),
+        }));
+        Ok(())
+    }
+}
+
+impl<T, M: Words> Lanes<T, M> {
+    /// The rings that are read.
+    pub fn iter(&self) -> impl Iterator<Item = &Lane<T, M>> {
+        self.lanes.iter()
+    }
+
+    /// The same, to read them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
+        self.lanes.iter_mut()
+    }
+
+    /// The same, beginning with another one each time: a busy ring would starve the others if it always came first.
+    pub fn round(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
+        self.first = (self.first + 1) % self.lanes.len().max(1);
+        let (later, sooner) = self.lanes.split_at_mut(self.first);
+        sooner.iter_mut().chain(later)
+    }
+
+    pub(crate) fn parts(&mut self) -> (&mut [Lane<T, M>], &mut Numbering) {
+        (&mut self.lanes, &mut self.numbering)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Lets rings go that were read to their end.
+    pub fn retire(&mut self) {
+        if !self.lanes.iter().any(|lane| lane.cursor.has_ended()) {
+            return;
+        }
+        let Lanes { lanes, gone, gone_unread, .. } = self;
+        let mut keys = Vec::new();
+        lanes.retain(|lane| {
+            if lane.cursor.has_ended() {
+                add(gone, lane);
+                // Of a ring that claims more frames than it gave.
+                *gone_unread += lane.cursor.unread();
+                keys.push(lane.key);
+            }
+            !lane.cursor.has_ended()
+        });
+        keys.retain(|key| !lanes.iter().any(|lane| lane.key == *key));
+        keys.iter().for_each(|key| self.numbering.leave(*key));
+    }
+
+    /// Numbers of the interfaces in the output.
+    #[must_use]
+    pub fn numbering(&self) -> &Numbering {
+        &self.numbering
+    }
+
+    /// Frames taken and lapped so far, by the number of their feed's first interface; rings that were let go are
+    /// counted.
+    #[must_use]
+    pub fn by_interface(&self) -> Vec<Taken> {
+        let mut all = self.gone.clone();
+        self.lanes.iter().for_each(|lane| add(&mut all, lane));
+        all
+    }
+
+    /// The same of all together.
+    #[must_use]
+    pub fn taken(&self) -> Taken {
+        let mut all = Taken::default();
+        for one in self.by_interface() {
+            all.frames += one.frames;
+            all.lapped += one.lapped;
+        }
+        all
+    }
+}
+
+fn add<T, M: Words>(all: &mut Vec<Taken>, lane: &Lane<T, M>) {
+    let id = lane.first as usize;
+    all.resize(all.len().max(id + 1), Taken::default());
+    all[id].frames += lane.cursor.taken();
+    all[id].lapped += lane.cursor.lapped();
+}
+
+impl<T, M: Words> Rings<M> for Lanes<T, M> {
+    fn leave(&mut self, key: u64, until: &[u64]) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.key == key) {
+            if let Some(until) = until.get(lane.ring) {
+                lane.cursor.leave(*until);
+            }
+        }
+    }
+
+    fn writer_gone(&mut self, channel: usize) -> Option<u64> {
+        let mut frames = None;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
+            let ring = lane.cursor.reader().ring();
+            // What it closed before it went is whole, and one that has left was read as far as it is to be.
+            if !ring.is_closed() && !lane.cursor.has_left() {
+                *frames.get_or_insert(0) += ring.frames_written();
+                lane.cursor.abandon();
+            }
+        }
+        frames
+    }
+
+    fn readers(&self) -> Vec<(usize, Reader<M>)> {
+        // One that has left has everything that it will bring, and its line may be another's by now.
+        let live = self.lanes.iter().filter(|lane| !lane.cursor.has_left());
+        live.map(|lane| (lane.line, lane.cursor.reader().clone())).collect()
+    }
+
+    fn ordinal(&self, key: u64, ring: usize) -> Option<u64> {
+        let mut lanes = self.lanes.iter();
+        let lane = lanes.find(|lane| lane.key == key && lane.ring == ring)?;
+        Some(lane.cursor.reader().ordinal())
+    }
+
+    fn first_interface(&self, output: usize) -> Option<u32> {
+        self.numbering.first_interface(output)
+    }
+
+    fn written(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.cursor.reader().ring().frames_written()).sum()
+    }
+
+    fn unread(&self) -> u64 {
+        self.gone_unread + self.lanes.iter().map(|lane| lane.cursor.unread()).sum::<u64>()
+    }
+
+    fn fill(&self) -> f64 {
+        self.lanes.iter().map(|lane| lane.cursor.reader().fill()).fold(0.0, f64::max)
+    }
+
+    fn ring_bytes_min(&self) -> u64 {
+        let blocks =
+            self.lanes.iter().map(|lane| lane.cursor.reader().ring().geometry().data_blocks);
+        blocks.min().unwrap_or_default() * u64::from(BLOCK_BYTES)
+    }
+}

@@ -1,0 +1,115 @@
+//! What a consumer reads, and how that changes while it runs.
+
+use weir_ring::wake::Sleeper;
+use weir_ring::{Mapping, Ring, Words};
+
+/// What a consumer reads, and how that changes while it runs.
+pub trait FrameSource: Send {
+    /// The changes since the last call. Called before each turn, so it is cheap while there are none.
+    fn take_changes(&mut self) -> Vec<FeedChange>;
+
+    /// What the consumer sleeps on. Whoever makes a change wakes it.
+    fn sleeper(&self) -> &Sleeper;
+
+    /// No feed joins any more: once all rings are closed and read, the consumer ends. Changes that were made before
+    /// this became true may still be waiting.
+    fn is_complete(&self) -> bool;
+}
+
+/// A change of what a consumer reads.
+#[derive(Debug)]
+pub enum FeedChange {
+    /// It reads this feed from its oldest frames on.
+    Joined(JoinedFeed),
+    /// It reads a feed no further than this.
+    Left {
+        /// The feed's key.
+        key: u64,
+        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without one is read to its
+        /// end.
+        until: Vec<u64>,
+    },
+}
+
+/// A feed that a consumer reads.
+pub struct JoinedFeed<M: Words = Mapping> {
+    /// Unique in the run.
+    pub key: u64,
+    /// Feeds of the same number share interfaces in the output: those of a feed that ended and came back.
+    pub output: usize,
+    /// The name of the feed or of those who read it, for lines of text; may be empty.
+    pub label: String,
+    /// One ring, or as many as threads or CPUs write.
+    pub rings: Vec<Ring<M>>,
+    /// The line of the first ring in the consumer's sleeper; the others follow.
+    pub first_line: usize,
+    /// The sleeper's channel to the feed's writers, if they are another process, which can end at any time. Rings that
+    /// this leaves open are read up to there, and then the consumer fails with [`weir_ring::RingError::WriterGone`].
+    pub channel: Option<usize>,
+}
+
+impl JoinedFeed {
+    /// Feeds that are all there is: their keys and outputs are their numbers, and their rings have the lines of a
+    /// sleeper in order.
+    #[must_use]
+    pub fn in_order(feeds: Vec<Vec<Ring<Mapping>>>) -> Vec<JoinedFeed> {
+        let mut lines = 0;
+        let joined = feeds.into_iter().enumerate().map(|(number, rings)| {
+            let first_line = lines;
+            lines += rings.len();
+            let (key, label) = (number as u64, String::new());
+            JoinedFeed { key, output: number, label, rings, first_line, channel: None }
+        });
+        joined.collect()
+    }
+}
+
+impl<M: Words> Clone for JoinedFeed<M> {
+    fn clone(&self) -> Self {
+        let (label, rings) = (self.label.clone(), self.rings.clone());
+        JoinedFeed { label, rings, ..*self }
+    }
+}
+
+impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let JoinedFeed { key, output, label, rings, first_line, channel } = self;
+        f.debug_struct("JoinedFeed")
+            .field("key", key)
+            .field("output", output)
+            .field("label", label)
+            .field("rings", &rings.len())
+            .field("first_line", first_line)
+            .field("channel", channel)
+            .finish()
+    }
+}
+
+/// Feeds that never change: of tests and benches, or handed over by another process.
+#[derive(Debug)]
+pub struct Static {
+    sleeper: Sleeper,
+    feeds: Vec<JoinedFeed>,
+}
+
+impl Static {
+    /// These feeds join at the consumer's start; `sleeper` has their lines.
+    #[must_use]
+    pub fn new(sleeper: Sleeper, feeds: Vec<JoinedFeed>) -> Static {
+        Static { sleeper, feeds }
+    }
+}
+
+impl FrameSource for Static {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        std::mem::take(&mut self.feeds).into_iter().map(FeedChange::Joined).collect()
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn is_complete(&self) -> bool {
+        true
+    }
+}
