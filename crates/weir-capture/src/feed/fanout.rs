@@ -107,8 +107,10 @@ impl Fanout {
         Fanout::new(Arc::new(UpdateQueue::new(Box::new(branches))))
     }
 
+    /// The branches, with all updates that were posted until now: for one frame, or for a burst of frames that are all
+    /// here already, since an update that is posted meanwhile holds only from the next call on.
     #[inline]
-    fn branches(&mut self) -> &mut Branches {
+    pub(crate) fn branches(&mut self) -> &mut Branches {
         if self.own.is_none() || self.queue.is_fresh() {
             self.take_over();
         }
@@ -188,7 +190,7 @@ pub(crate) struct Branches {
     list: Vec<Branch>,
     /// `None` if no branch has a filter.
     filters: Option<UserFilterSet>,
-    /// There is one branch, and it takes every frame.
+    /// There is one branch, it takes every frame, and nothing is counted by interface.
     takes_all: bool,
     /// Some branch goes by the flow's hash.
     by_flow: bool,
@@ -207,14 +209,20 @@ impl Branches {
         Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
 
+    /// As [`Fanout::push`].
     #[inline]
-    fn push(&mut self, meta: &Meta, frame: &[u8]) {
+    pub(crate) fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.seen += 1;
+        match &mut self.list[..] {
+            [only] if self.takes_all && meta.interface_id == 0 => only.write(meta, frame),
+            _ => self.offer(meta, frame),
+        }
+    }
+
+    /// Asks each branch whether it wants the frame.
+    fn offer(&mut self, meta: &Meta, frame: &[u8]) {
         if let Some(tally) = &self.by_interface {
             tally.add(meta.interface_id, Column::Seen, 1);
-        }
-        if self.takes_all {
-            return self.list[0].write(meta, frame);
         }
         let taken = self.filters.as_ref().map_or(u32::MAX, |set| set.run(frame, meta.wire_len));
         let (mut flow_hash, mut key) = (0, None);
@@ -256,7 +264,8 @@ impl Branches {
             self.takes_all = false;
             return;
         };
-        self.takes_all = self.filters.is_none() && only.takes_all && !self.has_blocks;
+        let has_conditions = self.filters.is_some() || self.has_blocks || !only.takes_all;
+        self.takes_all = !has_conditions && self.by_interface.is_none();
     }
 
     fn exchange(
@@ -376,12 +385,23 @@ impl Branch {
     }
 
     #[inline]
+    fn kept_of<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        &frame[..frame.len().min(self.caplen_max)]
+    }
+
+    /// Writes a frame of interface 0, the only one.
+    #[inline]
     fn write(&mut self, meta: &Meta, frame: &[u8]) {
-        let kept = &frame[..frame.len().min(self.caplen_max)];
+        self.writer.push(meta, self.kept_of(frame));
+    }
+
+    /// Writes a frame that was chosen.
+    fn take(&mut self, meta: &Meta, frame: &[u8]) {
         let Some(tally) = &self.counts.by_interface else {
             // A feed of one interface, whatever its frames' numbers were before.
-            return self.writer.push(&Meta { interface_id: 0, ..*meta }, kept);
+            return self.write(&Meta { interface_id: 0, ..*meta }, frame);
         };
+        let kept = self.kept_of(frame);
         self.writer.push(meta, kept);
         let caplen = kept.len().min(CAPLEN_MAX as usize) as u64;
         tally.add(meta.interface_id, Column::Captured, 1);
@@ -422,7 +442,7 @@ impl Branch {
             self.sampled += 1;
             self.leave_out(meta, Column::Sampled);
         } else {
-            self.write(meta, frame);
+            self.take(meta, frame);
         }
     }
 

@@ -101,6 +101,7 @@ impl MemGen {
         let MemGen { fanout, maker, meta, step_ns, spec, .. } = self;
         let frames = maker.make(self.made, frames_max);
         let count = frames.len() as u64;
+        let branches = fanout.branches();
         if spec.stamps == Stamps::PerBurst {
             meta.ts_ns = now_ns();
         }
@@ -108,13 +109,13 @@ impl MemGen {
             Stamps::PerFrame => {
                 for frame in frames {
                     meta.ts_ns = now_ns();
-                    fanout.push(meta, frame);
+                    branches.push(meta, frame);
                 }
             }
             Stamps::PerBurst | Stamps::Synthetic => {
                 let step_ns = if spec.stamps == Stamps::Synthetic { *step_ns } else { 0 };
                 for frame in frames {
-                    fanout.push(meta, frame);
+                    branches.push(meta, frame);
                     meta.ts_ns = meta.ts_ns.wrapping_add(step_ns);
                 }
             }
