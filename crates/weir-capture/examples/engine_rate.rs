@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
 use weir_capture::generator::{GenSpec, MemGen};
-use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
 use weir_lab::generator::{self, GenOptions};
 use weir_lab::testbed::Testbed;
@@ -55,19 +54,17 @@ fn memory(spec: &str) -> Result<(), Failed> {
     for (what, readers, waited_for) in
         [("alone", 0, false), ("one reader, free", 1, false), ("one reader, waited for", 1, true)]
     {
-        let pace = Pace::new();
-        let mut source = MemGen::open(
-            spec.clone(),
-            setup(),
-            waited_for.then(|| pace.clone()).into_iter().collect(),
-        )?;
+        let mut source = MemGen::open(spec.clone(), setup(), waited_for)?;
+        let pace = source.control().feeds()[0].pace.clone();
         let threads: Vec<_> = (0..readers)
             .map(|_| {
                 let reader = Reader::new(&source.rings()[0], Start::Oldest).expect("a ring");
-                let place = pace.join(0);
+                let place = pace.as_ref().map(|pace| pace.join(0));
                 std::thread::spawn(move || {
                     pin(1);
-                    count_in_place(reader, |ordinal| place.reached(ordinal))
+                    count_in_place(reader, |ordinal| {
+                        place.iter().for_each(|place| place.reached(ordinal))
+                    })
                 })
             })
             .collect();

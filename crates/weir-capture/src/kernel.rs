@@ -6,6 +6,6 @@ pub mod memory_limit;
 mod private_folder;
 pub(crate) mod rcu;
 pub(crate) mod vlan;
-pub(crate) mod xdp_owner;
+pub mod xdp_owner;
 
 pub use private_folder::PrivateFolder;

@@ -15,6 +15,7 @@ use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::counts::of_all_feeds;
 use crate::feed::location::FilterLocation;
+use crate::feed::pace::Pace;
 use crate::kernel::xdp_owner;
 use crate::source::{Info, Pumped, Source};
 
@@ -159,6 +160,14 @@ impl Session {
     pub fn rings(&self) -> Vec<Ring<Mapping>> {
         let feeds = self.workers.iter().flat_map(|worker| &worker.feeds);
         feeds.flat_map(|feed| feed.rings.iter().cloned()).collect()
+    }
+
+    /// Rings whose writers wait for readers: ring number, and where they join.
+    #[must_use]
+    pub fn paces(&self) -> Vec<(usize, Pace)> {
+        let feeds = self.workers.iter().flat_map(|worker| &worker.feeds);
+        let paces = feeds.flat_map(|feed| feed.rings.iter().map(|_| feed.pace.clone()));
+        paces.enumerate().filter_map(|(ring, pace)| Some((ring, pace?))).collect()
     }
 
     /// What changes these sources while they run, if they were set up for it.

@@ -112,7 +112,7 @@ impl Drop for OnDrop<'_> {
 #[test]
 fn feeds_come_and_go_at_the_generators_full_rate() {
     let spec: GenSpec = "size=64".parse().expect("a spec");
-    let mut source = MemGen::open(spec, setup(4), Vec::new()).expect("it opens");
+    let mut source = MemGen::open(spec, setup(4), false).expect("it opens");
     let (first, offered) = run(&mut source, ROUNDS);
     assert!(first.closes(), "{first}");
     assert_eq!(first.captured, first.offered, "the others took nothing from it");

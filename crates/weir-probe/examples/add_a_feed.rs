@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let open = Arc::new(|feeds| {
         let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
         let spec = GenSpec { rate: Rate::Pps(100_000.0), ..GenSpec::default() };
-        Ok(Box::new(MemGen::open(spec, setup, Vec::new())?) as Box<dyn Source>)
+        Ok(Box::new(MemGen::open(spec, setup, false)?) as Box<dyn Source>)
     });
     let (probe, events) = Probe::new()?;
     let spec = SourceSpec { name: "gen:".into(), open, link: None, follows: false, cpus: None };

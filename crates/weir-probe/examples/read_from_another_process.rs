@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         may_change: false,
     };
     let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
-    let mut source = MemGen::open(spec, setup, Vec::new())?;
+    let mut source = MemGen::open(spec, setup, false)?;
     pass::send(&stream, &[source.rings()[0].memory().as_fd()])?;
     // It counts what it missed from where it began, so it begins first.
     (&stream).read_exact(&mut [0; 5])?;

@@ -8,14 +8,16 @@ mod consumer;
 mod effects;
 mod links;
 mod source_thread;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use weir_capture::FeedSlot;
+use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Change, Feed, FilterLocation, Info, Source};
 use weir_ring::{Ledger, Mapping, Ring};
 
@@ -25,8 +27,8 @@ use links::LinkWatches;
 use source_thread::{Panic, SourceThread};
 
 use crate::core::{
-    Command, CommandId, ConsumerId, Core, Effect, EffectId, Event, FeedId, Note, Output, Refused,
-    Reply, SourceId, SubscriptionId,
+    Command, CommandId, ConsumerId, Core, Effect, EffectId, Event, FeedId, Note, Refused, Reply,
+    SourceId, SubscriptionId,
 };
 use crate::cpus::CpuList;
 use crate::error::ProbeError;
@@ -86,7 +88,9 @@ struct State {
     feeds: BTreeMap<FeedId, OpenFeed>,
     members: BTreeMap<ConsumerId, Member>,
     attached: BTreeMap<(ConsumerId, FeedId), Attached>,
-    events: Sender<ProbeEvent>,
+    /// What each source says about itself, or said last.
+    infos: BTreeMap<SourceId, Info>,
+    listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
     panic: Panic,
     is_over: bool,
@@ -100,6 +104,7 @@ struct OpenFeed {
     location: FilterLocation,
     /// Its owner's eventfd, if that wants to hear of new thresholds.
     notify: Option<OwnedFd>,
+    pace: Option<Pace>,
 }
 
 impl Probe {
@@ -109,6 +114,19 @@ impl Probe {
     /// If there is no thread left.
     pub fn new() -> Result<(Probe, Receiver<ProbeEvent>), ProbeError> {
         let (events, told) = channel();
+        // Nobody has to listen.
+        let probe = Probe::with_listener(move |event| _ = events.send(event))?;
+        Ok((probe, told))
+    }
+
+    /// The same; `listener` hears what happens, in order, on whichever thread carries it out. It holds up the probe
+    /// meanwhile, and must give no command.
+    ///
+    /// # Errors
+    /// If there is no thread left.
+    pub fn with_listener(
+        listener: impl FnMut(ProbeEvent) + Send + 'static,
+    ) -> Result<Probe, ProbeError> {
         let state = State {
             core: Core::new(),
             work: VecDeque::new(),
@@ -119,7 +137,8 @@ impl Probe {
             feeds: BTreeMap::new(),
             members: BTreeMap::new(),
             attached: BTreeMap::new(),
-            events,
+            infos: BTreeMap::new(),
+            listener: Box::new(listener),
             links: LinkWatches::default(),
             panic: None,
             is_over: false,
@@ -132,7 +151,7 @@ impl Probe {
                 move || shared.keep_house()
             })
             .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
-        Ok((Probe { shared, housekeeper: Some(housekeeper) }, told))
+        Ok(Probe { shared, housekeeper: Some(housekeeper) })
     }
 
     /// Opens a source with its first feeds, at least one; it offers nothing before [`start`](Probe::start).
@@ -261,10 +280,11 @@ impl Probe {
         Some((feed, state.feeds.get(&feed)?.location))
     }
 
-    /// What a source says about itself; `None` while it is not open.
+    /// What a source says about itself; of one that is waited for or has ended, what it said last. `None` if it was
+    /// never open.
     #[must_use]
     pub fn info_of(&self, source: SourceId) -> Option<Info> {
-        Some(self.shared.lock().threads.get(&source)?.info.clone())
+        self.shared.lock().infos.get(&source).cloned()
     }
 
     /// Closes all sources. Their ledgers are told as events before this returns.
@@ -291,99 +311,6 @@ impl Drop for Probe {
         self.shared.changed.notify_all();
         if let Some(housekeeper) = self.housekeeper.take() {
             let _ = housekeeper.join();
-        }
-    }
-}
-
-impl Shared {
-    /// Every step leaves the state whole, so what a panicking thread leaves is as good as any.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives a command, and carries effects out until it is answered.
-    fn ask(
-        self: &Arc<Self>,
-        command: Command<Wants>,
-        spec: Option<Arc<SourceSpec>>,
-    ) -> Result<Reply, ProbeError> {
-        let mut state = self.lock();
-        let id = state.core.command(command);
-        state.awaited.insert(id);
-        state.take_outputs(spec);
-        self.changed.notify_all();
-        loop {
-            if let Some(result) = state.replies.remove(&id) {
-                return Ok(result?);
-            }
-            state = self.work_or_wait(state);
-        }
-    }
-
-    fn keep_house(self: &Arc<Self>) {
-        let mut state = self.lock();
-        while !state.is_over {
-            state = self.work_or_wait(state);
-        }
-    }
-
-    /// Carries one effect out; waits where there is none.
-    fn work_or_wait<'a>(
-        self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
-    ) -> MutexGuard<'a, State> {
-        let Some((id, effect)) = state.work.pop_front() else {
-            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(state);
-        let completion = self.carry_out(effect);
-        let mut state = self.lock();
-        state.core.complete(id, completion);
-        state.take_outputs(None);
-        self.changed.notify_all();
-        state
-    }
-
-    fn note(&self, source: SourceId, note: Note<CaptureError>) {
-        let mut state = self.lock();
-        state.core.note(source, note);
-        state.take_outputs(None);
-        self.changed.notify_all();
-    }
-}
-
-impl State {
-    /// Takes what the core says. `spec` is of the source that a command opens.
-    fn take_outputs(&mut self, mut spec: Option<Arc<SourceSpec>>) {
-        while let Some(output) = self.core.output() {
-            match output {
-                Output::Effect(id, effect) => {
-                    if let Effect::OpenSource(source, _) = &effect
-                        && let Some(spec) = spec.take()
-                    {
-                        self.specs.insert(*source, spec);
-                    }
-                    self.work.push_back((id, effect));
-                }
-                Output::Reply(id, result) => {
-                    if self.awaited.remove(&id) {
-                        self.replies.insert(id, result);
-                    }
-                }
-                Output::Joined(consumer, feed) => self.joined(consumer, feed),
-                Output::Left(consumer, feed) => self.left(consumer, feed),
-                Output::Event(event) => {
-                    match &event {
-                        Event::FeedClosed(_, feed, _) => self.forget_feed(*feed),
-                        Event::Closed(source) => {
-                            self.specs.remove(source);
-                        }
-                        _ => {}
-                    }
-                    // Nobody has to listen.
-                    let _ = self.events.send(event);
-                }
-            }
         }
     }
 }

@@ -124,7 +124,7 @@ fn a_change_of_a_shared_feed_gives_the_one_who_asks_a_feed_of_its_own() {
     let before = bench.feed(a);
     bench.core.command(Command::Change(a, 81));
     let outputs = bench.outputs();
-    let expected = ["AddFeed SourceId", "AttachWaker SourceId", "Joined ConsumerId"];
+    let expected = ["AddFeed SourceId", "AttachWaker SourceId", "Event Reads", "Joined ConsumerId"];
     assert_eq!(words(&outputs), expected, "the reader reads the old one for the other");
     assert_eq!((bench.feed(b), bench.core.wants_of(b)), (before, Some(&Port(80))));
     // Now each has its own, and is changed in place.
@@ -245,6 +245,7 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
         "Event CameBack",
         "AttachWaker SourceId",
         "StartSource SourceId",
+        "Event Reads",
         "Joined ConsumerId",
     ];
     assert_eq!(words(&outputs), expected);

@@ -52,7 +52,7 @@ impl Source for Flaky {
 fn generator(feeds: Vec<Feed>) -> Result<MemGen, CaptureError> {
     let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
     let rate = Rate::Pps(1e9 / STEP_NS as f64);
-    MemGen::open(GenSpec { rate, step_ns: Some(STEP_NS), ..GenSpec::default() }, setup, Vec::new())
+    MemGen::open(GenSpec { rate, step_ns: Some(STEP_NS), ..GenSpec::default() }, setup, false)
 }
 
 fn spec(open: Opener, follows: bool) -> SourceSpec {
@@ -160,6 +160,41 @@ fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
     assert!(ledger.closes() && ledger.captured == numbers.len() as u64, "{ledger:?}");
     assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the other feed lost a frame");
     assert!(matches!(probe.start(source), Err(ProbeError::Stopped)));
+}
+
+#[test]
+fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_end() {
+    const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4
+    let open: Opener = Arc::new(|feeds| {
+        let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
+        let spec = GenSpec { frames: Some(FRAMES), step_ns: Some(STEP_NS), ..GenSpec::default() };
+        Ok(Box::new(MemGen::open(spec, setup, true)?))
+    });
+    let (probe, events) = Probe::new().unwrap();
+    let (source, own) = probe.open(spec(open, false), vec![snaplen(64)]).unwrap();
+    let consumer = probe.add_consumer(1).unwrap();
+    assert!(consumer.take_updates().is_empty());
+    probe.attach(consumer.id, own[0]).unwrap();
+    let Some(Update::Joined(joined)) = consumer.take_updates().pop() else { panic!("nothing") };
+    assert!(consumer.take_updates().is_empty());
+    probe.start(source).unwrap();
+    let place = joined.place.as_ref().expect("it waits");
+    let (mut reader, mut batch) = (readers(&joined).remove(0), Batch::new());
+    let (begin, mut frames) = (Instant::now(), 0);
+    loop {
+        assert!(begin.elapsed() < LIMIT, "{frames} frames, and no more");
+        match reader.poll(&mut batch).unwrap() {
+            Poll::Frames(count) => frames += u64::from(count),
+            Poll::Lapped(lapped) => panic!("{lapped} lapped"),
+            Poll::Empty => std::thread::yield_now(),
+            Poll::Closed => break,
+        }
+        place.reached(reader.ordinal());
+    }
+    assert_eq!(frames, FRAMES);
+    assert_eq!(ledger_of(&events, joined.feed).captured, FRAMES);
+    probe.stop();
+    assert_eq!(probe.info_of(source).expect("it was open").engine, "gen");
 }
 
 #[test]

@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weir_capture::bpf::{Bpf, BpfOptions};
 use weir_capture::generator::MemGen;
-use weir_capture::pace::Pace;
 use weir_capture::{Feed, FeedControl, FeedHandle, Filter, Pumped, Setup, Source};
 use weir_filter::Program;
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
@@ -78,10 +77,9 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
     let filter = Arc::new(Filter { text, link_type, program: Program::parse(FILTER)? });
     match args.source {
         ChurnSource::Gen => {
-            let pace = Pace::new();
-            let source = MemGen::open("size=64".parse()?, setup(), vec![pace.clone()])?;
+            let source = MemGen::open("size=64".parse()?, setup(), true)?;
             let stop = AtomicBool::new(false);
-            Ok(churn(args, &filter, Box::new(source), Some(&pace), &stop)?.0)
+            Ok(churn(args, &filter, Box::new(source), &stop)?.0)
         }
         ChurnSource::Bpf => {
             let bed = Testbed::builder().gro(true).build()?;
@@ -97,7 +95,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
             thread::scope(|scope| {
                 let sending =
                     scope.spawn(|| bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)));
-                let churned = churn(args, &filter, Box::new(source), None, &stop);
+                let churned = churn(args, &filter, Box::new(source), &stop);
                 stop.store(true, Ordering::Release);
                 let sent = sending.join().expect("the generator does not panic")??.sent;
                 let (mut churned, ledger) = churned?;
@@ -124,13 +122,12 @@ fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,
     mut source: Box<dyn Source>,
-    pace: Option<&Pace>,
     generating: &AtomicBool,
 ) -> Result<(Churned, Ledger)> {
     let stays = source.control().feeds().swap_remove(0);
     let control = source.control();
     let stop = AtomicBool::new(false);
-    let place = pace.map(|pace| pace.join(0));
+    let place = stays.pace.as_ref().map(|pace| pace.join(0));
     let begin = Instant::now();
     thread::scope(|scope| {
         let reading = scope.spawn(|| {

@@ -65,8 +65,6 @@ pub struct PlannedSource {
     pub target: Target,
     /// Which engine, and what is asked of it.
     pub request: EngineRequest,
-    /// It waits for readers instead of overtaking them.
-    pub waits: bool,
 }
 
 impl PlannedSource {
@@ -208,6 +206,6 @@ fn engine_options(args: &CaptureArgs) -> EngineOptions {
         },
         hugepages: args.hugepages,
         speed: args.speed,
-        wait_for: Vec::new(),
+        waits: false,
     }
 }

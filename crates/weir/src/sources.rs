@@ -70,8 +70,7 @@ pub fn open_all(session: &mut Session, plan: &CapturePlan) -> Result<Opened> {
             may_change: plan.control.is_some(),
         };
         let count = setup.feeds.len();
-        let paces = open_one(session, source, setup, plan.cpus.as_ref())?;
-        opened.paces.extend(paces.into_iter().enumerate().map(|(at, pace)| (before + at, pace)));
+        open_one(session, source, setup, plan.cpus.as_ref())?;
         // The engine knows the link type; its rings say it.
         let ring: &Ring<_> = &session.rings()[before];
         let link_type = ring.identity()?.link_type;
@@ -80,6 +79,7 @@ pub fn open_all(session: &mut Session, plan: &CapturePlan) -> Result<Opened> {
         opened.feed_of.extend((all - count..all).flat_map(|feed| std::iter::repeat_n(feed, each)));
         opened.interfaces[all - count..].iter_mut().for_each(|own| own.link_type = link_type);
     }
+    opened.paces = session.paces();
     Ok(opened)
 }
 
@@ -125,19 +125,15 @@ fn subscribe(
     own
 }
 
-/// Opens a source; gives where consumers join its rings, one a feed, if it waits for them.
 fn open_one(
     session: &mut Session,
     source: &PlannedSource,
     setup: Setup,
     cpus: Option<&CpuList>,
-) -> Result<Vec<Pace>> {
-    let PlannedSource { target, mut request, waits, .. } = source.clone();
-    let waited_for = if waits { setup.feeds.len() } else { 0 };
-    request.options.wait_for = std::iter::repeat_with(Pace::new).take(waited_for).collect();
-    let paces = request.options.wait_for.clone();
+) -> Result<()> {
+    let PlannedSource { target, request, .. } = source.clone();
     session.open(on_cpus(cpus, Box::new(move || request.open(&target, &setup))))?;
-    Ok(paces)
+    Ok(())
 }
 
 /// Has a source's thread, and those that it starts, run where it was asked for.

@@ -3,7 +3,6 @@
 use crate::engines::af_xdp::{Mode, Queues};
 use crate::engines::bpf::{Hook, TcAttach};
 use crate::engines::replay::Speed;
-use crate::feed::pace::Pace;
 
 /// When a frame is stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +39,8 @@ pub struct EngineOptions {
     pub hugepages: bool,
     /// How fast a file is replayed.
     pub speed: Speed,
-    /// Readers that a source which can wait is to wait for, feed by feed.
-    pub wait_for: Vec<Pace>,
+    /// A source that can wait does not overtake its readers ([`Pace`](crate::pace::Pace)).
+    pub waits: bool,
 }
 
 impl Default for EngineOptions {
@@ -57,7 +56,7 @@ impl Default for EngineOptions {
             timestamp: Timestamp::Hook,
             hugepages: false,
             speed: Speed::Top,
-            wait_for: Vec::new(),
+            waits: false,
         }
     }
 }

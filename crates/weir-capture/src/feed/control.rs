@@ -10,6 +10,7 @@ use crate::feed::Feed;
 use crate::feed::change::Change;
 use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
+use crate::feed::pace::Pace;
 
 /// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made and
 /// programs loaded there, never on a thread that moves frames.
@@ -120,4 +121,6 @@ pub struct FeedHandle {
     pub location: FilterLocation,
     /// An eventfd that sleepers signal after a new threshold, where the writer cannot look by itself.
     pub notify: Option<OwnedFd>,
+    /// Where readers join whom its writer waits for, if it waits for readers.
+    pub pace: Option<Pace>,
 }

@@ -127,18 +127,10 @@ impl Fanout {
         self.branches().list.iter().map(|branch| branch.writer.frames()).sum()
     }
 
-    /// Has the writers of each feed's ring wait for readers; of an engine that can wait. By feed.
-    pub(crate) fn wait_for(&mut self, paces: Vec<Pace>) {
-        for (branch, pace) in self.branches().list.iter_mut().zip(paces) {
-            branch.gate = Some(Gate::new(Some(pace), branch.writer.ring().clone()));
-        }
-        self.leave();
-    }
-
     /// Whether a burst that opens one block of a ring at most would overtake nobody who is waited for. Everything must be
     /// published.
     #[inline]
-    pub(crate) fn is_open(&mut self) -> bool {
+    pub fn is_open(&mut self) -> bool {
         let is_open = |branch: &mut Branch| match &mut branch.gate {
             None => true,
             Some(gate) => gate.is_open(branch.writer.frames()),
@@ -375,6 +367,12 @@ impl Branch {
             wakers: Wakers::default(),
             gate: None,
         }
+    }
+
+    /// The same with a writer that does not overtake these readers, of an engine that asks [`Fanout::is_open`].
+    pub(super) fn that_waits_for(mut self, pace: Option<&Pace>) -> Branch {
+        self.gate = pace.map(|pace| Gate::new(pace.clone(), self.writer.ring().clone()));
+        self
     }
 
     /// Ends its ring, and wakes its readers.

@@ -27,6 +27,7 @@ use crate::feed::counts::count_written;
 use crate::feed::direction::Direction;
 use crate::feed::interfaces::{InterfaceLedger, Interfaces, Tally};
 use crate::feed::location::FilterLocation;
+use crate::feed::pace::Pace;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
@@ -44,6 +45,8 @@ struct Shared {
     clock: Clock,
     /// Which way the frames go that come here.
     offered: Direction,
+    /// Whoever moves frames asks [`Fanout::is_open`].
+    waits: bool,
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
     /// Frames that came to each.
     seen: Vec<Arc<AtomicU64>>,
@@ -78,6 +81,8 @@ struct Entry {
     unwanted_before: Vec<u64>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
+    /// The readers that its writer waits for, of a source that can wait.
+    pace: Option<Pace>,
 }
 
 impl Feeds {
@@ -106,7 +111,7 @@ impl Feeds {
         clock: Clock,
         admit: Box<Admit>,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
-        Feeds::create_with(slots, setup, fanouts, clock, (admit, None))
+        Feeds::create_with(slots, setup, fanouts, clock, (admit, None), false)
     }
 
     fn create_with(
@@ -115,6 +120,7 @@ impl Feeds {
         fanouts: usize,
         clock: Clock,
         (admit, interfaces): (Box<Admit>, Option<Interfaces>),
+        waits: bool,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
         let seen: Vec<Arc<AtomicU64>> = (0..fanouts).map(|_| Arc::default()).collect();
         let queue = |seen: &Arc<AtomicU64>| {
@@ -126,6 +132,7 @@ impl Feeds {
             setup: setup.clone(),
             clock,
             offered: setup.direction(),
+            waits,
             fanouts: seen.iter().map(queue).collect(),
             seen,
             engine: Mutex::default(),
@@ -157,7 +164,22 @@ impl Feeds {
         clock: Clock,
         admit: Box<Admit>,
     ) -> Result<(Feeds, Fanout), CaptureError> {
-        let (feeds, mut fanouts) = Feeds::create(setup, 1, clock, admit)?;
+        Feeds::create_one_that_waits(setup, clock, admit, false)
+    }
+
+    /// The same for one that, if `waits`, does not overtake the readers that have joined a feed's [`Pace`].
+    ///
+    /// # Errors
+    /// As `create`.
+    pub(crate) fn create_one_that_waits(
+        setup: &Setup,
+        clock: Clock,
+        admit: Box<Admit>,
+        waits: bool,
+    ) -> Result<(Feeds, Fanout), CaptureError> {
+        let slots: Vec<FeedSlot> = FeedSlot::all().take(setup.feeds.len()).collect();
+        let (feeds, mut fanouts) =
+            Feeds::create_with(&slots, setup, 1, clock, (admit, None), waits)?;
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
@@ -252,7 +274,8 @@ impl Feeds {
         feed: Feed,
         replaces: Option<usize>,
     ) -> Result<usize, CaptureError> {
-        let Shared { setup, clock, fanouts, offered, .. } = &*self.shared;
+        let Shared { setup, clock, fanouts, offered, waits, .. } = &*self.shared;
+        let pace = waits.then(Pace::new);
         let mut branch_feed = feed.clone();
         if feed.direction == *offered {
             // Nothing else comes.
@@ -267,7 +290,10 @@ impl Feeds {
             counts.push(Arc::new(self.shared.new_counts()));
         }
         let branches: Vec<Branch> = (rings.iter().zip(&counts))
-            .map(|(ring, counts)| Branch::new(slot, &branch_feed, ring, Arc::clone(counts)))
+            .map(|(ring, counts)| {
+                let branch = Branch::new(slot, &branch_feed, ring, Arc::clone(counts));
+                branch.that_waits_for(pace.as_ref())
+            })
             .collect();
         let mut feeds = self.shared.feeds();
         match replaces {
@@ -284,7 +310,7 @@ impl Feeds {
         before.offered = before.filtered + before.dropped();
         let blocked = Arc::default();
         let mut entry =
-            Entry { slot, feed, rings, counts, before, unwanted_before, location, blocked };
+            Entry { slot, feed, rings, counts, before, unwanted_before, location, blocked, pace };
         let (at, leaves, blocked) = {
             let mut entries = self.shared.entries();
             self.shared.describe_interfaces(&entry)?;
@@ -433,8 +459,9 @@ impl State {
 
 impl Entry {
     fn handle(&self) -> FeedHandle {
-        let Entry { slot, rings, location, .. } = self;
-        FeedHandle { slot: *slot, rings: rings.clone(), location: *location, notify: None }
+        let Entry { slot, rings, location, pace, .. } = self;
+        let (rings, pace) = (rings.clone(), pace.clone());
+        FeedHandle { slot: *slot, rings, location: *location, notify: None, pace }
     }
 }
 

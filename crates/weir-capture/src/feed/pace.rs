@@ -82,7 +82,7 @@ pub(crate) fn nap() {
 
 /// The writer's side: asks before each burst whether it may open one more block.
 pub(crate) struct Gate {
-    pace: Option<Pace>,
+    pace: Pace,
     ring: Ring<Mapping>,
     /// For each block from the oldest that is still there: an ordinal within it, or in the few frames
     /// after its first.
@@ -92,7 +92,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(pace: Option<Pace>, ring: Ring<Mapping>) -> Gate {
+    pub(crate) fn new(pace: Pace, ring: Ring<Mapping>) -> Gate {
         Gate { pace, ring, blocks: VecDeque::new(), opened: 0, passed: true }
     }
 
@@ -100,9 +100,6 @@ impl Gate {
     /// writer has written so far; all of it must be published, or a reader could not catch up.
     #[inline]
     pub(crate) fn is_open(&mut self, frames: u64) -> bool {
-        if self.pace.is_none() {
-            return true;
-        }
         let opened = self.ring.writer_word(WriterWord::Opened);
         if opened != self.opened {
             debug_assert_eq!(opened, self.opened + 1, "a burst opens at most one block");
@@ -115,14 +112,13 @@ impl Gate {
 
     #[cold]
     fn look(&mut self) -> bool {
-        let Some(pace) = &self.pace else { return true };
         // The next block to open takes the place of the oldest. A reader may still stand at the end of
         // that one, all of it read: only a frame of the block after it shows that it has moved on.
         let blocks = self.ring.geometry().data_blocks as usize;
         while self.blocks.len() > blocks {
             self.blocks.pop_front();
         }
-        self.passed = self.blocks.len() < blocks || pace.slowest() > self.blocks[1];
+        self.passed = self.blocks.len() < blocks || self.pace.slowest() > self.blocks[1];
         self.passed
     }
 }

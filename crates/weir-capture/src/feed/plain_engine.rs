@@ -24,6 +24,9 @@ pub struct PlainEngine {
     /// Whether frames say which way they went, and only those are pushed that [`Setup::direction`] takes. Otherwise
     /// every feed gets them all, whatever its direction.
     pub has_directions: bool,
+    /// It does not overtake readers that have joined a feed's [`Pace`](super::pace::Pace): it pushes only what
+    /// [`Fanout::is_open`] lets it.
+    pub waits: bool,
 }
 
 impl PlainEngine {
@@ -31,7 +34,7 @@ impl PlainEngine {
     #[must_use]
     pub const fn ethernet(origin: &'static str) -> PlainEngine {
         let (link_type, clock) = (LINKTYPE_ETHERNET, Clock::Realtime);
-        PlainEngine { origin, link_type, clock, has_directions: false }
+        PlainEngine { origin, link_type, clock, has_directions: false, waits: false }
     }
 
     /// Makes the rings of the feeds in `setup`, and the way into them. The setup is checked, and adapted to the engine.
@@ -40,7 +43,7 @@ impl PlainEngine {
     /// [`CaptureError::Options`] for feeds that such an engine cannot give; no memory for rings, or a size that no ring
     /// can have.
     pub fn open_feeds(&self, setup: &mut Setup) -> Result<(Feeds, Fanout), CaptureError> {
-        let PlainEngine { origin, link_type, clock, has_directions } = *self;
+        let PlainEngine { origin, link_type, clock, has_directions, waits } = *self;
         setup.check()?;
         setup.refuse_queues(origin)?;
         setup.set_link_type(link_type)?;
@@ -55,6 +58,6 @@ impl PlainEngine {
             }
             refuse_queue(feed, origin)
         };
-        Feeds::create_one(setup, clock, Box::new(admit))
+        Feeds::create_one_that_waits(setup, clock, Box::new(admit), waits)
     }
 }

@@ -6,7 +6,8 @@ use crate::kernel::interface::InterfaceQuery;
 
 /// A refusal because of another XDP program, with the owner of that one; any other error as it is. The calling thread is in the
 /// interface's network namespace.
-pub(crate) fn with_owner(error: CaptureError) -> CaptureError {
+#[must_use]
+pub fn with_owner(error: CaptureError) -> CaptureError {
     match error {
         CaptureError::XdpBusy { iface, program, id } => {
             let found = InterfaceQuery::new().and_then(|query| query.find(bare(&iface)));

@@ -1,7 +1,6 @@
 use std::time::{Duration, Instant};
 
 use weir_capture::generator::{GenSpec, MemGen, SYNTHETIC_START_NS};
-use weir_capture::pace::Pace;
 use weir_capture::{Pumped, Source};
 use weir_lab::generator::template::number_of;
 use weir_ring::{Batch, Clock, Poll};
@@ -9,7 +8,7 @@ use weir_ring::{Batch, Clock, Poll};
 use super::common::{pump_until, read_closed, reader_of, run_to_end, setup};
 
 fn open(spec: &str) -> MemGen {
-    MemGen::open(spec.parse::<GenSpec>().unwrap(), setup(16), Vec::new()).unwrap()
+    MemGen::open(spec.parse::<GenSpec>().unwrap(), setup(16), false).unwrap()
 }
 
 #[test]
@@ -40,7 +39,7 @@ fn frames_are_numbered_and_exactly_as_many_as_asked_for() {
 fn snaplen_cuts_what_is_kept_and_not_what_was() {
     let mut setup = setup(16);
     setup.feeds[0].snaplen = 50;
-    let mut source = MemGen::open("frames=100".parse().unwrap(), setup, Vec::new()).unwrap();
+    let mut source = MemGen::open("frames=100".parse().unwrap(), setup, false).unwrap();
     let (seen, ledger, _) = run_to_end(&mut source);
     assert_eq!((ledger.kept_bytes, ledger.wire_bytes), (5000, 6000));
     assert!(seen.iter().all(|seen| seen.frame.len() == 50 && seen.meta.wire_len == 60));
@@ -88,9 +87,9 @@ fn a_run_without_end_stops_when_it_is_told() {
 #[test]
 fn readers_that_are_waited_for_miss_nothing() {
     const FRAMES: u64 = 400_000; // 35 MiB of records through a ring of 4
-    let pace = Pace::new();
     let spec: GenSpec = format!("frames={FRAMES}").parse().unwrap();
-    let mut source = MemGen::open(spec, setup(4), vec![pace.clone()]).unwrap();
+    let mut source = MemGen::open(spec, setup(4), true).unwrap();
+    let pace = source.control().feeds()[0].pace.clone().expect("it waits");
     let mut threads = Vec::new();
     for slow in [false, true] {
         let mut reader = reader_of(&source);
@@ -131,7 +130,7 @@ fn readers_that_are_waited_for_miss_nothing() {
 
 #[test]
 fn who_is_not_waited_for_is_lapped_and_told() {
-    let mut source = MemGen::open("frames=400k".parse().unwrap(), setup(4), Vec::new()).unwrap();
+    let mut source = MemGen::open("frames=400k".parse().unwrap(), setup(4), false).unwrap();
     let mut reader = reader_of(&source);
     source.start().unwrap();
     pump_until(&mut source, u64::MAX).unwrap();

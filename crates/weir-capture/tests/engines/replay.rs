@@ -1,7 +1,6 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_capture::pace::Pace;
 use weir_capture::replay::{Replay, ReplayOptions, Speed};
 use weir_capture::{CaptureError, Direction, Pumped, Source};
 use weir_frame::pcapng::{self, Interface, SectionInfo};
@@ -279,9 +278,9 @@ fn a_file_waits_for_its_reader() {
     const FRAMES: u32 = 120_000; // some 11 MiB of records through a ring of 4
     let folder = Folder::new();
     let path = folder.file("long.pcap", &classic(FRAMES, true, false, 1));
-    let pace = Pace::new();
-    let options = ReplayOptions { wait_for: vec![pace.clone()], ..ReplayOptions::default() };
+    let options = ReplayOptions { waits: true, ..ReplayOptions::default() };
     let mut source = Replay::open(&path, setup(4), options).unwrap();
+    let pace = source.control().feeds()[0].pace.clone().expect("it waits");
     let mut reader = reader_of(&source);
     let place = pace.join(reader.ordinal());
     source.start().unwrap();

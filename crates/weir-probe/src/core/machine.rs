@@ -155,8 +155,12 @@ impl<W: Wanted, E> Core<W, E> {
     /// Commits a command, or takes back what was noted for it.
     fn decide(&mut self, id: SourceId, running: &Running<W, E>) {
         let has_failed = running.failure.is_some();
-        let Core { sources, subscriptions, .. } = self;
+        let Core { sources, subscriptions, outputs, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
+        let mut reads = |subscription: &SubscriptionId, feed: FeedId| {
+            outputs.push_back(Output::Event(Event::Reads(*subscription, feed)));
+            Some(feed)
+        };
         match &running.op {
             Op::Open(_) | Op::Start(_) if has_failed => source.end = Some(End::ForGood),
             Op::Subscribe(_, subscription) if has_failed => {
@@ -166,7 +170,8 @@ impl<W: Wanted, E> Core<W, E> {
             Op::Start(_) => source.is_started = true,
             Op::Open(_) | Op::Subscribe(..) => {
                 for (subscription, &feed) in &running.feeds {
-                    subscriptions.get_mut(subscription).expect("it is there").feed = Some(feed);
+                    let known = subscriptions.get_mut(subscription).expect("it is there");
+                    known.feed = reads(subscription, feed);
                 }
             }
             Op::Unsubscribe(_, subscription) => {
@@ -176,7 +181,7 @@ impl<W: Wanted, E> Core<W, E> {
                 let known = subscriptions.get_mut(subscription).expect("it is there");
                 known.wants = known.wants.with(change);
                 match (running.feeds.get(subscription), known.feed) {
-                    (Some(&own), _) => known.feed = Some(own),
+                    (Some(&own), _) => known.feed = reads(subscription, own),
                     (None, Some(feed)) => {
                         source.feeds.insert(feed, known.wants.clone());
                     }
@@ -197,10 +202,11 @@ impl<W: Wanted, E> Core<W, E> {
                 }
             }
             Op::Withdraw(_, consumer) => {
-                for known in subscriptions.values_mut().filter(|known| known.source == id) {
+                let own = subscriptions.iter_mut().filter(|(_, known)| known.source == id);
+                for (subscription, known) in own {
                     known.consumers.remove(consumer);
                     if let Some(new) = known.feed.and_then(|old| running.renewed.get(&old)) {
-                        known.feed = Some(*new);
+                        known.feed = reads(subscription, *new);
                     }
                 }
             }

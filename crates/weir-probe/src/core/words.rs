@@ -251,6 +251,8 @@ pub enum Event<E> {
     Up(SourceId),
     /// A source is closed for good.
     Closed(SourceId),
+    /// A subscription reads this feed from here on; what its consumers are to read is told to them behind this.
+    Reads(SubscriptionId, FeedId),
     /// A feed of this source is closed, and this is its ledger; `None` if it could not be read.
     FeedClosed(SourceId, FeedId, Option<Ledger>),
     /// There are no fresh rings for the readers of a feed that one of them must not see any more: these

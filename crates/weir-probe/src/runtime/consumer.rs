@@ -2,10 +2,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use weir_capture::CaptureError;
 use weir_capture::WakerSlot;
+use weir_capture::pace::Place;
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Mapping, Ring};
 
@@ -22,6 +24,8 @@ pub struct Consumer {
     pub sleeper: Arc<Sleeper>,
     /// Which feeds it reads, as that changes.
     pub updates: Receiver<Update>,
+    /// There are updates that were not taken.
+    is_changed: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
 
@@ -44,6 +48,8 @@ pub struct Joined {
     pub rings: Vec<Ring<Mapping>>,
     /// The line of its first ring in the consumer's sleeper.
     pub first_line: usize,
+    /// Where this consumer says how far it has read each ring, if their writer waits for readers.
+    pub place: Option<Place>,
 }
 
 /// A consumer as the probe knows it.
@@ -54,6 +60,7 @@ pub(super) struct Member {
     /// Which lines of its sleeper are taken.
     lines: Vec<bool>,
     updates: Sender<Update>,
+    is_changed: Arc<AtomicBool>,
 }
 
 /// A feed that wakes a consumer.
@@ -61,6 +68,8 @@ pub(super) struct Attached {
     pub(super) slot: WakerSlot,
     pub(super) first_line: usize,
     pub(super) count: usize,
+    /// Until the consumer is told of the feed: its writer waits for it from the start.
+    pub(super) place: Option<Place>,
 }
 
 impl Member {
@@ -83,6 +92,13 @@ impl Member {
         Ok((waker, first))
     }
 
+    fn tell(&self, update: Update) {
+        // One that is about to end listens no more.
+        let _ = self.updates.send(update);
+        self.is_changed.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
     pub(super) fn free_lines(&mut self, first: usize, count: usize) {
         self.lines[first..first + count].fill(false);
     }
@@ -100,14 +116,30 @@ impl Probe {
             unreachable!("the answer to AddConsumer")
         };
         let (tell, updates) = channel();
+        let is_changed = Arc::new(AtomicBool::new(false));
         let member = Member {
             sleeper: Arc::clone(&sleeper),
             waker,
             lines: vec![false; lines],
             updates: tell,
+            is_changed: Arc::clone(&is_changed),
         };
         self.shared.lock().members.insert(id, member);
-        Ok(Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) })
+        Ok(Consumer { id, sleeper, updates, is_changed, shared: Arc::clone(&self.shared) })
+    }
+}
+
+impl Consumer {
+    /// The updates that have come since this was asked last. While there are none this costs one atomic load: it may be
+    /// asked in every turn.
+    #[must_use]
+    pub fn take_updates(&self) -> Vec<Update> {
+        if !self.is_changed.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        // Before they are taken: what comes in between is looked for in vain the next time, and not missed.
+        self.is_changed.swap(false, Ordering::Acquire);
+        self.updates.try_iter().collect()
     }
 }
 
@@ -121,9 +153,11 @@ impl Drop for Consumer {
 
 impl State {
     pub(super) fn joined(&mut self, consumer: ConsumerId, id: FeedId) {
-        let (Some(feed), Some(attached), Some(member)) =
-            (self.feeds.get(&id), self.attached.get(&(consumer, id)), self.members.get(&consumer))
-        else {
+        let (Some(feed), Some(attached), Some(member)) = (
+            self.feeds.get(&id),
+            self.attached.get_mut(&(consumer, id)),
+            self.members.get(&consumer),
+        ) else {
             return;
         };
         let joined = Joined {
@@ -131,9 +165,9 @@ impl State {
             source: feed.source,
             rings: feed.rings.clone(),
             first_line: attached.first_line,
+            place: attached.place.take(),
         };
-        let _ = member.updates.send(Update::Joined(joined));
-        member.waker.wake();
+        member.tell(Update::Joined(joined));
     }
 
     pub(super) fn left(&mut self, consumer: ConsumerId, id: FeedId) {
@@ -141,8 +175,7 @@ impl State {
         // A feed that is gone has closed its rings: they say where they end.
         let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
         let until = rings.iter().map(Ring::frames_written).collect();
-        let _ = member.updates.send(Update::Left(id, until));
-        member.waker.wake();
+        member.tell(Update::Left(id, until));
     }
 
     /// A feed is gone: what woke its readers is free.

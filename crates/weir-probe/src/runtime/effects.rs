@@ -55,10 +55,10 @@ impl Shared {
         // The thread holds no more than it needs: a probe that is dropped is gone, whatever its threads do.
         let shared = Arc::downgrade(self);
         let note = move |note| _ = shared.upgrade().map(|shared| shared.note(source, note));
-        let (thread, handles) = SourceThread::open(&spec, wanted, note)?;
+        let (thread, info, handles) = SourceThread::open(&spec, wanted, note)?;
         for (handle, (_, wants)) in handles.iter().zip(&feeds) {
             if let Err(error) = block(thread.control.as_ref(), handle.slot, wants) {
-                let _ = thread.close(drop);
+                let _ = thread.close(|_, _| ());
                 return Err(error);
             }
         }
@@ -66,6 +66,7 @@ impl Shared {
         for (handle, (feed, _)) in handles.into_iter().zip(feeds) {
             state.feeds.insert(feed, OpenFeed::new(source, handle));
         }
+        state.infos.insert(source, info);
         state.threads.insert(source, thread);
         Ok(Completion::Done)
     }
@@ -73,13 +74,13 @@ impl Shared {
     fn start(&self, source: SourceId) -> Result<Done, CaptureError> {
         // Nobody else takes it away: a source has one effect under way.
         let thread = self.lock().threads.remove(&source).ok_or(CaptureError::Ended)?;
-        let mut thread = thread;
         let started = thread.start();
+        let mut state = self.lock();
         let done = started.map(|info| {
-            thread.info = info;
+            state.infos.insert(source, info);
             Completion::Done
         });
-        self.lock().threads.insert(source, thread);
+        state.threads.insert(source, thread);
         done
     }
 
@@ -90,7 +91,8 @@ impl Shared {
         let feeds: Vec<(FeedId, FeedSlot)> = own.map(|(&id, feed)| (id, feed.slot)).collect();
         drop(state);
         let control = Arc::clone(&thread.control);
-        let ((ledgers, error), panic) = thread.close(|stopped| {
+        let ((ledgers, error), panic) = thread.close(|info, stopped| {
+            self.lock().infos.extend(info.map(|info| (source, info)));
             let mut error = stopped.err();
             let mut ledgers = Vec::new();
             for (feed, slot) in feeds {
@@ -144,6 +146,7 @@ impl Shared {
         let mut state = self.lock();
         let feed = state.feeds.get(&id).ok_or(CaptureError::Ended)?;
         let (count, notify) = (feed.rings.len(), feed.notify.as_ref());
+        let place = feed.pace.as_ref().map(|pace| pace.join(0));
         let notify = notify.map(OwnedFd::try_clone).transpose().map_err(|source| {
             CaptureError::Os { doing: "duplicating an eventfd".into(), source }
         })?;
@@ -154,7 +157,7 @@ impl Shared {
         let mut state = self.lock();
         match attached {
             Ok(slot) => {
-                state.attached.insert((consumer, id), Attached { slot, first_line, count });
+                state.attached.insert((consumer, id), Attached { slot, first_line, count, place });
                 Ok(Completion::Done)
             }
             Err(error) => {
@@ -199,8 +202,8 @@ impl Shared {
 
 impl OpenFeed {
     fn new(source: SourceId, handle: FeedHandle) -> OpenFeed {
-        let FeedHandle { slot, rings, location, notify } = handle;
-        OpenFeed { source, slot, rings, location, notify }
+        let FeedHandle { slot, rings, location, notify, pace } = handle;
+        OpenFeed { source, slot, rings, location, notify, pace }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weir_capture::kernel::xdp_owner::with_owner;
 use weir_capture::{CaptureError, Feed, Info, Pumped, Source};
 use weir_capture::{FeedControl, FeedHandle};
 
@@ -17,16 +18,18 @@ const PUMP_LIMIT: Duration = Duration::from_millis(20);
 
 /// A source that is open.
 pub(super) struct SourceThread {
-    pub(super) info: Info,
     pub(super) control: Arc<dyn FeedControl>,
     stop: Arc<AtomicBool>,
     go: Sender<()>,
     started: Receiver<Result<Info, CaptureError>>,
-    stopped: Receiver<Result<(), CaptureError>>,
+    stopped: Receiver<Stopped>,
     /// Is dropped when the ledgers have been read: only then is the source dropped.
     release: Sender<()>,
     thread: JoinHandle<()>,
 }
+
+/// What a source says of itself when it has stopped, and how that went.
+type Stopped = (Info, Result<(), CaptureError>);
 
 /// What a source is when it has been opened.
 type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>);
@@ -36,7 +39,7 @@ struct Ends {
     opened: Sender<Result<Opened, CaptureError>>,
     go: Receiver<()>,
     started: Sender<Result<Info, CaptureError>>,
-    stopped: Sender<Result<(), CaptureError>>,
+    stopped: Sender<Stopped>,
     release: Receiver<()>,
     stop: Arc<AtomicBool>,
 }
@@ -47,7 +50,7 @@ impl SourceThread {
         spec: &Arc<SourceSpec>,
         feeds: Vec<Feed>,
         note: impl FnOnce(Note<CaptureError>) + Send + 'static,
-    ) -> Result<(SourceThread, Vec<FeedHandle>), CaptureError> {
+    ) -> Result<(SourceThread, Info, Vec<FeedHandle>), CaptureError> {
         let ((opened, is_open), (go, goes)) = (channel(), channel());
         let ((started, is_started), (stopped, is_stopped)) = (channel(), channel());
         let (release, released) = channel();
@@ -68,7 +71,6 @@ impl SourceThread {
             }
         };
         let own = SourceThread {
-            info,
             control,
             stop,
             go,
@@ -77,7 +79,7 @@ impl SourceThread {
             release,
             thread,
         };
-        Ok((own, handles))
+        Ok((own, info, handles))
     }
 
     /// Lets it offer frames. It may say other things of itself afterwards.
@@ -88,11 +90,17 @@ impl SourceThread {
     }
 
     /// Stops it; `read` reads its ledgers before it is dropped. Gives the panic of its thread, if it came to that.
-    pub(super) fn close<T>(self, read: impl FnOnce(Result<(), CaptureError>) -> T) -> (T, Panic) {
+    pub(super) fn close<T>(
+        self,
+        read: impl FnOnce(Option<Info>, Result<(), CaptureError>) -> T,
+    ) -> (T, Panic) {
         let SourceThread { stop, go, stopped, release, thread, .. } = self;
         stop.store(true, Ordering::Release);
         drop(go);
-        let ledgers = read(stopped.recv().unwrap_or(Err(CaptureError::Ended)));
+        let ledgers = match stopped.recv() {
+            Ok((info, stopped)) => read(Some(info), stopped),
+            Err(_) => read(None, Err(CaptureError::Ended)),
+        };
         drop(release);
         (ledgers, thread.join().err())
     }
@@ -121,7 +129,7 @@ fn work(
     note: impl FnOnce(Note<CaptureError>) + Send,
 ) {
     let mut ending = Ending(Some(note));
-    let mut source = match open(spec, feeds) {
+    let mut source = match open(spec, feeds).map_err(with_owner) {
         Ok(source) => source,
         Err(error) => {
             let _ = ends.opened.send(Err(error));
@@ -133,7 +141,7 @@ fn work(
     let _ = ends.opened.send(Ok(opened));
     // Closed before it was started.
     if ends.go.recv().is_err() {
-        let _ = ends.stopped.send(Ok(()));
+        let _ = ends.stopped.send((source.info().clone(), Ok(())));
         let _ = ends.release.recv();
         return;
     }
@@ -146,10 +154,11 @@ fn work(
             }
         }
         Err(error) => {
-            let _ = ends.started.send(Err(error));
+            let _ = ends.started.send(Err(with_owner(error)));
         }
     }
-    let _ = ends.stopped.send(source.stop().map(drop));
+    let stopped = source.stop();
+    let _ = ends.stopped.send((source.info().clone(), stopped));
     let _ = ends.release.recv();
 }
 

@@ -457,6 +457,9 @@ impl World {
                     assert!(ledger.closes() && ledger.offered == offered);
                 }
             }
+            Event::Reads(_, feed) => {
+                assert!(self.feeds.contains_key(&feed) && !self.closed.contains(&feed), "{feed:?}");
+            }
             Event::FeedLost(_, lost, _) => {
                 self.subscriptions.retain(|id, _| !lost.contains(id));
             }

@@ -74,6 +74,7 @@ impl FeedControl for FakeControl {
             rings: self.rings.clone(),
             location: FilterLocation::default(),
             notify: None,
+            pace: None,
         }]
     }
 

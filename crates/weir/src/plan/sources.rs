@@ -26,6 +26,7 @@ fn plan(
 ) -> Result<PlannedSource> {
     let engine = engine(&name, args);
     let mut options = engine_options(args);
+    options.waits = matches!(name, SourceName::File(_)) && !args.no_wait;
     let mut parts = parts.to_vec();
     if let SourceName::Interface { .. } = name {
         (options.queues, parts) = queues_of(engine, args.queues, &name, parts)?;
@@ -34,7 +35,6 @@ fn plan(
         target: target(&name),
         parts,
         request: EngineRequest { engine, options, flags: flags.to_vec() },
-        waits: matches!(name, SourceName::File(_)) && !args.no_wait,
         name,
     })
 }

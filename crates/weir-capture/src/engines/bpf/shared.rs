@@ -174,7 +174,7 @@ impl Shared {
         };
         // Without it a sleeper's threshold is found in time, too, by the source's regular look.
         let notify = own_notify(&self.notify_fd).ok();
-        FeedHandle { slot: own.slot, rings, location: own.location, notify }
+        FeedHandle { slot: own.slot, rings, location: own.location, notify, pace: None }
     }
 
     /// What the programs counted in a place.

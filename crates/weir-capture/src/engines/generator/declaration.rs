@@ -19,6 +19,6 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     check: check_nothing,
     open: |Opening { target, setup, options, .. }| {
         let spec: GenSpec = target.text().parse()?;
-        Ok(Box::new(MemGen::open(spec, setup, options.wait_for.clone())?))
+        Ok(Box::new(MemGen::open(spec, setup, options.waits)?))
     },
 };

@@ -14,7 +14,7 @@ pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
-use crate::feed::pace::{self, Pace};
+use crate::feed::pace;
 use crate::feed::{Fanout, Feeds, PlainEngine};
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
@@ -47,24 +47,20 @@ pub struct MemGen {
 }
 
 impl MemGen {
-    /// A generator and a ring for each feed. `wait_for`: readers that are waited for, feed by feed, for tests and
-    /// benches that want every frame read; without, as in any capture, who is too slow is lapped.
+    /// A generator and a ring for each feed. `waits`: readers that have joined a feed's [`Pace`](pace::Pace) are
+    /// waited for, for tests and benches that want every frame read; without, as in any capture, who is too slow is
+    /// lapped.
     ///
     /// # Errors
     /// [`CaptureError::Options`] for what `spec` cannot be; [`CaptureError::Ring`].
-    pub fn open(
-        spec: GenSpec,
-        mut setup: Setup,
-        wait_for: Vec<Pace>,
-    ) -> Result<MemGen, CaptureError> {
+    pub fn open(spec: GenSpec, mut setup: Setup, waits: bool) -> Result<MemGen, CaptureError> {
         spec.check()?;
         let clock = match spec.stamps {
             Stamps::Synthetic => Clock::Foreign,
             Stamps::PerFrame | Stamps::PerBurst => Clock::Realtime,
         };
-        let engine = PlainEngine { clock, ..PlainEngine::ethernet("a generator") };
-        let (feeds, mut fanout) = engine.open_feeds(&mut setup)?;
-        fanout.wait_for(wait_for);
+        let engine = PlainEngine { clock, waits, ..PlainEngine::ethernet("a generator") };
+        let (feeds, fanout) = engine.open_feeds(&mut setup)?;
         let frame_bytes = spec.frame_bytes();
         let together = (BURST_BYTES / frame_bytes).clamp(1, BURST as usize);
         let info = Info {

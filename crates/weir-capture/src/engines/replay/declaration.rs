@@ -27,8 +27,8 @@ pub(crate) static DECLARATION: Declaration = Declaration {
         let Target::File(path) = target else {
             return Err(CaptureError::Options("a replay is of a file".to_owned()));
         };
-        let (speed, wait_for) = (options.speed, options.wait_for.clone());
-        let options = ReplayOptions { speed, wait_for, ..ReplayOptions::default() };
+        let (speed, waits) = (options.speed, options.waits);
+        let options = ReplayOptions { speed, waits, ..ReplayOptions::default() };
         Ok(Box::new(Replay::open(path, setup, options)?))
     },
 };

@@ -1,6 +1,6 @@
 //! The `replay` engine: the frames of a pcap or pcapng file. No rights needed.
 //!
-//! The only source that can wait: with [`ReplayOptions::wait_for`] no reader that takes part is lapped.
+//! The only source that can wait: with [`ReplayOptions::waits`] no reader that takes part is lapped.
 //! Stamps are those of the file, whatever the speed.
 
 pub(crate) mod declaration;
@@ -20,7 +20,7 @@ use weir_ring::{Clock, Ledger};
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
-use crate::feed::pace::{self, Pace};
+use crate::feed::pace;
 use crate::feed::{Fanout, Feeds, PlainEngine};
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
@@ -30,15 +30,16 @@ use crate::source::{Info, Pumped, Source};
 pub struct ReplayOptions {
     /// How fast.
     pub speed: Speed,
-    /// Readers that are waited for, feed by feed. Without, as in any capture, who is too slow is lapped.
-    pub wait_for: Vec<Pace>,
+    /// Readers that have joined a feed's [`Pace`](pace::Pace) are waited for. Without, as in any capture, who is too
+    /// slow is lapped.
+    pub waits: bool,
     /// How often the file is gone through, 1 or more. Stamps repeat.
     pub loops: u32,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { speed: Speed::Top, wait_for: Vec::new(), loops: 1 }
+        ReplayOptions { speed: Speed::Top, waits: false, loops: 1 }
     }
 }
 
@@ -89,9 +90,9 @@ impl Replay {
             link_type,
             clock: Clock::Foreign,
             has_directions: true,
+            waits: options.waits,
         };
-        let (feeds, mut fanout) = engine.open_feeds(&mut setup)?;
-        fanout.wait_for(options.wait_for);
+        let (feeds, fanout) = engine.open_feeds(&mut setup)?;
         let info = Info {
             source: format!("file:{}", path.display()),
             engine: "replay",

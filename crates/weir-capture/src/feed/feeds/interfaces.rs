@@ -25,7 +25,7 @@ impl Feeds {
     ) -> Result<(Feeds, Fanout), CaptureError> {
         let slots: Vec<FeedSlot> = FeedSlot::all().take(setup.feeds.len()).collect();
         let with = (admit, Some(interfaces));
-        let (feeds, mut fanouts) = Feeds::create_with(&slots, setup, 1, clock, with)?;
+        let (feeds, mut fanouts) = Feeds::create_with(&slots, setup, 1, clock, with, false)?;
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
