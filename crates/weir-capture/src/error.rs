@@ -288,11 +288,12 @@ fn capabilities(needs: &str) -> String {
     format!("{all}{more}")
 }
 
-/// An error and what caused it, on one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+/// An error and its causes, on one line.
+#[must_use]
+pub fn error_text(error: &dyn std::error::Error) -> String {
     match error.source() {
         None => error.to_string(),
-        Some(cause) => format!("{error}: {}", with_causes(cause)),
+        Some(cause) => format!("{error}: {}", error_text(cause)),
     }
 }
 

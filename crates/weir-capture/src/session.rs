@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_ring::wake::Sleeper;
 use weir_ring::{Ledger, Mapping, Ring};
 
-use crate::error::{CaptureError, with_causes};
+use crate::error::{CaptureError, error_text};
 use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::counts::of_all_feeds;
@@ -314,7 +314,7 @@ fn work(
     let _ = tell_started.send(Ok(source.info().clone()));
     let error = pump(source.as_mut(), shared, stop);
     if let Some(error) = &error {
-        *lock(&shared.failure) = Some(with_causes(error));
+        *lock(&shared.failure) = Some(error_text(error));
     }
     shared.ended.store(true, Ordering::Release);
     let (ledgers, stop_error) = match source.stop().and_then(|()| source.ledgers()) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
+use weir_capture::error::error_text;
 use weir_capture::{bpf, memory_limit};
 
 use crate::facts::Machine;
@@ -37,7 +38,7 @@ pub fn collect() -> Machine {
     // Trying takes rings of the least size for a moment, and a cgroup that runs full kills.
     let room = machine.free_bytes.is_none_or(|free| free > 4 * machine.ring_bytes_least);
     if machine.lacks("bpf").is_empty() && room {
-        machine.tc_programs = Some(bpf::load_tc().map_err(|error| with_causes(&error)));
+        machine.tc_programs = Some(bpf::load_tc().map_err(|error| error_text(&error)));
     }
     machine
 }
@@ -48,10 +49,6 @@ pub(crate) fn read(path: &str) -> Option<String> {
 
 fn number(path: &str) -> Option<u32> {
     read(path)?.parse().ok()
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    error.source().map_or(error.to_string(), |cause| format!("{error}: {}", with_causes(cause)))
 }
 
 /// `6.18.44-fc` is 6 and 18.

@@ -8,11 +8,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use weir_capture::af_xdp::synthetic::{self, SyntheticCopier, SyntheticSpec};
 use weir_capture::bpf::{self, Loaded};
+use weir_capture::error::error_text;
 use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, SoakOptions, Verdict};
 
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
-use crate::report::error_text;
 use crate::{EXIT_FAILED, EXIT_RAN, churn, signals};
 
 /// What a frame on the wire has behind its bytes in memory.

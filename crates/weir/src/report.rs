@@ -3,7 +3,6 @@
 mod json;
 mod text;
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use weir_capture::{FilterLocation, Outcome};
@@ -84,17 +83,6 @@ impl Report<'_> {
     pub fn gbps(&self) -> f64 {
         per_second(self.main().delivered.wire_bytes as f64 * 8.0, self.duration) / 1e9
     }
-}
-
-/// An error and its causes on one line.
-pub fn error_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn per_second(amount: f64, duration: Duration) -> f64 {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use weir_capture::Outcome;
+use weir_capture::error::error_text;
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 
 use crate::consumers::LatencyReport;
-use crate::report::{Report, error_text};
+use crate::report::Report;
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.

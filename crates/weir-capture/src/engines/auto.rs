@@ -3,7 +3,7 @@
 use crate::engines::declaration::{Declaration, Opening, QueueUse, Takes, Target};
 use crate::engines::options::EngineOptions;
 use crate::engines::{ENGINES, netns};
-use crate::error::{CaptureError, with_causes};
+use crate::error::{CaptureError, error_text};
 use crate::kernel::interface::InterfaceQuery;
 use crate::memory::Memory;
 use crate::setup::Setup;
@@ -94,7 +94,7 @@ impl EngineRequest {
             };
             match open(engine, why) {
                 Err(refusal) if another_engine_helps(&refusal) && candidates.peek().is_some() => {
-                    let why = format!("{} cannot be used: {}", engine.name, with_causes(&refusal));
+                    let why = format!("{} cannot be used: {}", engine.name, error_text(&refusal));
                     first.get_or_insert((refusal, why));
                 }
                 // Without either right, what the better engine needs is the better advice.

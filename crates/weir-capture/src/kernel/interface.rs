@@ -10,6 +10,7 @@ mod missed;
 mod netlink;
 mod own_traffic;
 mod pattern;
+mod presence;
 mod watch;
 
 use std::io;
@@ -22,6 +23,7 @@ pub use link::members;
 pub use missed::Missed;
 pub use own_traffic::{OwnTraffic, own_traffic};
 pub use pattern::LinkPattern;
+pub(crate) use presence::Presence;
 pub use watch::{Link, LinkEvent, LinkWatch};
 
 use crate::error::CaptureError;

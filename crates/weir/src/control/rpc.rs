@@ -4,8 +4,7 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-use crate::report::error_text;
+use weir_capture::error::error_text;
 
 /// Longest message, in bytes: a full block list, 65,536 flows of IPv6, is 7 MB of text.
 const MESSAGE_MAX: u32 = 16 << 20;

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::{Value, json};
+use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Change, Filter, Remote};
 use weir_filter::block::Entry;
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
-use crate::report::{counts, error_text};
+use crate::report::counts;
 use crate::sources::Subscribed;
 
 /// The feeds of a capture.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_capture::error::error_text;
 use weir_capture::{Direction, Info, Sampling};
 use weir_ring::Ledger;
 
-use super::{Report, error_text};
+use super::Report;
 use crate::consumers::LatencyReport;
 use crate::run_result::ConsumerResult;
 use crate::source_name::Part;

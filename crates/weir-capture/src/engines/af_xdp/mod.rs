@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_ring::segments::{self, Segments};
 use weir_ring::{Clock, Ledger};
@@ -37,7 +37,9 @@ use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity, ask_in, members};
+use crate::kernel::interface::{
+    Interface, InterfaceQuery, Missed, Presence, Promiscuity, ask_in, members,
+};
 use crate::kernel::rcu;
 use crate::limits::COPIERS_MAX;
 use crate::memory::Memory;
@@ -52,8 +54,6 @@ use socket::{Shape, Socket};
 const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
-/// How often the interface is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Which RX queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Default for AfXdpOptions {
 pub struct AfXdp {
     info: Info,
     interface: Interface,
-    query: InterfaceQuery,
+    presence: Presence,
     promiscuous: bool,
     queues: Vec<Arc<Queue>>,
     feeds: Feeds,
@@ -112,7 +112,6 @@ pub struct AfXdp {
     control: Control,
     promiscuity: Option<Promiscuity>,
     missed: Missed,
-    looked: Instant,
 }
 
 impl AfXdp {
@@ -189,8 +188,8 @@ impl AfXdp {
         };
         Ok(AfXdp {
             info,
+            presence: Presence::new(query, &interface),
             interface,
-            query,
             promiscuous: setup.promiscuous,
             queues,
             feeds,
@@ -201,7 +200,6 @@ impl AfXdp {
             control,
             promiscuity: None,
             missed,
-            looked: Instant::now(),
         })
     }
 
@@ -455,12 +453,7 @@ impl Source for AfXdp {
         }
         // Every time: until it is followed, stamps are off by what a time daemon changed it by.
         self.control.follow_tai();
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            if !self.query.exists(self.interface.index) {
-                return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
-            }
-        }
+        self.presence.check()?;
         self.count()?;
         Ok(Pumped::More)
     }

@@ -21,7 +21,7 @@ use super::plan::Plan;
 use super::program::{AtHook, Programs};
 use super::relay::Relay;
 use super::{BpfOptions, Hook, memory};
-use crate::error::{CaptureError, with_causes};
+use crate::error::{CaptureError, error_text};
 use crate::feed::change::{Change, change_list};
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
@@ -293,8 +293,8 @@ impl Shared {
         Err(CaptureError::Options(format!(
             "{}; and so was the way back ({}): frames of one direction may be chosen by the new filter, until the \
              filter is changed again",
-            with_causes(&error),
-            with_causes(&undoing)
+            error_text(&error),
+            error_text(&undoing)
         )))
     }
 
@@ -427,13 +427,13 @@ impl State {
         let before = blocks.list(at).clone();
         if let Err(error) = blocks.set(at, &wanted) {
             // What was taken away finds its room again.
-            let error = with_causes(&error);
+            let error = error_text(&error);
             return Err(CaptureError::Options(match blocks.set(at, &before) {
                 Ok(()) => format!("{error}; the list is as it was"),
                 Err(undoing) => format!(
                     "{error}; and so was the way back ({}): more may be blocked than the list says, until the \
                      capture is started again",
-                    with_causes(&undoing)
+                    error_text(&undoing)
                 ),
             }));
         }

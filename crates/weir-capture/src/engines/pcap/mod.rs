@@ -23,7 +23,7 @@ use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Presence};
 use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
@@ -33,8 +33,6 @@ const BUFFER_BYTES: i32 = 32 << 20;
 const TIMEOUT_MS: i32 = 4;
 /// Frames of one call.
 const BURST: usize = 256;
-/// How often the interface is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
 const QUIET: Duration = Duration::from_millis(60);
 /// How long a stopped handle may take to hand over what it has.
@@ -44,7 +42,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 pub struct Pcap {
     info: Info,
     interface: Interface,
-    query: InterfaceQuery,
+    presence: Presence,
     handle: Capture<Active>,
     feeds: Feeds,
     fanout: Fanout,
@@ -52,7 +50,6 @@ pub struct Pcap {
     /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
     keeps_some: bool,
     missed: Missed,
-    looked: Instant,
     closed: bool,
 }
 
@@ -138,15 +135,14 @@ impl Pcap {
         };
         Ok(Pcap {
             info,
+            presence: Presence::new(query, &interface),
             interface,
-            query,
             handle,
             feeds,
             fanout,
             counts: Counts::default(),
             keeps_some,
             missed,
-            looked: Instant::now(),
             closed: false,
         })
     }
@@ -162,11 +158,8 @@ impl Pcap {
         let taken = self.handle.dispatch(Some(BURST), |packet| offer(fanout, &packet));
         fanout.publish();
         taken.map_err(|error| {
-            if self.query.exists(self.interface.index) {
-                refused(&self.interface.name, &error)
-            } else {
-                CaptureError::Vanished { iface: self.interface.name.clone() }
-            }
+            let gone = self.presence.check_now().err();
+            gone.unwrap_or_else(|| refused(&self.interface.name, &error))
         })
     }
 
@@ -309,12 +302,7 @@ impl Source for Pcap {
         }
         self.fanout.leave();
         self.count()?;
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            if !self.query.exists(self.interface.index) {
-                return Err(CaptureError::Vanished { iface: self.interface.name.clone() });
-            }
-        }
+        self.presence.check()?;
         Ok(Pumped::More)
     }
 

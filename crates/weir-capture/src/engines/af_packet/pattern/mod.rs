@@ -18,7 +18,7 @@ use weir_ring::{Clock, Ledger};
 use super::count::reject_all;
 use super::receiver::Receiver;
 use super::socket::Socket;
-use crate::error::{CaptureError, with_causes};
+use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
@@ -170,7 +170,7 @@ impl Pattern {
         match self.feeds.add_interface(&link.name) {
             Ok(number) => self.join(link, number),
             Err(error) => {
-                let (iface, why) = (link.name.clone(), with_causes(&error));
+                let (iface, why) = (link.name.clone(), error_text(&error));
                 self.events.push(SourceEvent::LeftOut { iface, why });
                 Ok(())
             }
