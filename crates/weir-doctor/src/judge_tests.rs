@@ -70,6 +70,27 @@ fn all_is_well_for_root_on_a_new_kernel() {
 }
 
 #[test]
+fn a_nic_of_one_node_among_several_is_read_there() {
+    let line = |node: u32, node_cpus: &[usize], cpus: &[usize]| {
+        let nic = Nic { numa_node: Some(node), node_cpus: node_cpus.to_vec(), ..veth() };
+        let plan = plan(&nic, &Machine { cpus: cpus.to_vec(), ..root() }, Use::Passive);
+        plan.passive.expect("bpf works there")
+    };
+    assert!(line(1, &[2, 3], &[0, 1, 2, 3]).ends_with("MiB --cpus node:1"));
+    // The only node; a cpuset within the node, across it, and beside it.
+    for (node_cpus, cpus) in [
+        (&[0, 1][..], &[0, 1][..]),
+        (&[0, 1, 2, 3], &[0, 1]),
+        (&[2, 3], &[1, 2]),
+        (&[2, 3], &[0, 1]),
+        (&[], &[0, 1]),
+    ] {
+        let line = line(0, node_cpus, cpus);
+        assert!(!line.contains("--cpus"), "{line}: {node_cpus:?} of {cpus:?}");
+    }
+}
+
+#[test]
 fn what_this_machine_lives_by_is_never_to_be_consumed() {
     let own = Some(vec!["the default route by br0".to_owned(), "10.0.0.1 on br0".to_owned()]);
     // Nor what could not be asked about.

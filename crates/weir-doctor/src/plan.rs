@@ -43,8 +43,11 @@ pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
         Some(netns) => format!("netns:{netns}/{}", nic.name),
         None => nic.name.clone(),
     };
-    let line =
-        |flags: &str| format!("weir capture {source} {flags} --ring-size {}MiB", ring_bytes >> 20);
+    let cpus =
+        near_node(nic, machine).map(|node| format!(" --cpus node:{node}")).unwrap_or_default();
+    let line = |flags: &str| {
+        format!("weir capture {source} {flags} --ring-size {}MiB{cpus}", ring_bytes >> 20)
+    };
     let passive = if machine.can_bpf() {
         Some(line("--engine bpf --hook tc"))
     } else {
@@ -64,6 +67,15 @@ pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
     };
     let settings = settings(nic, machine, used, &cores);
     Plan { passive, monitoring_port, cores, ring_bytes, settings }
+}
+
+/// The NIC's node, where it makes a difference and threads can be kept on it: all of its CPUs may be used, and others
+/// may, too.
+fn near_node(nic: &Nic, machine: &Machine) -> Option<u32> {
+    let is_near = |cpu: &usize| nic.node_cpus.contains(cpu);
+    let may_be_used = nic.node_cpus.iter().all(|cpu| machine.cpus.contains(cpu));
+    let is_one_of_several = may_be_used && !machine.cpus.iter().all(is_near);
+    nic.numa_node.filter(|_| is_one_of_several && !nic.node_cpus.is_empty())
 }
 
 /// CPUs of the NIC's node that may be used; all that may be where there are none.

@@ -1,12 +1,13 @@
-//! The CPUs that a source's threads may run on.
+//! The CPUs that a source's threads may run on, and with them where its memory lies.
 
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A list of CPUs by number, written as the kernel writes it: `0-3,8`.
+/// A list of CPUs by number, written as the kernel writes it: `0-3,8`. `node:1` stands for the CPUs of a NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(Vec<usize>);
 
@@ -14,30 +15,64 @@ impl FromStr for CpuList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<CpuList, String> {
-        let wrong = || format!("'{text}' is no list of CPUs; write numbers and ranges: 0-3,8");
+        CpuList::read(text, Path::new(NODES))
+    }
+}
+
+/// Where the kernel describes its NUMA nodes.
+const NODES: &str = "/sys/devices/system/node";
+
+impl CpuList {
+    fn read(text: &str, nodes: &Path) -> Result<CpuList, String> {
         let mut cpus = Vec::new();
         for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                true => digits.parse::<usize>().map_err(|_| wrong()),
-                false => Err(wrong()),
-            };
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last {
-                return Err(wrong());
+            match part.strip_prefix("node:") {
+                Some(node) => cpus.extend(cpus_of_node(node, nodes)?),
+                None => cpus.extend(range(part).ok_or_else(|| {
+                    format!("'{text}' is no list of CPUs; write numbers, ranges and NUMA nodes: 0-3,8 or node:1")
+                })?),
             }
-            if last >= CpuSet::MAX_CPU {
-                return Err(format!(
-                    "CPU {last}: the highest that can be named is {}",
-                    CpuSet::MAX_CPU - 1
-                ));
-            }
-            cpus.extend(first..=last);
         }
         cpus.sort_unstable();
         cpus.dedup();
-        Ok(CpuList(cpus))
+        match cpus.last() {
+            Some(&last) if last >= CpuSet::MAX_CPU => {
+                Err(format!("CPU {last}: the highest that can be named is {}", CpuSet::MAX_CPU - 1))
+            }
+            _ => Ok(CpuList(cpus)),
+        }
     }
+}
+
+/// `8` or `0-3`; at most as many as a machine can have, and one too many.
+fn range(part: &str) -> Option<impl Iterator<Item = usize>> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => digits.parse::<usize>().ok(),
+        false => None,
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    (first <= last).then(|| first.max(last.saturating_sub(CpuSet::MAX_CPU))..=last)
+}
+
+/// The CPUs of a NUMA node that are online.
+fn cpus_of_node(node: &str, nodes: &Path) -> Result<Vec<usize>, String> {
+    let wrong = || format!("'node:{node}' is no NUMA node; write its number: node:0");
+    let number: u32 = node.parse().map_err(|_| wrong())?;
+    let list = std::fs::read_to_string(nodes.join(format!("node{number}/cpulist")));
+    let list = list.map_err(|error| {
+        format!(
+            "node:{number}: this machine has no such NUMA node ({error}); `ls {NODES}` lists them"
+        )
+    })?;
+    let list = list.trim();
+    if list.is_empty() {
+        return Err(format!("node:{number}: it has memory and no CPU; take a node that has CPUs"));
+    }
+    let ranges: Option<Vec<_>> = list.split(',').map(range).collect();
+    let ranges = ranges
+        .ok_or_else(|| format!("node:{number}: the kernel's list of its CPUs is '{list}'"))?;
+    Ok(ranges.into_iter().flatten().collect())
 }
 
 impl fmt::Display for CpuList {
@@ -68,6 +103,17 @@ impl CpuList {
         Ok(self.0.iter().copied().filter(|&cpu| !allowed.is_set(cpu)).collect())
     }
 
+    /// Runs this on a thread that is kept on these CPUs: the memory that it makes lies on their NUMA node.
+    ///
+    /// # Errors
+    /// As [`apply`](CpuList::apply).
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| self.apply().map(|()| work()));
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
     /// Keeps the calling thread, and the threads that it starts from now on, on these CPUs.
     ///
     /// # Errors
@@ -94,6 +140,23 @@ mod tests {
     }
 
     #[test]
+    fn a_node_stands_for_its_cpus() {
+        let sys = tempfile::tempdir().unwrap();
+        for (node, list) in [("node0", "0-3,8-11\n"), ("node1", "4-7\n"), ("node2", "\n")] {
+            std::fs::create_dir(sys.path().join(node)).unwrap();
+            std::fs::write(sys.path().join(node).join("cpulist"), list).unwrap();
+        }
+        let read = |text| CpuList::read(text, sys.path()).map(|cpus| cpus.to_string());
+        assert_eq!(read("node:0").unwrap(), "0-3,8-11");
+        assert_eq!(read("node:1,node:0,12").unwrap(), "0-12");
+        assert!(read("node:2").unwrap_err().contains("no CPU"));
+        assert!(read("node:3").unwrap_err().contains("no such NUMA node"));
+        for wrong in ["node:", "node:x", "node:-1", "node:../node1", "node:0-1", "node"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_thread_and_those_that_it_starts_stay_where_they_are_put() {
         let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| sched_getaffinity(None).unwrap().is_set(cpu));
         let cpus = CpuList(vec![cpu.unwrap()]);
@@ -107,6 +170,7 @@ mod tests {
         });
         let (own, child) = there.join().unwrap();
         assert_eq!((own.count(), child.count()), (1, 1));
+        assert_eq!(cpus.run(|| sched_getaffinity(None).unwrap().count()).unwrap(), 1);
         assert!(cpus.not_allowed().unwrap().is_empty());
         assert_eq!(CpuList(vec![1000]).not_allowed().unwrap(), [1000]);
     }

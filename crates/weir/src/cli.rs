@@ -248,7 +248,8 @@ pub struct CaptureArgs {
     /// Memory of a feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
-    /// Keep the threads that take frames on these CPUs: 0-3,8 [default: any]
+    /// Keep the threads that take frames, and so the rings' memory, on these CPUs: 0-3,8, or node:1 for those of a
+    /// NUMA node [default: any]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
     /// Leave an interface's promiscuous mode alone

@@ -111,7 +111,7 @@ impl Shared {
 
     fn add(&self, source: SourceId, feed: FeedId, wants: Wants) -> Result<Done, CaptureError> {
         let control = self.control(source)?;
-        let handle = control.add(wants.feed.clone())?;
+        let handle = self.near(source, || control.add(wants.feed.clone()))?;
         if let Err(error) = block(control.as_ref(), handle.slot, &wants) {
             control.remove(handle.slot)?;
             return Err(error);
@@ -131,7 +131,7 @@ impl Shared {
 
     fn renew(&self, source: SourceId, old: FeedId, new: FeedId) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, old)?;
-        let (handle, ledger) = control.replace_rings(slot)?;
+        let (handle, ledger) = self.near(source, || control.replace_rings(slot))?;
         self.lock().feeds.insert(new, OpenFeed::new(source, handle));
         Ok(Completion::Ledgers(vec![(old, ledger)]))
     }
@@ -182,6 +182,18 @@ impl Shared {
         }
         self.lock().forget_waker(consumer, id);
         Ok(Completion::Done)
+    }
+
+    /// Makes rings where the source's threads run, so that their memory is near.
+    fn near<T: Send>(
+        &self,
+        source: SourceId,
+        make: impl FnOnce() -> Result<T, CaptureError> + Send,
+    ) -> Result<T, CaptureError> {
+        let cpus = self.lock().specs.get(&source).and_then(|spec| spec.cpus.clone());
+        let Some(cpus) = cpus else { return make() };
+        let failed = CaptureError::os(format!("starting on the CPUs {cpus}"));
+        cpus.run(make).map_err(failed)?
     }
 
     fn control(&self, source: SourceId) -> Result<Arc<dyn FeedControl>, CaptureError> {
