@@ -272,11 +272,17 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
 		err = write_class(ctx, hook, ring, meta, w, frame,
 				  WEIR_CAPLEN_JUMBO);
-	} else {
-		if (frame->caplen > WEIR_CAPLEN_SUPER)
-			frame->caplen = WEIR_CAPLEN_SUPER;
+	} else if (frame->caplen <= WEIR_CAPLEN_SUPER) {
 		err = write_class(ctx, hook, ring, meta, w, frame,
 				  WEIR_CAPLEN_SUPER);
+	} else if (frame->caplen <= WEIR_CAPLEN_BIG_TCP) {
+		err = write_class(ctx, hook, ring, meta, w, frame,
+				  WEIR_CAPLEN_BIG_TCP);
+	} else {
+		if (frame->caplen > WEIR_CAPLEN_MAX)
+			frame->caplen = WEIR_CAPLEN_MAX;
+		err = write_class(ctx, hook, ring, meta, w, frame,
+				  WEIR_CAPLEN_MAX);
 	}
 	if (err)
 		w->drops_unreadable++;

@@ -34,7 +34,9 @@
  * 4 length, 12 for the padding block behind it. */
 #define WEIR_CAPLEN_SMALL 2048
 #define WEIR_CAPLEN_JUMBO 10240
-#define WEIR_CAPLEN_SUPER 69632
+#define WEIR_CAPLEN_SUPER 69632		/* super-frames of 64 KiB */
+#define WEIR_CAPLEN_BIG_TCP 200704	/* BIG TCP as it is mostly set up */
+#define WEIR_CAPLEN_MAX 528384		/* all that it may be */
 #define WEIR_ROOM(caplen_max) ((caplen_max) + 64)
 
 #define WEIR_OPT_FLAGS 2

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use weir_filter::Program;
 use weir_frame::pcapng::Interface;
+use weir_frame::record::CAPLEN_MAX;
 use weir_frame::shard::{Sample, Shard};
 
 use crate::feed::direction::Direction;
@@ -57,7 +58,7 @@ impl Default for Feed {
             name: String::new(),
             interface: Interface::default(),
             filter: None,
-            snaplen: 262_144,
+            snaplen: CAPLEN_MAX,
             direction: Direction::Both,
             shard: Shard::WHOLE,
             queue: None,

@@ -26,7 +26,7 @@ mod window;
 pub use error::{ReadError, Reason};
 
 use crate::pcapng::{Interface, SHB_TYPE};
-use crate::record::{Flags, Meta};
+use crate::record::{CAPLEN_MAX, Flags, Meta};
 use std::io::Read;
 use std::ops::Range;
 use window::Window;
@@ -71,7 +71,7 @@ impl Frame<'_> {
 pub struct Limits {
     /// Bytes of one pcapng block. 16 MiB, as in libpcap.
     pub block_bytes: u32,
-    /// Kept bytes of one frame. 256 KiB, as in libpcap and Wireshark for Ethernet.
+    /// Kept bytes of one frame. As many as a record may carry; libpcap and Wireshark read 256 KiB of Ethernet.
     pub caplen: u32,
     /// Interfaces in the whole file, all sections together. 65,536.
     pub interfaces: u32,
@@ -79,7 +79,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { block_bytes: 16 << 20, caplen: 256 << 10, interfaces: 1 << 16 }
+        Limits { block_bytes: 16 << 20, caplen: CAPLEN_MAX, interfaces: 1 << 16 }
     }
 }
 

@@ -9,6 +9,8 @@
 //! block 1.. 0x100000 data: Enhanced Packet Blocks end to end, a local-use padding block at the end
 //! ```
 
+use weir_frame::record::CAPLEN_MAX;
+
 use crate::error::RingError;
 
 /// Bytes of a block: the unit of padding, of direct writes and of being lapped.
@@ -38,7 +40,11 @@ const ENTRY_WORDS: usize = 8;
 /// A record may begin only where its class fits. The classes are there for the BPF verifier, which
 /// must see `offset + length` bounded by constants; all writers follow the same rule, so that the
 /// same frames make the same bytes. See `docs/decisions/0002-size-classes.md`.
-pub const CLASSES: [Class; 3] = [class(2048), class(10 * 1024), class(68 * 1024)];
+///
+/// Short frames, jumbo frames, super-frames of 64 KiB, those of BIG TCP as it is mostly set up (192 KiB), and the
+/// longest of BIG TCP (512 KiB), each with its link-layer header and tags.
+pub const CLASSES: [Class; 5] =
+    [class(2048), class(10 * 1024), class(68 * 1024), class(196 * 1024), class(CAPLEN_MAX)];
 
 /// One size class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +60,7 @@ const fn class(caplen_max: u32) -> Class {
 }
 
 const _: () = {
-    use weir_frame::record::{CAPLEN_MAX, Flags, Meta, record_bytes};
+    use weir_frame::record::{Flags, Meta, record_bytes};
     // The longest record of each class fits its room, with a padding block behind it.
     let meta = Meta {
         interface_id: 0,
@@ -63,12 +69,14 @@ const _: () = {
         flags: Some(Flags::INBOUND),
         queue: Some(0),
     };
-    let [small, jumbo, long] = CLASSES;
-    assert!(record_bytes(&meta, small.caplen_max) + PADDING_MIN_BYTES == small.room);
-    assert!(record_bytes(&meta, jumbo.caplen_max) + PADDING_MIN_BYTES == jumbo.room);
-    assert!(record_bytes(&meta, long.caplen_max) + PADDING_MIN_BYTES == long.room);
-    assert!(small.caplen_max < jumbo.caplen_max && jumbo.caplen_max < long.caplen_max);
-    assert!(long.caplen_max == CAPLEN_MAX && long.room <= BLOCK_BYTES);
+    let mut class = 0;
+    while class < CLASSES.len() {
+        let Class { caplen_max, room } = CLASSES[class];
+        assert!(record_bytes(&meta, caplen_max) + PADDING_MIN_BYTES == room);
+        assert!(class == 0 || CLASSES[class - 1].caplen_max < caplen_max);
+        class += 1;
+    }
+    assert!(CLASSES[CLASSES.len() - 1].room <= BLOCK_BYTES);
 };
 
 const _: () = {
@@ -136,7 +144,7 @@ pub struct Geometry {
     pub(crate) writer_at: usize,
     pub(crate) index_at: usize,
     pub(crate) data_at: usize,
-    pub(crate) classes: [Class; 3],
+    pub(crate) classes: [Class; CLASSES.len()],
 }
 
 impl Geometry {
@@ -173,7 +181,7 @@ impl Geometry {
             writer_at: 0,
             index_at,
             data_at: index_at + ENTRY_WORDS * data_blocks as usize,
-            classes: [Class { caplen_max: 2048, room }; 3],
+            classes: [Class { caplen_max: 2048, room }; CLASSES.len()],
         }
     }
 
@@ -193,18 +201,15 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn room_for(&self, caplen: u32) -> u32 {
-        if caplen <= self.classes[0].caplen_max {
-            self.classes[0].room
-        } else if caplen <= self.classes[1].caplen_max {
-            self.classes[1].room
-        } else {
-            self.classes[2].room
-        }
+        // Short frames first: one comparison.
+        let [classes @ .., longest] = &self.classes;
+        let class = classes.iter().find(|class| caplen <= class.caplen_max);
+        class.unwrap_or(longest).room
     }
 
     /// Longest record that a reader accepts.
     pub(crate) fn record_bytes_max(&self) -> u32 {
-        self.classes[2].room.min(self.block_bytes)
+        self.classes[CLASSES.len() - 1].room.min(self.block_bytes)
     }
 
     pub(crate) fn block_words(&self) -> usize {

@@ -595,7 +595,13 @@ mod tests {
     fn a_frame_longer_than_a_chunk_comes_whole() {
         let ring = heap_ring();
         let mut writer = Writer::new(ring.clone());
-        let frames = [vec![1; 60], vec![2; 69_632], vec![3; 61], vec![4; 17_000], vec![]];
+        let frames = [
+            vec![1; 60],
+            vec![2; weir_frame::record::CAPLEN_MAX as usize],
+            vec![3; 61],
+            vec![4; 17_000],
+            vec![],
+        ];
         for (ordinal, frame) in frames.iter().enumerate() {
             writer.push(&meta(ordinal as u64), frame);
         }

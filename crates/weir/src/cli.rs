@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use weir_capture::engines::ENGINES;
 use weir_capture::engines::declaration::{Declaration, Takes};
 use weir_capture::replay::Speed;
+use weir_frame::record::CAPLEN_MAX;
 use weir_lab::generator::sizes::Sizes;
 use weir_probe::CpuList;
 
@@ -240,7 +241,7 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub yes: bool,
     /// Most bytes kept of a frame
-    #[arg(short, long, value_name = "BYTES", default_value_t = 262_144)]
+    #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX)]
     pub snaplen: u32,
     /// Which frames are offered at all, seen from this machine; a file's by what it says of them
     #[arg(long, value_enum, default_value = "both")]

@@ -33,6 +33,11 @@ use crate::feed::direction::Direction;
 const LINKTYPE_ETHERNET: u16 = 1;
 const LINKTYPE_RAW: u16 = 101;
 
+/// Longest frame in a file that Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and tcpdump (`MAXIMUM_SNAPLEN`) read.
+const OTHERS_CAPLEN_MAX: u32 = 262_144;
+/// An Ethernet header and two tags.
+const LINK_HEADER_BYTES_MAX: u32 = 22;
+
 /// An interface that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -47,8 +52,20 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// Longest frame that it sends or receives as far as it says: its MTU's, or a super-frame. On a veth the peer
+    /// limits what is received, and may allow more.
+    pub(crate) fn frame_bytes_max(&self) -> u32 {
+        frame_bytes_max(self.index, self.mtu)
+    }
+
+    /// Notes about a capture of its frames in this direction, of at most `caplen_max` bytes each.
+    pub(crate) fn notes(&self, direction: Direction, caplen_max: u32) -> Vec<String> {
+        let long = long_frames_note(&self.name, self.frame_bytes_max(), caplen_max);
+        self.twice_note(direction).into_iter().chain(long).collect()
+    }
+
     /// What is odd about the loopback device, where an engine sees both of its directions.
-    pub(crate) fn twice_note(&self, direction: Direction) -> Option<String> {
+    fn twice_note(&self, direction: Direction) -> Option<String> {
         (self.name == "lo" && direction == Direction::Both).then(|| {
             "the loopback device shows every packet twice, going out and coming in; --direction in \
              shows each once"
@@ -151,6 +168,21 @@ impl InterfaceQuery {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), request, ifreq) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// As [`Interface::frame_bytes_max`].
+pub(crate) fn frame_bytes_max(ifindex: u32, mtu: u32) -> u32 {
+    link::super_frame_bytes_max(ifindex).max(mtu).saturating_add(LINK_HEADER_BYTES_MAX)
+}
+
+/// What other programs make of files of frames that are this long.
+fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Option<String> {
+    (frame_bytes_max.min(caplen_max) > OTHERS_CAPLEN_MAX).then(|| {
+        format!(
+            "{iface} takes super-frames of up to {frame_bytes_max} bytes (BIG TCP); Wireshark and tcpdump refuse files \
+             with frames of more than {OTHERS_CAPLEN_MAX}, which --snaplen {OTHERS_CAPLEN_MAX} cuts"
+        )
+    })
 }
 
 /// RX queues of the interface as /sys has them: for drivers that `ethtool -l` cannot ask, and only in the
@@ -297,6 +329,15 @@ mod tests {
         assert_eq!((query.rx_queues("lo"), query.rx_queues("weir-none0")), (Some(1), None));
         // An interface of the same name in another namespace.
         assert_eq!((queues_in_sys("lo", 1), queues_in_sys("lo", 77)), (Some(1), None));
+    }
+
+    #[test]
+    fn frames_that_others_refuse_are_said_to_be_possible() {
+        let note =
+            |frame_bytes_max, caplen_max| long_frames_note("eth0", frame_bytes_max, caplen_max);
+        assert!(note(524_302, 528_384).is_some_and(|note| note.contains("524302 bytes")));
+        assert_eq!(note(524_302, 262_144), None);
+        assert_eq!(note(196_630, 528_384), None);
     }
 
     #[test]

@@ -314,8 +314,8 @@ fn damage_names_the_place_and_what_contradicts() {
 #[test]
 fn limits_hold() {
     let mut file = Build::pcap(Order::Little, 0xa1b2_c3d4, 1);
-    file.words(&[0, 0, 300_000, 300_000]);
-    assert!(reason_of(&file.out).contains("limit of 262144"));
+    file.words(&[0, 0, 600_000, 600_000]);
+    assert!(reason_of(&file.out).contains("limit of 528384"));
     let mut file = Build::pcapng(Order::Little);
     file.interface(1, 0, None).interface(1, 0, None);
     let limits = Limits { interfaces: 1, ..Limits::default() };

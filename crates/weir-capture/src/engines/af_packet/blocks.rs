@@ -6,19 +6,49 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes of a block, the unit that the kernel hands over: the longest frame and its header fit.
-pub(super) const BLOCK_BYTES: usize = 128 << 10;
-/// Blocks of a socket: 32 MiB. A block is handed over at the latest when its time-out has passed, full or
-/// not, so on any link this thread may be away for this many time-outs, a second, before frames are lost.
-pub(super) const BLOCKS: usize = 256;
-const _: () = assert!(BLOCK_BYTES > weir_frame::record::CAPLEN_MAX as usize + 4096);
-const _: () = assert!((BLOCKS * BLOCK_BYTES) as u64 <= crate::limits::BUFFER_BYTES_MAX);
+use weir_frame::record::CAPLEN_MAX;
+
+/// Bytes of all blocks of a socket.
+pub(super) const BLOCKS_BYTES: usize = 32 << 20;
+const _: () = assert!(BLOCKS_BYTES as u64 <= crate::limits::BUFFER_BYTES_MAX);
+/// Fewest and most bytes of a block.
+const BLOCK_BYTES_MIN: usize = 128 << 10;
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// What a block has beside its longest frame: its own header, the frame's, and the link-layer header.
+const HEADERS_BYTES: usize = 4096;
+const _: () = assert!(CAPLEN_MAX as usize + HEADERS_BYTES <= BLOCK_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.
 const STATUS_AT: usize = 8;
+
+/// Bytes of a block, the unit that the kernel hands over: a power of two that the longest frame fits. The kernel cuts
+/// frames that are longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockBytes(usize);
+
+impl BlockBytes {
+    /// For frames of so many bytes. No larger than they need: a block is handed over at the latest when its time-out
+    /// has passed, full or not, so this thread may be away for one time-out a block before frames are lost (a second
+    /// with the 256 blocks of the smallest size, 128 ms with the 32 of the largest), and small blocks are still in
+    /// the processor's cache when they are read.
+    pub(super) fn for_frames_of(frame_bytes: u32) -> BlockBytes {
+        let bytes = (frame_bytes as usize).saturating_add(HEADERS_BYTES).min(BLOCK_BYTES_MAX);
+        BlockBytes(bytes.next_power_of_two().max(BLOCK_BYTES_MIN))
+    }
+
+    pub(super) fn get(self) -> usize {
+        self.0
+    }
+
+    /// Blocks of a socket.
+    pub(super) fn count(self) -> usize {
+        BLOCKS_BYTES / self.0
+    }
+}
 
 /// The mapping.
 pub(super) struct Blocks {
     base: NonNull<u8>,
+    block_bytes: BlockBytes,
     /// The block that the kernel hands over next: it fills them in turn.
     next: usize,
 }
@@ -27,14 +57,14 @@ pub(super) struct Blocks {
 unsafe impl Send for Blocks {}
 
 impl Blocks {
-    /// Maps the ring that was set up on `socket`.
-    pub(super) fn map(socket: BorrowedFd<'_>) -> io::Result<Blocks> {
+    /// Maps the ring that was set up on `socket`, with blocks of this size.
+    pub(super) fn map(socket: BorrowedFd<'_>, block_bytes: BlockBytes) -> io::Result<Blocks> {
         // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched. A
         // packet socket's ring is mapped whole or not at all, and cannot shrink while it is mapped.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                BLOCKS * BLOCK_BYTES,
+                BLOCKS_BYTES,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 socket.as_raw_fd(),
@@ -45,7 +75,7 @@ impl Blocks {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED");
-        Ok(Blocks { base, next: 0 })
+        Ok(Blocks { base, block_bytes, next: 0 })
     }
 
     /// The next block, if the kernel has handed it over. It goes back when the result is dropped.
@@ -58,10 +88,10 @@ impl Blocks {
     }
 
     fn start(&self) -> NonNull<u8> {
-        debug_assert!(self.next < BLOCKS);
-        // SAFETY: in bounds: `next` is below BLOCKS (kept by `Block::drop`, its only writer), and the
-        // mapping has BLOCKS * BLOCK_BYTES bytes.
-        unsafe { self.base.add(self.next * BLOCK_BYTES) }
+        debug_assert!(self.next < self.block_bytes.count());
+        // SAFETY: in bounds: `next` is below the number of blocks (kept by `Block::drop`, its only writer), and that
+        // many blocks are BLOCKS_BYTES, which the mapping has: both are powers of two.
+        unsafe { self.base.add(self.next * self.block_bytes.get()) }
     }
 
     fn status(&self) -> &AtomicU32 {
@@ -76,7 +106,7 @@ impl Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         // SAFETY: exactly the range that `map` got from mmap; a `Block` borrows `self`, so none is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), BLOCKS * BLOCK_BYTES) };
+        unsafe { libc::munmap(self.base.as_ptr().cast::<c_void>(), BLOCKS_BYTES) };
     }
 }
 
@@ -87,11 +117,13 @@ pub(super) struct Block<'a> {
 
 impl Block<'_> {
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: in bounds and alive: the block at `start` is BLOCK_BYTES of the mapping, which
+        // SAFETY: in bounds and alive: the block at `start` is `block_bytes` of the mapping, which
         // outlives the borrow. Races: between handing a block over and getting it back the kernel
         // does not write it; we got it by the acquire load in `Blocks::next`, and give it back in
         // `drop`, after every borrow of these bytes has ended.
-        unsafe { std::slice::from_raw_parts(self.blocks.start().as_ptr(), BLOCK_BYTES) }
+        unsafe {
+            std::slice::from_raw_parts(self.blocks.start().as_ptr(), self.blocks.block_bytes.get())
+        }
     }
 }
 
@@ -99,6 +131,22 @@ impl Drop for Block<'_> {
     fn drop(&mut self) {
         // Release: all reading is done before the kernel may write again.
         self.blocks.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.blocks.next = (self.blocks.next + 1) % BLOCKS;
+        self.blocks.next = (self.blocks.next + 1) % self.blocks.block_bytes.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_no_larger_than_its_longest_frame_needs() {
+        let sizes = [(0, 128, 256), (65_550, 128, 256), (185_000, 256, 128), (196_608, 256, 128)]
+            .into_iter()
+            .chain([(262_144, 512, 64), (524_280, 1024, 32), (u32::MAX, 1024, 32)]);
+        for (frame_bytes, kib, blocks) in sizes {
+            let size = BlockBytes::for_frames_of(frame_bytes);
+            assert_eq!((size.get(), size.count()), (kib << 10, blocks), "{frame_bytes}");
+        }
     }
 }

@@ -28,6 +28,7 @@ use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
 use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
+use blocks::BlockBytes;
 use count::Counter;
 use receiver::{Origins, Receiver};
 use socket::{Socket, Waited};
@@ -79,7 +80,8 @@ impl AfPacket {
         let missed = Missed::new(interface.index);
         setup.set_link_type(interface.link_type)?;
         let direction = setup.direction();
-        let socket = Arc::new(Socket::new(iface, direction)?);
+        let block_bytes = BlockBytes::for_frames_of(interface.frame_bytes_max());
+        let socket = Arc::new(Socket::new(iface, direction, block_bytes)?);
         let (counter, mut at_socket, note) = Counter::attach(&socket, &setup)?;
         let admit = move |feed: &mut Feed| {
             Setup::admit_direction(direction, feed)?;
@@ -89,7 +91,7 @@ impl AfPacket {
         let location = at_socket.choose(&setup.feeds)?;
         let notes = [note, at_socket.note(setup.may_change)].into_iter().flatten();
         feeds.set_prefilter(Box::new(at_socket), location);
-        let notes = notes.chain(interface.twice_note(direction));
+        let notes = notes.chain(interface.notes(direction, setup.caplen_max()));
         let info = Info {
             source: iface.to_owned(),
             engine: "af_packet",

@@ -43,7 +43,7 @@ impl<O: Origins> Receiver<O> {
         origins: O,
     ) -> Result<Receiver<O>, CaptureError> {
         let doing = || format!("{}: mapping the packet socket's blocks", socket.name());
-        let blocks = Blocks::map(socket.as_fd())
+        let blocks = Blocks::map(socket.as_fd(), socket.block_bytes())
             .map_err(|source| CaptureError::Os { doing: doing(), source })?;
         let copier = Copier {
             fanout,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use weir_filter::Insn;
 
-use super::blocks::{BLOCK_BYTES, BLOCKS};
+use super::blocks::{BLOCKS_BYTES, BlockBytes};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
 
@@ -39,6 +39,7 @@ pub(super) struct Statistics {
 pub(super) struct Socket {
     fd: OwnedFd,
     iface: String,
+    block_bytes: BlockBytes,
     statistics: Mutex<Statistics>,
 }
 
@@ -49,9 +50,13 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// A socket with a ring of blocks that receives nothing yet.
+    /// A socket with a ring of blocks of this size that receives nothing yet.
     /// `iface` is for its errors.
-    pub(super) fn new(iface: &str, direction: Direction) -> Result<Socket, CaptureError> {
+    pub(super) fn new(
+        iface: &str,
+        direction: Direction,
+        block_bytes: BlockBytes,
+    ) -> Result<Socket, CaptureError> {
         let iface = iface.to_owned();
         // Protocol 0: nothing is received until `bind` names one.
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
@@ -66,15 +71,15 @@ impl Socket {
         }
         // SAFETY: the kernel just gave us this descriptor and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = Socket { fd, iface, statistics: Mutex::default() };
+        let socket = Socket { fd, iface, block_bytes, statistics: Mutex::default() };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
         socket.set(libc::PACKET_VERSION, &version, "choosing TPACKET_V3")?;
         let ring = libc::tpacket_req3 {
-            tp_block_size: BLOCK_BYTES as u32,
-            tp_block_nr: BLOCKS as u32,
+            tp_block_size: block_bytes.get() as u32,
+            tp_block_nr: block_bytes.count() as u32,
             // Frames have no fixed size in version 3, but the kernel checks that these divide.
             tp_frame_size: 2048,
-            tp_frame_nr: (BLOCK_BYTES / 2048 * BLOCKS) as u32,
+            tp_frame_nr: (BLOCKS_BYTES / 2048) as u32,
             tp_retire_blk_tov: RETIRE_MS,
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
@@ -90,6 +95,10 @@ impl Socket {
     /// The interface's name, or the pattern.
     pub(super) fn name(&self) -> &str {
         &self.iface
+    }
+
+    pub(super) fn block_bytes(&self) -> BlockBytes {
+        self.block_bytes
     }
 
     /// Begins to receive from the interface, or from all of the network namespace if `index` is 0.

@@ -171,7 +171,7 @@ impl Bpf {
                             always known";
                 notes.push(note.to_owned());
             }
-            notes.extend(interface.twice_note(setup.direction()));
+            notes.extend(interface.notes(setup.direction(), setup.caplen_max()));
         }
         let promiscuous = setup.promiscuous;
         let written = memory::attach(&arrays)?;

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use pcap::{Active, Capture};
 use rustix::event::{PollFd, PollFlags};
-use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_frame::record::{CAPLEN_MAX, Meta};
+use weir_frame::record::Meta;
 use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
@@ -31,6 +30,8 @@ use crate::source::{Info, Pumped, Source};
 /// What libpcap is given to buffer in, and how long it may keep a frame back.
 const BUFFER_BYTES: i32 = 32 << 20;
 const TIMEOUT_MS: i32 = 4;
+/// Longest frame that libpcap surely keeps whole: its buffer has blocks of 256 KiB, headers of the kernel's included.
+const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
 /// Frames of one call.
 const BURST: usize = 256;
 /// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
@@ -122,8 +123,9 @@ impl Pcap {
         let (feeds, fanout) = Feeds::create_one(&setup, Clock::Realtime, Box::new(admit))?;
         let keeps_some = direction != Direction::Both || interface.name == "lo";
         let mut notes = vec![format!("offered frames are what {} reports", library())];
-        if interface.link_type == LINKTYPE_ETHERNET && interface.mtu > CAPLEN_MAX {
-            notes.push(format!("frames are cut at {CAPLEN_MAX} bytes"));
+        let kept = interface.frame_bytes_max().min(setup.bytes_needed());
+        if kept > LIBPCAP_CAPLEN_MAX {
+            notes.push(format!("libpcap cuts frames above {LIBPCAP_CAPLEN_MAX} bytes (BIG TCP)"));
         }
         let info = Info {
             source: iface.to_owned(),

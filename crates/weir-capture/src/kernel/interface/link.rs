@@ -16,6 +16,23 @@ pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
     socket.receive()
 }
 
+/// Attributes that limit the super-frames of a link (BIG TCP), sent and received, by IPv4 or not. Those of IPv4 are
+/// there from Linux 6.3 on. Source: linux/if_link.h.
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+
+/// Longest super-frame that the link of this index may be given or put together, 0 if the kernel does not say.
+pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
+    let Ok(answer) = ask(ifindex) else { return 0 };
+    [IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE, IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE]
+        .into_iter()
+        .filter_map(|kind| number(&answer, kind))
+        .max()
+        .unwrap_or(0)
+}
+
 /// Names of the interfaces whose master has this index: a bond's, a team's or a bridge's, in the order that
 /// the kernel has them.
 ///
@@ -63,7 +80,6 @@ pub(super) fn links() -> io::Result<Vec<LinkRelations>> {
 }
 
 fn link(message: &[u8]) -> Option<LinkRelations> {
-    let number = |kind| Some(u32::from_ne_bytes(attribute(message, kind)?.try_into().ok()?));
     let index = message.get(HEADER_BYTES + 4..HEADER_BYTES + 8)?.try_into().ok()?;
     let kind = attribute(message, libc::IFLA_LINKINFO)
         .and_then(|nested| attribute_of(nested, libc::IFLA_INFO_KIND))
@@ -74,9 +90,14 @@ fn link(message: &[u8]) -> Option<LinkRelations> {
     Some(LinkRelations {
         index: u32::from_ne_bytes(index),
         name: name(message)?,
-        lower: number(libc::IFLA_LINK).filter(|_| takes_a_part && is_here),
-        master: number(libc::IFLA_MASTER),
+        lower: number(message, libc::IFLA_LINK).filter(|_| takes_a_part && is_here),
+        master: number(message, libc::IFLA_MASTER),
     })
+}
+
+/// The value of an attribute of 32 bits.
+fn number(message: &[u8], kind: u16) -> Option<u32> {
+    Some(u32::from_ne_bytes(attribute(message, kind)?.try_into().ok()?))
 }
 
 fn name(message: &[u8]) -> Option<String> {
@@ -172,6 +193,7 @@ mod tests {
         let answer = ask(1).unwrap();
         assert_eq!(attribute(&answer, libc::IFLA_IFNAME), Some(&b"lo\0"[..]));
         assert_eq!(members(1).unwrap(), [""; 0]);
+        assert!(super_frame_bytes_max(1) >= 65_536, "{}", super_frame_bytes_max(1));
         let lo = LinkRelations { index: 1, name: "lo".to_owned(), lower: None, master: None };
         assert!(links().unwrap().contains(&lo), "{:?}", links());
     }

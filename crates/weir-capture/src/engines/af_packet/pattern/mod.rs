@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_ring::{Clock, Ledger};
 
+use super::blocks::BlockBytes;
 use super::count::reject_all;
 use super::receiver::Receiver;
 use super::socket::Socket;
@@ -25,7 +26,7 @@ use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::feed::interfaces::Interfaces;
-use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch};
+use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch, frame_bytes_max};
 use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source, SourceEvent};
@@ -69,7 +70,12 @@ impl Pattern {
         setup.set_link_type(LINKTYPE_ETHERNET)?;
         let direction = setup.direction();
         let name = pattern.to_string();
-        let socket = Arc::new(Socket::new(&name, direction)?);
+        let watch = LinkWatch::open()?;
+        // One that joins later with longer frames has them cut.
+        let members = watch.links().filter(|link| pattern.matches(&link.name));
+        let longest = members.map(|link| frame_bytes_max(link.index, link.mtu)).max().unwrap_or(0);
+        let socket = Socket::new(&name, direction, BlockBytes::for_frames_of(longest))?;
+        let socket = Arc::new(socket);
         let (maps, mut at_socket) = Maps::attach(&socket, &setup)?;
         let admit = move |feed: &mut Feed| {
             Setup::admit_direction(direction, feed)?;
@@ -92,7 +98,7 @@ impl Pattern {
         let mut source = Pattern {
             info,
             pattern: pattern.clone(),
-            watch: LinkWatch::open()?,
+            watch,
             promiscuous: setup.promiscuous,
             is_started: false,
             feeds,
