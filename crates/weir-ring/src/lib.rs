@@ -14,7 +14,6 @@
 //! | [`batch`] | a reader's own copy of some records |
 //! | [`idle`] | what a reader does when it finds nothing |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
-//! | [`segments`] | an RX ring of the kernel's, shared by several writers' threads |
 //! | [`pass`] | a ring handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
 //! | [`ledger`] | offered = filtered + captured + named drops |
@@ -36,7 +35,6 @@ pub mod memory;
 #[cfg(not(loom))]
 pub mod pass;
 pub mod reader;
-pub mod segments;
 #[cfg(not(loom))]
 pub mod snapshot;
 mod sync;

@@ -1,15 +1,9 @@
 //! The one place that names atomics: `std`'s in service, loom's in the model.
 
 #[cfg(loom)]
-pub use loom::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
-};
+pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
-pub use std::sync::{
-    Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering, fence},
-};
+pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// An acquire load, as a relaxed load and a fence.
 ///

@@ -6,14 +6,21 @@
 //! Slots are `UnsafeCell`s of loom, which fails a model in which a slot is read and filled at the same time.
 //! Each was broken once by hand: with O or P relaxed `no_slot_is_filled_again_...` fails, and with the greatest
 //! of what the copiers have done in place of the least, both models.
+//!
+//! The file is af_xdp's; the model is here because `weir-capture` does not build with loom's atomics: libbpf and
+//! its kernel are not in the model.
 #![cfg(loom)]
+
+#[allow(dead_code)]
+#[path = "../../weir-capture/src/engines/af_xdp/segments.rs"]
+mod segments;
 
 use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use weir_ring::segments::Segments;
+use segments::Segments;
 
 const COPIERS: usize = 2;
 const SEGMENT: u32 = 1;
@@ -58,17 +65,17 @@ impl Rx {
 
     /// A copier that looks so many times; says how many frames it found.
     fn copy(&self, copier: usize, looks: u32) -> u32 {
-        let mut place = self.segments.place(copier);
+        let mut own = self.segments.first_of(copier);
         let mut copied = 0;
         for _ in 0..looks {
-            let count = place.ready(self.filled.load(Ordering::Acquire), SLOTS);
-            for index in place.at()..place.at() + count {
+            let count = own.ready(self.filled.load(Ordering::Acquire), SLOTS);
+            for index in own.at()..own.at() + count {
                 // SAFETY: as above: nobody is filling the slot now.
                 let found = self.slot(index).with(|slot| unsafe { *slot });
                 assert_eq!(found, index, "a frame that was copied before, or one from later");
             }
             if count > 0 {
-                self.segments.advance(&mut place, count);
+                self.segments.advance(&mut own, count);
             }
             copied += count;
             self.release();

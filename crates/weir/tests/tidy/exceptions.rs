@@ -68,7 +68,6 @@ pub const WIDE_FILES: &[&str] = &[
     "crates/weir-lab/src/generator/mod.rs",
     "crates/weir-lab/src/generator/packet.rs",
     "crates/weir-ring/src/error.rs",
-    "crates/weir-ring/src/segments.rs",
     "crates/weir-store/src/file.rs",
     "crates/weir/src/capture.rs",
     "crates/weir/src/change.rs",

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_frame::record::{CAPLEN_MAX, Meta};
-use weir_ring::segments::{Place, Segments};
 
 use super::area::Area;
 use super::rings::{Descriptor, Rings};
+use super::segments::{OwnSegment, Segments};
 use super::socket::Socket;
 use super::words::{KIND_AT, WORDS_BYTES, Words};
 use crate::error::CaptureError;
@@ -90,7 +90,7 @@ impl Queue {
 /// One thread's work on a queue.
 pub(super) struct Copier {
     pub(super) queue: Arc<Queue>,
-    pub(super) place: Place,
+    pub(super) segment: OwnSegment,
     pub(super) fanout: Fanout,
     /// The most that any feed wants of a frame.
     pub(super) bytes_needed: usize,
@@ -160,11 +160,11 @@ impl Copier {
     /// caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
     #[inline]
     pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
-        let mut count = self.place.ready(self.filled, BATCH);
+        let mut count = self.segment.ready(self.filled, BATCH);
         if count == 0 {
             // Only now: the kernel writes that line at every flush, and who looks at it takes it away.
             self.filled = queue.rings.filled();
-            count = self.place.ready(self.filled, BATCH);
+            count = self.segment.ready(self.filled, BATCH);
         }
         if count == 0 {
             // What was done since the last end of a segment, or was missed there because another was at it.
@@ -173,7 +173,7 @@ impl Copier {
         }
         let chunk_mask = !u64::from(queue.chunk_bytes - 1);
         for index in 0..count {
-            let index = self.place.at().wrapping_add(index);
+            let index = self.segment.at().wrapping_add(index);
             let descriptor = queue.rings.descriptor(index);
             self.take(queue, descriptor);
             queue.rings.give_back(index, descriptor.address & chunk_mask);
@@ -181,7 +181,7 @@ impl Copier {
         self.fanout.publish();
         // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of each
         // copier fit any ring, so the kernel has chunks meanwhile.
-        if queue.segments.advance(&mut self.place, count) {
+        if queue.segments.advance(&mut self.segment, count) {
             queue.release();
         }
         count

@@ -5,7 +5,7 @@
 //! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
 //! the XDP hook counts the frame, stamps it and steers it to its queue's socket.
 //!
-//! With `copiers` above 1 each RX ring is cut into segments with a thread each ([`weir_ring::segments`]): one queue is
+//! With `copiers` above 1 each RX ring is cut into segments with a thread each (`segments.rs`): one queue is
 //! then copied by many cores without RSS.
 
 mod area;
@@ -13,6 +13,7 @@ mod copier;
 pub(crate) mod declaration;
 mod program;
 mod rings;
+mod segments;
 mod socket;
 pub mod synthetic;
 mod words;
@@ -24,11 +25,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_ring::segments::{self, Segments};
 use weir_ring::{Clock, Ledger};
 
 pub use socket::Mode;
 
+use self::segments::Segments;
 use crate::engines::bpf::control::Control;
 use crate::engines::bpf::{cpus, xdp};
 use crate::error::CaptureError;
@@ -168,7 +169,7 @@ impl AfXdp {
             for copier in 0..options.copiers as usize {
                 copiers.push(Copier {
                     queue: Arc::clone(&queue),
-                    place: queue.segments.place(copier),
+                    segment: queue.segments.first_of(copier),
                     fanout: fanouts.next().expect("one for each copier"),
                     bytes_needed: setup.bytes_needed() as usize,
                     queue_option: options.record_queue.then_some(number),

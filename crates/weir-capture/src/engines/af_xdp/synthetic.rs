@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
-use weir_ring::segments::Segments;
 use weir_ring::{Clock, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::area::Area;
 use super::copier::{Copier, Partial, Queue};
 use super::rings::kernel;
+use super::segments::Segments;
 use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 
@@ -108,7 +108,7 @@ fn queue(slots: u32, copiers: u32) -> io::Result<Queue> {
 fn copier(queue: &Arc<Queue>, number: usize, fanout: Fanout) -> Copier {
     Copier {
         queue: Arc::clone(queue),
-        place: queue.segments.place(number),
+        segment: queue.segments.first_of(number),
         fanout,
         bytes_needed: CHUNK_BYTES as usize,
         queue_option: None,

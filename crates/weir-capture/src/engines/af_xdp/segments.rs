@@ -1,5 +1,5 @@
-//! One RX ring of the kernel's, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n` has
-//! every `n`th of them (the scheme of HPCAP40). Nobody hands work out, so nobody waits for who does.
+//! One RX ring of the kernel's, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n`
+//! has every `n`th of them (the scheme of HPCAP40). Nobody hands work out, so nobody waits for who does.
 //!
 //! ```text
 //! RX index   0        256       512       768       1024
@@ -13,7 +13,18 @@
 //! link waits for nobody. Frames come out in order but at the borders of segments, where two copiers are at
 //! work at the same time; each has a ring of its own, and who wants one order merges by time.
 
-use crate::sync::{AtomicU32, Mutex, Ordering};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+
+// The model in weir-ring/tests/loom_segments.rs takes this very file.
+#[cfg(loom)]
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicU32, Ordering},
+};
 
 /// Slots of a segment at most, and at least: long against the cost of a change, and two of every copier's
 /// fit the ring.
@@ -38,15 +49,15 @@ pub struct Segments {
     segment: u32,
 }
 
-/// A copier's place: the next index of its own, and the end of that segment.
+/// The segment that a copier is at: the next index, and the segment's end.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct OwnSegment {
     copier: usize,
     at: u32,
     end: u32,
 }
 
-impl Place {
+impl OwnSegment {
     /// The next index of its own.
     #[must_use]
     pub fn at(&self) -> u32 {
@@ -74,8 +85,8 @@ impl Segments {
         Segments::of(copiers, (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT))
     }
 
-    /// With segments of a few slots, for models.
-    #[doc(hidden)]
+    /// With segments of a few slots.
+    #[cfg(loom)]
     #[must_use]
     pub fn model(copiers: usize, segment: u32) -> Segments {
         Segments::of(copiers, segment)
@@ -87,25 +98,25 @@ impl Segments {
         Segments { done, released: Line(Mutex::new(0)), segment }
     }
 
-    /// Where a copier begins; they are numbered from 0.
+    /// The first segment of a copier; they are numbered from 0.
     #[must_use]
-    pub fn place(&self, copier: usize) -> Place {
+    pub fn first_of(&self, copier: usize) -> OwnSegment {
         let at = copier as u32 * self.segment;
-        Place { copier, at, end: at.wrapping_add(self.segment) }
+        OwnSegment { copier, at, end: at.wrapping_add(self.segment) }
     }
 
     /// The copier is done with the next `count` of its own, none of them past its segment; true if that is at its end.
     #[inline]
-    pub fn advance(&self, place: &mut Place, count: u32) -> bool {
-        place.at = place.at.wrapping_add(count);
-        let ended = place.at == place.end;
+    pub fn advance(&self, own: &mut OwnSegment, count: u32) -> bool {
+        own.at = own.at.wrapping_add(count);
+        let ended = own.at == own.end;
         if ended {
             let others = (self.done.len() as u32 - 1) * self.segment;
-            place.at = place.at.wrapping_add(others);
-            place.end = place.at.wrapping_add(self.segment);
+            own.at = own.at.wrapping_add(others);
+            own.end = own.at.wrapping_add(self.segment);
         }
         // O, pairs with P in `release`: what lies below was read, and what goes back is stored.
-        self.done[place.copier].0.store(place.at, Ordering::Release);
+        self.done[own.copier].0.store(own.at, Ordering::Release);
         ended
     }
 
@@ -140,12 +151,12 @@ mod tests {
     #[test]
     fn one_copier_has_it_all_and_several_take_turns() {
         let alone = Segments::new(1, 8192);
-        let mut place = alone.place(0);
-        assert_eq!(place.ready(1000, 5000), SEGMENT);
-        alone.advance(&mut place, SEGMENT);
-        assert_eq!((place.at(), place.ready(1000, 5000)), (SEGMENT, SEGMENT));
+        let mut own = alone.first_of(0);
+        assert_eq!(own.ready(1000, 5000), SEGMENT);
+        alone.advance(&mut own, SEGMENT);
+        assert_eq!((own.at(), own.ready(1000, 5000)), (SEGMENT, SEGMENT));
         let three = Segments::new(3, 8192);
-        let mut second = three.place(1);
+        let mut second = three.first_of(1);
         assert_eq!(second.ready(SEGMENT, 64), 0);
         assert_eq!(second.ready(SEGMENT + 10, 64), 10);
         three.advance(&mut second, SEGMENT);
@@ -156,7 +167,7 @@ mod tests {
     #[test]
     fn what_is_released_is_done_by_all() {
         let two = Segments::new(2, 8192);
-        let (mut first, mut second) = (two.place(0), two.place(1));
+        let (mut first, mut second) = (two.first_of(0), two.first_of(1));
         let mut given = None;
         assert!(!two.advance(&mut second, 100));
         assert!(!two.release(|index| given = Some(index)));
@@ -172,21 +183,21 @@ mod tests {
     #[test]
     fn indices_wrap() {
         let two = Segments::new(2, 8192);
-        let mut places = [two.place(0), two.place(1)];
+        let mut owns = [two.first_of(0), two.first_of(1)];
         // Beyond 2^32 in strides that a test can afford: put everybody right before the wrap.
         let near = 0u32.wrapping_sub(2 * SEGMENT);
-        for (copier, place) in places.iter_mut().enumerate() {
-            place.at = near.wrapping_add(copier as u32 * SEGMENT);
-            place.end = place.at.wrapping_add(SEGMENT);
-            two.done[copier].0.store(place.at, Ordering::Relaxed);
+        for (copier, own) in owns.iter_mut().enumerate() {
+            own.at = near.wrapping_add(copier as u32 * SEGMENT);
+            own.end = own.at.wrapping_add(SEGMENT);
+            two.done[copier].0.store(own.at, Ordering::Relaxed);
         }
         *two.released.0.lock().unwrap() = near;
-        for place in &mut places {
-            assert_eq!(place.ready(50, 5000), SEGMENT);
-            two.advance(place, SEGMENT);
+        for own in &mut owns {
+            assert_eq!(own.ready(50, 5000), SEGMENT);
+            two.advance(own, SEGMENT);
         }
-        assert_eq!((places[0].at(), places[0].ready(50, 5000)), (0, 50));
-        assert_eq!((places[1].at(), places[1].ready(50, 5000)), (SEGMENT, 0));
+        assert_eq!((owns[0].at(), owns[0].ready(50, 5000)), (0, 50));
+        assert_eq!((owns[1].at(), owns[1].ready(50, 5000)), (SEGMENT, 0));
         let mut given = 0;
         assert!(two.release(|index| given = index));
         assert_eq!(given, 0);
@@ -206,14 +217,14 @@ mod tests {
             for copier in 0..3 {
                 let (segments, seen, release) = (&segments, &seen, &release);
                 scope.spawn(move || {
-                    let mut place = segments.place(copier);
+                    let mut own = segments.first_of(copier);
                     loop {
-                        let count = place.ready(INDICES, 64);
+                        let count = own.ready(INDICES, 64);
                         if count == 0 {
                             break;
                         }
                         seen.fetch_add(u64::from(count), Ordering::Relaxed);
-                        segments.advance(&mut place, count);
+                        segments.advance(&mut own, count);
                         release();
                     }
                 });
