@@ -191,6 +191,7 @@ impl<W: Wanted, E> Core<W, E> {
                 Some(Event::Up(id))
             }
             Note::Down | Note::Up => None,
+            Note::Interface(event) => Some(Event::Interface(id, event)),
             Note::Ended => {
                 source.end = Some(End::ForGood);
                 Some(Event::Ended(id))

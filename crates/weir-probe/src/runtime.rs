@@ -6,6 +6,7 @@
 
 mod consumer;
 mod effects;
+mod interfaces;
 mod links;
 mod source_thread;
 mod work;

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use weir_capture::{InterfaceLedger, SourceEvent};
 use weir_ring::Ledger;
 
 macro_rules! id {
@@ -213,6 +214,8 @@ pub enum Note<E> {
     Down,
     /// It is up again.
     Up,
+    /// One of its interfaces joined or left, went down or came up.
+    Interface(SourceEvent),
 }
 
 /// What the runtime is told.
@@ -249,6 +252,10 @@ pub enum Event<E> {
     Down(SourceId),
     /// It is up again.
     Up(SourceId),
+    /// One of the interfaces of a source by pattern joined or left, went down or came up.
+    Interface(SourceId, SourceEvent),
+    /// The shares of the interfaces in the ledger of a feed of such a source; that ledger follows.
+    Interfaces(SourceId, FeedId, Vec<InterfaceLedger>),
     /// A source is closed for good.
     Closed(SourceId),
     /// A subscription reads this feed from here on; what its consumers are to read is told to them behind this.

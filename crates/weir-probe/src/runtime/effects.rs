@@ -96,6 +96,7 @@ impl Shared {
             let mut error = stopped.err();
             let mut ledgers = Vec::new();
             for (feed, slot) in feeds {
+                self.tell_interfaces(source, feed, control.interfaces(slot));
                 match control.ledger(slot) {
                     Ok(ledger) => ledgers.push((feed, ledger)),
                     Err(unread) => error = error.take().or(Some(unread)),

@@ -45,11 +45,11 @@ struct Ends {
 }
 
 impl SourceThread {
-    /// Opens a source with these feeds on a thread of its own. `note` is told how it ends by itself.
+    /// Opens a source with these feeds on a thread of its own. `note` is told what happens to it by itself.
     pub(super) fn open(
         spec: &Arc<SourceSpec>,
         feeds: Vec<Feed>,
-        note: impl FnOnce(Note<CaptureError>) + Send + 'static,
+        note: impl Fn(Note<CaptureError>) + Send + 'static,
     ) -> Result<(SourceThread, Info, Vec<FeedHandle>), CaptureError> {
         let ((opened, is_open), (go, goes)) = (channel(), channel());
         let ((started, is_started), (stopped, is_stopped)) = (channel(), channel());
@@ -110,14 +110,12 @@ impl SourceThread {
 pub(super) type Panic = Option<Box<dyn std::any::Any + Send>>;
 
 /// Tells that the source has ended, whatever ends its thread.
-struct Ending<N: FnOnce(Note<CaptureError>)>(Option<N>);
+struct Ending<N: Fn(Note<CaptureError>)>(N);
 
-impl<N: FnOnce(Note<CaptureError>)> Drop for Ending<N> {
+impl<N: Fn(Note<CaptureError>)> Drop for Ending<N> {
     fn drop(&mut self) {
-        if let Some(note) = self.0.take()
-            && std::thread::panicking()
-        {
-            note(Note::Ended);
+        if std::thread::panicking() {
+            (self.0)(Note::Ended);
         }
     }
 }
@@ -126,9 +124,9 @@ fn work(
     spec: &SourceSpec,
     feeds: Vec<Feed>,
     ends: &Ends,
-    note: impl FnOnce(Note<CaptureError>) + Send,
+    note: impl Fn(Note<CaptureError>) + Send,
 ) {
-    let mut ending = Ending(Some(note));
+    let ending = Ending(note);
     let mut source = match open(spec, feeds).map_err(with_owner) {
         Ok(source) => source,
         Err(error) => {
@@ -148,9 +146,8 @@ fn work(
     match source.start() {
         Ok(()) => {
             let _ = ends.started.send(Ok(source.info().clone()));
-            let end = pump(source.as_mut(), &ends.stop);
-            if let (Some(end), Some(note)) = (end, ending.0.take()) {
-                note(end);
+            if let Some(end) = pump(source.as_mut(), &ends.stop, &ending.0) {
+                (ending.0)(end);
             }
         }
         Err(error) => {
@@ -171,9 +168,15 @@ fn open(spec: &SourceSpec, feeds: Vec<Feed>) -> Result<Box<dyn Source>, CaptureE
 }
 
 /// Moves frames until told to stop; gives how the source ended by itself.
-fn pump(source: &mut dyn Source, stop: &AtomicBool) -> Option<Note<CaptureError>> {
+fn pump(
+    source: &mut dyn Source,
+    stop: &AtomicBool,
+    note: &impl Fn(Note<CaptureError>),
+) -> Option<Note<CaptureError>> {
     while !stop.load(Ordering::Acquire) {
-        match source.pump(PUMP_LIMIT) {
+        let pumped = source.pump(PUMP_LIMIT);
+        source.take_events().into_iter().for_each(|event| note(Note::Interface(event)));
+        match pumped {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return Some(Note::Ended),
             Err(error @ CaptureError::Vanished { .. }) => return Some(Note::Vanished(error)),
