@@ -14,10 +14,11 @@ use crate::error::{CaptureError, error_text};
 use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::counts::of_all_feeds;
+use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 use crate::kernel::xdp_owner;
-use crate::source::{Info, Pumped, Source};
+use crate::source::{Info, Pumped, Source, SourceEvent};
 
 /// How long a source works before its thread looks at the stop flag: what Ctrl-C waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
@@ -94,15 +95,19 @@ struct Shared {
     ended: AtomicBool,
     /// Why it failed, until somebody has asked.
     failure: Mutex<Option<String>>,
+    /// What has become of its interfaces, until somebody has asked.
+    events: Mutex<Vec<SourceEvent>>,
 }
 
 /// What a source came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// What it was.
     pub info: Info,
     /// The final ledgers of its feeds.
     pub ledgers: Vec<Ledger>,
+    /// The shares of its interfaces in them, feed by feed, of a source that has several.
+    pub interfaces: Vec<Vec<InterfaceLedger>>,
     /// Why it ended, if not because it was told to or its frames were at an end.
     pub error: Option<CaptureError>,
 }
@@ -247,6 +252,14 @@ impl Session {
         self.workers.iter().filter_map(|worker| Some((&worker.info, failed(worker)?))).collect()
     }
 
+    /// What has become of the interfaces of sources that have several, since this was asked before.
+    #[must_use]
+    pub fn events(&self) -> Vec<(&Info, SourceEvent)> {
+        let of = |worker: &'_ Worker| std::mem::take(&mut *lock(&worker.shared.events));
+        let all = self.workers.iter().map(|worker| (&worker.info, of(worker)));
+        all.flat_map(|(info, events)| events.into_iter().map(move |event| (info, event))).collect()
+    }
+
     /// Tells all sources to stop and drain; their rings are closed soon after.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -294,7 +307,7 @@ fn work(
     shared: &Shared,
     stop: &AtomicBool,
 ) -> Outcome {
-    let nothing = || Outcome { info: Info::default(), ledgers: Vec::new(), error: None };
+    let nothing = Outcome::default;
     let mut source = match opener().map_err(xdp_owner::with_owner) {
         Ok(source) => {
             let (info, feeds) = (source.info().clone(), source.control().feeds());
@@ -327,12 +340,22 @@ fn work(
     };
     let homes = lock(&shared.locations).clone();
     let info = Info { homes, ..source.info().clone() };
-    Outcome { info, ledgers, error: error.or(stop_error) }
+    let interfaces = interfaces(source.as_ref());
+    Outcome { info, ledgers, interfaces, error: error.or(stop_error) }
+}
+
+/// What cannot be read has kept the ledgers from it, too, which is told.
+fn interfaces(source: &dyn Source) -> Vec<Vec<InterfaceLedger>> {
+    let control = source.control();
+    let of = |feed: &FeedHandle| control.interfaces(feed.slot).unwrap_or_default();
+    control.feeds().iter().map(of).collect()
 }
 
 fn pump(source: &mut dyn Source, shared: &Shared, stop: &AtomicBool) -> Option<CaptureError> {
     while !stop.load(Ordering::Acquire) {
-        match source.pump(PUMP_LIMIT) {
+        let pumped = source.pump(PUMP_LIMIT);
+        lock(&shared.events).extend(source.take_events());
+        match pumped {
             Ok(Pumped::More) => {}
             Ok(Pumped::Ended) => return None,
             Err(error) => return Some(error),

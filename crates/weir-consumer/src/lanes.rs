@@ -26,6 +26,10 @@ pub trait Rings<M: Words = Mapping> {
     /// The output's number of the first interface of a feed's `output`, if such a feed has joined.
     fn first_interface(&self, output: usize) -> Option<u32>;
 
+    /// The output's numbers of all its interfaces, by the rings' own numbers: those that were described when the feed
+    /// joined, or have had frames since.
+    fn interfaces(&self, output: usize) -> Vec<u32>;
+
     /// Frames that these rings have had so far.
     fn written(&self) -> u64;
 
@@ -221,6 +225,10 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
 
     fn first_interface(&self, output: usize) -> Option<u32> {
         self.numbering.first_interface(output)
+    }
+
+    fn interfaces(&self, output: usize) -> Vec<u32> {
+        self.numbering.interfaces_of(output).to_vec()
     }
 
     fn written(&self) -> u64 {

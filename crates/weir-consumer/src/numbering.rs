@@ -98,6 +98,12 @@ impl Numbering {
         self.outputs.get(&output)?.first().copied()
     }
 
+    /// The numbers of this output's interfaces, in the order in which they had frames or were described.
+    #[must_use]
+    pub fn interfaces_of(&self, output: usize) -> &[u32] {
+        self.outputs.get(&output).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Gives numbers to interfaces of a feed that have none yet.
     fn learn(&mut self, key: u64, described: Vec<Interface>) {
         let Some(feed) = self.feeds.get_mut(&key) else { return };

@@ -1,5 +1,7 @@
 //! `weir capture`: sources in, consumers out, and the ledger.
 
+mod statistics;
+
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,10 +11,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::pace::{Pace, Place};
-use weir_capture::{Outcome, Session};
+use weir_capture::{Outcome, Session, SourceEvent};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
 use weir_consumer::{Delivered, JoinedFeed, Static};
-use weir_frame::pcapng::Statistics;
 use weir_ring::wake::{RINGS_MAX, Sleeper};
 use weir_ring::{Ledger, Mapping, Ring};
 
@@ -227,6 +228,7 @@ impl Run<'_> {
                 }
             }
             tell_failures(session);
+            tell_interfaces(session);
             live.tick(session, main.delivered());
             let next = end.map_or(live.next, |end| end.min(live.next));
             // Unparked by signals and by consumers that end.
@@ -244,14 +246,19 @@ impl Run<'_> {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
         let delivered = consumer.delivered();
         if failure.is_none() {
-            failure = consumer.finish(&self.statistics(outcomes, delivered.frames)).err();
+            let times = (self.start_ns, now_ns());
+            let all = statistics::of(outcomes, consumer.rings(), delivered.frames, times);
+            failure = consumer.finish(&all).err();
         }
         let by_interface = consumer.by_interface();
+        let outputs = 0..outcomes.iter().map(|outcome| outcome.ledgers.len()).sum();
+        let interfaces = outputs.map(|output| consumer.rings().interfaces(output)).collect();
         let latency = consumer.latency();
         let mut result = ConsumerResult {
             name,
             delivered,
             by_interface,
+            interfaces,
             failure,
             latency,
             ..Default::default()
@@ -270,31 +277,28 @@ impl Run<'_> {
         }
         feeds
     }
-
-    /// The statistics blocks at the end of a file, one per interface.
-    fn statistics(&self, outcomes: &[Outcome], delivered: u64) -> Vec<Statistics> {
-        let end_ns = now_ns();
-        let ledgers: Vec<&Ledger> =
-            outcomes.iter().flat_map(|outcome| outcome.ledgers.iter()).collect();
-        let one = |(id, ledger): (usize, &&Ledger)| Statistics {
-            interface_id: id as u32,
-            ts_ns: end_ns,
-            start_ns: Some(self.start_ns),
-            end_ns: Some(end_ns),
-            received: (!ledger.filtered_uncounted).then_some(ledger.offered),
-            interface_drops: ledger.missed_before,
-            filter_accepted: Some(ledger.accepted()),
-            os_drops: Some(ledger.dropped()),
-            delivered: (ledgers.len() == 1).then_some(delivered),
-        };
-        ledgers.iter().enumerate().map(one).collect()
-    }
 }
 
 /// Says which sources have failed while others go on; why is said again at the end.
 fn tell_failures(session: &Session) {
     for (info, error) in session.failures() {
         eprintln!("weir: {}: this source has ended, the others go on: {error}", info.source);
+    }
+}
+
+/// Says which interfaces of a pattern came and went.
+fn tell_interfaces(session: &Session) {
+    for (info, event) in session.events() {
+        let source = &info.source;
+        match event {
+            SourceEvent::Joined { iface } => eprintln!("weir: {source}: {iface} joined"),
+            SourceEvent::Left { iface } => eprintln!("weir: {source}: {iface} left"),
+            SourceEvent::Down { iface } => eprintln!("weir: {source}: {iface} went down"),
+            SourceEvent::Up { iface } => eprintln!("weir: {source}: {iface} came up"),
+            SourceEvent::LeftOut { iface, why } => {
+                eprintln!("weir: {source}: {iface} is left out: {why}");
+            }
+        }
     }
 }
 
@@ -389,11 +393,12 @@ mod tests {
 
         let ledger = Ledger { offered: 12, captured: 12, ..Ledger::default() };
         let info = weir_capture::Info::default();
-        let outcome = Outcome { info, ledgers: vec![ledger], error: None };
+        let outcome = Outcome { info, ledgers: vec![ledger], ..Outcome::default() };
         let mut consumer_result = ConsumerResult {
             name: "count",
             delivered: consumer.delivered(),
             by_interface: consumer.by_interface(),
+            interfaces: vec![consumer.rings().interfaces(0)],
             failure: Some(failure),
             ..Default::default()
         };

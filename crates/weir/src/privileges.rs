@@ -40,7 +40,7 @@ pub fn needed(plan: &CapturePlan) -> Option<u64> {
     if any(|name| matches!(name, SourceName::Device { .. })) {
         return None;
     }
-    let is_live = any(|name| matches!(name, SourceName::Interface { .. }));
+    let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
     if plan.control.is_some() && is_live {
         // Other filters are other programs, and those that they replace are attached.

@@ -5,7 +5,7 @@ mod text;
 
 use std::time::Duration;
 
-use weir_capture::{FilterLocation, Outcome};
+use weir_capture::{FilterLocation, InterfaceLedger, Outcome};
 use weir_ring::Ledger;
 
 use crate::consumers::LatencyReport;
@@ -44,6 +44,12 @@ impl Report<'_> {
             let home = outcome.info.homes.get(feed.feed).copied().unwrap_or_default();
             Some((feed, outcome, outcome.ledgers.get(feed.feed)?, home))
         })
+    }
+
+    /// The shares of a feed's interfaces in its ledger, of a source that has several.
+    fn interfaces(&self, feed: &Subscribed) -> &[InterfaceLedger] {
+        let own = self.outcomes.get(feed.source).and_then(|of| of.interfaces.get(feed.feed));
+        own.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The consumer whose counts are those of the run.
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
     use crate::source_name::Part;
     use serde_json::Value;
-    use weir_capture::Info;
+    use weir_capture::InterfaceLedger;
     use weir_consumer::{Delivered, Taken};
 
     /// Every name in an object, and in those within it.
@@ -134,12 +140,15 @@ mod tests {
             drops,
             ..Ledger::default()
         };
-        let outcome = Outcome { info: Info::default(), ledgers: vec![ledger], error: None };
+        let share = InterfaceLedger { id: 1, ledger: ledger.clone(), ..InterfaceLedger::default() };
+        let outcome =
+            Outcome { ledgers: vec![ledger], interfaces: vec![vec![share]], ..Outcome::default() };
         let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
         let consumer = |name| ConsumerResult {
             name,
             delivered,
             by_interface: vec![Taken::default()],
+            interfaces: vec![vec![0, 1]],
             store_drops: 1,
             ring_drops: 1,
             latency: Some(LatencyReport::default()),

@@ -25,8 +25,10 @@ pub struct RunResult {
 pub struct ConsumerResult {
     pub name: &'static str,
     pub delivered: Delivered,
-    /// By interface number; empty if it does not know.
+    /// By the number of a feed's first interface; empty if it does not know.
     pub by_interface: Vec<Taken>,
+    /// By feed, then by the rings' own number: the numbers of its interfaces.
+    pub interfaces: Vec<Vec<u32>>,
     /// Frames that were taken from the rings and that the output lost.
     pub store_drops: u64,
     /// Frames that stayed in the rings because these could not be read any more.
@@ -56,6 +58,11 @@ impl RunResult {
 }
 
 impl ConsumerResult {
+    /// The number that this consumer has for an interface of a feed of the run.
+    pub fn interface(&self, feed: u32, id: u32) -> Option<u32> {
+        self.interfaces.get(feed as usize)?.get(id as usize).copied()
+    }
+
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
     /// still. Each is counted where it happens, and none is derived from what was captured: the
     /// report compares them with that.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use weir_capture::engines::declaration::{Declaration, Takes};
 use weir_capture::engines::of_device;
+use weir_capture::interface::LinkPattern;
 use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
 use crate::usage_hints;
@@ -62,6 +63,9 @@ impl std::fmt::Display for Part {
     }
 }
 
+/// Longest pattern: a name has 15 bytes at most, and each may have a `*` beside it.
+const PATTERN_BYTES_MAX: usize = 31;
+
 /// A source as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {
@@ -72,6 +76,15 @@ pub enum SourceName {
         /// Interface name.
         iface: String,
         /// How much of it.
+        part: Part,
+    },
+    /// Every interface whose name fits, as one source.
+    Pattern {
+        /// `ip netns` name.
+        netns: Option<String>,
+        /// Which ones.
+        pattern: LinkPattern,
+        /// How much of them.
         part: Part,
     },
     /// A capture file.
@@ -95,8 +108,17 @@ impl SourceName {
                 let (netns, iface) = (netns.clone(), iface.clone());
                 (SourceName::Interface { netns, iface, part: Part::Whole }, *part)
             }
+            SourceName::Pattern { netns, pattern, part } => {
+                let (netns, pattern) = (netns.clone(), pattern.clone());
+                (SourceName::Pattern { netns, pattern, part: Part::Whole }, *part)
+            }
             other => (other.clone(), Part::Whole),
         }
+    }
+
+    /// Whether it is interfaces of the kernel: one, or several by pattern.
+    pub fn is_of_interfaces(&self) -> bool {
+        matches!(self, SourceName::Interface { .. } | SourceName::Pattern { .. })
     }
 }
 
@@ -129,8 +151,10 @@ impl FromStr for SourceName {
             Some((iface, part)) => (iface, part.parse()?),
             None => (iface, Part::Whole),
         };
+        let pattern = LinkPattern::parse(iface);
         // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes and white space.
-        let valid = (1..16).contains(&iface.len())
+        let longest = if pattern.is_some() { PATTERN_BYTES_MAX } else { 15 };
+        let valid = (1..=longest).contains(&iface.len())
             && !iface.contains(|c: char| c == '/' || c.is_whitespace());
         if !valid && netns.is_none() {
             if let Some(hint) = usage_hints::file_hint(text) {
@@ -149,7 +173,15 @@ impl FromStr for SourceName {
                  a capture file is file:PATH"
             ));
         }
-        Ok(SourceName::Interface { netns, iface: iface.to_owned(), part })
+        let Some(pattern) = pattern else {
+            return Ok(SourceName::Interface { netns, iface: iface.to_owned(), part });
+        };
+        if let Part::Queue(_) = part {
+            return Err(format!(
+                "'{text}': RX queues are of one interface; name it, or leave {part} out"
+            ));
+        }
+        Ok(SourceName::Pattern { netns, pattern, part })
     }
 }
 
@@ -159,6 +191,10 @@ impl std::fmt::Display for SourceName {
             SourceName::Interface { netns: None, iface, part } => write!(f, "{iface}{part}"),
             SourceName::Interface { netns: Some(netns), iface, part } => {
                 write!(f, "netns:{netns}/{iface}{part}")
+            }
+            SourceName::Pattern { netns: None, pattern, part } => write!(f, "{pattern}{part}"),
+            SourceName::Pattern { netns: Some(netns), pattern, part } => {
+                write!(f, "netns:{netns}/{pattern}{part}")
             }
             SourceName::File(path) => write!(f, "file:{}", path.display()),
             SourceName::Gen(spec) => write!(f, "gen:{spec}"),
@@ -202,6 +238,27 @@ mod tests {
         for text in ["eth0@q2", "netns:blue/eth0@2/4"] {
             assert_eq!(text.parse::<SourceName>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn patterns_are_one_source() {
+        for (text, in_netns, shown) in [
+            ("any", false, "any"),
+            ("vnet*", false, "vnet*"),
+            ("eth?@2/4", false, "eth?"),
+            ("netns:blue/any", true, "any"),
+            ("veth0123456789a*", false, "veth0123456789a*"),
+        ] {
+            match text.parse() {
+                Ok(SourceName::Pattern { ref netns, ref pattern, .. }) => {
+                    assert_eq!((netns.is_some(), pattern.to_string()), (in_netns, shown.into()));
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+            assert_eq!(text.parse::<SourceName>().unwrap().to_string(), text);
+        }
+        assert!("any@q0".parse::<SourceName>().unwrap_err().contains("one interface"));
+        assert!("traces/*".parse::<SourceName>().is_err());
     }
 
     #[test]

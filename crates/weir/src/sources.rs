@@ -30,7 +30,7 @@ pub struct Subscribed {
     pub source: usize,
     /// Number of the feed whose rings it reads, among those of the source.
     pub feed: usize,
-    /// The id of that one's interface in outputs of several sources: its number among the feeds of the run.
+    /// Its number among the feeds of the run: the id of its interface in outputs, where each feed has one.
     pub interface_id: u32,
     /// Its name; empty for the only one.
     pub name: String,

@@ -110,7 +110,10 @@ impl EngineRequest {
 }
 
 /// Refuses a pattern to an engine that takes single interfaces.
-fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), CaptureError> {
+///
+/// # Errors
+/// [`CaptureError::Options`] with the engines that take it.
+pub fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), CaptureError> {
     let Target::Pattern { pattern, .. } = target else { return Ok(()) };
     if engine.takes_patterns {
         return Ok(());

@@ -19,7 +19,9 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "any";
 const ANY: &str = "weir capture any";
-const ONE: &str = "weir, passive tc, one link";
+/// With the engine that takes patterns, so that memory is held against memory.
+const ENGINE: &str = "af_packet";
+const ONE: &str = "weir, one link";
 const START: &str = "time to start: ";
 const MEMORY: &str = "memory: ";
 const EXACT: &str = "links whose frames were all captured: ";
@@ -59,7 +61,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 }
 
 fn all(context: &Context, bed: &Testbed, ends: &[End]) -> Result<Vec<Row>> {
-    let one = Tool::weir(&context.options.weir, ONE, "bpf", &[]);
+    let one = Tool::weir(&context.options.weir, ONE, ENGINE, &[]);
     let every = one.clone().named(ANY).with_source("any");
     let row =
         |what: &str, tool: &Tool, unit| Row::new(SECTION, format!("{what}{}", tool.name), unit);
@@ -208,7 +210,7 @@ fn by_link(lines: &[Line]) -> BTreeMap<&str, Seen> {
 /// How it is measured.
 pub(super) fn condition(_context: &Context) -> String {
     format!(
-        "any: {LINKS} more veth pairs, their receiving ends in one namespace; frames are counted by the lines that --print \
+        "any: {LINKS} more veth pairs, their receiving ends in one namespace; engine {ENGINE}; frames are counted by the lines that --print \
          has of each; a link that joins gets {JOINED_PPS} frames/s as soon as it is up"
     )
 }
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn printed_frames_are_counted_by_link() {
         let lines = [
-            line("weir: wrx1: bpf", false),
+            line("weir: any: af_packet at socket", false),
             line("12:00:00.000000002 wrx1 in ARP", true),
             line("12:00:00.000000003 wrx10 in ARP", true),
             line("12:00:00.000000004 wrx1 in ARP", true),

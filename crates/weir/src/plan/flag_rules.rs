@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::Queues;
 use weir_capture::engines::ENGINES;
+use weir_capture::engines::auto::refuse_pattern;
 use weir_capture::engines::declaration::Declaration;
 use weir_capture::replay::Speed;
 
@@ -33,7 +34,7 @@ enum For {
 /// every engine heeds.
 pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let any = |is: fn(&SourceName) -> bool| args.sources.iter().any(is);
-    let interfaces = any(|source| matches!(source, SourceName::Interface { .. }));
+    let interfaces = any(SourceName::is_of_interfaces);
     let devices = any(|source| matches!(source, SourceName::Device { .. }));
     let files = any(|source| matches!(source, SourceName::File(_)));
     let mut of_engines = Vec::new();
@@ -57,6 +58,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let options = engine_options(args);
     for source in &args.sources {
         if let Some(engine) = engine(source, args) {
+            refuse_pattern(engine, &target(source))?;
             (engine.check)(&target(source), &options)?;
         }
     }
@@ -71,8 +73,13 @@ fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
 /// Whether some source's engine heeds the flag, and whose flag it is.
 fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'static str)> {
     // What `auto` takes if it can.
-    let best = || ENGINES.into_iter().find(|engine| engine.auto.is_some());
-    let engines = args.sources.iter().filter_map(|source| engine(source, args).or_else(best));
+    let best_for = |source: &SourceName| {
+        let target = target(source);
+        let mut live = ENGINES.into_iter().filter(|engine| engine.auto.is_some());
+        live.find(|engine| engine.takes_target(&target))
+    };
+    let engines =
+        args.sources.iter().filter_map(|source| engine(source, args).or_else(|| best_for(source)));
     let live: Vec<&Declaration> =
         ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag)).collect();
     if engines.into_iter().any(|engine| engine.heeds(flag)) {
@@ -81,6 +88,7 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     if live.is_empty() {
         return Ok((false, "capture files (file:PATH)"));
     }
+    let best = || args.sources.iter().find_map(best_for);
     if let Some(chosen) = args.engine.0.or_else(best).filter(|_| interfaces) {
         let names: Vec<_> = live.iter().map(|engine| engine.name).collect();
         bail!(
@@ -193,6 +201,15 @@ mod tests {
         } else {
             assert!(checked(xdp).unwrap_err().contains("--features dpdk"));
         }
+    }
+
+    #[test]
+    fn patterns_go_by_what_their_engine_heeds() {
+        assert_eq!(checked("any --direction in --no-promiscuous"), Ok(()));
+        assert_eq!(checked("vnet* --engine af_packet"), Ok(()));
+        assert!(checked("any --engine pcap").unwrap_err().contains("--engine af_packet"));
+        assert!(checked("any --consume").unwrap_err().contains("not for af_packet"));
+        assert_eq!(checked("any eth0 --hook tc"), Ok(()), "eth0 heeds it");
     }
 
     #[test]

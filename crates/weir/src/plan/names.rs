@@ -19,9 +19,6 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
         if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
             continue;
         }
-        if iface == "any" {
-            bail!("there is no 'any'; list several sources: weir capture eth0 eth1 lo");
-        }
         if let Some(hint) = usage_hints::file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
         }

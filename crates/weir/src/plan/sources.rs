@@ -42,7 +42,7 @@ fn plan(
 /// The engine that takes a source; `None`: `auto` chooses.
 pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
     match name {
-        SourceName::Interface { .. } => args.engine.0,
+        SourceName::Interface { .. } | SourceName::Pattern { .. } => args.engine.0,
         SourceName::File(_) => Some(of_files()),
         SourceName::Gen(_) => Some(of_generated()),
         SourceName::Device { engine, .. } => Some(engine),
@@ -54,6 +54,9 @@ pub(super) fn target(name: &SourceName) -> Target {
     match name {
         SourceName::Interface { netns, iface, .. } => {
             Target::Interface { netns: netns.clone(), iface: iface.clone() }
+        }
+        SourceName::Pattern { netns, pattern, .. } => {
+            Target::Pattern { netns: netns.clone(), pattern: pattern.clone() }
         }
         SourceName::File(path) => Target::File(path.clone()),
         SourceName::Gen(text) | SourceName::Device { device: text, .. } => {
@@ -69,7 +72,7 @@ fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
         let (whole, part) = source.taken_apart();
         match all.iter_mut().find(|(other, _)| *other == whole) {
             // Files and generators are read twice if they are named twice.
-            Some((SourceName::Interface { .. }, parts)) => parts.push(part),
+            Some((other, parts)) if other.is_of_interfaces() => parts.push(part),
             _ => all.push((whole, vec![part])),
         }
     }

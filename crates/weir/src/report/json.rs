@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_capture::error::error_text;
-use weir_capture::{Direction, Info, Sampling};
+use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
 use weir_ring::Ledger;
 
 use super::Report;
@@ -122,10 +122,47 @@ struct JsonFeed<'a> {
     one_in: u32,
     flows_one_in: u32,
     interface_id: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    interfaces: Vec<JsonInterface<'a>>,
     #[serde(flatten)]
     counts: Counts,
     lapped: Option<u64>,
     delivered: Option<u64>,
+}
+
+/// An interface of a pattern. It has no drops: they are those of the feed.
+#[derive(Serialize)]
+struct JsonInterface<'a> {
+    name: &'a str,
+    is_member: bool,
+    interface_id: Option<u32>,
+    offered: u64,
+    filtered: u64,
+    blocked: u64,
+    sampled: u64,
+    captured: u64,
+    bytes: u64,
+    missed_before: Option<u64>,
+    super_frames: u64,
+}
+
+impl<'a> JsonInterface<'a> {
+    fn new(share: &'a InterfaceLedger, interface_id: Option<u32>) -> JsonInterface<'a> {
+        let InterfaceLedger { name, is_member, ledger, .. } = share;
+        JsonInterface {
+            name,
+            is_member: *is_member,
+            interface_id,
+            offered: ledger.offered,
+            filtered: ledger.filtered,
+            blocked: ledger.blocked,
+            sampled: ledger.sampled,
+            captured: ledger.captured,
+            bytes: ledger.wire_bytes,
+            missed_before: ledger.missed_before,
+            super_frames: ledger.super_frames,
+        }
+    }
 }
 
 impl Report<'_> {
@@ -180,7 +217,11 @@ impl Report<'_> {
     fn json_feeds(&self) -> Vec<JsonFeed<'_>> {
         self.feeds()
             .map(|(feed, outcome, ledger, home)| {
-                let taken = self.main().by_interface.get(feed.interface_id as usize);
+                let number = |id| self.main().interface(feed.interface_id, id);
+                let first = number(0).unwrap_or(feed.interface_id);
+                let taken = self.main().by_interface.get(first as usize);
+                let shares = self.interfaces(feed).iter();
+                let interfaces = shares.map(|share| JsonInterface::new(share, number(share.id)));
                 JsonFeed {
                     source: &outcome.info.source,
                     feed: &feed.name,
@@ -204,7 +245,8 @@ impl Report<'_> {
                         Sampling::FlowsOneIn(count) => count.get(),
                         Sampling::All | Sampling::OneIn(_) => 1,
                     },
-                    interface_id: feed.interface_id,
+                    interface_id: first,
+                    interfaces: interfaces.collect(),
                     counts: ledger.into(),
                     lapped: taken.map(|taken| taken.lapped),
                     delivered: taken.map(|taken| taken.frames),

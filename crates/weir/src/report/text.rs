@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_capture::{FilterLocation, Outcome};
+use weir_capture::{FilterLocation, InterfaceLedger, Outcome};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
@@ -11,6 +11,9 @@ use crate::consumers::LatencyReport;
 use crate::source_name::Part;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, grouped, packet_rate};
+
+/// In front of the interfaces of a source that has several.
+const INDENT: &str = "  ";
 
 impl Report<'_> {
     /// A few lines for people.
@@ -37,7 +40,8 @@ impl Report<'_> {
             bit_rate(self.gbps() * 1e9)
         ));
         line(String::new());
-        if self.outcomes.len() > 1 || self.feeds.len() > 1 {
+        let has_interfaces = self.feeds.iter().any(|feed| !self.interfaces(feed).is_empty());
+        if self.outcomes.len() > 1 || self.feeds.len() > 1 || has_interfaces {
             self.rows().into_iter().for_each(&mut line);
             line(String::new());
         }
@@ -150,7 +154,9 @@ impl Report<'_> {
             name => format!("{}{} {name}", outcome.info.source, feed.part),
         };
         let names = self.feeds().map(|(feed, outcome, ..)| name(feed, outcome).chars().count());
-        let width = names.max().unwrap_or_default();
+        let of_interfaces = self.feeds().flat_map(|(feed, ..)| self.interfaces(feed));
+        let indented = of_interfaces.map(|share| share.name.chars().count() + INDENT.len());
+        let width = names.chain(indented).max().unwrap_or_default();
         let row = |cells: [&str; 6]| {
             let [name, offered, filtered, captured, dropped, missed] = cells;
             format!(
@@ -158,14 +164,29 @@ impl Report<'_> {
             )
         };
         let mut rows = vec![row(["", "offered", "left out", "captured", "drops", "missed before"])];
-        rows.extend(self.feeds().map(|(feed, outcome, ledger, _)| {
+        for (feed, outcome, ledger, _) in self.feeds() {
             let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
             let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
             let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
             let [offered, captured, dropped] = &numbers;
             let filtered = left_out(filtered, ledger);
-            row([&name(feed, outcome), offered, &filtered, captured, dropped, &missed])
-        }));
+            rows.push(row([&name(feed, outcome), offered, &filtered, captured, dropped, &missed]));
+            let (busy, silent): (Vec<_>, Vec<_>) =
+                self.interfaces(feed).iter().partition(|share| share.ledger.offered > 0);
+            for InterfaceLedger { name, ledger, .. } in busy {
+                let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
+                let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
+                let [offered, filtered, captured] =
+                    [ledger.offered, filtered, ledger.captured].map(grouped);
+                let name = format!("{INDENT}{name}");
+                rows.push(row([&name, &offered, &filtered, &captured, "", &missed]));
+            }
+            match silent.len() {
+                0 => {}
+                1 => rows.push(format!("  {INDENT}one more had no frames")),
+                more => rows.push(format!("  {INDENT}{more} more had no frames")),
+            }
+        }
         rows
     }
 }

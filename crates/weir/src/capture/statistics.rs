@@ -1,0 +1,59 @@
+//! The statistics blocks at the end of a file: what became of the frames of each of its interfaces.
+
+use weir_capture::Outcome;
+use weir_consumer::Rings;
+use weir_frame::pcapng::Statistics;
+use weir_ring::Ledger;
+
+/// Of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and keeps
+/// `delivered` frames.
+pub(super) fn of(
+    outcomes: &[Outcome],
+    rings: &dyn Rings,
+    delivered: u64,
+    (start_ns, end_ns): (u64, u64),
+) -> Vec<Statistics> {
+    let none = || Statistics {
+        interface_id: 0,
+        ts_ns: end_ns,
+        start_ns: Some(start_ns),
+        end_ns: Some(end_ns),
+        received: None,
+        interface_drops: None,
+        filter_accepted: None,
+        os_drops: None,
+        delivered: None,
+    };
+    let counts = |interface_id: u32, ledger: &Ledger| Statistics {
+        interface_id,
+        received: (!ledger.filtered_uncounted).then_some(ledger.offered),
+        interface_drops: ledger.missed_before,
+        filter_accepted: Some(ledger.accepted()),
+        ..none()
+    };
+    let feeds: Vec<(&Outcome, usize)> = outcomes
+        .iter()
+        .flat_map(|outcome| (0..outcome.ledgers.len()).map(move |feed| (outcome, feed)))
+        .collect();
+    let mut all = Vec::new();
+    for (output, (outcome, feed)) in feeds.iter().enumerate() {
+        let numbers = rings.interfaces(output);
+        let Some(&first) = numbers.first() else { continue };
+        let ledger = &outcome.ledgers[*feed];
+        let os_drops = Some(ledger.dropped());
+        let delivered = (feeds.len() == 1).then_some(delivered);
+        let shares = outcome.interfaces.get(*feed).map(Vec::as_slice).unwrap_or_default();
+        if shares.is_empty() {
+            all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
+            continue;
+        }
+        // The pattern itself has what is no single interface's.
+        all.push(Statistics { interface_id: first, os_drops, delivered, ..none() });
+        for share in shares {
+            if let Some(&number) = numbers.get(share.id as usize) {
+                all.push(counts(number, &share.ledger));
+            }
+        }
+    }
+    all
+}
