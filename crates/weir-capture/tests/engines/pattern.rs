@@ -14,7 +14,7 @@ use weir_frame::pcapng::Interface;
 use weir_lab::testbed::{End, Testbed, require_root};
 use weir_ring::{Reader, Ring, Start};
 
-use super::af_packet::{Sender, frame};
+use super::af_packet::{Sender, frame, keep_only};
 use super::common::{LIMIT, TURN, pump_until, read_closed, setup};
 
 /// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
@@ -317,6 +317,56 @@ fn root_links_without_an_ethernet_header_are_left_out_aloud() {
             let lines = interfaces(&*source, FeedSlot::first());
             let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
             assert_eq!(names, ["lo", "wrx0"]);
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces() {
+    if !require_root("root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+    pair.wait_for_carrier().unwrap();
+    bed.rx
+        .run(|| {
+            let mut setup = setup_of("wrx*", false);
+            setup.ring_bytes = 128 << 20;
+            let mut source = open("wrx*", setup).unwrap();
+            source.start().unwrap();
+            // More than 32 MiB of blocks hold, which nobody takes meanwhile.
+            for (end, frames) in [(&bed.tx, 30_000), (&pair.tx, 12_000)] {
+                end.run(|| {
+                    let sender = Sender::new(&end.iface);
+                    (0..frames).for_each(|number| sender.send(&frame(number, 1500)));
+                })
+                .unwrap();
+            }
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.offered == 42_000, "{ledger}");
+            assert!(ledger.dropped() > 0, "{ledger}");
+            let lines = interfaces(&*source, FeedSlot::first());
+            assert_eq!(["wrx0", "wrx1"].map(|name| counts(&lines, name).0), [30_000, 12_000]);
+            let captured: u64 = lines.iter().map(|line| line.ledger.captured).sum();
+            assert_eq!(captured, ledger.captured);
+            assert!(lines.iter().all(|line| line.ledger.drops.is_empty()));
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
+    if !require_root("root_without_bpf_a_pattern_is_refused_and_says_what_it_takes") {
+        return;
+    }
+    const CAP_NET_RAW: u32 = 1 << 13;
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            keep_only(CAP_NET_RAW);
+            let error = open("any", setup_of("any", false)).map(drop).unwrap_err().to_string();
+            assert!(error.contains("CAP_BPF"), "{error}");
         })
         .unwrap();
 }

@@ -144,3 +144,104 @@ impl Shared {
         (1..).zip(&known).map(one).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feed::control::{FeedControl, FeedHandle};
+    use crate::feed::interfaces::{EngineCount, EngineCounts};
+    use weir_frame::record::Meta;
+
+    /// An engine that has offered ten frames of each, of which no feed wanted the number's own count.
+    struct Ten;
+
+    impl EngineCounts for Ten {
+        fn of(&self, interface: u32) -> Result<EngineCount, CaptureError> {
+            let unwanted = interface.into();
+            Ok(EngineCount { offered: 10, unwanted, missed_before: None })
+        }
+    }
+
+    fn feed(description: &str) -> Feed {
+        let description = Some(description.to_owned());
+        let interface = Interface { name: "v*".into(), description, ..Interface::default() };
+        Feed { interface, ..Feed::default() }
+    }
+
+    fn feeds(of: Vec<Feed>) -> (Feeds, Fanout) {
+        let setup = Setup { feeds: of, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
+        let interfaces = Interfaces::new("v*".to_owned(), Box::new(Ten));
+        Feeds::create_of(&setup, Clock::Realtime, Box::new(|_| Ok(())), interfaces).unwrap()
+    }
+
+    fn names(feed: &FeedHandle) -> Vec<Vec<u8>> {
+        let identity = feed.rings[0].identity().unwrap();
+        identity.interface_blocks().map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn every_ring_describes_the_same_interfaces_in_the_same_order() {
+        let (feeds, _fanout) = feeds(vec![feed("same"), feed("same")]);
+        assert_eq!(["v1", "v2"].map(|name| feeds.add_interface(name).unwrap()), [1, 2]);
+        feeds.remove_interface(1);
+        let late = feeds.add(feed("same")).unwrap();
+        // It comes back, and another comes.
+        assert_eq!(["v1", "v3"].map(|name| feeds.add_interface(name).unwrap()), [1, 3]);
+        let handles = feeds.handles();
+        assert_eq!((handles.len(), names(&late).len()), (3, 4));
+        assert!(handles.iter().all(|other| names(other) == names(&late)));
+    }
+
+    #[test]
+    fn one_that_a_ring_has_no_room_for_joins_none() {
+        let (feeds, _fanout) = feeds(vec![feed("short"), feed(&"long".repeat(60))]);
+        let counts = || {
+            let handles = feeds.handles();
+            [0, 1].map(|feed: usize| handles[feed].rings[0].interfaces())
+        };
+        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}")).is_err()).unwrap();
+        assert!((100..PATTERN_INTERFACES_MAX).contains(&full), "{full}");
+        assert_eq!(counts(), [full, full], "the pattern, and all that joined");
+        assert_eq!(feeds.add_interface("v7").unwrap(), 7);
+    }
+
+    #[test]
+    fn a_source_names_so_many_interfaces_and_no_more() {
+        let (feeds, _fanout) = feeds(vec![feed("")]);
+        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}")).is_err()).unwrap();
+        assert_eq!(full, PATTERN_INTERFACES_MAX + 1, "a short description has room for all");
+        let error = feeds.add_interface("one more").unwrap_err().to_string();
+        assert!(error.contains("1024"), "{error}");
+    }
+
+    #[test]
+    fn each_feed_counts_for_itself_from_where_it_joined() {
+        let (feeds, mut fanout) = feeds(vec![feed("first")]);
+        (1..=2).for_each(|n| _ = feeds.add_interface(&format!("v{n}")).unwrap());
+        let mut push = |interface_id, frames| {
+            let meta = Meta { interface_id, wire_len: 60, ..Meta::default() };
+            (0..frames).for_each(|_| fanout.push(&meta, &[0; 60]));
+            fanout.leave();
+        };
+        push(1, 3);
+        let late = feeds.add(feed("late")).unwrap();
+        push(2, 4);
+        push(1, 1);
+        let lines = |feed| {
+            let lines = feeds.interfaces(feed).unwrap().into_iter();
+            let one = |line: InterfaceLedger| {
+                let Ledger { offered, filtered, captured, .. } = line.ledger;
+                (line.name, offered, filtered, captured)
+            };
+            lines.map(one).collect::<Vec<_>>()
+        };
+        let line = |name: &str, of| -> (String, u64, u64, u64) {
+            let (offered, filtered, captured) = of;
+            (name.to_owned(), offered, filtered, captured)
+        };
+        let first = [line("v1", (10, 1, 4)), line("v2", (10, 2, 4))];
+        assert_eq!(lines(FeedSlot::first()), first);
+        // Without what had come, and what had been left out, when it joined.
+        assert_eq!(lines(late.slot), [line("v1", (6, 0, 1)), line("v2", (8, 0, 4))]);
+    }
+}
