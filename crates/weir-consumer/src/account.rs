@@ -15,7 +15,7 @@ pub struct Delivered {
     pub late: u64,
 }
 
-/// The same of one interface: of a feed.
+/// The same of one feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Frames.

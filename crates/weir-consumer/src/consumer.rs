@@ -88,7 +88,7 @@ pub trait Consumer<M: Words = Mapping> {
     /// Frames taken so far.
     fn delivered(&self) -> Delivered;
 
-    /// The same by interface id; empty if it is not counted.
+    /// The same by feed: at the number that the feed's first interface has in the output. Empty if it is not counted.
     fn by_interface(&self) -> Vec<Taken> {
         Vec::new()
     }

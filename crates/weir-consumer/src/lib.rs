@@ -19,6 +19,8 @@ pub mod account;
 pub mod consumer;
 mod counted;
 pub mod cursor;
+#[cfg(test)]
+mod joining_tests;
 pub mod lanes;
 pub mod merge;
 pub mod null;

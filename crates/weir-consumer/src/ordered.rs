@@ -19,8 +19,6 @@ pub struct Ordered<S, M: Words = Mapping> {
     merge: Merge<M>,
     output: Output<S>,
     wire_bytes: u64,
-    /// Frames by the output's number of their interface.
-    frames: Vec<u64>,
 }
 
 /// Where frames go.
@@ -45,12 +43,7 @@ impl<S: Sink, M: Words> Ordered<S, M> {
     /// Hands nothing over before a feed joins; `slack` as in [`Merge`].
     #[must_use]
     pub fn new(slack: Duration, sink: S) -> Ordered<S, M> {
-        Ordered {
-            merge: Merge::new(slack),
-            output: Output { sink, described: 0 },
-            wire_bytes: 0,
-            frames: Vec::new(),
-        }
+        Ordered { merge: Merge::new(slack), output: Output { sink, described: 0 }, wire_bytes: 0 }
     }
 }
 
@@ -61,16 +54,11 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     }
 
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
-        let Ordered { output, wire_bytes, frames, .. } = self;
+        let Ordered { output, wire_bytes, .. } = self;
         let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record, interfaces| {
             output.describe(interfaces)?;
             output.sink.take(record)?;
             *wire_bytes += u64::from(record.meta.wire_len);
-            let id = record.meta.interface_id as usize;
-            if id >= frames.len() {
-                frames.resize(id + 1, 0);
-            }
-            frames[id] += 1;
             Ok::<(), ConsumerError>(())
         })?;
         Ok(match turn {
@@ -104,13 +92,7 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     }
 
     fn by_interface(&self) -> Vec<Taken> {
-        let lapped = self.merge.by_interface();
-        let count = lapped.len().max(self.frames.len());
-        let one = |id| Taken {
-            frames: self.frames.get(id).copied().unwrap_or_default(),
-            lapped: lapped.get(id).map_or(0, |taken: &Taken| taken.lapped),
-        };
-        (0..count).map(one).collect()
+        self.merge.by_interface()
     }
 
     fn rings(&self) -> &dyn Rings<M> {

@@ -1,7 +1,15 @@
-//! Rings for tests.
+//! Rings, feeds and an output for tests.
 
-use weir_frame::pcapng::Interface;
-use weir_ring::{Clock, Mapping, Ring, RingSpec, WriterKind, memory};
+use std::sync::{Arc, Mutex};
+
+use weir_frame::pcapng::{Interface, Statistics};
+use weir_frame::record::{Meta, Record};
+use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
+
+use crate::consumer::ConsumerError;
+use crate::counted::Count;
+use crate::sink::Sink;
+use crate::source::JoinedFeed;
 
 /// A small ring that describes these interfaces.
 pub(crate) fn ring_of(interfaces: Vec<Interface>) -> Ring<Mapping> {
@@ -13,4 +21,69 @@ pub(crate) fn ring_of(interfaces: Vec<Interface>) -> Ring<Mapping> {
         writer: WriterKind::User,
     };
     memory::create_memfd("consumer-test", &spec).unwrap()
+}
+
+/// A writer of a small ring of one interface.
+pub(crate) fn writer() -> Writer<Mapping> {
+    Writer::new(ring_of(vec![Interface { link_type: 1, ..Interface::default() }]))
+}
+
+/// Writes and publishes a frame of 60 bytes.
+pub(crate) fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
+    writer.push(&Meta { ts_ns, wire_len: 60, ..Meta::default() }, &[0; 60]);
+    writer.publish();
+}
+
+/// A feed of one ring, with an output and a line of its own.
+pub(crate) fn feed(key: usize, ring: &Ring<Mapping>) -> JoinedFeed {
+    let (label, rings) = (String::new(), vec![ring.clone()]);
+    JoinedFeed { key: key as u64, output: key, label, rings, first_line: key, channel: None }
+}
+
+/// What a [`Collect`] was handed: names of interfaces, and the number and the stamp of each frame.
+#[derive(Default)]
+pub(crate) struct Collected {
+    pub(crate) interfaces: Vec<String>,
+    pub(crate) frames: Vec<(u32, u64)>,
+    pub(crate) flushed: usize,
+}
+
+/// An output that keeps what it is handed.
+#[derive(Clone, Default)]
+pub(crate) struct Collect(pub(crate) Arc<Mutex<Collected>>);
+
+impl Sink for Collect {
+    fn describe(
+        &mut self,
+        number: u32,
+        interface: &Interface,
+        label: &str,
+    ) -> Result<(), ConsumerError> {
+        let mut own = self.0.lock().unwrap();
+        assert_eq!(own.interfaces.len(), number as usize);
+        own.interfaces.push(format!("{}{label}", interface.name));
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
+        let mut own = self.0.lock().unwrap();
+        assert!((record.meta.interface_id as usize) < own.interfaces.len());
+        own.frames.push((record.meta.interface_id, record.meta.ts_ns));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ConsumerError> {
+        let mut own = self.0.lock().unwrap();
+        own.flushed = own.frames.len();
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
+        self.flush()
+    }
+
+    fn kept(&self) -> Count {
+        let frames = self.0.lock().unwrap().flushed as u64;
+        Count { frames, wire_bytes: frames * 60 }
+    }
 }

@@ -258,3 +258,7 @@ impl<C: Consumer + ?Sized> Work<C> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "thread_tests.rs"]
+mod tests;

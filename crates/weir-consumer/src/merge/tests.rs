@@ -4,11 +4,7 @@ use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::Writer;
 
-use crate::testing::ring_of;
-
-fn ring() -> Writer<Mapping> {
-    Writer::new(ring_of(vec![Interface { link_type: 1, ..Interface::default() }]))
-}
+use crate::testing::{push, writer as ring};
 
 /// A merge of these rings, each of them of a feed of its own.
 fn merge_of(writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
@@ -16,11 +12,6 @@ fn merge_of(writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
     let rings = writers.iter().map(|writer| vec![writer.ring().clone()]).collect();
     JoinedFeed::in_order(rings).into_iter().for_each(|feed| merge.join(feed).unwrap());
     merge
-}
-
-fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
-    writer.push(&Meta { ts_ns, wire_len: 60, ..Meta::default() }, &[0; 60]);
-    writer.publish();
 }
 
 fn drain(merge: &mut Merge, out: &mut Vec<u64>) -> Turn {

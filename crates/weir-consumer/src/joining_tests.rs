@@ -1,0 +1,292 @@
+//! Rings that join and leave a consumer at any time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_frame::pcapng::Interface;
+use weir_frame::record::Meta;
+use weir_ring::{Mapping, Writer};
+
+use crate::consumer::{Consumer, Step};
+use crate::lanes::Lanes;
+use crate::null::Null;
+use crate::ordered::Ordered;
+use crate::testing::{Collect, feed, push, ring_of, writer};
+
+/// Longer than any test: order gives way to nothing but a ring that is half full.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// What happens to the rings, which have numbers from 0 in the order of joining.
+#[derive(Clone, Debug)]
+enum Act {
+    /// One more ring, which has so many frames.
+    Join(u64),
+    /// A ring that there is gets frames of this size.
+    Push(prop::sample::Index, u64, usize),
+    /// From now on a ring's frames are not for the consumer, which learns it later.
+    Detach(prop::sample::Index),
+    /// It learns all that it has not been told.
+    Tell,
+    Close(prop::sample::Index),
+    /// A turn of at most so many frames.
+    Step(u64),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let ring = any::<prop::sample::Index>;
+    let act = prop_oneof![
+        2 => (0u64..50).prop_map(Act::Join),
+        8 => (ring(), 1u64..100, 0usize..400).prop_map(|(ring, frames, bytes)| Act::Push(ring, frames, bytes)),
+        // Some 70 frames fill a ring.
+        1 => (ring(), 1u64..60).prop_map(|(ring, frames)| Act::Push(ring, frames, 60_000)),
+        2 => ring().prop_map(Act::Detach),
+        2 => Just(Act::Tell),
+        1 => ring().prop_map(Act::Close),
+        6 => (1u64..300).prop_map(Act::Step),
+    ];
+    prop::collection::vec(act, 0..60)
+}
+
+/// A ring, seen from its writer's side.
+struct Own {
+    writer: Option<Writer<Mapping>>,
+    frames: u64,
+    /// The ordinal that it is read up to, and the consumer's place when it was told.
+    until: Option<u64>,
+    told_at: Option<u64>,
+}
+
+/// The rings of a run. Frames have the stamps 1, 2, 3 and so on, in the order in which they are published.
+#[derive(Default)]
+struct World {
+    rings: Vec<Own>,
+    stamp: u64,
+    /// Number of the ring and ordinal of each frame, by stamp.
+    frames: BTreeMap<u64, (usize, u64)>,
+}
+
+impl World {
+    fn push(&mut self, number: usize, frames: u64, bytes: usize) {
+        let own = &mut self.rings[number];
+        let Some(writer) = &mut own.writer else { return };
+        for _ in 0..frames {
+            self.stamp += 1;
+            self.frames.insert(self.stamp, (number, own.frames));
+            let meta = Meta { ts_ns: self.stamp, wire_len: 60, ..Meta::default() };
+            writer.push(&meta, &vec![0; bytes]);
+            own.frames += 1;
+        }
+        writer.publish();
+    }
+
+    fn tell(&mut self, consumer: &mut dyn Consumer) {
+        for (number, own) in self.rings.iter_mut().enumerate() {
+            if let (Some(until), None) = (own.until, own.told_at) {
+                let place = consumer.by_interface()[number];
+                own.told_at = Some(place.frames + place.lapped);
+                consumer.rings_mut().leave(number as u64, &[until]);
+            }
+        }
+    }
+
+    fn act(&mut self, act: Act, consumer: &mut dyn Consumer) {
+        let rings = self.rings.len().max(1);
+        let number = |ring: prop::sample::Index| ring.index(rings);
+        match act {
+            Act::Join(frames) => {
+                let ring = writer();
+                consumer.join(feed(self.rings.len(), ring.ring())).unwrap();
+                self.rings.push(Own { writer: Some(ring), frames: 0, until: None, told_at: None });
+                self.push(self.rings.len() - 1, frames, 60);
+            }
+            Act::Step(frames_max) => drop(consumer.step(frames_max).unwrap()),
+            Act::Tell => self.tell(consumer),
+            _ if self.rings.is_empty() => {}
+            Act::Push(ring, frames, bytes) => self.push(number(ring), frames, bytes),
+            Act::Detach(ring) => {
+                let own = &mut self.rings[number(ring)];
+                own.until.get_or_insert(own.frames);
+            }
+            Act::Close(ring) => self.rings[number(ring)].writer = None,
+        }
+    }
+
+    /// Plays all of it; at the end every ring is closed or has left, and everything is read.
+    fn play(&mut self, acts: Vec<Act>, consumer: &mut dyn Consumer) {
+        acts.into_iter().for_each(|act| self.act(act, consumer));
+        for own in self.rings.iter_mut().filter(|own| own.until.is_none()) {
+            own.writer = None;
+        }
+        self.tell(consumer);
+        for step in 0.. {
+            if consumer.step(u64::MAX).unwrap() == Step::Ended {
+                break;
+            }
+            assert!(step < 10_000, "it does not end");
+        }
+    }
+
+    /// Frames that this ring should have come to: delivered and lapped.
+    fn expected(&self, number: usize) -> u64 {
+        let Own { frames, until, told_at, .. } = &self.rings[number];
+        // What was read before the consumer was told is read.
+        until.map_or(*frames, |until| until.max(told_at.unwrap()))
+    }
+
+    /// Whether the counts of the consumer add up, ring by ring and all together.
+    fn check_counts(&self, consumer: &dyn Consumer) {
+        let taken = consumer.by_interface();
+        assert_eq!(taken.len(), self.rings.len());
+        for (number, taken) in taken.iter().enumerate() {
+            assert_eq!(taken.frames + taken.lapped, self.expected(number), "ring {number}");
+        }
+        let delivered = consumer.delivered();
+        assert_eq!(delivered.frames, taken.iter().map(|taken| taken.frames).sum::<u64>());
+        assert_eq!(delivered.lapped, taken.iter().map(|taken| taken.lapped).sum::<u64>());
+        assert_eq!(consumer.rings().unread(), 0);
+        assert!(consumer.rings().readers().is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn the_null_monitor_counts_every_frame_of_rings_that_come_and_go(acts in acts()) {
+        let (mut world, mut null) = (World::default(), Null::new());
+        world.play(acts, &mut null);
+        world.check_counts(&null);
+    }
+
+    /// With a slack that no frame outwaits, whatever comes later than a younger one came after a ring was half
+    /// full; without slack, frames come as the turns find them.
+    #[test]
+    fn every_frame_of_rings_that_come_and_go_is_passed_on_once(acts in acts(), waits in any::<bool>()) {
+        let large = acts.iter().any(|act| matches!(act, Act::Push(_, _, 60_000)));
+        let (mut world, output) = (World::default(), Collect::default());
+        let slack = if waits { FOREVER } else { Duration::ZERO };
+        let mut ordered = Ordered::new(slack, output.clone());
+        world.play(acts, &mut ordered);
+        world.check_counts(&ordered);
+        let stamps: Vec<u64> = output.0.lock().unwrap().frames.iter().map(|(_, ts)| *ts).collect();
+        let (mut last, mut late) = (0, 0);
+        let mut next = vec![0; world.rings.len()];
+        let taken = ordered.by_interface();
+        for stamp in &stamps {
+            late += u64::from(*stamp < last);
+            last = last.max(*stamp);
+            let (ring, ordinal) = world.frames[stamp];
+            prop_assert!(ordinal >= next[ring], "frame {} of ring {} again", ordinal, ring);
+            prop_assert!(ordinal < world.expected(ring), "a frame that is not for this consumer");
+            prop_assert!(taken[ring].lapped > 0 || ordinal == next[ring], "a frame is missing");
+            next[ring] = ordinal + 1;
+        }
+        prop_assert_eq!(ordered.delivered().late, late);
+        prop_assert!(!waits || large || late == 0, "{} frames out of order", late);
+        prop_assert_eq!(ordered.delivered().frames, stamps.len() as u64);
+    }
+}
+
+#[test]
+fn a_ring_that_was_let_go_is_mapped_no_more_and_its_counts_stay() {
+    let (mut closed, mut left, mut lasting) = (writer(), writer(), writer());
+    let mut null = Null::new();
+    let output = Collect::default();
+    let mut ordered: Ordered<_> = Ordered::new(Duration::ZERO, output.clone());
+    let consumers: [&mut dyn Consumer; 2] = [&mut null, &mut ordered];
+    for writer in [&mut closed, &mut left, &mut lasting] {
+        (1..=5).for_each(|ts| push(writer, ts));
+    }
+    closed.close();
+    let memory = [closed.ring().clone(), left.ring().clone()].map(|ring| ring.memory().clone());
+    let before = memory.each_ref().map(std::sync::Arc::strong_count);
+    for consumer in consumers {
+        for (key, writer) in [&closed, &left, &lasting].into_iter().enumerate() {
+            consumer.join(feed(key, writer.ring())).unwrap();
+        }
+        consumer.rings_mut().leave(1, &[3]);
+        while consumer.step(u64::MAX).unwrap() != Step::Idle {}
+        assert_eq!(memory.each_ref().map(std::sync::Arc::strong_count), before);
+        assert_eq!(consumer.by_interface().iter().map(|t| t.frames).collect::<Vec<_>>(), [5, 3, 5]);
+        assert_eq!(
+            (consumer.rings().ordinal(0, 0), consumer.rings().ordinal(2, 0)),
+            (None, Some(5))
+        );
+        assert_eq!((consumer.delivered().frames, consumer.rings().unread()), (13, 0));
+    }
+    assert_eq!(output.0.lock().unwrap().frames.len(), 13);
+}
+
+#[test]
+fn a_feed_that_leaves_within_a_batch_that_was_copied_is_not_passed_on_further() {
+    let (mut fast, silent) = (writer(), writer());
+    let output = Collect::default();
+    let mut ordered: Ordered<_> = Ordered::new(FOREVER, output.clone());
+    ordered.join(feed(0, fast.ring())).unwrap();
+    ordered.join(feed(1, silent.ring())).unwrap();
+    (1..=9).for_each(|ts| push(&mut fast, ts));
+    // All nine are copied, and wait for the silent ring.
+    assert_eq!(ordered.step(u64::MAX).unwrap(), Step::Waiting);
+    assert_eq!(ordered.rings().unread(), 9);
+    ordered.rings_mut().leave(0, &[4]);
+    assert_eq!(ordered.rings().unread(), 4);
+    ordered.rings_mut().leave(1, &[0]);
+    while ordered.step(u64::MAX).unwrap() != Step::Ended {}
+    assert_eq!((ordered.delivered().frames, ordered.rings().unread()), (4, 0));
+}
+
+#[test]
+fn a_ring_that_leaves_holds_nobody_and_one_that_joins_is_waited_for() {
+    let (mut fast, silent, late) = (writer(), writer(), writer());
+    let mut ordered: Ordered<_> = Ordered::new(FOREVER, Collect::default());
+    ordered.join(feed(0, fast.ring())).unwrap();
+    ordered.join(feed(1, silent.ring())).unwrap();
+    push(&mut fast, 1);
+    assert_eq!(ordered.step(u64::MAX).unwrap(), Step::Waiting);
+    ordered.rings_mut().leave(1, &[0]);
+    assert_eq!(ordered.step(u64::MAX).unwrap(), Step::Busy);
+    ordered.join(feed(2, late.ring())).unwrap();
+    push(&mut fast, 2);
+    assert_eq!(ordered.step(u64::MAX).unwrap(), Step::Waiting);
+    drop(late);
+    assert_eq!(ordered.step(u64::MAX).unwrap(), Step::Busy);
+}
+
+#[test]
+fn sinks_hear_of_interfaces_before_their_frames_and_of_a_feed_that_came_back_not_again() {
+    let named = |name: &str| Interface { name: name.into(), link_type: 1, ..Interface::default() };
+    let rings = [vec!["eth0"], vec!["eth1", "eth2"], vec!["eth0", "eth3"]]
+        .map(|names| ring_of(names.into_iter().map(named).collect()));
+    let output = Collect::default();
+    let mut ordered: Ordered<_> = Ordered::new(Duration::ZERO, output.clone());
+    for (key, (ring, of)) in rings.iter().zip([0, 1, 0]).enumerate() {
+        let mut joined = feed(key, ring);
+        (joined.output, joined.label) = (of, format!("[{key}]"));
+        ordered.join(joined).unwrap();
+        let mut writer = Writer::new(ring.clone());
+        let interface_id = ring.append_interface(&named("vnet")).unwrap();
+        let meta = Meta { interface_id, ts_ns: key as u64, ..Meta::default() };
+        writer.push(&meta, &[]);
+        drop(writer);
+        while ordered.step(u64::MAX).unwrap() != Step::Ended {}
+    }
+    let own = output.0.lock().unwrap();
+    let names = ["eth0[0]", "vnet[0]", "eth1[1]", "eth2[1]", "vnet[1]", "eth3[2]"];
+    assert_eq!(own.interfaces, names);
+    assert_eq!(own.frames, [(1, 0), (4, 1), (1, 2)]);
+    assert_eq!(ordered.rings().first_interface(1), Some(2));
+}
+
+#[test]
+fn a_feed_of_which_one_ring_is_no_ring_does_not_join() {
+    let mut lanes: Lanes = Lanes::new();
+    let good = writer();
+    let bad = ring_of(vec![Interface::default()]);
+    for word in &weir_ring::Words::words(bad.memory().as_ref())[..100] {
+        word.store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+    }
+    let mut joined = feed(0, &bad);
+    joined.rings.push(good.ring().clone());
+    assert!(lanes.join(joined).is_err());
+    assert!(lanes.is_empty() && lanes.numbering().interfaces().is_empty());
+}

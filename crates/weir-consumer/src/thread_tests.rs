@@ -1,0 +1,147 @@
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+
+use weir_frame::record::Meta;
+use weir_ring::geometry::BLOCK_BYTES;
+use weir_ring::wake::Sleeper;
+
+use super::*;
+use crate::null::Null;
+use crate::ordered::Ordered;
+use crate::source::Static;
+use crate::testing::{Collect, feed, push, writer};
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// What is sent from the test; complete once that is said.
+struct Sent {
+    sleeper: Sleeper,
+    changes: Receiver<FeedChange>,
+    is_complete: Arc<AtomicBool>,
+}
+
+impl FrameSource for Sent {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        self.changes.try_iter().collect()
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+}
+
+fn plan<C: 'static>(source: impl FrameSource + 'static) -> Plan<C> {
+    Plan {
+        waker: source.sleeper().waker().unwrap(),
+        source: Box::new(source),
+        frames_max: None,
+        slack: Duration::ZERO,
+        progress: Box::new(|_| ()),
+        ended: Box::new(|| ()),
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn feeds_join_and_leave_a_consumer_that_sleeps() {
+    let sleeper = Sleeper::new(2).unwrap();
+    let mut waker = sleeper.waker().unwrap();
+    let (changes, received) = channel();
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let source = Sent { sleeper, changes: received, is_complete: Arc::clone(&is_complete) };
+    let running = spawn(Box::new(Null::new()), plan(source)).unwrap();
+    let joins = |key, line, ring: &weir_ring::Ring<_>| {
+        let feed = crate::source::JoinedFeed { first_line: line, ..feed(key, ring) };
+        changes.send(FeedChange::Joined(feed)).unwrap();
+    };
+    let mut writers = [writer(), writer(), writer()];
+    let mut wanted = 0;
+    for (key, line) in [(0, 0), (1, 1)] {
+        joins(key, line, writers[key].ring());
+        waker.wake();
+        // Its line has a threshold: the thread sleeps on it.
+        wait_until("a threshold", || waker.wake_threshold(line) == 1);
+        push(&mut writers[key], 1);
+        waker.wake_if_due(line, 1);
+        wanted += 1;
+        wait_until("a frame", || running.delivered().frames == wanted);
+    }
+    // The second feed leaves with what it has, and another one has its line.
+    changes.send(FeedChange::Left { key: 1, until: vec![1] }).unwrap();
+    push(&mut writers[1], 2);
+    joins(2, 1, writers[2].ring());
+    waker.wake();
+    wait_until("a threshold", || waker.wake_threshold(1) == 1);
+    push(&mut writers[2], 3);
+    waker.wake_if_due(1, 1);
+    wait_until("a frame", || running.delivered().frames == 3);
+    // All rings end, but another feed might join.
+    writers[0].close();
+    writers[2].close();
+    waker.wake();
+    thread::sleep(Duration::from_millis(50));
+    assert!(!running.has_ended());
+    is_complete.store(true, Ordering::Release);
+    waker.wake();
+    wait_until("its end", || running.has_ended());
+    let Finished { consumer, failure, .. } = running.finish();
+    assert!(failure.is_none());
+    assert_eq!((consumer.delivered().frames, consumer.rings().unread()), (3, 0));
+}
+
+#[test]
+fn a_consumer_without_rings_ends_at_once_if_none_can_come_and_else_when_it_is_told() {
+    let source = Static::new(Sleeper::new(1).unwrap(), Vec::new());
+    let running = spawn(Box::new(Null::new()), plan(source)).unwrap();
+    wait_until("its end", || running.has_ended());
+    assert!(running.finish().failure.is_none());
+
+    let (_changes, changes) = channel();
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let source = Sent { sleeper: Sleeper::new(1).unwrap(), changes, is_complete };
+    let running = spawn(Box::new(Null::new()), plan(source)).unwrap();
+    assert!(!running.has_ended());
+    assert!(running.finish().failure.is_none());
+}
+
+#[test]
+fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
+    let mut writer = writer();
+    (1..=7).for_each(|ts| push(&mut writer, ts));
+    let output = Collect::default();
+    let mut ordered: Ordered<_> = Ordered::new(Duration::ZERO, output.clone());
+    ordered.join(feed(0, writer.ring())).unwrap();
+    let source = Static::new(Sleeper::new(1).unwrap(), Vec::new());
+    let (tell, told) = channel();
+    let progress = move |consumer: &Ordered<Collect>| {
+        let _ = tell.send(consumer.delivered().frames);
+    };
+    let plan = Plan { progress: Box::new(progress), ..plan(source) };
+    let running = spawn(Box::new(ordered), plan).unwrap();
+    while told.recv_timeout(LONG).unwrap() < 7 {}
+    // The next record is nonsense when it is published.
+    writer.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
+    let next = (BLOCK_BYTES as usize + 7 * 92) / 8;
+    let ring = writer.ring();
+    for word in &weir_ring::Words::words(ring.memory().as_ref())[next..][..8] {
+        word.store(u64::MAX, Ordering::Relaxed);
+    }
+    writer.publish();
+    wait_until("its end", || running.has_ended());
+    let Finished { consumer, failure, .. } = running.finish();
+    assert!(matches!(failure, Some(ConsumerError::Ring(_))), "{failure:?}");
+    assert_eq!((consumer.kept().frames, consumer.delivered().frames), (7, 7));
+    assert_eq!(consumer.rings().unread(), 1);
+}
