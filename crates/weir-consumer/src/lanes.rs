@@ -146,7 +146,7 @@ impl<T, M: Words> Lanes<T, M> {
             if lane.cursor.has_ended() {
                 add(gone, lane);
                 // Of a ring that claims more frames than it gave.
-                *gone_unread += lane.cursor.unread();
+                *gone_unread = gone_unread.saturating_add(lane.cursor.unread());
                 keys.push(lane.key);
             }
             !lane.cursor.has_ended()
@@ -175,18 +175,24 @@ impl<T, M: Words> Lanes<T, M> {
     pub fn taken(&self) -> Taken {
         let mut all = Taken::default();
         for one in self.by_interface() {
-            all.frames += one.frames;
-            all.lapped += one.lapped;
+            all.frames = all.frames.saturating_add(one.frames);
+            all.lapped = all.lapped.saturating_add(one.lapped);
         }
         all
     }
 }
 
+/// Hostile rings may claim any number of frames: sums of theirs end at the highest.
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
 fn add<T, M: Words>(all: &mut Vec<Taken>, lane: &Lane<T, M>) {
     let id = lane.first as usize;
     all.resize(all.len().max(id + 1), Taken::default());
-    all[id].frames += lane.cursor.taken();
-    all[id].lapped += lane.cursor.lapped();
+    let own = &mut all[id];
+    own.frames = own.frames.saturating_add(lane.cursor.taken());
+    own.lapped = own.lapped.saturating_add(lane.cursor.lapped());
 }
 
 impl<T, M: Words> Rings<M> for Lanes<T, M> {
@@ -199,12 +205,12 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     }
 
     fn writer_gone(&mut self, channel: usize) -> Option<u64> {
-        let mut frames = None;
+        let mut frames: Option<u64> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
             let ring = lane.cursor.reader().ring();
             // What it closed before it went is whole, and one that has left was read as far as it is to be.
             if !ring.is_closed() && !lane.cursor.has_left() {
-                *frames.get_or_insert(0) += ring.frames_written();
+                frames = Some(ring.frames_written().saturating_add(frames.unwrap_or_default()));
                 lane.cursor.abandon();
             }
         }
@@ -232,11 +238,12 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     }
 
     fn written(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.cursor.reader().ring().frames_written()).sum()
+        sum(self.lanes.iter().map(|lane| lane.cursor.reader().ring().frames_written()))
     }
 
     fn unread(&self) -> u64 {
-        self.gone_unread + self.lanes.iter().map(|lane| lane.cursor.unread()).sum::<u64>()
+        let unread = self.lanes.iter().map(|lane| lane.cursor.unread());
+        sum(unread.chain([self.gone_unread]))
     }
 
     fn fill(&self) -> f64 {

@@ -9,6 +9,9 @@ use weir_frame::record::Record;
 
 use crate::file::{FileError, FileWriter};
 
+/// Told of the names of all files when there is one more.
+type Opened = Box<dyn FnMut(&[&Path]) + Send>;
+
 /// Files that take the frames of interfaces with several link types, one for each.
 pub struct FilesByLinkType {
     path: PathBuf,
@@ -16,8 +19,7 @@ pub struct FilesByLinkType {
     files: Vec<(PathBuf, FileWriter)>,
     /// By the run's number of an interface: its file, and its number there.
     routes: Vec<(usize, u32)>,
-    /// Called with the names so far when there is one more.
-    opened: Box<dyn FnMut(&[&Path]) + Send>,
+    opened: Opened,
 }
 
 impl FilesByLinkType {

@@ -1,13 +1,16 @@
-//! Frames to files.
+//! Frames to files and to lines of text.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`by_link_type`] | several of them, where frames have several link types |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
+//! | [`printer`] | one line a frame |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
 pub mod file;
+pub mod printer;
 
 pub use by_link_type::FilesByLinkType;
 pub use file::{FileError, FileWriter};
+pub use printer::Printer;

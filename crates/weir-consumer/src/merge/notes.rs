@@ -18,9 +18,11 @@ impl Notes {
 
     /// Releases what notes have that are `slack` old.
     pub(super) fn release(&mut self, now: Instant, slack: Duration) {
-        let is_old = |(taken, _): &(Instant, u64)| now.saturating_duration_since(*taken) >= slack;
-        while let Some((_, ordinal)) = self.notes.pop_front_if(|note| is_old(note)) {
-            self.released = ordinal;
+        while let Some((taken, ordinal)) = self.notes.front()
+            && now.saturating_duration_since(*taken) >= slack
+        {
+            self.released = *ordinal;
+            self.notes.pop_front();
         }
     }
 

@@ -1,5 +1,6 @@
 //! A reader against memory that its owner changes at will, at any moment: whatever it does, the reader
-//! gives frames, counts or errors. The fuzz target and the property test share this.
+//! gives frames, counts or errors. The fuzz targets and the property tests share this; those of weir-store read such
+//! memory through consumers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ const LOOKS_MAX: usize = 64;
 
 /// Memory that changes while it is read: each time the reader reaches for it, the next store of the
 /// script may happen. So a word can differ between two loads of one look.
-struct Hostile {
+pub struct Hostile {
     words: Arc<Vec<AtomicU64>>,
     bound: usize,
     script: Vec<Store>,
@@ -47,10 +48,10 @@ impl Words for Hostile {
 }
 
 /// Takes numbers from the input until it is used up; then there are only zeros.
-struct Input<'a>(&'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
 
 impl Input<'_> {
-    fn byte(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
@@ -100,15 +101,17 @@ fn fill(ring: Ring<Vec<AtomicU64>>, frames_max: u8, input: &mut Input<'_>) {
 }
 
 thread_local! {
-    /// Memory for all rings of this thread: making 5 MiB anew takes longer than all else.
-    static MEMORY: Arc<Vec<AtomicU64>> = Arc::new(zeroed(5 << 17));
+    /// Memory for all rings of this thread, two at a time: making 5 MiB anew takes longer than all else.
+    static MEMORY: [Arc<Vec<AtomicU64>>; 2] = [0, 1].map(|_| Arc::new(zeroed(5 << 17)));
 }
 
 /// Runs one input. Returns what it saw, so that a test can tell that inputs reach all of it.
 pub fn run(bytes: &[u8]) -> Seen {
     let mut input = Input(bytes);
     // Small rings are fast; one input in 16 sees the real thing.
-    if input.byte() >= 240 { whole_ring(&mut input) } else { toy_ring(&mut input) }
+    let attacked =
+        if input.byte() >= 240 { whole_ring(&mut input, 0) } else { toy_ring(&mut input) };
+    read_attacked(attacked)
 }
 
 /// Which answers a reader gave.
@@ -123,8 +126,8 @@ pub struct Seen {
 
 /// That memory, with zeros wherever an earlier run may have left something: at the start and at the very
 /// end of blocks.
-fn memory(geometry: &Geometry) -> Arc<Vec<AtomicU64>> {
-    let memory = MEMORY.with(Arc::clone);
+fn memory(geometry: &Geometry, number: usize) -> Arc<Vec<AtomicU64>> {
+    let memory = MEMORY.with(|memory| Arc::clone(&memory[number]));
     let clear =
         |words: &[AtomicU64]| words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     if geometry.block_bytes < BLOCK_BYTES {
@@ -139,18 +142,18 @@ fn memory(geometry: &Geometry) -> Arc<Vec<AtomicU64>> {
     memory
 }
 
-fn toy_ring(input: &mut Input<'_>) -> Seen {
+fn toy_ring(input: &mut Input<'_>) -> Attacked {
     let block_bytes = 192 + u32::from(input.byte() % 64) * 8;
     let geometry = Geometry::model(block_bytes, 1 << (input.byte() % 4), 180);
-    let words = memory(&geometry);
+    let words = memory(&geometry, 0);
     fill(Ring::new(Arc::clone(&words), geometry).expect("as many words as it needs"), 40, input);
     attack(words, |memory| Ring::new(memory, geometry).ok(), geometry, input)
 }
 
-/// A ring with a header, reached as a consumer reaches it.
-fn whole_ring(input: &mut Input<'_>) -> Seen {
+/// A ring with a header, reached as a consumer reaches it; number 0 or 1 of this thread.
+pub fn whole_ring(input: &mut Input<'_>, number: usize) -> Attacked {
     let geometry = Geometry::new(DATA_BLOCKS_MIN).expect("the smallest ring");
-    let words = memory(&geometry);
+    let words = memory(&geometry, number);
     header::format(&words, &spec(DATA_BLOCKS_MIN)).expect("a spec of ours");
     fill(Ring::open(Arc::clone(&words)).expect("just formatted"), 7, input);
     // Half of the header's words are of interest: the first ones, and the fixed facts.
@@ -164,12 +167,21 @@ fn whole_ring(input: &mut Input<'_>) -> Seen {
     attack(words, |memory| Ring::open(memory).ok(), geometry, input)
 }
 
+/// A ring under attack.
+pub struct Attacked {
+    /// `None` if it is refused at once.
+    pub ring: Option<Ring<Hostile>>,
+    /// How its reader begins, and what it does.
+    pub start: u8,
+    pub looks: Vec<u8>,
+}
+
 fn attack(
     words: Arc<Vec<AtomicU64>>,
     open: impl Fn(Arc<Hostile>) -> Option<Ring<Hostile>>,
     geometry: Geometry,
     input: &mut Input<'_>,
-) -> Seen {
+) -> Attacked {
     // The words that the algorithm goes by: the writer's and the index. The rest are records.
     let toy = geometry.block_bytes < BLOCK_BYTES;
     let (writer, index) = match toy {
@@ -199,8 +211,13 @@ fn attack(
         next: AtomicUsize::new(0),
         loads: AtomicUsize::new(0),
     };
+    Attacked { ring: open(Arc::new(memory)), start, looks }
+}
+
+fn read_attacked(attacked: Attacked) -> Seen {
+    let Attacked { ring, start, looks } = attacked;
     let mut seen = Seen::default();
-    let Some(ring) = open(Arc::new(memory)) else {
+    let Some(ring) = ring else {
         seen.corrupt = true;
         return seen;
     };

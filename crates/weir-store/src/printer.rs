@@ -1,0 +1,188 @@
+//! Lines of text, one a frame, and a count of those that really went out.
+
+use std::io::{self, Write};
+
+use thiserror::Error;
+use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
+use weir_frame::record::{Flags, Record};
+use weir_frame::summary::one_line;
+
+/// Why lines cannot be printed.
+#[derive(Debug, Error)]
+enum PrintError {
+    #[error("{name}: its reader has gone")]
+    ReaderGone { name: String },
+    #[error("{name}: its reader takes nothing any more")]
+    ReaderStalled { name: String },
+    #[error("{name}: cannot be printed to after {kept} frames; free space, or print elsewhere")]
+    Write { name: String, kept: u64, source: io::Error },
+}
+
+/// Bytes of lines collected before a write.
+const BUFFER_BYTES: usize = 1 << 16;
+/// Characters of a name: longer than those of interfaces in network namespaces.
+const NAME_CHARS_MAX: usize = 256;
+
+/// One line a frame: time of day (UTC), interface, direction, summary.
+pub struct Printer<W> {
+    out: W,
+    /// For messages.
+    name: String,
+    /// By number: name, with that of its feed, and link type.
+    interfaces: Vec<(String, u16)>,
+    /// Lines that wait; where each ends, and its frame.
+    lines: Vec<u8>,
+    ends: Vec<(usize, Count)>,
+    kept: Count,
+}
+
+impl<W: Write> Printer<W> {
+    /// `out` has no buffer of its own: what it takes is out. `name` is for messages.
+    #[must_use]
+    pub fn new(out: W, name: &str) -> Printer<W> {
+        let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
+        Printer {
+            out,
+            name: name.to_owned(),
+            interfaces: Vec::new(),
+            lines,
+            ends: Vec::new(),
+            kept: Count::default(),
+        }
+    }
+
+    fn line(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let meta = &record.meta;
+        let second = meta.ts_ns / 1_000_000_000;
+        let (h, m, s) = (second / 3600 % 24, second / 60 % 60, second % 60);
+        let way = match meta.flags {
+            Some(flags) if flags.has(Flags::OUTBOUND) => "out",
+            Some(flags) if flags.has(Flags::INBOUND) => "in",
+            _ => "-",
+        };
+        let interface = self.interfaces.get(meta.interface_id as usize);
+        let name = interface.map_or("?", |(name, _)| name);
+        let ns = meta.ts_ns % 1_000_000_000;
+        let out = &mut self.lines;
+        write!(out, "{h:02}:{m:02}:{s:02}.{ns:09} {name} {way} ")?;
+        match interface.map(|(_, link_type)| *link_type) {
+            Some(LINKTYPE_ETHERNET) => writeln!(out, "{}", one_line(record.frame, meta.wire_len)),
+            // Only Ethernet is taken apart: anything else would be shown as what it is not.
+            other => {
+                let link_type = other.unwrap_or_default();
+                writeln!(out, "link type {link_type}, {} bytes", meta.wire_len)
+            }
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ConsumerError {
+        let name = self.name.clone();
+        if Stalled::is_why(&source) {
+            return ConsumerError::ReaderStalled(PrintError::ReaderStalled { name }.into());
+        }
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            return ConsumerError::ReaderGone(PrintError::ReaderGone { name }.into());
+        }
+        ConsumerError::Output(PrintError::Write { name, kept: self.kept.frames, source }.into())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let (taken, result) = write_counted(&mut self.out, &self.lines);
+        let whole = self.ends.iter().take_while(|(end, _)| *end <= taken);
+        whole.for_each(|(_, frame)| self.kept += *frame);
+        // A line that was refused is lost, and must not be counted by a later write.
+        self.lines.clear();
+        self.ends.clear();
+        result.and_then(|()| self.out.flush())
+    }
+}
+
+/// A name as it may stand in a line: whoever wrote the ring chose it.
+fn printable(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().take(NAME_CHARS_MAX).map(shown).collect()
+}
+
+impl<W: Write> Sink for Printer<W> {
+    /// Lines say `eth0`, or with the label of a feed `eth0[web]`.
+    fn describe(
+        &mut self,
+        _number: u32,
+        interface: &Interface,
+        label: &str,
+    ) -> Result<(), ConsumerError> {
+        let mut name = printable(&interface.name);
+        if !label.is_empty() {
+            name += &format!("[{label}]");
+        }
+        self.interfaces.push((name, interface.link_type));
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
+        self.line(record).map_err(|source| self.failed(source))?;
+        self.ends.push((self.lines.len(), Count::one(record.meta.wire_len)));
+        if self.lines.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), ConsumerError> {
+        self.write().map_err(|source| self.failed(source))
+    }
+
+    fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
+        self.flush()
+    }
+
+    fn kept(&self) -> Count {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_frame::record::Meta;
+
+    #[test]
+    fn only_whole_lines_that_went_out_are_counted() {
+        let interface = Interface { name: "eth0".into(), link_type: 1, ..Interface::default() };
+        let mut room = [0; 100];
+        let mut printer = Printer::new(&mut room[..], "room");
+        printer.describe(0, &interface, "").unwrap();
+        let frame = [0; 60];
+        let meta = Meta { wire_len: 60, ..Meta::default() };
+        let record = Record { meta, frame: &frame, block: &[] };
+        for _ in 0..5 {
+            printer.take(&record).unwrap();
+        }
+        assert_eq!(printer.kept(), Count::default(), "lines that wait are not out");
+        assert!(printer.flush().is_err());
+        let Count { frames: kept, wire_bytes } = printer.kept();
+        assert_eq!(wire_bytes, kept * 60);
+        assert!(
+            printer.flush().is_ok() && printer.kept().frames == kept,
+            "a refused line came again"
+        );
+        let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        assert!((1..5).contains(&kept) && kept == whole, "{kept} of {whole}");
+    }
+
+    #[test]
+    fn names_have_their_feeds_label_and_no_control_characters() {
+        let mut out = Vec::new();
+        let mut printer = Printer::new(&mut out, "out");
+        let interface =
+            |name: &str| Interface { name: name.into(), link_type: 1, ..Interface::default() };
+        printer.describe(0, &interface("eth0"), "web,also").unwrap();
+        printer.describe(1, &interface("\x1b[2Jx\n"), "").unwrap();
+        for interface_id in [0, 1] {
+            let meta = Meta { interface_id, wire_len: 60, ..Meta::default() };
+            printer.take(&Record { meta, frame: &[0; 60], block: &[] }).unwrap();
+        }
+        printer.flush().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+        assert_eq!(names, ["eth0[web,also]", "\u{fffd}[2Jx\u{fffd}"]);
+    }
+}
