@@ -36,10 +36,13 @@ struct State<T: Updated> {
 }
 
 impl<T: Updated> State<T> {
-    fn apply(&mut self, state: &mut T) {
+    /// Applies all updates; says whether there were any.
+    fn apply(&mut self, state: &mut T) -> bool {
+        let is_new = !self.updates.is_empty();
         for update in self.updates.drain(..) {
             self.retired.extend(state.apply(update));
         }
+        is_new
     }
 }
 
@@ -94,9 +97,9 @@ impl<T: Updated> UpdateQueue<T> {
         let parked = own.or_else(|| state.parked.take());
         let mut own = parked.expect("one thread has the state or parks it here");
         self.is_fresh.store(false, Ordering::Relaxed);
-        state.apply(&mut own);
+        let is_new = state.apply(&mut own);
         drop(state);
-        self.changed.notify_all();
+        self.tell(is_new);
         own
     }
 
@@ -105,10 +108,18 @@ impl<T: Updated> UpdateQueue<T> {
     pub(crate) fn park(&self, mut own: Box<T>) {
         let mut state = self.lock();
         self.is_fresh.store(false, Ordering::Relaxed);
-        state.apply(&mut own);
+        let is_new = state.apply(&mut own);
         state.parked = Some(own);
         drop(state);
-        self.changed.notify_all();
+        self.tell(is_new);
+    }
+
+    /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new. `notify_all` is a system call
+    /// even if nobody waits, and a thread that waits for frames parks here each time.
+    fn tell(&self, is_new: bool) {
+        if is_new {
+            self.changed.notify_all();
+        }
     }
 
     /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
