@@ -1,7 +1,7 @@
 //! The small programs of `examples/` do what they say. `cargo test` builds them before any test runs; a test that is built
 //! alone (`--test examples`) finds those of the last whole build.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -45,6 +45,23 @@ fn another_process_reads_what_was_captured() {
     let said = text(example("read_from_another_process").output().unwrap());
     assert!(said.contains("the writer: captured 1000000\n"), "{said}");
     assert!(said.trim_end().ends_with("= 1000000"), "{said}");
+}
+
+#[test]
+fn another_process_notices_that_the_writer_was_killed() {
+    let mut command = example("read_from_another_process");
+    let mut writer = command.arg("endless").stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(writer.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "the writer: begins\n");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    // The reader has the same standard output, and ends by itself.
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(rest.starts_with("the reader: delivered "), "{rest}");
+    assert!(rest.contains("has ended without closing it"), "{rest}");
 }
 
 #[test]
