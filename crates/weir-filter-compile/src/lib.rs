@@ -21,12 +21,11 @@
 mod answer;
 mod child;
 mod libpcap;
+pub mod limits;
 mod parent;
 mod position;
 mod sandbox;
 
 pub use child::child;
+pub use limits::TEXT_MAX;
 pub use parent::{CompileError, Compiler};
-
-/// Longest text that is taken, in bytes.
-pub const TEXT_MAX: usize = 64 << 10;

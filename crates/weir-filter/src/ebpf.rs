@@ -63,8 +63,7 @@ pub enum Target {
     User,
 }
 
-/// Most instructions of a program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h).
-pub const INSNS_MAX: usize = 1_000_000;
+pub use crate::limits::EBPF_INSNS_MAX;
 
 /// Why there is no code. The way out is the same: the filter named, or the last ones of the set, go to the
 /// next home, and the others are converted without them.
@@ -80,9 +79,9 @@ pub enum ConvertError {
         /// Its classic instructions.
         insns: usize,
     },
-    /// All together are more than [`INSNS_MAX`].
+    /// All together are more than [`EBPF_INSNS_MAX`].
     #[error(
-        "the set's filters are too long for one eBPF program: {insns} instructions, at most {INSNS_MAX}"
+        "the set's filters are too long for one eBPF program: {insns} instructions, at most {EBPF_INSNS_MAX}"
     )]
     SetTooLong {
         /// eBPF instructions.
@@ -259,7 +258,7 @@ fn emit(
         }
     }
     let insns = asm.len();
-    if insns > INSNS_MAX {
+    if insns > EBPF_INSNS_MAX {
         return Err(ConvertError::SetTooLong { insns });
     }
     asm.finish().map_err(|too_far| too_long(&too_far, &pieces))

@@ -81,7 +81,10 @@ fn what_is_too_long_is_named() {
     let many: Vec<_> = (0..SET_MAX).map(|n| indirect(1000 + n)).collect();
     let set: Vec<_> = many.iter().map(Some).collect();
     let error = convert_set(&set, Target::Xdp).expect_err("too long");
-    assert!(matches!(error, ConvertError::SetTooLong { insns } if insns > INSNS_MAX), "{error}");
+    assert!(
+        matches!(error, ConvertError::SetTooLong { insns } if insns > EBPF_INSNS_MAX),
+        "{error}"
+    );
     assert!(convert_set(&set[..8], Target::Xdp).expect("eight of them").len() > 4 * JUMP_MAX);
 }
 

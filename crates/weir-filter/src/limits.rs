@@ -8,3 +8,6 @@ pub const SET_MAX: usize = 32;
 
 /// Most instructions of a program: the kernel's limit for sockets (`BPF_MAXINSNS`).
 pub const INSNS_MAX: usize = 4096;
+
+/// Most instructions of an eBPF program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h).
+pub const EBPF_INSNS_MAX: usize = 1_000_000;

@@ -29,8 +29,7 @@ pub mod ether_type {
 
 /// Bytes of an Ethernet II header without tags.
 pub const ETHERNET_BYTES: usize = 14;
-/// Deepest stack of VLAN tags that is walked. Two are usual; a fifth ends the walk.
-pub const VLANS_MAX: usize = 4;
+pub use crate::limits::VLANS_MAX;
 
 /// One VLAN tag as it stands in the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,7 @@ compile_error!(
 
 pub mod flow;
 pub mod headers;
+pub mod limits;
 pub mod pcapng;
 pub mod read;
 pub mod record;

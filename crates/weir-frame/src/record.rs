@@ -25,10 +25,7 @@ pub const HEADER_BYTES: u32 = 28;
 pub const TRAILER_BYTES: u32 = 4;
 /// The most words that can follow a padded frame: flags 2, queue 2, end of options 1, length 1.
 const TAIL_MAX_WORDS: usize = 6;
-/// Longest frame that a record may carry: the longest super-frame of BIG TCP (`GSO_MAX_SIZE` in the kernel,
-/// 8 x 65,535 bytes) with its link-layer header and tags, rounded up. Longer frames are cut here and keep
-/// their `wire_len`.
-pub const CAPLEN_MAX: u32 = 516 * 1024;
+pub use crate::limits::CAPLEN_MAX;
 const _: () = assert!(CAPLEN_MAX >= 8 * 65_535 + 4096);
 
 const OPT_END: u16 = 0;

@@ -8,8 +8,7 @@ use std::fmt;
 use std::num::NonZero;
 use std::str::FromStr;
 
-/// Most shards that a link is split into.
-pub const SHARDS_MAX: u32 = 1024;
+pub use crate::limits::SHARDS_MAX;
 
 /// One of several shards that share a link's frames out: every frame is in just one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod error;
 pub mod ethtool;
 pub mod generator;
+pub mod limits;
 pub mod testbed;
 pub mod verdict;
 

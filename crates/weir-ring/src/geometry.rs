@@ -15,10 +15,7 @@ use crate::error::RingError;
 
 /// Bytes of a block: the unit of padding, of direct writes and of being lapped.
 pub const BLOCK_BYTES: u32 = 1 << 20;
-/// Fewest data blocks of a ring: one that is written, one that is next, two to read from.
-pub const DATA_BLOCKS_MIN: u64 = 4;
-/// Most data blocks of a ring (8 GiB): what the index has room for.
-pub const DATA_BLOCKS_MAX: u64 = 8192;
+pub use crate::limits::{DATA_BLOCKS_MAX, DATA_BLOCKS_MIN};
 /// Bytes of the pcapng header area at the start of block 0.
 pub const HEADER_AREA_BYTES: u32 = 0x10000;
 /// Type of the padding block that ends a closed data block: local use (top bit set), so that every

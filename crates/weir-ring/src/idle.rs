@@ -51,10 +51,7 @@ const GROWTH: u32 = 4;
 /// pauses of the longest kind end would find the reader asleep each time, and cost several wake-ups each.
 const SILENCE: Duration = PAUSE_MAX;
 
-/// The longest sleep. Nothing depends on it: whoever writes wakes, dies audibly ([`Woken`](crate::wake::Woken)), or
-/// confirms first that it will wake ([`doorbell`](crate::doorbell), Q to T). One look a second costs nothing, and
-/// bounds what an owner can do that confirms and then wakes nobody.
-pub const SLEEP_MAX: Duration = Duration::from_secs(1);
+pub use crate::limits::SLEEP_MAX;
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,17 @@
-//! Limits of this crate. Those of a ring's size are in [`geometry`](crate::geometry), those of its header in
-//! [`header`](crate::header).
+//! Limits of rings and of who reads them.
+
+use std::time::Duration;
+
+/// Fewest data blocks of a ring: one that is written, one that is next, two to read from.
+pub const DATA_BLOCKS_MIN: u64 = 4;
+/// Most data blocks of a ring (8 GiB): what the index has room for.
+pub const DATA_BLOCKS_MAX: u64 = 8192;
+/// Most descriptors of one message. The kernel takes 253 (`SCM_MAX_FD`).
+pub const FDS_MAX: usize = 128;
+/// The longest sleep. Nothing depends on it: whoever writes wakes, dies audibly ([`Woken`](crate::wake::Woken)), or
+/// confirms first that it will wake ([`doorbell`](crate::doorbell), Q to T). One look a second costs nothing, and
+/// bounds what an owner can do that confirms and then wakes nobody.
+pub const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Most rings that one consumer sleeps on: a ring per CPU of the largest machines.
 pub const RINGS_MAX: usize = 4096;

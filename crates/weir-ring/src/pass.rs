@@ -19,8 +19,7 @@ use crate::Ring;
 use crate::error::RingError;
 use crate::memory::{self, Mapping, Trust};
 
-/// Most descriptors of one message. The kernel takes 253 (`SCM_MAX_FD`).
-pub const FDS_MAX: usize = 128;
+pub use crate::limits::FDS_MAX;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
 const _: () = assert!(FDS_MAX <= u8::MAX as usize && FDS_MAX <= 253);
 

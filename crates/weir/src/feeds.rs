@@ -10,6 +10,7 @@ use weir_capture::{Direction, Feed, Filter, Sampling};
 use weir_filter::Program;
 use weir_filter_compile::Compiler;
 
+use crate::limits::FEED_NAME_MAX;
 use crate::source_name::Part;
 
 /// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
@@ -22,9 +23,6 @@ pub struct FeedName {
     sampling: Option<Sampling>,
 }
 
-/// Longest name of a feed.
-const NAME_MAX: usize = 32;
-
 impl FromStr for FeedName {
     type Err = String;
 
@@ -33,9 +31,9 @@ impl FromStr for FeedName {
         let (name, rest) = text.split_once(':').ok_or_else(|| format!("it has no name; {FORM}"))?;
         let name = name.trim();
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(fits) {
+        if name.is_empty() || name.len() > FEED_NAME_MAX || !name.chars().all(fits) {
             return Err(format!(
-                "'{name}' is no name of a feed: up to {NAME_MAX} letters, digits, '-', '_' and '.'; {FORM}"
+                "'{name}' is no name of a feed: up to {FEED_NAME_MAX} letters, digits, '-', '_' and '.'; {FORM}"
             ));
         }
         // No filter has commas.

@@ -17,6 +17,7 @@ mod feeds;
 mod generate;
 mod interruptible_writer;
 mod lab;
+mod limits;
 mod pages;
 mod plan;
 mod privileges;

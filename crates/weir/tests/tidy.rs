@@ -47,6 +47,11 @@ fn every_limit_stands_in_the_architecture() {
 }
 
 #[test]
+fn limits_stand_in_one_file_of_a_crate() {
+    only_exceptions("limits outside limits.rs", &tables::limits_elsewhere(&tree()), &[]);
+}
+
+#[test]
 fn every_drop_counter_stands_in_the_architecture() {
     let missing = tables::drops_missing(&tree());
     assert!(missing.is_empty(), "not in ARCHITECTURE.md's table of losses: {missing:?}");
@@ -91,6 +96,9 @@ fn planted_violations_are_found() {
         "pub const FEEDS_MAX: u8 = 1;\npub const X_MIN: u8 = 1;\n",
     );
     assert_eq!(tables::limits_missing(&limits), ["X_MIN".to_owned()].into());
+    let text = "pub const A_MAX: u8 = 1;\nconst B_MIN: u8 = 1;\n";
+    assert_eq!(tables::limits_elsewhere(&planted("crates/a/src/b.rs", text)).len(), 1);
+    assert!(tables::limits_elsewhere(&planted("crates/a/src/limits.rs", text)).is_empty());
     let drops = planted(
         "crates/a/src/b.rs",
         "drops.insert(\"kernel\", 1);\nledger.drops.insert(\n\"lost\", 1);\n",

@@ -27,8 +27,7 @@ pub mod protocol {
     pub const UDP_LITE: u8 = 136;
 }
 
-/// Most extension headers that are walked. RFC 8200 foresees each once, destination options twice.
-pub const EXTENSIONS_MAX: usize = 8;
+pub use crate::limits::EXTENSIONS_MAX;
 
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;

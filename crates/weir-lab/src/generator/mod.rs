@@ -34,10 +34,7 @@ use template::Template;
 
 /// Frame check sequence: on the wire, never in memory.
 pub const FCS_BYTES: u32 = 4;
-/// Most threads: as many programs as the kernel's XDP dispatcher holds (`BPF_DISPATCHER_MAX`).
-pub const THREADS_MAX: usize = 48;
-/// The smallest Ethernet frame on the wire.
-pub const SIZE_MIN: u32 = 64;
+pub use crate::limits::{LIVE_SIZE_MAX, SIZE_MIN, THREADS_MAX};
 
 /// What to send.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,10 +177,6 @@ pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenRe
         },
     }
 }
-
-/// Largest size on the wire of a live frame: the frame lies in one 4 KiB page, beside 256 bytes of
-/// headroom, 112 of the kernel's own (`struct xdp_page_head`) and 320 of `skb_shared_info`.
-pub const LIVE_SIZE_MAX: u32 = 4096 - 256 - 112 - 320 + FCS_BYTES;
 
 /// A request that was checked against its interface.
 struct Job<'a> {

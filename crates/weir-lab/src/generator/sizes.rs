@@ -3,8 +3,7 @@
 //! The size of a frame follows from its number, as its flow does: whichever thread sends it, a run of numbers has
 //! its sizes in the shares asked for, and its bytes are known.
 
-/// Most frames of one turn of a mix: the table of the BPF program.
-pub const TURN_MAX: usize = 4096;
+pub use crate::limits::TURN_MAX;
 
 /// The "simple IMIX": 7 of 12 IP packets have 40 bytes, 4 have 576 and 1 has 1500.
 ///

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{PATIENCE, rpc};
-
-/// Connections at a time.
-const CLIENTS_MAX: usize = 16;
+use crate::limits::CLIENTS_MAX;
 
 /// Who is connected.
 #[derive(Clone, Default)]

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_capture::error::error_text;
 
-/// Longest message, in bytes: a full block list, 65,536 flows of IPv6, is 7 MB of text.
-const MESSAGE_MAX: u32 = 16 << 20;
+use crate::limits::MESSAGE_BYTES_MAX;
 
 // Source: JSON-RPC 2.0, section 5.1.
 const NO_JSON: i32 = -32700;
@@ -150,7 +149,7 @@ pub fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         other => other?,
     }
     let length = u32::from_be_bytes(length);
-    if length > MESSAGE_MAX {
+    if length > MESSAGE_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut message = vec![0; length as usize];

@@ -16,6 +16,20 @@ pub fn limits_missing(tree: &Tree) -> BTreeSet<String> {
     bounds.filter(|name| !table.contains(&format!("`{name}`"))).map(str::to_owned).collect()
 }
 
+/// Public limits that stand elsewhere than in their crate's `limits.rs`. Others are part of an algorithm, and stand
+/// beside it.
+pub fn limits_elsewhere(tree: &Tree) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (path, text) in tree.files.iter().filter(|(path, _)| !path.ends_with("/limits.rs")) {
+        let public = before_tests(path, text)
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub const ")?.split(':').next());
+        let limits = public.filter(|name| name.ends_with("_MAX") || name.ends_with("_MIN"));
+        found.extend(limits.map(|name| format!("{path}: {name}")));
+    }
+    found
+}
+
 /// Drop counters that no line names.
 pub fn drops_missing(tree: &Tree) -> BTreeSet<String> {
     let mut missing = BTreeSet::new();
