@@ -18,7 +18,7 @@ use super::af_packet::{Sender, frame, keep_only};
 use super::common::{LIMIT, TURN, pump_until, read_closed, setup};
 
 /// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
-const JOIN_LIMIT: Duration = Duration::from_secs(2);
+const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
 fn open(pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
     let pattern = LinkPattern::parse(pattern).expect("a pattern");
