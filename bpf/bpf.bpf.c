@@ -14,8 +14,8 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Feeds of one hook; each that takes the frame costs its CPU a copy. */
-#define WEIR_FEEDS_MAX 16
+/* Places of one hook, each for a feed; each whose feed takes the frame costs its CPU a copy. */
+#define WEIR_FEEDS_MAX 17
 
 struct weir_feed {
 	__u32 snaplen;
@@ -28,10 +28,14 @@ struct weir_feed {
 
 #define WEIR_ANY_QUEUE 0xffffffffu
 
-/* Set before loading. */
+/*
+ * Set before loading; of a program with filters, anew for each generation of it, which has a map of its own for them. A
+ * place that is not among those wanted is free.
+ */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
 const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
-const volatile __u32 feeds;
+const volatile __u32 feeds;		/* places; 1: the writer is inline */
+const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count what is offered */
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
 const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
 const volatile __u32 wanted_out;	/* feeds of sent frames */
@@ -55,7 +59,7 @@ struct weir_ring_map {
 /* By ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);		/* set before loading: feeds x rings_per_feed */
+	__uint(max_entries, 1);		/* set before loading: places x rings_per_feed */
 	__uint(key_size, 4);
 	__uint(value_size, 4);
 	__array(values, struct weir_ring_map);
@@ -383,13 +387,13 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	 * it runs with softirqs off. */
 	if (hook == WEIR_TC) {
 		if (mine->busy) {
-			__sync_fetch_and_add(&mine->offered_nested, 1);
+			__sync_fetch_and_add(&mine->nested_by[generation & (WEIR_GENERATIONS - 1)], 1);
 			return;
 		}
 		mine->busy = 1;
 		weir_barrier();
 	}
-	mine->offered++;
+	mine->offered_by[generation & (WEIR_GENERATIONS - 1)]++;
 	if (with_filters) {
 		if (hook == WEIR_TC)
 			wanted &= weir_judge_tc(ctx);

@@ -3,6 +3,9 @@
 #ifndef WEIR_CONTROL_H
 #define WEIR_CONTROL_H
 
+/* Programs that count in words of their own at a time (docs/decisions/0017-feeds-at-run-time.md). */
+#define WEIR_GENERATIONS 8
+
 /*
  * [0] is shared by all CPUs. [1 + ring] is of that ring, and written by the programs on its CPU; a ring's
  * number is its feed's, times the CPUs that there may be, plus its CPU's. The first feed's lines also have what is
@@ -28,8 +31,11 @@ struct weir_control {
 	__u64 blocked;		/* frames that the feed chose, and its block list left out */
 	__u64 unwanted;		/* first feed's lines: frames that no feed's filter took (af_xdp) */
 	__u64 unused2[5];
+	/* first feed's lines (bpf): the same as `offered` and `offered_nested`, by generation of the program */
+	__u64 offered_by[WEIR_GENERATIONS];
+	__u64 nested_by[WEIR_GENERATIONS];
 };
 
-_Static_assert(sizeof(struct weir_control) == 256, "shared with Rust");
+_Static_assert(sizeof(struct weir_control) == 384, "shared with Rust");
 
 #endif

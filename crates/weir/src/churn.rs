@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
         ChurnSource::Gen => {
             let source = MemGen::open("size=64".parse()?, setup(), true)?;
             let stop = AtomicBool::new(false);
-            Ok(churn(args, &filter, Box::new(source), &stop)?.0)
+            Ok(churn(args, &filter, Box::new(source), &stop, || {})?.0)
         }
         ChurnSource::Bpf => {
             let bed = Testbed::builder().gro(true).build()?;
@@ -92,12 +93,22 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
                 duration: None,
                 ..GenOptions::default()
             };
+            let (tell, told) = channel();
             thread::scope(|scope| {
-                let sending =
-                    scope.spawn(|| bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)));
-                let churned = churn(args, &filter, Box::new(source), &stop);
+                // What is sent before the source has started, nobody counts.
+                let sending = scope.spawn(|| -> Result<u64> {
+                    match told.into_iter().next() {
+                        None => Ok(0),
+                        Some(()) => {
+                            let run = || generator::run(&bed.tx.iface, &options, &stop);
+                            Ok(bed.tx.run(run)??.sent)
+                        }
+                    }
+                });
+                let started = move || tell.send(()).expect("the generator waits for it");
+                let churned = churn(args, &filter, Box::new(source), &stop, started);
                 stop.store(true, Ordering::Release);
-                let sent = sending.join().expect("the generator does not panic")??.sent;
+                let sent = sending.join().expect("the generator does not panic")?;
                 let (mut churned, ledger) = churned?;
                 churned.missing = sent as i64 - ledger.captured as i64;
                 Ok(churned)
@@ -117,12 +128,13 @@ fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
 }
 
 /// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set when
-/// nothing is to be sent any more.
+/// nothing is to be sent any more; `started` is called once frames are captured.
 fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,
     mut source: Box<dyn Source>,
     generating: &AtomicBool,
+    started: impl FnOnce() + Send,
 ) -> Result<(Churned, Ledger)> {
     let stays = source.control().feeds().swap_remove(0);
     let control = source.control();
@@ -133,8 +145,10 @@ fn churn(
         let reading = scope.spawn(|| {
             read(&stays.rings, |ordinal| place.iter().for_each(|place| place.reached(ordinal)))
         });
-        let pumping = scope.spawn(|| -> Result<()> {
+        let stop = &stop;
+        let pumping = scope.spawn(move || -> Result<()> {
             source.start()?;
+            started();
             while !stop.load(Ordering::Acquire) {
                 if source.pump(Duration::from_millis(20))? == Pumped::Ended {
                     bail!("the source ended by itself");
@@ -326,5 +340,18 @@ mod tests {
         assert_eq!((churned.add.calls, churned.attach.calls), (12, 12));
         assert_eq!((churned.open_ledgers, churned.missing, churned.without_frames), (0, 0, 0));
         assert!(churned.captured > 0);
+    }
+
+    #[test]
+    fn root_feeds_and_consumers_of_a_hook_come_and_go_and_nothing_is_left() {
+        let test = "root_feeds_and_consumers_of_a_hook_come_and_go_and_nothing_is_left";
+        if !weir_lab::testbed::require_root(test) {
+            return;
+        }
+        let args = ChurnArgs { source: ChurnSource::Bpf, feeds: 8, consumers: 12, json: false };
+        let churned = run(&args).unwrap();
+        assert_eq!((churned.add.calls, churned.attach.calls), (8, 12));
+        assert_eq!((churned.open_ledgers, churned.missing, churned.without_frames), (0, 0, 0));
+        assert_eq!(churned.descriptors_more, 0);
     }
 }

@@ -30,8 +30,17 @@ impl Filters {
     /// takes them it says of the program that they are in ([`Template::with`]), or of them alone ([`Filters::are_taken`]).
     /// The reason makes no difference: filters that are not in the kernel run in user space.
     pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
-        let programs: Vec<Option<&Program>> =
-            feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program)).collect();
+        Filters::of_each(target, feeds.iter().map(Some))
+    }
+
+    /// The same of places, some of which have no feed; their bits say nothing.
+    pub(crate) fn of_each<'a>(
+        target: Target,
+        feeds: impl Iterator<Item = Option<&'a Feed>>,
+    ) -> Option<Filters> {
+        let programs: Vec<Option<&Program>> = feeds
+            .map(|feed| feed.and_then(|feed| feed.filter.as_ref()).map(|filter| &filter.program))
+            .collect();
         let code = ebpf::convert_set(&programs, target).ok()?;
         Some(Filters { target, code })
     }

@@ -3,7 +3,6 @@
 /// Files of more than 400 lines before their tests.
 pub const LONG_FILES: &[&str] = &[
     "crates/weir-capture/src/engines/af_xdp/mod.rs",
-    "crates/weir-capture/src/engines/bpf/shared.rs",
     "crates/weir-capture/src/engines/dpdk/ffi.rs",
     "crates/weir-capture/src/engines/dpdk/mod.rs",
     "crates/weir-capture/src/feed/fanout.rs",
@@ -24,7 +23,6 @@ pub const WIDE_FILES: &[&str] = &[
     "crates/weir-capture/src/engines/bpf/clsact/record.rs",
     "crates/weir-capture/src/engines/bpf/mod.rs",
     "crates/weir-capture/src/engines/bpf/relay.rs",
-    "crates/weir-capture/src/engines/bpf/shared.rs",
     "crates/weir-capture/src/error.rs",
     "crates/weir-capture/src/feed/control.rs",
     "crates/weir-capture/src/feed/fanout.rs",

@@ -121,7 +121,9 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
     let rings = memory::create(&setup, 0..setup.feeds.len())?;
     let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;
     let lists = blocks.as_ref().map(Blocks::maps);
+    let places: Vec<Option<Feed>> = setup.feeds.iter().cloned().map(Some).collect();
     let maps = Maps {
+        places: &places,
         rings: &rings,
         cpus: super::cpus::entries()?,
         has_filters: may_change,

@@ -1,6 +1,7 @@
 //! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and what
 //! came to the hook.
 
+use std::ops::{Add, Sub};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
@@ -11,7 +12,7 @@ use weir_ring::{AtomicU64, Mapping, Words};
 use crate::error::CaptureError;
 
 /// Words of `struct weir_control`.
-const LINE_WORDS: usize = 32;
+const LINE_WORDS: usize = 48;
 const TAI_OFFSET: usize = 0;
 const ARMED: usize = 1;
 const CLOSED: usize = 2;
@@ -22,7 +23,39 @@ const IN_PARTS: usize = 20;
 const CHOSEN: usize = 22;
 const SAMPLED: usize = 23;
 const BLOCKED: usize = 25;
+const RUNG: usize = 21;
+const SKIP: usize = 24;
 const UNWANTED: usize = 26;
+const OFFERED_BY: usize = 32;
+const NESTED_BY: usize = 40;
+
+/// `WEIR_GENERATIONS`.
+pub(super) const GENERATIONS: usize = 8;
+
+/// Frames that came to the hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Came {
+    /// Those that the feeds could choose among.
+    pub(super) judged: u64,
+    /// Those that came while another was under way on their CPU.
+    pub(super) reentry: u64,
+}
+
+impl Add for Came {
+    type Output = Came;
+
+    fn add(self, other: Came) -> Came {
+        Came { judged: self.judged + other.judged, reentry: self.reentry + other.reentry }
+    }
+}
+
+impl Sub for Came {
+    type Output = Came;
+
+    fn sub(self, before: Came) -> Came {
+        Came { judged: self.judged - before.judged, reentry: self.reentry - before.reentry }
+    }
+}
 
 pub(crate) struct Control {
     map: Mapping,
@@ -65,9 +98,22 @@ impl Control {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// Frames among those offered that the feeds could choose among.
-    pub(crate) fn judged(&self) -> u64 {
-        self.sum(0, OFFERED)
+    /// What came to one generation of the program of `bpf`.
+    pub(super) fn came(&self, generation: usize) -> Came {
+        Came {
+            judged: self.sum(0, OFFERED_BY + generation),
+            reentry: self.sum(0, NESTED_BY + generation),
+        }
+    }
+
+    /// Makes the words of a place those of a new feed. No program may write frames of it.
+    pub(super) fn clear(&self, feed: usize) {
+        for ring in feed * self.cpus..(feed + 1) * self.cpus {
+            self.arm(ring, weir_ring::doorbell::AWAKE);
+            for word in [RUNG, CHOSEN, SAMPLED, SKIP, BLOCKED] {
+                self.word(1 + ring, word).store(0, Ordering::Release);
+            }
+        }
     }
 
     /// Frames among those that a feed chose.

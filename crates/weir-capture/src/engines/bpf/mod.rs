@@ -4,6 +4,7 @@
 //! handles it (BPF array, frozen: only these programs write) → readers map the same pages. This thread
 //! touches no frame: it follows the clock, answers the doorbell and watches the interface.
 
+mod at_hook;
 pub(crate) mod attach;
 pub mod block;
 mod check;
@@ -13,6 +14,8 @@ pub(crate) mod control;
 pub(crate) mod cpus;
 pub(crate) mod declaration;
 mod doorbell;
+mod feed_control;
+mod generations;
 pub(crate) mod memory;
 mod plan;
 mod program;
@@ -49,10 +52,11 @@ use block::Blocks;
 use confirm::Confirmer;
 use control::Control;
 use doorbell::Doorbell;
+use feed_control::BpfControl;
 use plan::Plan;
 use program::{Maps, Programs};
 use relay::Relay;
-use shared::{BpfControl, Shared, State};
+use shared::{Shared, State};
 
 /// Where in the kernel frames are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +148,7 @@ impl Bpf {
         }
         let prepare = |plan| Prepared::new(iface, &interface, &setup, &options, plan);
         let plan = Plan::of(options.hook, &setup, HOOK_FEEDS_MAX);
-        let Prepared { plan, derived, at_hook, arrays, blocks, programs, mut notes } = match (
+        let Prepared { plan, derived, places, arrays, blocks, programs, mut notes } = match (
             plan.has_filters,
             prepare(plan),
         ) {
@@ -176,7 +180,7 @@ impl Bpf {
         let promiscuous = setup.promiscuous;
         let written = memory::attach(&arrays)?;
         let cpus = cpus::entries()? as usize;
-        let control = Control::map(&programs.control, cpus, at_hook.feeds.len())?;
+        let control = Control::map(&programs.control, cpus, places.len())?;
         let relay = match plan.derived.is_empty() {
             true => None,
             false => {
@@ -207,7 +211,7 @@ impl Bpf {
             options,
             setup,
             plan,
-            at_hook: at_hook.feeds,
+            places,
             blocks,
             written,
             relay,
@@ -256,8 +260,8 @@ struct Prepared {
     plan: Plan,
     /// The feeds that are derived.
     derived: Setup,
-    /// The feeds that the hook serves, and the one that those come from.
-    at_hook: Setup,
+    /// The feeds that the hook serves, and the one that those come from; by place.
+    places: Vec<Option<Feed>>,
     arrays: Vec<MapHandle>,
     blocks: Option<Blocks>,
     programs: Programs,
@@ -275,15 +279,19 @@ impl Prepared {
         let own = |feed: &usize| setup.feeds[*feed].clone();
         let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
         let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
-        let mut with_memory = at_hook.feeds.len();
-        if !plan.derived.is_empty() {
-            at_hook.feeds.push(relay::base(&derived));
-            with_memory += 1;
-        } else if setup.may_change {
-            // A place for feeds that join later; until then it takes no frame and has no memory.
-            at_hook.feeds.push(shared::shut(&relay::base(setup)));
+        let mut places: Vec<Option<Feed>> = at_hook.feeds.iter().cloned().map(Some).collect();
+        if setup.may_change {
+            // For feeds that join later.
+            places.resize(HOOK_FEEDS_MAX, None);
         }
-        let arrays = memory::create(&at_hook, 0..with_memory)?;
+        if !plan.derived.is_empty() {
+            let base = relay::base(if setup.may_change { setup } else { &derived });
+            at_hook.feeds.push(base.clone());
+            places.push(Some(base));
+        } else if setup.may_change {
+            places.push(None);
+        }
+        let arrays = memory::create(&at_hook, 0..at_hook.feeds.len())?;
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
             return Err(CaptureError::Options(format!(
                 "{iface}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
@@ -292,13 +300,13 @@ impl Prepared {
             )));
         }
         // The relay's place has no list.
-        let lists = plan.at_hook.len().max(1);
-        let blocks = setup.may_change.then(|| Blocks::new(lists)).transpose()?;
+        let blocks = setup.may_change.then(|| Blocks::new(places.len() - 1)).transpose()?;
         let lists = blocks.as_ref().map(Blocks::maps);
         let cpus = cpus::entries()?;
-        let maps = Maps { rings: &arrays, cpus, has_filters: plan.has_filters, blocks: lists };
+        let has_filters = plan.has_filters;
+        let maps = Maps { places: &places, rings: &arrays, cpus, has_filters, blocks: lists };
         let (programs, notes) = Programs::load(interface, &at_hook, options, maps)?;
-        Ok(Prepared { plan, derived, at_hook, arrays, blocks, programs, notes })
+        Ok(Prepared { plan, derived, places, arrays, blocks, programs, notes })
     }
 }
 

@@ -1,9 +1,12 @@
 //! The capture programs, as they are in the kernel.
 
+mod constants;
 mod object;
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread::{self, ScopedJoinHandle};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use weir_filter::ebpf::Target;
@@ -18,6 +21,7 @@ use crate::feed::filters::{Filters, Template};
 use crate::kernel::interface::Interface;
 use crate::setup::Setup;
 
+use constants::Constants;
 pub(super) use object::load;
 
 /// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
@@ -35,6 +39,7 @@ pub(super) struct Programs {
     pub(super) doorbell: MapHandle,
     /// What runs at the hook, with a place for filters; empty where there are none.
     templates: Vec<Template>,
+    constants: Constants,
 }
 
 /// What runs at the hook: a program for each side at TC, or one at XDP.
@@ -52,9 +57,11 @@ pub(super) fn tags_note(interface: &Interface) -> String {
 /// Maps that are there before the programs.
 #[derive(Clone, Copy)]
 pub(super) struct Maps<'a> {
-    /// The rings, feed by feed.
+    /// What is written, by place.
+    pub(super) places: &'a [Option<Feed>],
+    /// The rings of the places that are taken, one after the other.
     pub(super) rings: &'a [MapHandle],
-    /// CPUs that there may be, each with a ring of every feed.
+    /// CPUs that there may be, each with a ring in every place.
     pub(super) cpus: u32,
     /// Feeds have filters at the hook, or may get some.
     pub(super) has_filters: bool,
@@ -131,14 +138,24 @@ impl Programs {
         Ok((load(Choice::Xdp, maps)?, vec![tags_note(interface)]))
     }
 
-    /// What runs at the hook, with these feeds' filters; `None` if the kernel does not take them.
-    pub(super) fn with_filters_of(&self, feeds: &[Feed]) -> Option<AtHook> {
+    /// What runs at the hook, with these feeds by place, counting in the words of this generation; `None` if the kernel
+    /// does not take it.
+    pub(super) fn with_feeds(&self, places: &[Option<Feed>], generation: usize) -> Option<AtHook> {
         let target = self.templates.first().expect("loaded for filters").target();
-        let filters = Filters::of(target, feeds)?;
-        let with = |(template, side): (&Template, Option<Side>)| {
-            template.with(&filters).ok().map(|program| (side, program))
-        };
-        self.templates.iter().zip(self.at.sides()).map(with).collect::<Option<_>>().map(AtHook)
+        let filters = Filters::of_each(target, places.iter().map(Option::as_ref))?;
+        let constants = self.constants.with_feeds(places, generation).ok()?;
+        let (named, map) = (self.constants.named(), constants.as_fd());
+        let filters = &filters;
+        let with = move |template: &Template| template.with_map(filters, named, map);
+        // The sides at the same time: the verifier looks at each by itself.
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.templates.iter().map(|template| scope.spawn(move || with(template))).collect();
+            let programs = threads.into_iter().map(|thread| join(thread).ok());
+            let programs =
+                self.at.sides().zip(programs).map(|(side, program)| Some((side, program?)));
+            programs.collect::<Option<_>>().map(AtHook)
+        })
     }
 
     /// Whether what runs at the hook can be exchanged.
@@ -148,17 +165,33 @@ impl Programs {
 
     /// Has the programs write rings that had no memory before, from this number on.
     pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
-        let refuse = super::memory::refused("a ring");
-        for (number, ring) in (first..).zip(arrays) {
-            let value = ring.as_fd().as_raw_fd().to_ne_bytes();
-            self.rings.update(&number.to_ne_bytes(), &value, MapFlags::ANY).map_err(refuse)?;
+        let numbers = first..first + arrays.len() as u32;
+        let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
+        let fds = arrays.iter().map(|ring| ring.as_fd().as_raw_fd());
+        let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
+        // The kernel waits for RCU after each change of a map of maps, but once for all in a batch.
+        let count = arrays.len() as u32;
+        if self.rings.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
+            return Ok(());
+        }
+        for (key, value) in keys.chunks(4).zip(values.chunks(4)) {
+            let put = self.rings.update(key, value, MapFlags::ANY);
+            put.map_err(super::memory::refused("a ring"))?;
         }
         Ok(())
     }
 
-    /// Frees a ring that no program writes any more, but for what readers hold of it.
-    pub(super) fn forget_ring(&self, number: u32) -> Result<(), CaptureError> {
-        self.rings.delete(&number.to_ne_bytes()).map_err(super::memory::refused("freeing a ring"))
+    /// Frees rings that no program writes any more, but for what readers hold of them.
+    pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
+        let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
+        // At the same time, since each waits for RCU (as above), and there are no batches.
+        let freed: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                numbers.map(|number| scope.spawn(move || forget(number))).collect();
+            threads.into_iter().map(join).collect()
+        });
+        let freed: Result<(), _> = freed.into_iter().collect();
+        freed.map_err(super::memory::refused("freeing a ring"))
     }
 
     /// Ends the open block of a ring and closes it; no program may write it any more.
@@ -186,6 +219,11 @@ impl Programs {
         }
         Ok(append.id)
     }
+}
+
+/// A thread's result, or its panic.
+pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs a program that is no hook's, with its argument.

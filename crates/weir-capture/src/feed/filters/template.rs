@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::{AsRawLibbpf, OpenObject, OpenProgram};
 use weir_filter::ebpf::{EbpfInsn, Target};
@@ -28,8 +28,8 @@ pub(crate) struct Template {
     btf: OwnedFd,
     /// The device that it is bound to, by its number; 0: none.
     device: u32,
-    /// What the code names by number.
-    _maps: Vec<OwnedFd>,
+    /// What the code names by number; each with the object's number for it.
+    maps: Vec<(i32, OwnedFd)>,
 }
 
 impl Template {
@@ -75,7 +75,7 @@ impl Template {
             judge: judge as u32,
             btf: own(btf)?,
             device: device.unwrap_or(0),
-            _maps: maps,
+            maps,
         })
     }
 
@@ -86,6 +86,28 @@ impl Template {
     /// The program with these filters.
     pub(crate) fn with(&self, filters: &Filters) -> io::Result<OwnedFd> {
         let code = self.code.with_body(self.judge, &filters.code).expect("it has the function");
+        self.load(&code)
+    }
+
+    /// The same with another map in the place of that which the object knew as `named`.
+    pub(crate) fn with_map(
+        &self,
+        filters: &Filters,
+        named: i32,
+        map: BorrowedFd<'_>,
+    ) -> io::Result<OwnedFd> {
+        let mut code = self.code.with_body(self.judge, &filters.code).expect("it has the function");
+        if let Some((_, before)) = self.maps.iter().find(|(fd, _)| *fd == named) {
+            for insn in
+                code.insns.iter_mut().filter(|insn| map_of(**insn) == Some(before.as_raw_fd()))
+            {
+                *insn = with_map(*insn, map);
+            }
+        }
+        self.load(&code)
+    }
+
+    fn load(&self, code: &Code) -> io::Result<OwnedFd> {
         let mut options = libbpf_sys::bpf_prog_load_opts {
             prog_btf_fd: self.btf.as_raw_fd() as u32,
             func_info: code.functions.as_ptr().cast(),
@@ -109,17 +131,10 @@ unsafe fn records<T: Copy>(first: *const T, count: usize) -> Vec<T> {
 }
 
 /// The maps that the code names by their descriptors, which are the object's: from here on by these.
-fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<OwnedFd>> {
-    const LOAD_64: u8 = 0x18;
-    const MAP_FD: u8 = 1;
-    const MAP_VALUE: u8 = 2;
+fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<(i32, OwnedFd)>> {
     let mut owned: Vec<(i32, OwnedFd)> = Vec::new();
     for insn in insns {
-        let (code, src) = (*insn as u8, (*insn >> 12) as u8 & 0xf);
-        if code != LOAD_64 || !matches!(src, MAP_FD | MAP_VALUE) {
-            continue;
-        }
-        let named = (*insn >> 32) as i32;
+        let Some(named) = map_of(*insn) else { continue };
         let known = owned.iter().position(|(fd, _)| *fd == named);
         let at = match known {
             Some(at) => at,
@@ -128,9 +143,22 @@ fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<OwnedFd>> {
                 owned.len() - 1
             }
         };
-        *insn = *insn & 0xffff_ffff | (owned[at].1.as_raw_fd() as u64) << 32;
+        *insn = with_map(*insn, owned[at].1.as_fd());
     }
-    Ok(owned.into_iter().map(|(_, fd)| fd).collect())
+    Ok(owned)
+}
+
+/// The descriptor of a map, if an instruction names one.
+fn map_of(insn: EbpfInsn) -> Option<i32> {
+    const LOAD_64: u8 = 0x18;
+    const MAP_FD: u8 = 1;
+    const MAP_VALUE: u8 = 2;
+    let (code, src) = (insn as u8, (insn >> 12) as u8 & 0xf);
+    (code == LOAD_64 && matches!(src, MAP_FD | MAP_VALUE)).then_some((insn >> 32) as i32)
+}
+
+fn with_map(insn: EbpfInsn, map: BorrowedFd<'_>) -> EbpfInsn {
+    insn & 0xffff_ffff | (map.as_raw_fd() as u64) << 32
 }
 
 /// A descriptor of ours for one of libbpf's.

@@ -10,9 +10,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle};
 use skel::{BpfSkelBuilder, OpenBpfSkel};
 
+use super::constants::{Constants, set_feeds};
 use super::{AtHook, Choice, Maps, Programs};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::clsact::Side;
@@ -24,8 +25,8 @@ use crate::feed::filters::{Filters, Template, prepare};
 use crate::kernel::interface::Interface;
 use crate::setup::Setup;
 
-/// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
-const ANY_QUEUE: u32 = u32::MAX;
+/// Its read-only data.
+pub(super) type Data = skel::types::rodata;
 
 /// What `bpf/bpf.bpf.c` calls the program of a side at TC, or the one at XDP.
 fn name(choice: Choice, side: Option<Side>) -> &'static str {
@@ -52,7 +53,7 @@ fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     }
 }
 
-/// True if the programs are to count what each feed chooses.
+/// Gives the read-only data.
 fn set_up(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,
@@ -60,39 +61,27 @@ fn set_up(
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
-) -> Result<bool, libbpf_rs::Error> {
+) -> Result<Data, libbpf_rs::Error> {
     let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.block_mask = rings[0].max_entries() - 2;
-    for (number, feed) in setup.feeds.iter().enumerate() {
-        let own = &mut rodata.feed_of[number];
-        own.snaplen = feed.snaplen;
-        own.one_in = feed.sampling.one_in();
-        own.flows_one_in = feed.sampling.flows_one_in();
-        own.shard_index = feed.shard.index();
-        own.shard_of = feed.shard.of();
-        own.queue = feed.queue.unwrap_or(ANY_QUEUE);
-        rodata.wanted_in |= u32::from(feed.direction.takes_in()) << number;
-        rodata.wanted_out |= u32::from(feed.direction.takes_out()) << number;
-    }
-    rodata.feeds = setup.feeds.len() as u32;
+    rodata.feeds = maps.places.len() as u32;
     rodata.rings_per_feed = maps.cpus;
-    rodata.with_filters = u32::from(maps.has_filters);
     rodata.may_block = u32::from(maps.blocks.is_some());
-    rodata.by_flow = u32::from(setup.feeds.iter().any(Feed::goes_by_flow));
-    rodata.by_queue = u32::from(setup.feeds.iter().any(|feed| feed.queue.is_some()));
-    let chooses = rodata.with_filters | rodata.by_flow | rodata.by_queue != 0;
+    set_feeds(rodata, maps.places);
+    let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
     let chooses = chooses || !setup.is_of_one_direction();
     rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
+    let data = *rodata;
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    // Also of the relay's place, whose rings may come later.
-    let all = maps.cpus * setup.feeds.len() as u32;
+    // Also of free places, whose rings may come later.
+    let all = maps.cpus * maps.places.len() as u32;
     open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
     match maps.blocks {
@@ -111,7 +100,7 @@ fn set_up(
     }
     open.maps.rings.set_max_entries(all)?;
     open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
-    Ok(chooses)
+    Ok(data)
 }
 
 pub(in crate::engines::bpf) fn load(
@@ -121,7 +110,6 @@ pub(in crate::engines::bpf) fn load(
     options: &BpfOptions,
     maps: Maps<'_>,
 ) -> Result<Programs, CaptureError> {
-    let rings = maps.rings;
     let what = match choice {
         Choice::Tc => "the TC capture programs",
         Choice::Xdp | Choice::XdpWithTags => "the XDP capture program",
@@ -133,7 +121,7 @@ pub(in crate::engines::bpf) fn load(
         Choice::Tc => sides(setup.direction()),
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
-    let count_chosen = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
+    let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
     if choice == Choice::XdpWithTags {
         open.progs.weir_xdp_tags.set_ifindex(interface.index);
         open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
@@ -142,16 +130,21 @@ pub(in crate::engines::bpf) fn load(
         true => templates(&mut open, choice, interface, &sides).map_err(refuse)?,
         false => Vec::new(),
     };
+    // SAFETY: the map is the open object's, which lives through the call.
+    let named = unsafe { libbpf_sys::bpf_map__fd(open.maps.rodata.as_libbpf_object().as_ptr()) };
     let skel = open.load().map_err(refuse)?;
-    for (number, ring) in rings.iter().enumerate() {
-        let (key, value) = ((number as u32).to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
+    let taken = (0..maps.places.len()).filter(|place| maps.places[*place].is_some());
+    let numbers =
+        taken.flat_map(|place| (0..maps.cpus).map(move |cpu| place as u32 * maps.cpus + cpu));
+    for (number, ring) in numbers.zip(maps.rings) {
+        let (key, value) = (number.to_ne_bytes(), ring.as_fd().as_raw_fd().to_ne_bytes());
         skel.maps.rings.update(&key, &value, MapFlags::ANY).map_err(refuse)?;
     }
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
     let programs = match maps.has_filters {
-        true => with_filters(&templates, choice, &setup.feeds).map_err(refuse)?,
+        true => with_filters(&templates, choice, maps.places).map_err(refuse)?,
         false => {
             let loaded = |side: &Option<Side>| {
                 let mut all = skel.object().progs();
@@ -164,7 +157,7 @@ pub(in crate::engines::bpf) fn load(
     let progs = &skel.progs;
     let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd())).transpose()?;
     Ok(Programs {
-        count_chosen,
+        count_chosen: data.chooses != 0,
         at: AtHook(sides.into_iter().zip(programs).collect()),
         wait,
         close: own(progs.weir_close.as_fd())?,
@@ -173,6 +166,7 @@ pub(in crate::engines::bpf) fn load(
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
         templates,
+        constants: Constants::new(data, named),
     })
 }
 
@@ -206,9 +200,9 @@ fn templates(
 fn with_filters(
     templates: &[Template],
     choice: Choice,
-    feeds: &[Feed],
+    places: &[Option<Feed>],
 ) -> Result<Vec<OwnedFd>, libbpf_rs::Error> {
-    let filters = Filters::of(choice.target(), feeds)
+    let filters = Filters::of_each(choice.target(), places.iter().map(Option::as_ref))
         .ok_or_else(|| io::Error::other("the kernel does not take the filters"))?;
     Ok(templates.iter().map(|template| template.with(&filters)).collect::<Result<_, _>>()?)
 }

@@ -1,0 +1,360 @@
+//! Feeds that join, leave and change at the hook. Each time the programs are made anew and put in the place of those
+//! that run; a frame meets the one or the other (docs/decisions/0017-feeds-at-run-time.md).
+
+use std::thread;
+
+use weir_filter::block::{BlockList, Entry};
+use weir_ring::{Ledger, Mapping, Ring};
+
+use super::program::{AtHook, join};
+use super::relay::{self, Relay};
+use super::shared::{By, Place, Shared, State, members};
+use super::{attach, memory};
+use crate::error::{CaptureError, error_text};
+use crate::feed::Feed;
+use crate::feed::change::{Change, change_list};
+use crate::feed::control::{FeedHandle, FeedSlot};
+use crate::feed::location::FilterLocation;
+use crate::kernel::rcu;
+use crate::limits::HOOK_FEEDS_MAX;
+
+impl Shared {
+    /// Has the programs serve these feeds, by place. False if the kernel does not take such programs; then nothing has
+    /// changed.
+    fn install(&self, state: &mut State, places: Vec<Option<Feed>>) -> Result<bool, CaptureError> {
+        let words = self.free_words(state)?;
+        let Some(programs) = state.programs.with_feeds(&places, words) else { return Ok(false) };
+        self.put(state, places, words, programs)?;
+        Ok(true)
+    }
+
+    /// Puts these programs in the place of those that run, at all sides or at none. They count in `words`.
+    fn put(
+        &self,
+        state: &mut State,
+        places: Vec<Option<Feed>>,
+        words: usize,
+        programs: AtHook,
+    ) -> Result<(), CaptureError> {
+        // Before any frame meets them.
+        self.served().generations.begin(words, members(&places), &self.control);
+        if state.has_begun && !state.is_over {
+            self.exchange(state, words, &programs)?;
+        }
+        self.served().generations.replaced_by(words);
+        (state.programs.at, state.places) = (programs, places);
+        Ok(())
+    }
+
+    fn exchange(
+        &self,
+        state: &mut State,
+        words: usize,
+        programs: &AtHook,
+    ) -> Result<(), CaptureError> {
+        let State { attachments, .. } = state;
+        let Err(error) = attach::exchange(&self.interface, programs, attachments) else {
+            return Ok(());
+        };
+        // One of two sides may have the new one already.
+        let back = attach::exchange(&self.interface, &state.programs.at, attachments);
+        let Err(undoing) = back else { return Err(error) };
+        self.served().generations.stuck(words);
+        Err(CaptureError::Options(format!(
+            "{}; and so was the way back ({}): frames of one direction may be chosen by the new filter, until the \
+             filter is changed again",
+            error_text(&error),
+            error_text(&undoing)
+        )))
+    }
+
+    /// Words for programs to count in.
+    fn free_words(&self, state: &mut State) -> Result<usize, CaptureError> {
+        if let Some(words) = self.served().generations.free_words() {
+            return Ok(words);
+        }
+        self.settle(state)?;
+        self.served().generations.free_words().ok_or_else(refused_by_kernel)
+    }
+
+    /// Returns when no program that was replaced runs any more.
+    fn settle(&self, _state: &mut State) -> Result<(), CaptureError> {
+        rcu::synchronize()?;
+        self.served().generations.end_replaced(&self.control);
+        Ok(())
+    }
+
+    pub(super) fn change_at_hook(
+        &self,
+        place: usize,
+        change: Change,
+    ) -> Result<FilterLocation, CaptureError> {
+        let mut state = self.state();
+        let filter = match change {
+            Change::Filter(filter) => filter,
+            Change::Block { remove, add } => {
+                state.block(place, &remove, &add)?;
+                return Ok(FilterLocation::Hook);
+            }
+        };
+        let text = filter.as_ref().map_or_else(String::new, |filter| filter.text.clone());
+        let mut places = state.places.clone();
+        places[place].as_mut().ok_or(CaptureError::NoFeed)?.filter = filter;
+        if !self.install(&mut state, places)? {
+            return Err(CaptureError::Options(format!(
+                "the kernel does not take the filter '{text}' while the capture runs; the feed keeps the one that it \
+                 has. A new capture can choose by it in user space"
+            )));
+        }
+        self.settle(&mut state)?;
+        Ok(FilterLocation::Hook)
+    }
+
+    /// Takes a place at the hook for a feed that joins. `None` if there is none, or the kernel does not take its
+    /// filter.
+    pub(super) fn join_at_hook(
+        &self,
+        state: &mut State,
+        feed: &Feed,
+    ) -> Result<Option<usize>, CaptureError> {
+        // One is for the relay, and one stays free for feeds that move to other rings.
+        let taken = state.feed_places().iter().flatten().count();
+        if !state.programs.may_change() || taken + 1 >= HOOK_FEEDS_MAX {
+            return Ok(None);
+        }
+        self.take_place(state, feed, None)
+    }
+
+    /// Has a feed join in a free place; the feed of the place `leaves` leaves in the same instant.
+    fn take_place(
+        &self,
+        state: &mut State,
+        feed: &Feed,
+        leaves: Option<usize>,
+    ) -> Result<Option<usize>, CaptureError> {
+        let Some(place) = state.feed_places().iter().position(Option::is_none) else {
+            return Ok(None);
+        };
+        let mut places = state.places.clone();
+        places[place] = Some(feed.clone());
+        if let Some(leaves) = leaves {
+            places[leaves] = None;
+        }
+        let words = self.free_words(state)?;
+        // Rings wait for RCU, in the kernel, while the verifier is at work.
+        let (programs, rings) = thread::scope(|scope| {
+            let load = scope.spawn(|| state.programs.with_feeds(&places, words));
+            let rings = self.make_rings(state, place, feed);
+            (join(load), rings)
+        });
+        let (rings, Some(programs)) = (rings?, programs) else {
+            self.forget_rings(state, place)?;
+            return Ok(None);
+        };
+        self.begin_place(place, rings);
+        if let Some(leaves) = leaves {
+            state.copy_blocks(leaves, place)?;
+        }
+        if let Err(error) = self.put(state, places, words, programs) {
+            self.settle(state)?;
+            self.free_place(state, place, None)?;
+            return Err(error);
+        }
+        Ok(Some(place))
+    }
+
+    /// Makes rings that the programs may write in a place.
+    fn make_rings(
+        &self,
+        state: &State,
+        place: usize,
+        feed: &Feed,
+    ) -> Result<Vec<Ring<Mapping>>, CaptureError> {
+        let arrays = memory::create(&self.setup.of_feeds(vec![feed.clone()]), 0..1)?;
+        let rings = memory::attach(&arrays)?;
+        state.programs.put_rings((place * self.cpus) as u32, &arrays)?;
+        Ok(rings)
+    }
+
+    fn forget_rings(&self, state: &State, place: usize) -> Result<(), CaptureError> {
+        let (first, end) = (place * self.cpus, (place + 1) * self.cpus);
+        state.programs.forget_rings(first as u32..end as u32)
+    }
+
+    /// The counts of a place begin anew, with a new feed's rings.
+    fn begin_place(&self, place: usize, rings: Vec<Ring<Mapping>>) {
+        self.control.clear(place);
+        let mut served = self.served();
+        served.generations.clear(place);
+        let missed_before = served.missed_before.unwrap_or(0);
+        served.places[place] = Place { rings, missed_before, ..Place::default() };
+    }
+
+    /// Closes and frees what a place has, whose programs no longer run, and gives its ledger. `feed`: which one leaves
+    /// the source.
+    fn free_place(
+        &self,
+        state: &mut State,
+        place: usize,
+        feed: Option<FeedSlot>,
+    ) -> Result<Ledger, CaptureError> {
+        let numbers = place * self.cpus..(place + 1) * self.cpus;
+        let closed: Vec<_> = numbers.map(|ring| state.programs.close_ring(ring as u32)).collect();
+        let ledger = {
+            let mut served = self.served();
+            let ledger = self.ledger_of(&served, place);
+            served.places[place].wakers.wake_all();
+            served.places[place] = Place::default();
+            served.feeds.retain(|own| Some(own.slot) != feed);
+            ledger
+        };
+        state.places[place] = None;
+        let unblocked = state.empty_blocks(place);
+        let freed = self.forget_rings(state, place);
+        closed.into_iter().chain([unblocked, freed]).collect::<Result<(), _>>()?;
+        Ok(ledger)
+    }
+
+    /// Takes a feed out of its place at the hook.
+    pub(super) fn leave_hook(&self, feed: FeedSlot, place: usize) -> Result<Ledger, CaptureError> {
+        let mut state = self.state();
+        self.served().find(feed)?;
+        if !state.is_over {
+            if !state.programs.may_change() {
+                self.setup.check_changes()?;
+                return Err(refused_by_kernel());
+            }
+            let mut places = state.places.clone();
+            places[place] = None;
+            if !self.install(&mut state, places)? {
+                return Err(refused_by_kernel());
+            }
+            self.settle(&mut state)?;
+        }
+        self.free_place(&mut state, place, Some(feed))
+    }
+
+    /// Moves a feed at the hook to other rings, in another place.
+    pub(super) fn replace_at_hook(
+        &self,
+        state: &mut State,
+        feed: FeedSlot,
+        place: usize,
+    ) -> Result<(FeedHandle, Ledger), CaptureError> {
+        self.setup.check_changes()?;
+        if state.is_over {
+            return Err(CaptureError::Ended);
+        }
+        let own = state.places[place].clone().ok_or(CaptureError::NoFeed)?;
+        let to = self.take_place(state, &own, Some(place))?.ok_or_else(refused_by_kernel)?;
+        self.settle(state)?;
+        let slot = state.next_feed();
+        let handle = {
+            let mut served = self.served();
+            let at = served.find(feed)?;
+            (served.feeds[at].slot, served.feeds[at].by) = (slot, By::Hook(to));
+            self.handle(&served, &served.feeds[at])
+        };
+        Ok((handle, self.free_place(state, place, None)?))
+    }
+
+    /// A relay, which needs memory at the hook, and frames in it.
+    pub(super) fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
+        let place = state.places.len() - 1;
+        let base = relay::base(&self.setup);
+        if self.served().relay.is_none() {
+            let rings = self.make_rings(state, place, &base)?;
+            let relay = Relay::new(&self.setup.of_feeds(Vec::new()), &rings, &[])?;
+            self.begin_place(place, rings);
+            let mut served = self.served();
+            served.relay = Some(relay);
+            if state.has_begun {
+                self.start_relay(&mut served)?;
+            }
+        }
+        if state.places[place].is_none() {
+            let mut places = state.places.clone();
+            places[place] = Some(base);
+            if !self.install(state, places)? {
+                return Err(refused_by_kernel());
+            }
+            self.settle(state)?;
+        }
+        Ok(())
+    }
+
+    /// Has the programs leave the relay's place alone, once no feed needs it.
+    pub(super) fn shut_relay(&self, state: &mut State) {
+        let is_needed = self.served().feeds.iter().any(|own| matches!(own.by, By::Relay));
+        if !is_needed && state.programs.may_change() {
+            let mut places = state.places.clone();
+            places.pop();
+            places.push(None);
+            // What stays as it is costs a copy, and nothing else.
+            let _ = self.install(state, places);
+        }
+    }
+}
+
+fn refused_by_kernel() -> CaptureError {
+    CaptureError::Options(
+        "the kernel does not take the capture program while the capture runs; nothing has changed"
+            .into(),
+    )
+}
+
+impl State {
+    /// Places that feeds may have: all but the relay's.
+    fn feed_places(&self) -> &[Option<Feed>] {
+        &self.places[..self.places.len() - 1]
+    }
+
+    pub(super) fn next_feed(&mut self) -> FeedSlot {
+        let slot = FeedSlot::new(self.feeds_ever);
+        self.feeds_ever += 1;
+        slot
+    }
+
+    /// Gives a place that no program writes yet the block list of another.
+    fn copy_blocks(&mut self, from: usize, to: usize) -> Result<(), CaptureError> {
+        let list = self.blocks.as_ref().expect("set up for changes").list(from).clone();
+        self.set_blocks(to, &list)
+    }
+
+    fn empty_blocks(&mut self, place: usize) -> Result<(), CaptureError> {
+        self.set_blocks(place, &BlockList::default())
+    }
+
+    fn set_blocks(&mut self, place: usize, wanted: &BlockList) -> Result<(), CaptureError> {
+        let Some(blocks) = &mut self.blocks else { return Ok(()) };
+        if place + 1 == self.places.len() {
+            // The relay's place has none.
+            return Ok(());
+        }
+        let set = blocks.set(place, wanted);
+        set.map_err(|error| CaptureError::Options(error_text(&error)))
+    }
+
+    /// Changes the block list of a feed at the hook.
+    fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
+        let blocks = self.blocks.as_mut().expect("set up for changes");
+        let mut wanted = blocks.list(at).clone();
+        change_list(&mut wanted, remove, add)
+            .map_err(|full| CaptureError::Options(full.to_string()))?;
+        let before = blocks.list(at).clone();
+        if let Err(error) = blocks.set(at, &wanted) {
+            // What was taken away finds its room again.
+            let error = error_text(&error);
+            return Err(CaptureError::Options(match blocks.set(at, &before) {
+                Ok(()) => format!("{error}; the list is as it was"),
+                Err(undoing) => format!(
+                    "{error}; and so was the way back ({}): more may be blocked than the list says, until the \
+                     capture is started again",
+                    error_text(&undoing)
+                ),
+            }));
+        }
+        // What looked the list up before is over when this returns.
+        rcu::synchronize()
+    }
+}

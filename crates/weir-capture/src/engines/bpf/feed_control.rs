@@ -1,0 +1,170 @@
+//! What changes the source from any thread.
+
+use std::sync::Arc;
+
+use weir_ring::Ledger;
+use weir_ring::wake::Waker;
+
+use super::Hook;
+use super::shared::{By, Own, Shared};
+use crate::error::CaptureError;
+use crate::feed::change::Change;
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::direction::Direction;
+use crate::feed::feeds::check_lines;
+use crate::feed::location::FilterLocation;
+use crate::feed::{FEEDS_MAX, Feed};
+use crate::setup::{Setup, refuse_queue};
+
+/// A handle on what the source shares.
+pub(super) struct BpfControl(pub(super) Arc<Shared>);
+
+impl FeedControl for BpfControl {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        self.0.handles()
+    }
+
+    fn add(&self, mut feed: Feed) -> Result<FeedHandle, CaptureError> {
+        let shared = &*self.0;
+        shared.setup.admit(&mut feed)?;
+        if shared.options.hook == Hook::Xdp {
+            if feed.direction == Direction::Out {
+                return Err(CaptureError::Options("XDP sees received frames only".into()));
+            }
+            feed.direction = Direction::Both;
+        } else {
+            Setup::admit_direction(shared.setup.direction(), &feed)?;
+        }
+        let mut state = shared.state();
+        if state.is_over {
+            return Err(CaptureError::Ended);
+        }
+        if shared.served().feeds.len() >= FEEDS_MAX {
+            return Err(CaptureError::Options(format!(
+                "a source has {FEEDS_MAX} feeds at most; remove one first"
+            )));
+        }
+        if let Some(place) = shared.join_at_hook(&mut state, &feed)? {
+            let (slot, location) = (state.next_feed(), FilterLocation::Hook);
+            let own = Own { slot, location, by: By::Hook(place) };
+            let mut served = shared.served();
+            let handle = shared.handle(&served, &own);
+            served.feeds.push(own);
+            return Ok(handle);
+        }
+        refuse_queue(&feed, "the relay, which serves feeds that find no place at the hook,")?;
+        shared.open_relay(&mut state)?;
+        let slot = state.next_feed();
+        let relay = {
+            let served = shared.served();
+            // The feed counts from here on.
+            shared.count_for_relay(&served);
+            served.relay().control()
+        };
+        let joined = relay.insert(slot, feed);
+        if let Ok(handle) = &joined {
+            let own = Own { slot, location: handle.location, by: By::Relay };
+            shared.served().feeds.push(own);
+        }
+        shared.shut_relay(&mut state);
+        Ok(FeedHandle { notify: None, ..joined? })
+    }
+
+    fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        let shared = &*self.0;
+        let (by, relay) = shared.served().of(feed)?;
+        match (by, relay) {
+            (By::Hook(place), _) => shared.leave_hook(feed, place),
+            (By::Relay, Some(relay)) => {
+                let mut state = shared.state();
+                shared.count_for_relay(&shared.served());
+                let ledger = relay.remove(feed)?;
+                shared.served().feeds.retain(|own| own.slot != feed);
+                shared.shut_relay(&mut state);
+                Ok(ledger)
+            }
+            (By::Relay, None) => unreachable!("a feed of the relay's has one"),
+        }
+    }
+
+    fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        let shared = &*self.0;
+        let mut state = shared.state();
+        let (by, relay) = shared.served().of(feed)?;
+        let relay = match (by, relay) {
+            (By::Hook(place), _) => return shared.replace_at_hook(&mut state, feed, place),
+            (By::Relay, relay) => relay.expect("a feed of the relay's has one"),
+        };
+        let slot = state.next_feed();
+        shared.count_for_relay(&shared.served());
+        let replaced = relay.replace(feed, slot)?;
+        if let Some(own) = shared.served().feeds.iter_mut().find(|own| own.slot == feed) {
+            own.slot = slot;
+        }
+        Ok(replaced)
+    }
+
+    fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
+        self.0.setup.check_changes()?;
+        let (by, relay) = self.0.served().of(feed)?;
+        let location = match (by, relay) {
+            (By::Relay, Some(relay)) => relay.change(feed, change)?,
+            (By::Hook(place), _) => self.0.change_at_hook(place, change)?,
+            (By::Relay, None) => unreachable!("a feed of the relay's has one"),
+        };
+        let mut served = self.0.served();
+        let at = served.find(feed)?;
+        served.feeds[at].location = location;
+        Ok(location)
+    }
+
+    fn attach(
+        &self,
+        feed: FeedSlot,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<WakerSlot, CaptureError> {
+        check_lines(&waker, first_line, self.0.cpus)?;
+        let mut state = self.0.state();
+        let slot = WakerSlot::new(state.wakers_ever);
+        let mut served = self.0.served();
+        let at = served.find(feed)?;
+        match served.feeds[at].by {
+            By::Hook(place) => {
+                waker.announce_confirmations();
+                served.places[place].wakers.add(slot, waker, first_line);
+            }
+            By::Relay => {
+                let control = served.relay().control();
+                drop(served);
+                control.attach_as(feed, slot, &waker, first_line)?;
+            }
+        }
+        state.wakers_ever += 1;
+        // Its thread looks at the new one's thresholds.
+        weir_ring::wake::signal(std::os::fd::AsFd::as_fd(&self.0.notify_fd));
+        Ok(slot)
+    }
+
+    fn detach(&self, feed: FeedSlot, waker: WakerSlot) {
+        let mut served = self.0.served();
+        let Ok(at) = served.find(feed) else { return };
+        match served.feeds[at].by {
+            By::Hook(place) => drop(served.places[place].wakers.remove(waker)),
+            By::Relay => {
+                let control = served.relay().control();
+                drop(served);
+                control.detach(feed, waker);
+            }
+        }
+    }
+
+    fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        let served = self.0.served();
+        let own = &served.feeds[served.find(feed)?];
+        match own.by {
+            By::Hook(place) => Ok(self.0.ledger_of(&served, place)),
+            By::Relay => served.relay().control().ledger(feed),
+        }
+    }
+}

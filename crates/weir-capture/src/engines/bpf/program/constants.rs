@@ -1,0 +1,76 @@
+//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows what is in it and leaves out what is not needed,
+//! so each generation of a program that is made anew has a map of its own.
+
+use std::slice;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use super::object::Data;
+use crate::feed::Feed;
+
+/// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
+const ANY_QUEUE: u32 = u32::MAX;
+
+/// The data of the first generation.
+pub(super) struct Constants {
+    data: Data,
+    /// The descriptor by which the object's code names its map.
+    named: i32,
+}
+
+impl Constants {
+    pub(super) fn new(data: Data, named: i32) -> Constants {
+        Constants { data, named }
+    }
+
+    pub(super) fn named(&self) -> i32 {
+        self.named
+    }
+
+    /// A map for a generation with these feeds, by place.
+    pub(super) fn with_feeds(
+        &self,
+        places: &[Option<Feed>],
+        generation: usize,
+    ) -> Result<MapHandle, libbpf_rs::Error> {
+        let mut data = self.data;
+        set_feeds(&mut data, places);
+        data.generation = generation as u32;
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            map_flags: libbpf_sys::BPF_F_RDONLY_PROG,
+            ..Default::default()
+        };
+        let bytes = size_of::<Data>() as u32;
+        let map = MapHandle::create(MapType::Array, Some("weir_rodata"), 4, bytes, 1, &options)?;
+        // SAFETY: `data` is `repr(C)` and all of it is words of 4 bytes, without a hole between them; it lives on the
+        // stack through the call.
+        let value =
+            unsafe { slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<Data>()) };
+        map.update(&[0; 4], value, MapFlags::ANY)?;
+        // What the programs cannot write, and nobody else any more, is constant to the verifier.
+        map.freeze()?;
+        Ok(map)
+    }
+}
+
+/// Sets what depends on the feeds.
+pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>]) {
+    (data.wanted_in, data.wanted_out) = (0, 0);
+    for (place, feed) in places.iter().enumerate() {
+        let Some(feed) = feed else { continue };
+        let own = &mut data.feed_of[place];
+        own.snaplen = feed.snaplen;
+        own.one_in = feed.sampling.one_in();
+        own.flows_one_in = feed.sampling.flows_one_in();
+        own.shard_index = feed.shard.index();
+        own.shard_of = feed.shard.of();
+        own.queue = feed.queue.unwrap_or(ANY_QUEUE);
+        data.wanted_in |= u32::from(feed.direction.takes_in()) << place;
+        data.wanted_out |= u32::from(feed.direction.takes_out()) << place;
+    }
+    let any = |is: fn(&Feed) -> bool| u32::from(places.iter().flatten().any(is));
+    data.with_filters = any(|feed| feed.filter.is_some());
+    data.by_flow = any(Feed::goes_by_flow);
+    data.by_queue = any(|feed| feed.queue.is_some());
+}

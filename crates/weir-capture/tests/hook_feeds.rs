@@ -1,0 +1,190 @@
+//! Feeds that take places at the hook of `bpf` while it runs, and leave them: every frame is counted once, in one
+//! place.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_capture::bpf::{Bpf, BpfOptions, Hook};
+use weir_capture::{Feed, FeedControl, FeedHandle, FilterLocation, Setup, Source};
+use weir_lab::generator::{self, GenEngine, GenOptions};
+use weir_lab::testbed::{Testbed, require_root};
+use weir_ring::Ledger;
+
+const TURN: Duration = Duration::from_millis(5);
+/// What should take seconds has failed after this.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a capture does while frames come at full rate.
+type Steps<'a> = dyn Fn(&dyn FeedControl, &[FeedHandle]) + Sync + 'a;
+
+fn short() -> Feed {
+    Feed { snaplen: 64, ..Feed::default() }
+}
+
+/// Captures with these feeds while a generator sends, and takes the steps on a thread of its own.
+fn under_load(
+    hook: Hook,
+    feeds: Vec<Feed>,
+    steps: &Steps<'_>,
+    after: impl Fn(&dyn FeedControl) + Sync,
+) {
+    let bed = Testbed::builder().gro(true).build().expect("a testbed");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let options = GenOptions { engine: GenEngine::LiveFrames, ..GenOptions::default() };
+            bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop))
+        });
+        let result = bed.rx.run(|| {
+            let _stop = OnDrop(&stop);
+            let options = BpfOptions { hook, ..BpfOptions::default() };
+            let ring_bytes = weir_capture::bpf::least_ring_bytes();
+            let setup =
+                Setup { feeds: feeds.clone(), ring_bytes, promiscuous: true, may_change: true };
+            let mut source = Bpf::open(&bed.rx.iface, setup, options).expect("it opens");
+            source.start().expect("it starts");
+            let (control, handles) = (source.control(), source.control().feeds());
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let stepping = scope.spawn(|| {
+                    let _over = OnDrop(&is_over);
+                    steps(&*control, &handles);
+                });
+                while !is_over.load(Ordering::Acquire) {
+                    source.pump(TURN).expect("it goes on");
+                }
+                stepping.join().expect("each step is right");
+            });
+            source.stop().expect("it stops");
+            after(&*control);
+        });
+        let sent = sending.join().expect("it sends");
+        result.expect("the namespace is there");
+        assert!(sent.expect("the namespace is there").expect("it sends").sent > 0);
+    });
+}
+
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Waits until a feed has frames.
+fn has_frames(control: &dyn FeedControl, handle: &FeedHandle) {
+    let begin = Instant::now();
+    while control.ledger(handle.slot).expect("it is there").captured < 100 {
+        assert!(begin.elapsed() < LIMIT, "no frames");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The ledger of a feed that takes all, exact to the frame.
+fn holds_all(ledger: &Ledger) {
+    assert!(ledger.closes(), "{ledger}");
+    assert_eq!(ledger.filtered, 0, "it takes all: {ledger}");
+    assert_eq!(ledger.captured + ledger.dropped(), ledger.offered, "{ledger}");
+}
+
+/// One feed stays, and another is moved to other rings again and again while others come and go. The first was offered
+/// what the second was in all its rings together.
+fn every_frame_is_in_one_ring(hook: Hook) {
+    let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
+    let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
+        let mut slot = handles[1].slot;
+        for round in 0..12 {
+            let (twin, ledger) = control.replace_rings(slot).expect("the same again");
+            holds_all(&ledger);
+            before.lock().unwrap().add(&ledger);
+            slot = twin.slot;
+            assert_eq!(twin.location, FilterLocation::Hook);
+            let joined = control.add(short()).expect("a place");
+            has_frames(control, &joined);
+            has_frames(control, &twin);
+            let ledger = control.remove(joined.slot).expect("it is there");
+            holds_all(&ledger);
+            assert!(ledger.captured >= 100 && !ledger.drops.contains_key("relay"), "round {round}");
+            assert!(joined.rings.iter().all(|ring| ring.is_closed()));
+            let held: u64 = joined.rings.iter().map(|ring| ring.frames_written()).sum();
+            assert_eq!(held, ledger.captured);
+        }
+        *moved.lock().unwrap() = Some((handles[0].slot, slot));
+    };
+    under_load(hook, vec![Feed::default(), short()], &steps, |control| {
+        let (stays, last) = moved.lock().unwrap().take().expect("the steps are taken");
+        let first = control.ledger(stays).expect("it stayed");
+        let mut all = before.lock().unwrap().clone();
+        all.add(&control.ledger(last).expect("it is there"));
+        holds_all(&first);
+        holds_all(&all);
+        assert_eq!(all.offered, first.offered, "{all} and {first}");
+        assert_eq!(all.captured + all.dropped(), first.captured + first.dropped());
+    });
+}
+
+#[test]
+fn root_a_feed_is_moved_at_tc_and_every_frame_is_in_one_ring() {
+    if require_root("root_a_feed_is_moved_at_tc_and_every_frame_is_in_one_ring") {
+        every_frame_is_in_one_ring(Hook::Tc);
+    }
+}
+
+#[test]
+fn root_a_feed_is_moved_at_xdp_and_every_frame_is_in_one_ring() {
+    if require_root("root_a_feed_is_moved_at_xdp_and_every_frame_is_in_one_ring") {
+        every_frame_is_in_one_ring(Hook::Xdp);
+    }
+}
+
+#[test]
+fn root_places_at_the_hook_are_taken_freed_and_taken_again() {
+    if !require_root("root_places_at_the_hook_are_taken_freed_and_taken_again") {
+        return;
+    }
+    let steps = |control: &dyn FeedControl, _: &[FeedHandle]| {
+        let is_relayed = |handle: &FeedHandle| {
+            control.ledger(handle.slot).expect("it is there").drops.contains_key("relay")
+        };
+        let mut joined: Vec<FeedHandle> = Vec::new();
+        // With the first there are 15; the rest of 16 is for the relay.
+        for _ in 0..14 {
+            joined.push(control.add(short()).expect("a place"));
+        }
+        assert!(joined.iter().all(|handle| !is_relayed(handle)));
+        let beyond = control.add(short()).expect("the relay takes it");
+        assert!(is_relayed(&beyond));
+        let (twin, ledger) = control.replace_rings(joined[3].slot).expect("one is always free");
+        holds_all(&ledger);
+        joined[3] = twin;
+        let gone = joined.swap_remove(7);
+        holds_all(&control.remove(gone.slot).expect("it is there"));
+        let again = control.add(short()).expect("its place");
+        assert!(!is_relayed(&again));
+        joined.extend([again, beyond]);
+        joined.iter().for_each(|handle| has_frames(control, handle));
+        for handle in joined {
+            let ledger = control.remove(handle.slot).expect("it is there");
+            assert!(ledger.closes() && ledger.captured >= 100, "{ledger}");
+        }
+    };
+    under_load(Hook::Tc, vec![Feed::default()], &steps, |_| ());
+}
+
+#[test]
+fn root_a_feed_of_a_queue_joins_at_xdp() {
+    if !require_root("root_a_feed_of_a_queue_joins_at_xdp") {
+        return;
+    }
+    let steps = |control: &dyn FeedControl, _: &[FeedHandle]| {
+        let of = |queue| Feed { queue: Some(queue), ..short() };
+        // A veth of one queue.
+        let [first, none] = [0, 7].map(|queue| control.add(of(queue)).expect("a place"));
+        has_frames(control, &first);
+        holds_all(&control.remove(first.slot).expect("it is there"));
+        let ledger = control.remove(none.slot).expect("it is there");
+        assert!(ledger.closes() && ledger.captured == 0 && ledger.filtered > 0, "{ledger}");
+    };
+    under_load(Hook::Xdp, vec![Feed::default()], &steps, |_| ());
+}
