@@ -17,7 +17,7 @@ plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2 
 root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 root_ hw_)
 # Explores interleavings of the very code that runs in service. Optimised: it takes millions of them.
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
-    cargo test --locked --release -p weir-ring --test loom --test loom_segments)
+    cargo test --locked --release -p weir-ring --test loom --test loom_segments --test loom_wakeups)
 
 stages=(lint tests root-tests dpdk loom static dist guest fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi

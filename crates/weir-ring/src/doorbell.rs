@@ -31,6 +31,8 @@
 //! sleeps by a confirmation, the owner waits (*Q*) and looks (*S*) again behind each change.
 //!
 //! Without a confirmation, a threshold may be missed, and the sleeper looks by itself every `wake::UNCONFIRMED_LIMIT`.
+//!
+//! `tests/loom_wakeups.rs` has this as a model, and leaves out each step once.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
