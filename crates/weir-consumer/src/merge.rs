@@ -3,7 +3,8 @@
 //! Each ring is in order, or nearly so; between rings a frame can become visible a little after a younger
 //! one of another ring. So a frame passes an *empty* ring only once it has been in its own ring for
 //! `slack`: whatever the empty one still had to publish of an earlier time is there by then. A frame
-//! that is older than one already passed on is *late*: passed on all the same, and counted.
+//! that is older than one already passed on is *late*: passed on all the same, and counted. A clock that is set back
+//! makes no frame late (`lateness`).
 //!
 //! How long a frame has been in its ring is known without looking at clocks or stamps: several times in
 //! each slack the merge notes how far every ring is written, and a note that is a slack old releases
@@ -13,6 +14,7 @@
 //! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
 //! that was overwritten is gone (decision 0004).
 
+mod lateness;
 mod notes;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use crate::account::Taken;
 use crate::lanes::{Lane, Lanes, Rings};
 use crate::numbering::{Numbering, OutputInterface};
 use crate::source::JoinedFeed;
+use lateness::{Lateness, RingClock};
 use notes::Notes;
 
 /// What a [`Merge::turn`] came to.
@@ -50,6 +53,7 @@ struct Copied {
     /// Timestamp of the next record; `None`: the batch is used up.
     next_ns: Option<u64>,
     notes: Notes,
+    clock: RingClock,
 }
 
 impl Copied {
@@ -105,16 +109,15 @@ pub struct Merge<M: Words = Mapping> {
     slack: Duration,
     /// When the rings' positions were noted last.
     noted: Option<Instant>,
-    last_ns: u64,
     passed: u64,
-    late: u64,
+    lateness: Lateness,
 }
 
 impl<M: Words> Merge<M> {
     /// Reads nothing before a feed joins.
     #[must_use]
     pub fn new(slack: Duration) -> Merge<M> {
-        Merge { lanes: Lanes::new(), slack, noted: None, last_ns: 0, passed: 0, late: 0 }
+        Merge { lanes: Lanes::new(), slack, noted: None, passed: 0, lateness: Lateness::default() }
     }
 
     /// Reads the rings of this feed, too, from their oldest frames on. Frames that are older than one that was passed
@@ -149,10 +152,10 @@ impl<M: Words> Merge<M> {
         self.passed
     }
 
-    /// Frames that came after a younger one had been passed on.
+    /// Frames that came after a younger one of the same run of the clock had been passed on.
     #[must_use]
     pub fn late(&self) -> u64 {
-        self.late
+        self.lateness.late()
     }
 
     /// Frames that the writers overwrote before they were read.
@@ -200,8 +203,7 @@ impl<M: Words> Merge<M> {
                 work.used += record.block.len();
                 cursor.take(1);
                 self.passed += 1;
-                self.late += u64::from(ts_ns < self.last_ns);
-                self.last_ns = self.last_ns.max(ts_ns);
+                self.lateness.pass(&mut work.clock, ts_ns);
                 let passed = pass(&record, numbering.interfaces());
                 work.peek();
                 passed?;

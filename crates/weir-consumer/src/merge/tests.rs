@@ -208,3 +208,20 @@ fn records_have_the_number_of_their_feed_and_of_interfaces_that_join() {
         merge.numbering().interfaces().iter().map(|own| &own.interface.name[..]).collect();
     assert_eq!(names, ["", "", "", "vnet1"]);
 }
+
+#[test]
+fn a_clock_that_is_set_back_makes_no_frame_late() {
+    let (mut a, mut b) = (ring(), ring());
+    let mut merge = merge_of(&[&a, &b], Duration::ZERO);
+    let mut out = Vec::new();
+    let hour = 3_600_000_000_000;
+    for begin in [2 * hour, hour] {
+        for ts in 0..10 {
+            push(&mut a, begin + 2 * ts);
+            drain(&mut merge, &mut out);
+            push(&mut b, begin + 2 * ts + 1);
+            drain(&mut merge, &mut out);
+        }
+    }
+    assert_eq!((out.len(), merge.late()), (40, 0));
+}
