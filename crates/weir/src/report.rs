@@ -185,7 +185,8 @@ mod tests {
         let rows = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
         let rows: Vec<&str> = rows.map(|(name, _)| name.trim()).collect();
         assert!(rows.contains(&"after limit") && rows.contains(&"drop ring"), "{rows:?}");
-        for row in rows {
+        // The feed's own row bears its name.
+        for row in rows.into_iter().filter(|row| *row != "web") {
             assert!(explained.contains(row), "{row}");
         }
     }
