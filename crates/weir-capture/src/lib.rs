@@ -2,7 +2,7 @@
 //!
 //! [`source`] is the trait; [`engines`] has a folder for each engine, and `auto`, which chooses between the live ones and says
 //! why. What subscribers want of a source is a [`Feed`] each ([`feed`]: filters, fan-out in user space, block lists, updates).
-//! [`kernel`] is what the kernel says and takes: interfaces, namespaces, memory limits. [`session`] runs sources on threads.
+//! [`kernel`] is what the kernel says and takes: interfaces, namespaces, memory limits.
 
 pub mod engines;
 pub mod error;
@@ -11,7 +11,6 @@ pub mod kernel;
 pub mod limits;
 pub mod memory;
 pub mod rights;
-pub mod session;
 pub mod setup;
 pub mod source;
 
@@ -24,6 +23,5 @@ pub use feed::interfaces::InterfaceLedger;
 pub use feed::location::FilterLocation;
 pub use feed::{Feed, Filter, Sampling, pace};
 pub use kernel::{interface, memory_limit};
-pub use session::{Opener, Outcome, Remote, Session};
 pub use setup::Setup;
 pub use source::{Info, Pumped, Source, SourceEvent};

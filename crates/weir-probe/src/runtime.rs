@@ -281,6 +281,14 @@ impl Probe {
         Some((feed, state.feeds.get(&feed)?.location))
     }
 
+    /// The rings that a subscription reads now; none while its source is waited for.
+    #[must_use]
+    pub fn rings_of(&self, subscription: SubscriptionId) -> Vec<Ring<Mapping>> {
+        let state = self.shared.lock();
+        let feed = state.core.feed_of(subscription).and_then(|feed| state.feeds.get(&feed));
+        feed.map(|feed| feed.rings.clone()).unwrap_or_default()
+    }
+
     /// What a source says about itself; of one that is waited for or has ended, what it said last. `None` if it was
     /// never open.
     #[must_use]

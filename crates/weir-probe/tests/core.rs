@@ -242,9 +242,9 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
     let outputs = bench.outputs();
     let expected = [
         "OpenSource SourceId",
-        "Event CameBack",
         "AttachWaker SourceId",
         "StartSource SourceId",
+        "Event CameBack",
         "Event Reads",
         "Joined ConsumerId",
     ];

@@ -1,32 +1,34 @@
-//! `weir capture`: sources in, consumers out, and the ledger.
+//! `weir capture`: a plan, a probe that opens its sources, consumers that read their feeds, and the report.
 
+mod live;
+mod reading;
 mod statistics;
 
-use std::io::{self, IsTerminal};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use weir_capture::pace::{Pace, Place};
-use weir_capture::{Outcome, Session, SourceEvent};
-use weir_consumer::thread::{Finished, Plan, Running, spawn};
-use weir_consumer::{Delivered, JoinedFeed, Static};
-use weir_ring::wake::{RINGS_MAX, Sleeper};
-use weir_ring::{Ledger, Mapping, Ring};
+use weir_capture::Info;
+use weir_consumer::thread::{Finished, Plan, Running, spawn, take_changes};
+use weir_probe::Probe;
+use weir_ring::Ledger;
+use weir_ring::wake::RINGS_MAX;
 
 use crate::cli::CaptureArgs;
 use crate::consumers::{self, Input, Named, RunConsumer};
 use crate::control::Control;
 use crate::ending::conclude;
 use crate::interruptible_writer::Stop;
+use crate::journal::{Journal, News};
 use crate::plan::CapturePlan;
-use crate::run_result::{ConsumerResult, RunResult};
-use crate::sources::{Opened, Subscribed, open_all};
-use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
+use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
+use crate::sources::{OpenSource, Subscribed, Subscriptions};
 use crate::{privileges, signals, usage_hints};
+use live::{Live, introduce};
+use reading::{Leaving, Progress, Reading};
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
@@ -48,56 +50,18 @@ pub enum Rights {
 /// Captures until `stop` is set or a limit is reached. Whoever sets `stop` unparks this thread.
 pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
     raise_descriptor_limit();
-    let mut session = Session::new();
-    let Opened { interfaces, feeds, feed_of, paces } = open_all(&mut session, plan)?;
-    let rings = session.rings();
-    if rings.len() > RINGS_MAX {
-        bail!(
-            "the feeds of all sources have {} rings together, one for each CPU, and a consumer can sleep on {RINGS_MAX}; \
-             take fewer --feed or fewer sources",
-            rings.len()
-        );
-    }
-    let control = match &plan.control {
-        Some(path) => {
-            let interface = |feed: &Subscribed| interfaces[feed.interface_id as usize].clone();
-            let own = feeds.iter().map(|feed| (feed.clone(), interface(feed))).collect();
-            Some(Control::listen(path, session.remote(), own)?)
+    let (journal, main) = (Arc::new(Journal::default()), thread::current());
+    let probe = Arc::new(Probe::with_listener({
+        let journal = Arc::clone(&journal);
+        move |event| {
+            journal.note(event);
+            main.unpark();
         }
-        None => None,
-    };
-    let at = plan.duration.and_then(|limit| Instant::now().checked_add(limit));
-    let stop_at = Stop { flag: Arc::clone(stop), at };
-    let mut consumers = consumers::all(&Input { plan, stop: stop_at })?;
-    // Before anything begins: an output may not be able to take them all.
-    for feed in joined_feeds(rings, &feed_of, &feeds) {
-        consumers.iter_mut().try_for_each(|named| named.consumer.join(feed.clone()))?;
-    }
-    let paces = paces.into_iter().map(|(ring, pace)| (feed_of[ring] as u64, pace)).collect();
-    let run = Run { plan, stop, rights, feeds, paces, control, start_ns: now_ns() };
-    run.drive(session, consumers)
-}
-
-/// The feeds that consumers read. Feed number `feed_of[i]` has ring `i`; lines of text name those who asked for it.
-fn joined_feeds(
-    rings: Vec<Ring<Mapping>>,
-    feed_of: &[usize],
-    asked: &[Subscribed],
-) -> Vec<JoinedFeed> {
-    let mut own: Vec<Vec<_>> = Vec::new();
-    for (ring, feed) in rings.into_iter().zip(feed_of) {
-        own.resize_with(own.len().max(feed + 1), Vec::new);
-        own[*feed].push(ring);
-    }
-    let mut joined = JoinedFeed::in_order(own);
-    for (number, feed) in joined.iter_mut().enumerate() {
-        let readers = asked.iter().filter(|asked| asked.interface_id as usize == number);
-        let names: Vec<&str> = readers.map(|asked| asked.name.as_str()).collect();
-        if names.iter().any(|name| !name.is_empty()) {
-            feed.label = names.join(",");
-        }
-    }
-    joined
+    })?);
+    let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
+    // However it went: what is attached is taken off. Whoever serves the socket may keep the probe.
+    probe.stop();
+    result
 }
 
 /// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
@@ -111,128 +75,199 @@ fn raise_descriptor_limit() {
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
-    rights: Rights,
-    feeds: Vec<Subscribed>,
-    /// Feeds of files, by key: they wait for consumers, and have one ring each.
-    paces: Vec<(u64, Pace)>,
+    probe: &'a Arc<Probe>,
+    journal: Arc<Journal>,
+    subscriptions: Arc<Subscriptions>,
+    /// No feed joins any more.
+    is_complete: Arc<AtomicBool>,
     /// Until the end of the run.
     control: Option<Control>,
     start_ns: u64,
 }
 
-impl Run<'_> {
+/// A consumer at work.
+struct Working {
+    name: &'static str,
+    running: Running<dyn RunConsumer>,
+    progress: Progress,
+}
+
+impl<'a> Run<'a> {
+    /// Opens the sources, which offer nothing yet.
+    fn open(
+        plan: &'a CapturePlan,
+        stop: &'a Arc<AtomicBool>,
+        probe: &'a Arc<Probe>,
+        journal: Arc<Journal>,
+    ) -> Result<Run<'a>> {
+        let subscriptions = Arc::new(Subscriptions::open(probe, plan)?);
+        let control = match &plan.control {
+            Some(path) => Some(Control::listen(
+                path,
+                Arc::clone(probe),
+                Arc::clone(&journal),
+                Arc::clone(&subscriptions),
+            )?),
+            None => None,
+        };
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let start_ns = now_ns();
+        Ok(Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns })
+    }
+
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
-    fn drive(&self, mut session: Session, consumers: Vec<Named>) -> Result<RunResult> {
-        let places: Vec<_> = consumers.iter().map(|_| self.join()).collect();
-        let sleepers = session.start_with(consumers.len())?;
-        if self.rights == Rights::GiveUp
+    fn drive(&self, rights: Rights) -> Result<RunResult> {
+        let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
+        let stop = Stop { flag: Arc::clone(self.stop), at };
+        let mut ready = Vec::new();
+        for mut named in consumers::all(&Input { plan: self.plan, stop })? {
+            let mut reading = self.attach()?;
+            // Before anything begins: an output may not be able to take them all.
+            take_changes(&mut reading, named.consumer.as_mut())?;
+            ready.push((named, reading));
+        }
+        for source in &self.subscriptions.sources {
+            self.probe.start(source.id)?;
+        }
+        if rights == Rights::GiveUp
             && let Some(keep) = privileges::needed(self.plan)
         {
             privileges::give_up(keep).context(
                 "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
             )?;
         }
-        self.introduce(&session);
+        self.introduce();
         let begin = Instant::now();
-        let mut running = Vec::new();
-        for ((consumer, sleeper), places) in consumers.into_iter().zip(sleepers).zip(places) {
+        let mut working: Vec<Working> = Vec::new();
+        for (named, reading) in ready {
             // `--frames` is about the main one.
-            let frames_max = self.plan.frames.filter(|_| running.is_empty());
-            let name = consumer.name;
-            running.push((name, self.start(consumer, sleeper, places, frames_max)?));
+            let frames_max = self.plan.frames.filter(|_| working.is_empty());
+            working.push(self.start(named, reading, frames_max)?);
         }
-        self.wait(&session, &running, begin);
+        self.wait(&working, begin);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
-        running.iter().for_each(|(_, consumer)| consumer.drain());
-        session.stop();
-        let outcomes = session.finish();
+        working.iter().for_each(|consumer| consumer.running.drain());
+        self.count();
+        self.subscriptions.look(self.probe);
+        self.probe.stop();
+        self.is_complete.store(true, Ordering::Release);
         // The rings outlive their sources: what a slow stop brought is still to be taken.
-        let finished: Vec<_> =
-            running.into_iter().map(|(name, consumer)| (name, consumer.finish())).collect();
-        let last = finished.first().and_then(|(_, main)| main.last);
+        let finish = |Working { name, running, progress }| (name, running.finish(), progress);
+        let finished: Vec<_> = working.into_iter().map(finish).collect();
+        let last = finished.first().and_then(|(_, main, _)| main.last);
         let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
-        let result = |(name, finished)| self.conclude(name, finished, &outcomes);
+        let feeds = self.feeds();
+        let result = |(name, finished, progress)| self.conclude(name, finished, &progress, &feeds);
         let consumers = finished.into_iter().map(result).collect();
-        Ok(RunResult { feeds: self.feeds_by_now(), outcomes, consumers, duration })
+        Ok(RunResult { sources: self.sources(&feeds), feeds, consumers, duration })
     }
 
-    /// A consumer's places in the rings of files.
-    fn join(&self) -> Vec<(u64, Place)> {
-        self.paces.iter().map(|(feed, pace)| (*feed, pace.join(0))).collect()
+    /// A consumer of all feeds.
+    fn attach(&self) -> Result<Reading> {
+        let rings: usize = self
+            .subscriptions
+            .outputs()
+            .map(|feed| self.probe.rings_of(feed.subscription).len())
+            .sum();
+        if rings > RINGS_MAX {
+            bail!(
+                "the feeds of all sources have {rings} rings together, one for each CPU, and a consumer can sleep on \
+                 {RINGS_MAX}; take fewer --feed or fewer sources"
+            );
+        }
+        // Nobody knows how many rings those have that are yet to come.
+        let lines = if self.plan.follow { RINGS_MAX } else { rings };
+        let consumer = self.probe.add_consumer(lines)?;
+        for feed in &self.subscriptions.feeds {
+            self.probe.attach(consumer.id, feed.subscription)?;
+        }
+        Ok(Reading {
+            consumer,
+            journal: Arc::clone(&self.journal),
+            subscriptions: Arc::clone(&self.subscriptions),
+            is_complete: Arc::clone(&self.is_complete),
+            progress: Progress::default(),
+        })
     }
 
     /// Says which engines were taken, and why.
-    fn introduce(&self, session: &Session) {
-        for info in session.infos() {
-            let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
-            eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
-            for note in &info.notes {
-                eprintln!("weir: {}: {note}", info.source);
-            }
+    fn introduce(&self) {
+        for source in &self.subscriptions.sources {
+            self.probe.info_of(source.id).iter().for_each(introduce);
         }
+        self.tell_news();
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");
         }
     }
 
-    fn start(
-        &self,
-        consumer: Named,
-        sleeper: Sleeper,
-        places: Vec<(u64, Place)>,
-        frames_max: Option<u64>,
-    ) -> Result<Running<dyn RunConsumer>> {
-        let main = thread::current();
+    fn start(&self, named: Named, reading: Reading, frames_max: Option<u64>) -> Result<Working> {
+        let (main, progress) = (thread::current(), reading.progress.clone());
+        let leaving = Leaving(progress.clone());
         let plan = Plan {
-            waker: sleeper.waker()?,
-            // All feeds have joined.
-            source: Box::new(Static::new(sleeper, Vec::new())),
+            waker: reading.consumer.sleeper.waker()?,
+            source: Box::new(reading),
             frames_max,
             slack: self.plan.merge_slack,
-            // Lets files that wait for this consumer go on.
             progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
-                for (feed, place) in &places {
-                    // One that was read to its end waits for nobody.
-                    if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
-                        place.reached(ordinal);
-                    }
-                }
+                leaving.0.tell(consumer);
             }),
             ended: Box::new(move || main.unpark()),
         };
-        spawn(consumer.consumer, plan).context("starting a thread")
+        let running = spawn(named.consumer, plan).context("starting a thread")?;
+        Ok(Working { name: named.name, running, progress })
     }
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
-    fn wait(
-        &self,
-        session: &Session,
-        running: &[(&str, Running<dyn RunConsumer>)],
-        begin: Instant,
-    ) {
+    fn wait(&self, working: &[Working], begin: Instant) {
         let mut live = Live::new(begin);
-        let mut told = vec![false; running.len()];
+        let mut told = vec![false; working.len()];
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
-        let main = &running[0].1;
+        let main = &working[0].running;
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
             let is_full = self.plan.frames.is_some() && main.has_ended();
-            let nobody = running.iter().all(|(_, consumer)| consumer.has_ended());
-            if is_over || is_full || nobody || signals::is_set(self.stop) || session.ended() {
+            let nobody = working.iter().all(|consumer| consumer.running.has_ended());
+            let is_done = self.journal.all_closed();
+            if is_over || is_full || nobody || signals::is_set(self.stop) || is_done {
                 return;
             }
-            for ((name, consumer), told) in running.iter().zip(&mut told) {
-                if consumer.has_ended() && !std::mem::replace(told, true) {
-                    eprintln!("weir: {name}: this consumer has ended, the others go on");
+            for (consumer, told) in working.iter().zip(&mut told) {
+                if consumer.running.has_ended() && !std::mem::replace(told, true) {
+                    eprintln!("weir: {}: this consumer has ended, the others go on", consumer.name);
                 }
             }
-            tell_failures(session);
-            tell_interfaces(session);
-            live.tick(session, main.delivered());
+            self.tell_news();
+            live.tick(main.delivered(), || {
+                self.count();
+                let mut total = Ledger::default();
+                let feeds = self.subscriptions.outputs();
+                feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
+                total
+            });
             let next = end.map_or(live.next, |end| end.min(live.next));
-            // Unparked by signals and by consumers that end.
+            // Unparked by signals, by consumers that end, and by news.
             thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Says what has become of sources since this was said last.
+    fn tell_news(&self) {
+        for (id, news) in self.journal.take_news() {
+            let source = self.subscriptions.sources.iter().find(|source| source.id == id);
+            let name = source.map_or("a source", |source| &source.name);
+            eprintln!("weir: {name}: {}", live::text(&news));
+            if matches!(news, News::CameBack) {
+                self.probe.info_of(id).iter().for_each(introduce);
+            }
+        }
+    }
+
+    /// Takes down what the feeds that there are have counted so far.
+    fn count(&self) {
+        if let Ok(ledgers) = self.probe.ledgers() {
+            self.journal.count(ledgers);
         }
     }
 
@@ -241,18 +276,19 @@ impl Run<'_> {
         &self,
         name: &'static str,
         finished: Finished<dyn RunConsumer>,
-        outcomes: &[Outcome],
+        progress: &Progress,
+        feeds: &[FeedResult],
     ) -> ConsumerResult {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
         let delivered = consumer.delivered();
         if failure.is_none() {
             let times = (self.start_ns, now_ns());
-            let all = statistics::of(outcomes, consumer.rings(), delivered.frames, times);
+            let all = statistics::of(feeds, consumer.rings(), delivered.frames, times);
             failure = consumer.finish(&all).err();
         }
         let by_interface = consumer.by_interface();
-        let outputs = 0..outcomes.iter().map(|outcome| outcome.ledgers.len()).sum();
-        let interfaces = outputs.map(|output| consumer.rings().interfaces(output)).collect();
+        let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
+        let interfaces = interfaces.collect();
         let latency = consumer.latency();
         let mut result = ConsumerResult {
             name,
@@ -263,87 +299,52 @@ impl Run<'_> {
             latency,
             ..Default::default()
         };
-        result.account(consumer.kept(), consumer.rings().unread(), limited);
+        // One that ended early has not read what a source brought that came back after that.
+        let unread = consumer.rings().unread() + self.journal.captured_besides(&progress.feeds());
+        result.account(consumer.kept(), unread, limited);
         result
     }
 
-    /// The feeds with the filters that are in force.
-    fn feeds_by_now(&self) -> Vec<Subscribed> {
-        let mut feeds = self.feeds.clone();
+    /// What came of the feeds, with the filters that are in force.
+    fn feeds(&self) -> Vec<FeedResult> {
+        let homes = self.subscriptions.homes();
+        let result = |(asked, home): (&Subscribed, _)| FeedResult {
+            ledger: self.journal.ledger(asked.subscription),
+            asked: asked.clone(),
+            home,
+            interfaces: self.journal.interfaces(asked.subscription),
+        };
+        let mut feeds: Vec<_> = self.subscriptions.feeds.iter().zip(homes).map(result).collect();
         let in_force = self.control.iter().flat_map(Control::in_force);
         for (feed, now) in feeds.iter_mut().zip(in_force) {
-            feed.takes.filter = now.filter;
-            feed.changes = now.changes;
+            feed.asked.takes.filter = now.filter;
+            feed.asked.changes = now.changes;
         }
         feeds
     }
-}
 
-/// Says which sources have failed while others go on; why is said again at the end.
-fn tell_failures(session: &Session) {
-    for (info, error) in session.failures() {
-        eprintln!("weir: {}: this source has ended, the others go on: {error}", info.source);
-    }
-}
-
-/// Says which interfaces of a pattern came and went.
-fn tell_interfaces(session: &Session) {
-    for (info, event) in session.events() {
-        let source = &info.source;
-        match event {
-            SourceEvent::Joined { iface } => eprintln!("weir: {source}: {iface} joined"),
-            SourceEvent::Left { iface } => eprintln!("weir: {source}: {iface} left"),
-            SourceEvent::Down { iface } => eprintln!("weir: {source}: {iface} went down"),
-            SourceEvent::Up { iface } => eprintln!("weir: {source}: {iface} came up"),
-            SourceEvent::LeftOut { iface, why } => {
-                eprintln!("weir: {source}: {iface} is left out: {why}");
+    /// What came of the sources.
+    fn sources(&self, feeds: &[FeedResult]) -> Vec<SourceResult> {
+        let result = |(number, source): (usize, &OpenSource)| {
+            let unknown = || Info { source: source.name.clone(), ..Info::default() };
+            let own = feeds
+                .iter()
+                .enumerate()
+                .filter(|(at, feed)| feed.asked.source == number && feed.asked.output == *at);
+            let mut ledger = Ledger::default();
+            own.clone().for_each(|(_, feed)| ledger.add(&feed.ledger));
+            // Of the source, and told to each of them.
+            ledger.missed_before = own.filter_map(|(_, feed)| feed.ledger.missed_before).max();
+            let fate = self.journal.take_fate(source.id);
+            SourceResult {
+                info: self.probe.info_of(source.id).unwrap_or_else(unknown),
+                ledger,
+                lives: fate.lives,
+                downs: fate.downs,
+                error: fate.error,
             }
-        }
-    }
-}
-
-/// One line a second on standard error.
-struct Live {
-    next: Instant,
-    last: (Instant, Delivered),
-    packets: HeldUnit,
-    bits: HeldUnit,
-    tty: bool,
-}
-
-impl Live {
-    fn new(begin: Instant) -> Live {
-        let next = begin + Duration::from_secs(1);
-        Live {
-            next,
-            last: (begin, Delivered::default()),
-            packets: HeldUnit::new(&PACKET_RATE),
-            bits: HeldUnit::new(&BIT_RATE),
-            tty: io::stderr().is_terminal(),
-        }
-    }
-
-    fn tick(&mut self, session: &Session, delivered: Delivered) {
-        let now = Instant::now();
-        if now < self.next {
-            return;
-        }
-        self.next = now + Duration::from_secs(1);
-        let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
-        let seconds = now.duration_since(then).as_secs_f64();
-        let mut total = Ledger::default();
-        session.ledgers().iter().for_each(|ledger| total.add(ledger));
-        let frames = (delivered.frames - before.frames) as f64;
-        let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
-        let end = if self.tty { "\x1b[K\n" } else { "\n" };
-        eprint!(
-            "weir: {} {} | captured {} dropped {} lapped {}{end}",
-            self.packets.show(frames / seconds),
-            self.bits.show(bits / seconds),
-            grouped(total.captured),
-            grouped(total.dropped()),
-            grouped(delivered.lapped),
-        );
+        };
+        self.subscriptions.sources.iter().enumerate().map(result).collect()
     }
 }
 
@@ -354,8 +355,8 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
-    use weir_consumer::{Consumer, Count, Null, Step};
+    use std::time::Duration;
+    use weir_consumer::{Consumer, Count, JoinedFeed, Null, Step};
     use weir_frame::pcapng::Interface;
     use weir_frame::record::Meta;
     use weir_ring::geometry::BLOCK_BYTES;
@@ -392,8 +393,7 @@ mod tests {
         let failure = consumer.step(u64::MAX).unwrap_err();
 
         let ledger = Ledger { offered: 12, captured: 12, ..Ledger::default() };
-        let info = weir_capture::Info::default();
-        let outcome = Outcome { info, ledgers: vec![ledger], ..Outcome::default() };
+        let source = SourceResult { ledger, lives: 1, ..SourceResult::default() };
         let mut consumer_result = ConsumerResult {
             name: "count",
             delivered: consumer.delivered(),
@@ -409,7 +409,7 @@ mod tests {
         );
         assert_eq!((consumer_result.ring_drops, consumer_result.store_drops), (5, 0));
         let result = RunResult {
-            outcomes: vec![outcome],
+            sources: vec![source],
             feeds: Vec::new(),
             consumers: vec![consumer_result],
             duration: Duration::from_secs(1),

@@ -208,6 +208,9 @@ pub struct CaptureArgs {
     /// port 53, snaplen 128'; with commas also in, out or both, and sample N or flows N
     #[arg(long, value_name = "NAME: EXPR, ...")]
     pub feed: Vec<FeedName>,
+    /// Wait for interfaces that are not there or down, and take them up again each time they come back
+    #[arg(long)]
+    pub follow: bool,
     /// A socket to change this capture by, while it runs: `weir filter`, `weir block`
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,

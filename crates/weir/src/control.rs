@@ -22,10 +22,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::geteuid;
-use weir_capture::Remote;
-use weir_frame::pcapng::Interface;
+use weir_probe::Probe;
 
-use crate::sources::Subscribed;
+use crate::journal::Journal;
+use crate::sources::Subscriptions;
 use clients::Clients;
 pub use served::InForce;
 use served::Served;
@@ -58,19 +58,20 @@ impl Drop for Control {
 }
 
 impl Control {
-    /// Listens at `path` for changes to these feeds, which have these interfaces.
+    /// Listens at `path` for changes to these subscriptions of the probe's, which `journal` is kept of.
     ///
     /// # Errors
     /// If there is something at the path that is not a socket left behind.
     pub fn listen(
         path: &Path,
-        remote: Remote,
-        feeds: Vec<(Subscribed, Interface)>,
+        probe: Arc<Probe>,
+        journal: Arc<Journal>,
+        subscriptions: Arc<Subscriptions>,
     ) -> Result<Control> {
         let name = || format!("--control {}", path.display());
         let listener = bind(path).with_context(name)?;
         let meta = path.symlink_metadata().with_context(name)?;
-        let served = Arc::new(Served::new(remote, feeds));
+        let served = Arc::new(Served::new(probe, journal, subscriptions));
         let own = (meta.dev(), meta.ino());
         let control = Control { path: path.to_owned(), own, served: Arc::clone(&served) };
         thread::Builder::new()

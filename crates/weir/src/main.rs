@@ -16,6 +16,7 @@ mod ending;
 mod feeds;
 mod generate;
 mod interruptible_writer;
+mod journal;
 mod lab;
 mod limits;
 mod pages;

@@ -38,6 +38,8 @@ pub struct CapturePlan {
     pub promiscuous: bool,
     /// The CPUs of the threads that take frames.
     pub cpus: Option<CpuList>,
+    /// Interfaces that are not there are waited for, at the start and whenever they vanish.
+    pub follow: bool,
     /// The socket that changes the run.
     pub control: Option<PathBuf>,
     /// Where frames go.
@@ -120,6 +122,7 @@ impl CapturePlan {
             ring_bytes: memory::ring_bytes(args.ring_size),
             promiscuous: !args.no_promiscuous,
             cpus: args.cpus.clone(),
+            follow: args.follow,
             control: args.control.clone(),
             outputs: Outputs {
                 print: args.print,

@@ -19,6 +19,7 @@ use crate::source_name::SourceName;
 /// Capabilities by their bits. Source: linux/capability.h.
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
+const IPC_LOCK: u64 = 1 << 14;
 const SYS_ADMIN: u64 = 1 << 21;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
@@ -42,14 +43,20 @@ pub fn needed(plan: &CapturePlan) -> Option<u64> {
     }
     let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
-    if plan.control.is_some() && is_live {
-        // Other filters are other programs, and those that they replace are attached.
+    if (plan.control.is_some() || plan.follow) && is_live {
+        // Other filters are other programs, and those that they replace are attached. So is all of an interface that
+        // comes back.
         keep |= BPF | PERFMON | NET_ADMIN | NET_RAW;
         // Which stands in for the first two where a process was given nothing else.
         let own = Status::of("self").map_or(0, |status| status.permitted);
         if own & BPF == 0 {
             keep |= SYS_ADMIN;
         }
+    }
+    if plan.follow && is_live {
+        // An interface is opened in its network namespace, and the memory of AF_XDP's sockets is locked.
+        let enters = any(|name| matches!(name, SourceName::Interface { netns: Some(_), .. }));
+        keep |= IPC_LOCK | if enters { SYS_ADMIN } else { 0 };
     }
     // Before Linux 6.6, TC programs are filters, which only NET_ADMIN removes.
     if bpf::has_clsact_filters() {

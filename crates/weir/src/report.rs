@@ -5,20 +5,18 @@ mod text;
 
 use std::time::Duration;
 
-use weir_capture::{FilterLocation, InterfaceLedger, Outcome};
 use weir_ring::Ledger;
 
 use crate::consumers::LatencyReport;
-use crate::run_result::ConsumerResult;
-use crate::sources::Subscribed;
+use crate::run_result::{ConsumerResult, FeedResult, SourceResult};
 pub use json::counts;
 
 /// What a run came to.
 pub struct Report<'a> {
     /// The sources.
-    pub outcomes: &'a [Outcome],
+    pub sources: &'a [SourceResult],
     /// The feeds that were asked for.
-    pub feeds: &'a [Subscribed],
+    pub feeds: &'a [FeedResult],
     /// What took the frames, the main one first.
     pub consumers: &'a [ConsumerResult],
     /// From the start of the sources to their stop, or until the last frame that reached the consumer if
@@ -31,25 +29,13 @@ impl Report<'_> {
     /// All feeds of all sources together.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
-        for outcome in self.outcomes {
-            total.add(&outcome.ledger());
-        }
+        self.sources.iter().for_each(|source| total.add(&source.ledger));
         total
     }
 
-    /// The feeds that were asked for, each with its ledger and where its frames were chosen.
-    fn feeds(&self) -> impl Iterator<Item = (&Subscribed, &Outcome, &Ledger, FilterLocation)> {
-        self.feeds.iter().filter_map(|feed| {
-            let outcome = self.outcomes.get(feed.source)?;
-            let home = outcome.info.homes.get(feed.feed).copied().unwrap_or_default();
-            Some((feed, outcome, outcome.ledgers.get(feed.feed)?, home))
-        })
-    }
-
-    /// The shares of a feed's interfaces in its ledger, of a source that has several.
-    fn interfaces(&self, feed: &Subscribed) -> &[InterfaceLedger] {
-        let own = self.outcomes.get(feed.source).and_then(|of| of.interfaces.get(feed.feed));
-        own.map(Vec::as_slice).unwrap_or_default()
+    /// The feeds that were asked for, each with its source.
+    fn feeds(&self) -> impl Iterator<Item = (&FeedResult, &SourceResult)> {
+        self.feeds.iter().map(|feed| (feed, &self.sources[feed.asked.source]))
     }
 
     /// The consumer whose counts are those of the run.
@@ -73,8 +59,7 @@ impl Report<'_> {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
         // Of each feed: what one lacks another's surplus does not make up for.
-        let ledgers = self.outcomes.iter().flat_map(|outcome| &outcome.ledgers);
-        match ledgers.map(|ledger| ledger.unexplained().abs()).sum() {
+        match self.feeds.iter().map(|feed| feed.ledger.unexplained().abs()).sum() {
             0 => consumers.find(|unexplained| *unexplained != 0).unwrap_or_default(),
             unexplained => unexplained,
         }
@@ -99,8 +84,9 @@ fn per_second(amount: f64, duration: Duration) -> f64 {
 mod tests {
     use super::*;
     use crate::source_name::Part;
+    use crate::sources::Subscribed;
     use serde_json::Value;
-    use weir_capture::InterfaceLedger;
+    use weir_capture::{FilterLocation, InterfaceLedger};
     use weir_consumer::{Delivered, Taken};
 
     /// Every name in an object, and in those within it.
@@ -113,6 +99,24 @@ mod tests {
             Value::Array(values) => values.iter().for_each(|value| names(value, found)),
             _ => {}
         }
+    }
+
+    /// Of a generator that nobody starts.
+    fn subscription() -> weir_probe::SubscriptionId {
+        let (probe, _events) = weir_probe::Probe::new().unwrap();
+        let open: weir_probe::Opener = std::sync::Arc::new(|feeds| {
+            let setup = weir_capture::Setup {
+                feeds,
+                ring_bytes: 4 << 20,
+                promiscuous: false,
+                may_change: false,
+            };
+            let source = weir_capture::generator::MemGen::open("frames=1".parse()?, setup, false)?;
+            Ok(Box::new(source))
+        });
+        let (name, link, follows, cpus) = ("gen:".into(), None, false, None);
+        let spec = weir_probe::SourceSpec { name, open, link, follows, cpus };
+        probe.open(spec, vec![weir_capture::Feed::default().into()]).unwrap().1[0]
     }
 
     #[test]
@@ -140,9 +144,7 @@ mod tests {
             drops,
             ..Ledger::default()
         };
-        let share = InterfaceLedger { id: 1, ledger: ledger.clone(), ..InterfaceLedger::default() };
-        let outcome =
-            Outcome { ledgers: vec![ledger], interfaces: vec![vec![share]], ..Outcome::default() };
+        let source = SourceResult { ledger: ledger.clone(), lives: 2, ..SourceResult::default() };
         let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
         let consumer = |name| ConsumerResult {
             name,
@@ -154,20 +156,22 @@ mod tests {
             latency: Some(LatencyReport::default()),
             failure: None,
         };
-        let outcomes = [outcome];
-        let feed = Subscribed {
+        let asked = Subscribed {
             source: 0,
-            feed: 0,
-            interface_id: 0,
+            subscription: subscription(),
+            output: 0,
             name: "web".into(),
             part: Part::Whole,
             takes: weir_capture::Feed::default(),
             changes: 0,
             shares: None,
         };
+        let share = InterfaceLedger { id: 1, ledger: ledger.clone(), ..InterfaceLedger::default() };
+        let (home, interfaces) = (FilterLocation::default(), vec![share]);
+        let feed = FeedResult { asked, ledger, home, interfaces };
         let consumers = ["write", "print", "latency", "count"].map(consumer);
         let report = Report {
-            outcomes: &outcomes,
+            sources: &[source],
             feeds: &[feed],
             consumers: &consumers,
             duration: Duration::from_secs(1),

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use weir_capture::Outcome;
 use weir_capture::error::error_text;
+use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
+use weir_ring::Ledger;
 
 use crate::consumers::LatencyReport;
 use crate::report::Report;
@@ -12,12 +13,40 @@ use crate::sources::Subscribed;
 
 /// A run that has come to its end.
 pub struct RunResult {
-    pub outcomes: Vec<Outcome>,
+    pub sources: Vec<SourceResult>,
     /// The feeds that were asked for.
-    pub feeds: Vec<Subscribed>,
+    pub feeds: Vec<FeedResult>,
     /// The main one first.
     pub consumers: Vec<ConsumerResult>,
     pub duration: Duration,
+}
+
+/// What a source came to.
+#[derive(Debug, Default)]
+pub struct SourceResult {
+    /// What it said of itself last.
+    pub info: Info,
+    /// Of all its feeds: a frame that was offered to two of them counts twice.
+    pub ledger: Ledger,
+    /// How often it was opened.
+    pub lives: u64,
+    /// How often its interface went down.
+    pub downs: u64,
+    /// Why it ended, if not because it was told to or its frames were at an end.
+    pub error: Option<CaptureError>,
+}
+
+/// What a feed came to.
+#[derive(Clone, Debug)]
+pub struct FeedResult {
+    /// What was asked for, with the filter that was in force last.
+    pub asked: Subscribed,
+    /// All of its lives together.
+    pub ledger: Ledger,
+    /// Where its frames were chosen.
+    pub home: FilterLocation,
+    /// The shares of its interfaces in that ledger, of a source by pattern.
+    pub interfaces: Vec<InterfaceLedger>,
 }
 
 /// A consumer that has come to its end.
@@ -42,8 +71,8 @@ pub struct ConsumerResult {
 impl RunResult {
     /// The ledger and what was delivered, to print.
     pub fn report(&self) -> Report<'_> {
-        let RunResult { outcomes, feeds, consumers, duration } = self;
-        Report { outcomes, feeds, consumers, duration: *duration }
+        let RunResult { sources, feeds, consumers, duration } = self;
+        Report { sources, feeds, consumers, duration: *duration }
     }
 
     /// What went wrong, each thing for itself: outputs, unless their readers wanted no more, and every
@@ -52,15 +81,15 @@ impl RunResult {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
         let outputs = failures.filter(|failure| !failure.is_readers_choice());
         let outputs = outputs.map(|failure| error_text(failure));
-        let sources = self.outcomes.iter().filter_map(|outcome| outcome.error.as_ref());
+        let sources = self.sources.iter().filter_map(|source| source.error.as_ref());
         outputs.chain(sources.map(|error| error_text(error))).collect()
     }
 }
 
 impl ConsumerResult {
     /// The number that this consumer has for an interface of a feed of the run.
-    pub fn interface(&self, feed: u32, id: u32) -> Option<u32> {
-        self.interfaces.get(feed as usize)?.get(id as usize).copied()
+    pub fn interface(&self, output: usize, id: u32) -> Option<u32> {
+        self.interfaces.get(output)?.get(id as usize).copied()
     }
 
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings

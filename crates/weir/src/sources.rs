@@ -1,26 +1,34 @@
-//! Sources opened with their engines.
+//! Sources opened with their engines, and the feeds that are asked of them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use weir_capture::pace::Pace;
-use weir_capture::{CaptureError, Feed, Opener, Session, Setup};
+use weir_capture::engines::declaration::Target;
+use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
-use weir_probe::CpuList;
-use weir_ring::Ring;
+use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 
 use crate::feeds::{self, Asked, Feeds};
 use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
 
-/// The sources of a run, open.
-pub struct Opened {
-    /// The interfaces of their feeds by id: those of the first source first.
-    pub interfaces: Vec<Interface>,
-    /// The feeds that were asked for, source by source, and the id of what each one reads.
+/// The sources of a run, and the feeds that were asked of them.
+pub struct Subscriptions {
+    /// In the order in which they were named.
+    pub sources: Vec<OpenSource>,
+    /// Source by source.
     pub feeds: Vec<Subscribed>,
-    /// For each ring, the number of its feed among those that have rings: the id of its interface in outputs.
-    pub feed_of: Vec<usize>,
-    /// Rings whose source waits for consumers: ring number, and where they join.
-    pub paces: Vec<(usize, Pace)>,
+    /// Where each feed's frames are chosen, as it was last.
+    homes: Mutex<Vec<FilterLocation>>,
+}
+
+/// A source of the run; one that is followed may not be there yet.
+pub struct OpenSource {
+    pub id: SourceId,
+    /// As the user named it.
+    pub name: String,
+    /// The pcap link type of its frames; Ethernet as long as it was never there.
+    pub link_type: u16,
 }
 
 /// A feed of one source.
@@ -28,10 +36,10 @@ pub struct Opened {
 pub struct Subscribed {
     /// Number of the source.
     pub source: usize,
-    /// Number of the feed whose rings it reads, among those of the source.
-    pub feed: usize,
-    /// Its number among the feeds of the run: the id of its interface in outputs, where each feed has one.
-    pub interface_id: u32,
+    /// Its name in the probe's commands.
+    pub subscription: SubscriptionId,
+    /// The number of the first feed that reads the same rings, among those of the run: its interface in outputs.
+    pub output: usize,
     /// Its name; empty for the only one.
     pub name: String,
     /// Which part of the source.
@@ -44,104 +52,152 @@ pub struct Subscribed {
     pub shares: Option<String>,
 }
 
-/// Opens all sources of a run, in order.
-pub fn open_all(session: &mut Session, plan: &CapturePlan) -> Result<Opened> {
-    let mut opened = Opened {
-        interfaces: Vec::new(),
-        feeds: Vec::new(),
-        feed_of: Vec::new(),
-        paces: Vec::new(),
-    };
-    let mut feeds = Feeds::new(&plan.feeds);
-    for (number, source) in plan.sources.iter().enumerate() {
-        let filtered = plan.feeds.are_filtered();
-        let link_type = if filtered { source.link_type()? } else { LINKTYPE_ETHERNET };
-        let mut asked = Vec::new();
-        for &part in &source.parts {
-            asked.extend(feeds.of(link_type)?.into_iter().map(|feed| feed.of_part(part)));
+impl Subscriptions {
+    /// Opens all sources of a run, in order. They offer nothing yet.
+    ///
+    /// # Errors
+    /// What an engine or a filter says.
+    pub fn open(probe: &Probe, plan: &CapturePlan) -> Result<Subscriptions> {
+        let mut opened = Subscriptions::default();
+        let mut feeds = Feeds::new(&plan.feeds);
+        for source in &plan.sources {
+            let mut asked = Vec::new();
+            let link_type = link_type_for_filters(source, plan)?;
+            for &part in &source.parts {
+                asked.extend(feeds.of(link_type)?.into_iter().map(|feed| feed.of_part(part)));
+            }
+            feeds::share(&mut asked);
+            describe(&mut asked, &source.name);
+            let wants = asked.iter().map(|asked| Wants::from(asked.feed.clone())).collect();
+            let (id, own) = probe.open(spec(source, plan), wants)?;
+            opened.add(id, source, asked, own);
+            let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
+            if let Some(ring) = rings.first() {
+                // The engine knows the link type; its rings say it.
+                let last = opened.sources.len() - 1;
+                opened.sources[last].link_type = ring.identity()?.link_type;
+            }
         }
-        feeds::share(&mut asked);
-        let before = session.rings().len();
-        let own = subscribe(&mut opened, number, &source.name, &asked);
-        let setup = Setup {
-            feeds: own,
-            ring_bytes: plan.ring_bytes,
-            promiscuous: plan.promiscuous,
-            may_change: plan.control.is_some(),
-        };
-        let count = setup.feeds.len();
-        open_one(session, source, setup, plan.cpus.as_ref())?;
-        // The engine knows the link type; its rings say it.
-        let ring: &Ring<_> = &session.rings()[before];
-        let link_type = ring.identity()?.link_type;
-        let all = opened.interfaces.len();
-        let each = (session.rings().len() - before) / count;
-        opened.feed_of.extend((all - count..all).flat_map(|feed| std::iter::repeat_n(feed, each)));
-        opened.interfaces[all - count..].iter_mut().for_each(|own| own.link_type = link_type);
+        opened.look(probe);
+        Ok(opened)
     }
-    opened.paces = session.paces();
-    Ok(opened)
+
+    fn add(
+        &mut self,
+        id: SourceId,
+        source: &PlannedSource,
+        asked: Vec<Asked>,
+        own: Vec<SubscriptionId>,
+    ) {
+        let (number, first) = (self.sources.len(), self.feeds.len());
+        let name = source.name.to_string();
+        self.sources.push(OpenSource { id, name, link_type: LINKTYPE_ETHERNET });
+        let names: Vec<String> = asked.iter().map(|asked| asked.name.clone()).collect();
+        for (at, (asked, subscription)) in asked.into_iter().zip(own).enumerate() {
+            self.feeds.push(Subscribed {
+                source: number,
+                subscription,
+                output: first + asked.shares.unwrap_or(at),
+                name: asked.name,
+                part: asked.part,
+                takes: asked.feed,
+                changes: 0,
+                shares: asked.shares.map(|other| names[other].clone()),
+            });
+        }
+    }
+
+    /// The feeds that have rings of their own.
+    pub fn outputs(&self) -> impl Iterator<Item = &Subscribed> {
+        self.feeds.iter().enumerate().filter(|(at, feed)| feed.output == *at).map(|(_, feed)| feed)
+    }
+
+    /// The number in outputs of what these subscriptions read, and what lines of text call it.
+    pub fn output_of(&self, readers: &[SubscriptionId]) -> Option<(usize, String)> {
+        let mut own = self.feeds.iter().filter(|feed| readers.contains(&feed.subscription));
+        let output = own.next()?.output;
+        let own = self.feeds.iter().filter(|feed| feed.output == output);
+        let names: Vec<&str> = own.map(|feed| feed.name.as_str()).collect();
+        let is_named = names.iter().any(|name| !name.is_empty());
+        Some((output, if is_named { names.join(",") } else { String::new() }))
+    }
+
+    /// As the user named it, with the part that the feed is of.
+    pub fn name_of(&self, feed: &Subscribed) -> String {
+        format!("{}{}", self.sources[feed.source].name, feed.part)
+    }
+
+    /// Looks where frames are chosen now. Of feeds that are not there it keeps what was.
+    pub fn look(&self, probe: &Probe) {
+        let now: Vec<_> =
+            self.feeds.iter().map(|feed| Some(probe.feed_of(feed.subscription)?.1)).collect();
+        let mut homes = self.homes_now();
+        homes.resize(self.feeds.len(), FilterLocation::default());
+        for (home, now) in homes.iter_mut().zip(now) {
+            *home = now.unwrap_or(*home);
+        }
+    }
+
+    /// Where frames of each feed were chosen when that was looked for last.
+    pub fn homes(&self) -> Vec<FilterLocation> {
+        self.homes_now().clone()
+    }
+
+    fn homes_now(&self) -> MutexGuard<'_, Vec<FilterLocation>> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Gives each feed of the source that differs from the others an interface; gives these feeds.
-fn subscribe(
-    opened: &mut Opened,
-    number: usize,
-    source: &SourceName,
-    asked: &[Asked],
-) -> Vec<Feed> {
+impl Default for Subscriptions {
+    fn default() -> Self {
+        Subscriptions { sources: Vec::new(), feeds: Vec::new(), homes: Mutex::default() }
+    }
+}
+
+/// The link type that a source's filters are compiled for. Of an interface that is waited for it is not known yet.
+fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u16> {
+    if !plan.feeds.are_filtered() {
+        return Ok(LINKTYPE_ETHERNET);
+    }
+    match source.link_type() {
+        Err(error) if plan.follow && is_missing(&error) => Ok(LINKTYPE_ETHERNET),
+        known => known,
+    }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(CaptureError::NoInterface { .. }))
+}
+
+/// Gives each feed the interface that its rings describe.
+fn describe(asked: &mut [Asked], source: &SourceName) {
     // tcpdump refuses files whose interfaces differ in this.
     let snaplen = asked.iter().map(|asked| asked.feed.snaplen).max().unwrap_or_default();
-    let first = opened.feeds.len();
-    let mut own: Vec<Feed> = Vec::new();
     for one in asked {
-        let mut feed = one.feed.clone();
-        let at = match one.shares {
-            Some(other) => opened.feeds[first + other].feed,
-            None => {
-                feed.interface = Interface {
-                    name: format!("{source}{}", one.part),
-                    description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
-                    filter: feed.filter.as_ref().map(|filter| filter.text.clone()),
-                    link_type: LINKTYPE_ETHERNET,
-                    snaplen,
-                };
-                opened.interfaces.push(feed.interface.clone());
-                own.push(feed.clone());
-                own.len() - 1
-            }
+        one.feed.interface = Interface {
+            name: format!("{source}{}", one.part),
+            description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
+            filter: one.feed.filter.as_ref().map(|filter| filter.text.clone()),
+            link_type: LINKTYPE_ETHERNET,
+            snaplen,
         };
-        opened.feeds.push(Subscribed {
-            source: number,
-            feed: at,
-            interface_id: (opened.interfaces.len() - own.len() + at) as u32,
-            name: one.name.clone(),
-            part: one.part,
-            takes: feed,
-            changes: 0,
-            shares: one.shares.map(|other| asked[other].name.clone()),
-        });
     }
-    own
 }
 
-fn open_one(
-    session: &mut Session,
-    source: &PlannedSource,
-    setup: Setup,
-    cpus: Option<&CpuList>,
-) -> Result<()> {
+/// How the probe opens a source.
+fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
-    session.open(on_cpus(cpus, Box::new(move || request.open(&target, &setup))))?;
-    Ok(())
-}
-
-/// Has a source's thread, and those that it starts, run where it was asked for.
-fn on_cpus(cpus: Option<&CpuList>, open: Opener) -> Opener {
-    let Some(cpus) = cpus.cloned() else { return open };
-    Box::new(move || {
-        let doing = || format!("--cpus {cpus}");
-        cpus.apply().map_err(|source| CaptureError::Os { doing: doing(), source })?;
-        open()
-    })
+    let link = match &target {
+        Target::Interface { netns, iface } => {
+            Some(LinkName { netns: netns.clone(), iface: iface.clone() })
+        }
+        _ => None,
+    };
+    let (ring_bytes, promiscuous) = (plan.ring_bytes, plan.promiscuous);
+    let may_change = plan.control.is_some();
+    let open: Opener = std::sync::Arc::new(move |feeds| {
+        request.open(&target, &Setup { feeds, ring_bytes, promiscuous, may_change })
+    });
+    let follows = plan.follow && link.is_some();
+    SourceSpec { name: source.name.to_string(), open, link, follows, cpus: plan.cpus.clone() }
 }

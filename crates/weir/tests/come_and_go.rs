@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::frames::{Sender, ipv4};
-use common::{Run, bed, closes, number, ready, settle, sh, weir};
+use common::tools::{all_read, read, statistics};
+use common::{LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
 use weir_lab::Testbed;
+use weir_lab::testbed::{End, ifindex};
 
 /// A second link, both ends in the receiver's namespace.
 fn second_link(bed: &Testbed) {
@@ -81,5 +85,89 @@ fn root_the_threads_of_a_source_run_where_they_are_told_to() {
         }
         assert_eq!(found, threads.len(), "{engine}");
         run.stop().expect(0);
+    }
+}
+
+/// Waits until frames that this end sends reach the other.
+fn wait_for_carrier(end: &End) {
+    let start = Instant::now();
+    while !sh(end, &format!("ip link show {}", end.iface)).contains("state UP") {
+        assert!(start.elapsed() < LIMIT, "no carrier");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn root_an_interface_that_goes_down_is_waited_for() {
+    let test = "root_an_interface_that_goes_down_is_waited_for";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for engine in ["bpf", "af_packet"] {
+        let bed = bed();
+        let line = format!("capture wrx0 --engine {engine} --filter ip --json");
+        let mut run = Run::capture_by(&bed.rx, weir(&line));
+        let sender = Sender::new(&bed.tx);
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        sh(&bed.rx, "ip link set wrx0 down");
+        run.wait_for("word of it", |run| run.stderr().contains("wrx0: down; waiting"));
+        sh(&bed.rx, "ip link set wrx0 up");
+        run.wait_for("word of it", |run| run.stderr().contains("wrx0: up again"));
+        wait_for_carrier(&bed.tx);
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), 20, "{engine}: {json}");
+        let source = of_source(&json, "wrx0");
+        assert_eq!((number(source, "lives"), number(source, "downs")), (1, 1), "{json}");
+        assert_eq!(source["error"], serde_json::Value::Null);
+    }
+}
+
+#[test]
+fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
+    let test = "root_an_interface_is_followed_from_before_it_is_there_through_two_lives";
+    let Some(_alone) = ready(test, &["capinfos", "tshark"]) else { return };
+    for engine in ["bpf", "af_packet"] {
+        let bed = bed();
+        let dir = folder();
+        let (file, name) = path(&dir, "followed.pcapng");
+        let line = format!(
+            "capture wrx1 wrx0 --follow --engine {engine} --filter ip --write {name} --count --json"
+        );
+        let mut run = Run::capture_by(&bed.rx, weir(&line));
+        run.wait_for("the other source", |run| run.stderr().contains("weir: wrx0: "));
+        run.wait_for("word of it", |run| run.stderr().contains("wrx1: not there; waiting"));
+        for life in 1..=2 {
+            second_link(&bed);
+            let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
+            run.wait_for("that it is there", there);
+            let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
+            let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
+            let end = End { iface, ifindex, ..bed.rx.clone() };
+            wait_for_carrier(&end);
+            let second = Sender::new(&end);
+            (0..10).for_each(|_| second.send(&ipv4(60)));
+            settle();
+            sh(&bed.rx, "ip link delete wrx1");
+            let gone = |run: &Run| run.stderr().matches("wrx1: vanished; waiting").count() == life;
+            run.wait_for("that it is gone", gone);
+        }
+        let sender = Sender::new(&bed.tx);
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), 30, "{engine}: {json}");
+        let source = of_source(&json, "wrx1");
+        assert_eq!((number(source, "lives"), number(source, "captured")), (2, 20), "{json}");
+        assert_eq!(source["error"], serde_json::Value::Null, "{json}");
+        let feeds = json["feeds"].as_array().expect("feeds");
+        assert_eq!(number(&feeds[0], "delivered"), 20, "{json}");
+        // Both lives are one interface of the file.
+        let (_, frames) = read(&file);
+        assert_eq!(frames.len(), 30);
+        all_read(&file, &frames);
+        assert_eq!(statistics(&file).len(), 2, "an interface a source");
     }
 }

@@ -210,3 +210,31 @@ fn a_waker_is_told_of_what_came_before_it_and_forgotten() {
     feeds.detach(FeedSlot::first(), slot);
     assert!(fanouts[0].branches().list[0].wakers.remove(slot).is_none());
 }
+
+#[test]
+fn a_block_list_is_changed_without_the_thread_that_moves_frames() {
+    let (feeds, mut fanouts) = feeds(1);
+    let mut fanout = fanouts.remove(0);
+    let meta = Meta { wire_len: 60, ..Meta::default() };
+    // Two frames, and between them a long time in which their thread does nothing else.
+    fanout.push(&meta, &frame(1));
+    let (tell, told) = std::sync::mpsc::channel();
+    let asks = std::thread::spawn({
+        let control = feeds.control();
+        move || {
+            let add = vec!["10.0.0.1".parse().unwrap()];
+            let change = Change::Block { remove: Vec::new(), add };
+            let _ = tell.send(control.change(FeedSlot::first(), change).map(drop));
+        }
+    });
+    let changed = told.recv_timeout(Duration::from_secs(10));
+    assert!(matches!(changed, Ok(Ok(()))), "{changed:?}");
+    asks.join().unwrap();
+    fanout.push(&meta, &frame(1));
+    fanout.publish();
+    feeds.end();
+    fanout.close();
+    feeds.count(Ledger { offered: 2, ..Ledger::default() });
+    let ledger = feeds.control().ledger(FeedSlot::first()).unwrap();
+    assert_eq!((ledger.captured, ledger.blocked), (1, 1), "{ledger:?}");
+}

@@ -36,13 +36,10 @@ struct State<T: Updated> {
 }
 
 impl<T: Updated> State<T> {
-    /// Applies all updates; says whether there were any.
-    fn apply(&mut self, state: &mut T) -> bool {
-        let is_new = !self.updates.is_empty();
+    fn apply(&mut self, state: &mut T) {
         for update in self.updates.drain(..) {
             self.retired.extend(state.apply(update));
         }
-        is_new
     }
 }
 
@@ -97,9 +94,9 @@ impl<T: Updated> UpdateQueue<T> {
         let parked = own.or_else(|| state.parked.take());
         let mut own = parked.expect("one thread has the state or parks it here");
         self.is_fresh.store(false, Ordering::Relaxed);
-        let is_new = state.apply(&mut own);
+        state.apply(&mut own);
         drop(state);
-        self.tell(is_new);
+        self.changed.notify_all();
         own
     }
 
@@ -108,18 +105,10 @@ impl<T: Updated> UpdateQueue<T> {
     pub(crate) fn park(&self, mut own: Box<T>) {
         let mut state = self.lock();
         self.is_fresh.store(false, Ordering::Relaxed);
-        let is_new = state.apply(&mut own);
+        state.apply(&mut own);
         state.parked = Some(own);
         drop(state);
-        self.tell(is_new);
-    }
-
-    /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new. `notify_all` is a system call
-    /// even if nobody waits, and a thread that waits for frames parks here each time.
-    fn tell(&self, is_new: bool) {
-        if is_new {
-            self.changed.notify_all();
-        }
+        self.changed.notify_all();
     }
 
     /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.

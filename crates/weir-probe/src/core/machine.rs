@@ -157,6 +157,10 @@ impl<W: Wanted, E> Core<W, E> {
         let has_failed = running.failure.is_some();
         let Core { sources, subscriptions, outputs, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
+        let is_back = matches!(running.op, Op::Open(None)) && source.phase == Phase::Open;
+        if is_back && !has_failed {
+            outputs.push_back(Output::Event(Event::CameBack(id)));
+        }
         let mut reads = |subscription: &SubscriptionId, feed: FeedId| {
             outputs.push_back(Output::Event(Event::Reads(*subscription, feed)));
             Some(feed)
@@ -289,8 +293,9 @@ impl<W: Wanted, E> Core<W, E> {
                 if source.is_started {
                     running.forward.push_back(Effect::StartSource(id));
                 }
-                let came_back = matches!(running.op, Op::Open(None));
-                self.event(if came_back { Event::CameBack(id) } else { Event::Opened(id) });
+                if matches!(running.op, Op::Open(Some(_))) {
+                    self.event(Event::Opened(id));
+                }
             }
             Effect::AddFeed(_, feed, wants) => {
                 source.feeds.insert(feed, wants);

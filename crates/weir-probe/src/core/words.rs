@@ -246,7 +246,7 @@ pub enum Event<E> {
     Failed(SourceId, E),
     /// A source that is followed vanished; its ledgers follow, and it is waited for.
     Vanished(SourceId, E),
-    /// A source that was waited for is open.
+    /// A source that was waited for is open again, and started if it was started before.
     CameBack(SourceId),
     /// Its interface went down.
     Down(SourceId),

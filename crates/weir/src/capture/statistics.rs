@@ -1,14 +1,15 @@
 //! The statistics blocks at the end of a file: what became of the frames of each of its interfaces.
 
-use weir_capture::Outcome;
 use weir_consumer::Rings;
 use weir_frame::pcapng::Statistics;
 use weir_ring::Ledger;
 
+use crate::run_result::FeedResult;
+
 /// Of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and keeps
 /// `delivered` frames.
 pub(super) fn of(
-    outcomes: &[Outcome],
+    feeds: &[FeedResult],
     rings: &dyn Rings,
     delivered: u64,
     (start_ns, end_ns): (u64, u64),
@@ -31,25 +32,23 @@ pub(super) fn of(
         filter_accepted: Some(ledger.accepted()),
         ..none()
     };
-    let feeds: Vec<(&Outcome, usize)> = outcomes
-        .iter()
-        .flat_map(|outcome| (0..outcome.ledgers.len()).map(move |feed| (outcome, feed)))
-        .collect();
+    // Feeds that share their rings are one in the file.
+    let outputs: Vec<(usize, &FeedResult)> =
+        feeds.iter().enumerate().filter(|(at, feed)| feed.asked.output == *at).collect();
     let mut all = Vec::new();
-    for (output, (outcome, feed)) in feeds.iter().enumerate() {
-        let numbers = rings.interfaces(output);
+    for (output, FeedResult { ledger, interfaces, .. }) in &outputs {
+        let numbers = rings.interfaces(*output);
+        // Of a source that was never there no file knows.
         let Some(&first) = numbers.first() else { continue };
-        let ledger = &outcome.ledgers[*feed];
         let os_drops = Some(ledger.dropped());
-        let delivered = (feeds.len() == 1).then_some(delivered);
-        let shares = outcome.interfaces.get(*feed).map(Vec::as_slice).unwrap_or_default();
-        if shares.is_empty() {
+        let delivered = (outputs.len() == 1).then_some(delivered);
+        if interfaces.is_empty() {
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
         // The pattern itself has what is no single interface's.
         all.push(Statistics { interface_id: first, os_drops, delivered, ..none() });
-        for share in shares {
+        for share in interfaces {
             if let Some(&number) = numbers.get(share.id as usize) {
                 all.push(counts(number, &share.ledger));
             }

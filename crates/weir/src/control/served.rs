@@ -9,20 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::{Value, json};
 use weir_capture::error::error_text;
-use weir_capture::{CaptureError, Change, Filter, Remote};
+use weir_capture::{CaptureError, Change, Filter};
 use weir_filter::block::Entry;
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_probe::{Probe, ProbeError};
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
+use crate::journal::Journal;
 use crate::report::counts;
-use crate::sources::Subscribed;
+use crate::sources::{Subscribed, Subscriptions};
 
 /// The feeds of a capture.
 pub struct Served {
-    remote: Remote,
-    /// With the interfaces that stand for them.
-    feeds: Vec<(Subscribed, Interface)>,
+    probe: Arc<Probe>,
+    journal: Arc<Journal>,
+    subscriptions: Arc<Subscriptions>,
     /// By feed. Held while anything changes: two changes at a time would not know of each other.
     state: Mutex<Vec<Now>>,
 }
@@ -67,10 +69,14 @@ impl Now {
 }
 
 impl Served {
-    pub fn new(remote: Remote, feeds: Vec<(Subscribed, Interface)>) -> Served {
-        let at_first = feeds.iter().map(|(feed, _)| Now::new(feed.takes.filter.clone()));
-        let state = Mutex::new(at_first.collect());
-        Served { remote, feeds, state }
+    pub fn new(
+        probe: Arc<Probe>,
+        journal: Arc<Journal>,
+        subscriptions: Arc<Subscriptions>,
+    ) -> Served {
+        let feeds = subscriptions.feeds.iter();
+        let state = Mutex::new(feeds.map(|feed| Now::new(feed.takes.filter.clone())).collect());
+        Served { probe, journal, subscriptions, state }
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
@@ -81,21 +87,30 @@ impl Served {
         match method {
             Method::SetFilter(SetFilter { feed, filter }) => self.set_filter(&feed, &filter),
             Method::Block(block) => self.block(block),
-            Method::Ledgers(_) => Ok(self.ledgers()),
+            Method::Ledgers(_) => self.ledgers(),
         }
     }
 
     /// The ledgers so far. While frames come, the counts of one are not of one instant.
-    fn ledgers(&self) -> Value {
-        let of_one = |(at, (feed, _)): (usize, &(Subscribed, Interface))| {
-            let mut ledger =
-                counts(&self.remote.ledger(feed.source, feed.feed).unwrap_or_default());
-            ledger["source"] = json!(self.source(at));
+    fn ledgers(&self) -> Result<Value> {
+        self.journal.count(self.probe.ledgers()?);
+        let of_one = |feed: &Subscribed| {
+            let mut ledger = counts(&self.journal.ledger(feed.subscription));
+            let source = &self.subscriptions.sources[feed.source];
+            ledger["source"] = json!(self.subscriptions.name_of(feed));
             ledger["feed"] = json!(feed.name);
-            ledger["ended"] = json!(self.remote.has_ended(feed.source));
+            ledger["ended"] = json!(self.journal.has_ended(source.id));
             ledger
         };
-        json!({ "feeds": self.feeds.iter().enumerate().map(of_one).collect::<Vec<_>>() })
+        Ok(json!({ "feeds": self.feeds().iter().map(of_one).collect::<Vec<_>>() }))
+    }
+
+    fn feeds(&self) -> &[Subscribed] {
+        &self.subscriptions.feeds
+    }
+
+    fn link_type(&self, at: usize) -> u16 {
+        self.subscriptions.sources[self.feeds()[at].source].link_type
     }
 
     fn state(&self) -> MutexGuard<'_, Vec<Now>> {
@@ -105,7 +120,7 @@ impl Served {
     fn set_filter(&self, name: &str, text: &str) -> Result<Value> {
         let own = self.named(name)?;
         // All of them compile before any changes.
-        let compiled = own.iter().map(|&at| Ok((at, compile(text, self.feeds[at].1.link_type)?)));
+        let compiled = own.iter().map(|&at| Ok((at, compile(text, self.link_type(at))?)));
         let compiled: BTreeMap<_, _> = compiled.collect::<Result<_>>()?;
         let change = |at| Change::Filter(compiled[&at].clone());
         let changed = self.change_all(&mut self.state(), &own, change)?;
@@ -114,9 +129,8 @@ impl Served {
 
     fn block(&self, Block { feed, add, remove }: Block) -> Result<Value> {
         let own = self.named(&feed)?;
-        if own.iter().any(|&at| self.feeds[at].1.link_type != LINKTYPE_ETHERNET) {
-            let other = own.iter().find(|&&at| self.feeds[at].1.link_type != LINKTYPE_ETHERNET);
-            let source = other.map_or("it", |&at| self.source(at));
+        if let Some(&other) = own.iter().find(|&&at| self.link_type(at) != LINKTYPE_ETHERNET) {
+            let source = self.source(other);
             bail!("block lists are of Ethernet frames only, and {source} has another link type");
         }
         let parse = |texts: Vec<String>| -> Result<Vec<Entry>> {
@@ -157,18 +171,16 @@ impl Served {
     }
 
     /// As the user named it, with the part that the feed is of.
-    fn source(&self, at: usize) -> &str {
-        &self.feeds[at].1.name
+    fn source(&self, at: usize) -> String {
+        self.subscriptions.name_of(&self.feeds()[at])
     }
 
     /// The feeds of this name: one of each source. None of them shares its rings with one of another name.
     fn named(&self, name: &str) -> Result<Vec<usize>> {
-        let is_own = |(_, (feed, _)): &(usize, &(Subscribed, Interface))| feed.name == name;
-        let own: Vec<usize> =
-            self.feeds.iter().enumerate().filter(is_own).map(|(at, _)| at).collect();
+        let all = self.feeds().iter().enumerate();
+        let own: Vec<usize> = all.filter(|(_, feed)| feed.name == name).map(|(at, _)| at).collect();
         if own.is_empty() {
-            let names: BTreeSet<_> =
-                self.feeds.iter().map(|(feed, _)| feed.name.as_str()).collect();
+            let names: BTreeSet<_> = self.feeds().iter().map(|feed| feed.name.as_str()).collect();
             let names: Vec<_> = names.into_iter().collect();
             match names[..] {
                 [""] => bail!(
@@ -180,7 +192,7 @@ impl Served {
                 _ => bail!("there is no feed '{name}'; there are: {}", names.join(", ")),
             }
         }
-        if let Some(other) = own.iter().find_map(|&at| self.sharing(&self.feeds[at].0)) {
+        if let Some(other) = own.iter().find_map(|&at| self.sharing(&self.feeds()[at])) {
             bail!(
                 "feed '{name}' shares its rings with '{other}', which takes the same, so neither can be changed; start the \
                  capture with something that differs in them, if only a snaplen"
@@ -191,10 +203,8 @@ impl Served {
 
     /// Another feed that reads the same rings.
     fn sharing(&self, feed: &Subscribed) -> Option<&str> {
-        let is_same = |other: &Subscribed| {
-            (other.source, other.feed) == (feed.source, feed.feed) && other.name != feed.name
-        };
-        self.feeds.iter().find(|(other, _)| is_same(other)).map(|(other, _)| other.name.as_str())
+        let is_same = |other: &&Subscribed| other.output == feed.output && other.name != feed.name;
+        self.feeds().iter().find(is_same).map(|other| other.name.as_str())
     }
 
     /// Changes all of the feeds whose sources have not ended, or none; gives how many those are.
@@ -220,10 +230,17 @@ impl Served {
         if now.has_ended {
             return Err(CaptureError::Ended);
         }
-        let Subscribed { source, feed, .. } = self.feeds[at].0;
-        let changed = self.remote.change(source, feed, change.clone());
+        let subscription = self.feeds()[at].subscription;
+        let changed =
+            self.probe.change(subscription, change.clone()).map_err(|error| match error {
+                ProbeError::Capture(error) => error,
+                // Whatever it is that is not there any more.
+                _ => CaptureError::Ended,
+            });
         now.has_ended = matches!(changed, Err(CaptureError::Ended));
-        changed.map(|()| now.note(change))
+        changed?;
+        self.subscriptions.look(&self.probe);
+        Ok(now.note(change))
     }
 
     /// Undoes what was `made` before one refused, the last first; gives the error that says what has become of it.

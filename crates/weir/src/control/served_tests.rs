@@ -4,17 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_capture::{
-    CaptureError, Feed, FeedControl, FeedHandle, FeedSlot, FilterLocation, Info, Pumped, Session,
-    Source, WakerSlot,
+    CaptureError, Feed, FeedControl, FeedHandle, FeedSlot, FilterLocation, Info, Pumped, Source,
+    WakerSlot,
 };
 use weir_filter::insn::RET_K;
 use weir_filter::{Insn, Program};
-use weir_ring::wake::{Sleeper, Waker};
+use weir_frame::pcapng::Interface;
+use weir_probe::{Opener, SourceSpec};
+use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::*;
 use crate::control::rpc::Ledgers;
 use crate::source_name::Part;
+use crate::sources::OpenSource;
 
 /// What a source does with the changes that it is asked for, in their order; takes those behind the last.
 type Answers = &'static [Answer];
@@ -124,47 +127,49 @@ impl FeedControl for FakeControl {
 struct Capture {
     served: Served,
     taken: Taken,
-    _session: Session,
-    _sleeper: Sleeper,
 }
 
 fn capture(sources: &[(&'static str, Answers)]) -> Capture {
-    let (mut session, taken) = (Session::new(), Taken::default());
-    let mut feeds = Vec::new();
+    let (journal, taken) = (Arc::new(Journal::default()), Taken::default());
+    let probe = Probe::with_listener({
+        let journal = Arc::clone(&journal);
+        move |event| journal.note(event)
+    });
+    let probe = Arc::new(probe.unwrap());
+    let mut subscriptions = Subscriptions::default();
     for (number, &(name, answers)) in sources.iter().enumerate() {
         let taken = Arc::clone(&taken);
-        session
-            .open(Box::new(move || {
-                let spec = RingSpec {
-                    data_blocks: 4,
-                    interfaces: vec![Interface::default()],
-                    cpu: None,
-                    clock: Clock::Foreign,
-                    writer: WriterKind::User,
-                };
-                let rings = vec![memory::create_memfd("served-test", &spec)?];
-                let answers = Mutex::new(answers.iter());
-                let has_ended = AtomicBool::new(false);
-                let control = Arc::new(FakeControl { name, rings, answers, has_ended, taken });
-                Ok(Box::new(Fake { info: Info::default(), control }))
-            }))
-            .unwrap();
-        let feed = Subscribed {
+        let open: Opener = Arc::new(move |_| {
+            let spec = RingSpec {
+                data_blocks: 4,
+                interfaces: vec![Interface::default()],
+                cpu: None,
+                clock: Clock::Foreign,
+                writer: WriterKind::User,
+            };
+            let rings = vec![memory::create_memfd("served-test", &spec)?];
+            let (answers, has_ended) = (Mutex::new(answers.iter()), AtomicBool::new(false));
+            let taken = Arc::clone(&taken);
+            let control = Arc::new(FakeControl { name, rings, answers, has_ended, taken });
+            Ok(Box::new(Fake { info: Info::default(), control }))
+        });
+        let spec = SourceSpec { name: name.into(), open, link: None, follows: false, cpus: None };
+        let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+        subscriptions.sources.push(OpenSource { id, name: name.into(), link_type: 1 });
+        subscriptions.feeds.push(Subscribed {
             source: number,
-            feed: 0,
-            interface_id: number as u32,
+            subscription: own[0],
+            output: number,
             name: String::new(),
             part: Part::Whole,
             takes: Feed::default(),
             changes: 0,
             shares: None,
-        };
-        let interface = Interface { name: name.into(), link_type: 1, ..Interface::default() };
-        feeds.push((feed, interface));
+        });
+        probe.start(id).unwrap();
     }
-    let served = Served::new(session.remote(), feeds);
-    let sleeper = session.start().unwrap();
-    Capture { served, taken, _session: session, _sleeper: sleeper }
+    let served = Served::new(probe, journal, Arc::new(subscriptions));
+    Capture { served, taken }
 }
 
 impl Capture {

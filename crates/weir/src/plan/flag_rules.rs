@@ -106,6 +106,7 @@ fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.merge_slack == CaptureArgs::MERGE_SLACK;
     let flags = [
         ("--engine", For::Engine, args.engine != EngineName::AUTO),
+        ("--follow", For::Engine, args.follow),
         ("--no-promiscuous", For::Live, args.no_promiscuous),
         ("--hook", For::Engines, args.hook.is_some()),
         ("--consume", For::Engines, args.consume),

@@ -38,6 +38,12 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
         let own = asked.with_context(|| {
             format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
         })?;
+        if own.is_none() && args.follow {
+            bail!(
+                "{source} is not there yet, so nobody knows whether this machine's own traffic will come in there, which \
+                 --consume takes away; start when it is there, or add --yes"
+            );
+        }
         if let Some(reason) = own.and_then(|own| reason(&own, ssh)) {
             bail!(
                 "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch it \

@@ -9,7 +9,7 @@ use weir_ring::Ledger;
 
 use super::Report;
 use crate::consumers::LatencyReport;
-use crate::run_result::ConsumerResult;
+use crate::run_result::{ConsumerResult, FeedResult};
 use crate::source_name::Part;
 
 /// The counts of a ledger: of all, of a source, of a feed.
@@ -105,6 +105,8 @@ struct JsonSource<'a> {
     notes: &'a [String],
     #[serde(flatten)]
     counts: Counts,
+    lives: u64,
+    downs: u64,
     error: Option<String>,
 }
 
@@ -121,7 +123,7 @@ struct JsonFeed<'a> {
     direction: &'static str,
     one_in: u32,
     flows_one_in: u32,
-    interface_id: u32,
+    interface_id: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interfaces: Vec<JsonInterface<'a>>,
     #[serde(flatten)]
@@ -171,9 +173,9 @@ impl Report<'_> {
         let (total, main) = (self.total(), self.main());
         let names = |name: fn(&Info) -> &str| {
             let mut names: Vec<&str> = Vec::new();
-            for outcome in self.outcomes {
-                if !names.contains(&name(&outcome.info)) {
-                    names.push(name(&outcome.info));
+            for source in self.sources {
+                if !names.contains(&name(&source.info)) {
+                    names.push(name(&source.info));
                 }
             }
             names.join(",")
@@ -181,22 +183,21 @@ impl Report<'_> {
         let mut counts = Counts::from(&total);
         counts.drops.insert("store", main.store_drops);
         counts.drops.insert("ring", main.ring_drops);
-        let sources = self.outcomes.iter().map(|outcome| {
-            let ledger = outcome.ledger();
-            JsonSource {
-                source: &outcome.info.source,
-                engine: outcome.info.engine,
-                hook: outcome.info.hook,
-                why: &outcome.info.why,
-                notes: &outcome.info.notes,
-                counts: (&ledger).into(),
-                error: outcome.error.as_ref().map(|error| error_text(error)),
-            }
+        let sources = self.sources.iter().map(|source| JsonSource {
+            source: &source.info.source,
+            engine: source.info.engine,
+            hook: source.info.hook,
+            why: &source.info.why,
+            notes: &source.info.notes,
+            counts: (&source.ledger).into(),
+            lives: source.lives,
+            downs: source.downs,
+            error: source.error.as_ref().map(|error| error_text(error)),
         });
         let json = Json {
             source: names(|info| &info.source),
             engine: names(|info| info.engine),
-            hook: self.outcomes.first().and_then(|outcome| outcome.info.hook),
+            hook: self.sources.first().and_then(|source| source.info.hook),
             duration_s: self.duration.as_secs_f64(),
             counts,
             lapped: main.delivered.lapped,
@@ -216,14 +217,14 @@ impl Report<'_> {
 
     fn json_feeds(&self) -> Vec<JsonFeed<'_>> {
         self.feeds()
-            .map(|(feed, outcome, ledger, home)| {
-                let number = |id| self.main().interface(feed.interface_id, id);
-                let first = number(0).unwrap_or(feed.interface_id);
-                let taken = self.main().by_interface.get(first as usize);
-                let shares = self.interfaces(feed).iter();
+            .map(|(FeedResult { asked: feed, ledger, home, interfaces }, source)| {
+                let number = |id| self.main().interface(feed.output, id);
+                let first = number(0);
+                let taken = first.and_then(|id| self.main().by_interface.get(id as usize));
+                let shares = interfaces.iter();
                 let interfaces = shares.map(|share| JsonInterface::new(share, number(share.id)));
                 JsonFeed {
-                    source: &outcome.info.source,
+                    source: &source.info.source,
                     feed: &feed.name,
                     part: (feed.part != Part::Whole)
                         .then(|| feed.part.to_string().trim_start_matches('@').to_owned()),

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use weir_capture::{FilterLocation, InterfaceLedger, Outcome};
+use weir_capture::{FilterLocation, InterfaceLedger};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
 use crate::consumers::LatencyReport;
+use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, grouped, packet_rate};
@@ -23,15 +24,16 @@ impl Report<'_> {
         let mut line = |text: String| {
             let _ = writeln!(out, "{text}");
         };
-        for (number, outcome) in self.outcomes.iter().enumerate() {
-            let info = &outcome.info;
+        for (number, source) in self.sources.iter().enumerate() {
+            let info = &source.info;
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
             line(format!("{}: {}{hook} ({})", info.source, info.engine, info.why));
             for note in &info.notes {
                 line(format!("  note: {note}"));
             }
-            let own = self.feeds().filter(|(feed, ..)| feed.source == number);
-            own.filter_map(|(feed, .., home)| choice(feed, home)).for_each(&mut line);
+            comings(source).into_iter().for_each(&mut line);
+            let own = self.feeds.iter().filter(|feed| feed.asked.source == number);
+            own.filter_map(|feed| choice(&feed.asked, feed.home)).for_each(&mut line);
         }
         line(format!(
             "{:.3} s, {}, {} reached the consumer",
@@ -40,8 +42,8 @@ impl Report<'_> {
             bit_rate(self.gbps() * 1e9)
         ));
         line(String::new());
-        let has_interfaces = self.feeds.iter().any(|feed| !self.interfaces(feed).is_empty());
-        if self.outcomes.len() > 1 || self.feeds.len() > 1 || has_interfaces {
+        let has_interfaces = self.feeds.iter().any(|feed| !feed.interfaces.is_empty());
+        if self.sources.len() > 1 || self.feeds.len() > 1 || has_interfaces {
             self.rows().into_iter().for_each(&mut line);
             line(String::new());
         }
@@ -101,6 +103,23 @@ impl Report<'_> {
     }
 }
 
+/// How often a source came, and its interface went down, if that is worth a line.
+fn comings(source: &SourceResult) -> Option<String> {
+    let times = |count: u64| match count {
+        1 => "once".to_owned(),
+        many => format!("{many} times"),
+    };
+    match (source.lives, source.downs) {
+        (0, _) => Some("  it was never there".to_owned()),
+        (1, 0) => None,
+        (1, downs) => Some(format!("  it went down {}", times(downs))),
+        (lives, 0) => Some(format!("  it was captured {}", times(lives))),
+        (lives, downs) => {
+            Some(format!("  it was captured {}, and went down {}", times(lives), times(downs)))
+        }
+    }
+}
+
 /// By what a feed chooses its frames, and where, if it has a filter or had one.
 fn choice(feed: &Subscribed, home: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
@@ -149,12 +168,12 @@ impl Report<'_> {
 
     /// A row a feed, under what its columns are.
     fn rows(&self) -> Vec<String> {
-        let name = |feed: &Subscribed, outcome: &Outcome| match feed.name.as_str() {
-            "" => format!("{}{}", outcome.info.source, feed.part),
-            name => format!("{}{} {name}", outcome.info.source, feed.part),
+        let name = |FeedResult { asked, .. }: &FeedResult, source: &SourceResult| {
+            let space = if asked.name.is_empty() { "" } else { " " };
+            format!("{}{}{space}{}", source.info.source, asked.part, asked.name)
         };
-        let names = self.feeds().map(|(feed, outcome, ..)| name(feed, outcome).chars().count());
-        let of_interfaces = self.feeds().flat_map(|(feed, ..)| self.interfaces(feed));
+        let names = self.feeds().map(|(feed, source)| name(feed, source).chars().count());
+        let of_interfaces = self.feeds.iter().flat_map(|feed| &feed.interfaces);
         let indented = of_interfaces.map(|share| share.name.chars().count() + INDENT.len());
         let width = names.chain(indented).max().unwrap_or_default();
         let row = |cells: [&str; 6]| {
@@ -164,15 +183,16 @@ impl Report<'_> {
             )
         };
         let mut rows = vec![row(["", "offered", "left out", "captured", "drops", "missed before"])];
-        for (feed, outcome, ledger, _) in self.feeds() {
+        for (feed, source) in self.feeds() {
+            let ledger = &feed.ledger;
             let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
             let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
             let numbers = [ledger.offered, ledger.captured, ledger.dropped()].map(grouped);
             let [offered, captured, dropped] = &numbers;
             let filtered = left_out(filtered, ledger);
-            rows.push(row([&name(feed, outcome), offered, &filtered, captured, dropped, &missed]));
+            rows.push(row([&name(feed, source), offered, &filtered, captured, dropped, &missed]));
             let (busy, silent): (Vec<_>, Vec<_>) =
-                self.interfaces(feed).iter().partition(|share| share.ledger.offered > 0);
+                feed.interfaces.iter().partition(|share| share.ledger.offered > 0);
             for InterfaceLedger { name, ledger, .. } in busy {
                 let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
                 let filtered = ledger.filtered + ledger.blocked + ledger.sampled;

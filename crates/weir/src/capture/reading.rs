@@ -1,0 +1,102 @@
+//! What a consumer of the run reads: the feeds that the probe has it read, as that changes.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_capture::pace::Place;
+use weir_consumer::{FeedChange, FrameSource, JoinedFeed};
+use weir_probe::{Consumer, Joined, Update};
+use weir_ring::wake::Sleeper;
+
+use crate::consumers::RunConsumer;
+use crate::journal::Journal;
+use crate::sources::Subscriptions;
+
+/// The feeds that one consumer reads.
+pub struct Reading {
+    pub consumer: Consumer,
+    pub journal: Arc<Journal>,
+    pub subscriptions: Arc<Subscriptions>,
+    /// No feed joins any more.
+    pub is_complete: Arc<AtomicBool>,
+    pub progress: Progress,
+}
+
+impl Reading {
+    fn joined(&self, joined: Joined) -> Option<FeedChange> {
+        let Joined { feed, rings, first_line, place, .. } = joined;
+        let (output, label) = self.subscriptions.output_of(&self.journal.readers(feed))?;
+        self.progress.joined(feed.number(), place);
+        let key = feed.number();
+        // Its writers are this process, so they cannot be gone without an end.
+        let channel = None;
+        Some(FeedChange::Joined(JoinedFeed { key, output, label, rings, first_line, channel }))
+    }
+}
+
+impl FrameSource for Reading {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        let change = |update| match update {
+            Update::Joined(joined) => self.joined(joined),
+            Update::Left(feed, until) => Some(FeedChange::Left { key: feed.number(), until }),
+        };
+        self.consumer.take_updates().into_iter().filter_map(change).collect()
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.consumer.sleeper
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+}
+
+/// How far a consumer has come.
+#[derive(Clone, Default)]
+pub struct Progress(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// Feeds that it has read, by key.
+    joined: BTreeSet<u64>,
+    /// Where it says how far it is, of feeds whose writers wait for that. Such a writer has one ring a feed.
+    places: Vec<(u64, Place)>,
+}
+
+impl Progress {
+    fn joined(&self, key: u64, place: Option<Place>) {
+        let mut state = self.lock();
+        state.joined.insert(key);
+        state.places.extend(place.map(|place| (key, place)));
+    }
+
+    /// Lets files that wait for this consumer go on.
+    pub fn tell(&self, consumer: &(dyn RunConsumer + 'static)) {
+        for (feed, place) in &self.lock().places {
+            // One that was read to its end waits for nobody.
+            if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
+                place.reached(ordinal);
+            }
+        }
+    }
+
+    /// The feeds that it has read, by key.
+    pub fn feeds(&self) -> BTreeSet<u64> {
+        self.lock().joined.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Once it is dropped, no file waits for the consumer any more.
+pub struct Leaving(pub Progress);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.lock().places.clear();
+    }
+}
