@@ -18,6 +18,10 @@ pub const BLOCK_BYTES: u32 = 1 << 20;
 pub use crate::limits::{DATA_BLOCKS_MAX, DATA_BLOCKS_MIN};
 /// Bytes of the pcapng header area at the start of block 0.
 pub const HEADER_AREA_BYTES: u32 = 0x10000;
+/// Where the ring's own words begin.
+pub(crate) const META_WORD: usize = HEADER_AREA_BYTES as usize / 8;
+/// Low half: interfaces described. High half: bytes of the section header and of these descriptions.
+pub(crate) const INTERFACES_WORD: usize = META_WORD + 4;
 /// Type of the padding block that ends a closed data block: local use (top bit set), so that every
 /// pcapng reader skips it. Source: draft-ietf-opsawg-pcapng, section 10.1.
 pub const PADDING_TYPE: u32 = 0x8000_5745;
@@ -157,7 +161,7 @@ impl Geometry {
         Ok(Geometry {
             block_bytes: BLOCK_BYTES,
             data_blocks,
-            interfaces_at: Some(crate::header::INTERFACES_WORD),
+            interfaces_at: Some(INTERFACES_WORD),
             writer_at: WRITER_AT as usize / 8,
             index_at: INDEX_AT as usize / 8,
             data_at: BLOCK_BYTES as usize / 8,

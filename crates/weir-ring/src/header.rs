@@ -11,15 +11,15 @@
 use weir_frame::pcapng::{self, Interface, SectionInfo};
 
 use crate::error::RingError;
-use crate::geometry::{BLOCK_BYTES, Geometry, HEADER_AREA_BYTES, META_TYPE, PADDING_MIN_BYTES};
+use crate::geometry::{
+    BLOCK_BYTES, Geometry, HEADER_AREA_BYTES, INTERFACES_WORD, META_TYPE, META_WORD,
+    PADDING_MIN_BYTES,
+};
 use crate::sync::{AtomicU64, Ordering, load_acquire};
 
 /// Version of everything in this crate that another process sees.
 pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRRNG1");
-const META_WORD: usize = HEADER_AREA_BYTES as usize / 8;
-/// Low half: interfaces described. High half: bytes of the section header and of these descriptions.
-pub(crate) const INTERFACES_WORD: usize = META_WORD + 4;
 /// Most bytes of the pcapng header: the block that fills the area has at least its smallest size.
 const HEADER_BYTES_MAX: u32 = HEADER_AREA_BYTES - PADDING_MIN_BYTES;
 /// Bytes of an interface description without options.

@@ -44,6 +44,8 @@ pub fn before_tests<'a>(path: &str, text: &'a str) -> &'a str {
     if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") {
         return "";
     }
-    let end = text.find("\n#[cfg(test)]\nmod ").or(text.starts_with("#[cfg(test)]").then_some(0));
+    let modules = ["\n#[cfg(test)]\nmod ", "\n#[cfg(all(test, not(loom)))]\nmod "];
+    let end = modules.iter().filter_map(|start| text.find(start)).min();
+    let end = end.or(text.starts_with("#[cfg(test)]").then_some(0));
     &text[..end.unwrap_or(text.len())]
 }
