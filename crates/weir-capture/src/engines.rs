@@ -1,5 +1,5 @@
-//! The engines, one folder each. Everything that the rest of Weir knows of an engine stands in its folder's declaration,
-//! and in the list here: a new engine is a folder, its module and a line.
+//! The engines, one folder each. Everything that the rest of Weir knows of an engine stands in its folder's
+//! declaration, and in the list here: a new engine is a folder, its module and a line.
 
 pub mod af_packet;
 pub mod af_xdp;

@@ -14,7 +14,8 @@ use crate::kernel::hooks::XdpOwner;
 pub enum CaptureError {
     /// No such interface.
     #[error(
-        "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network namespace)", ip(.iface)
+        "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network \
+         namespace)", ip(.iface)
     )]
     NoInterface {
         /// Name that was asked for.
@@ -77,7 +78,8 @@ pub enum CaptureError {
     },
     /// Somebody else's XDP program is on the interface.
     #[error(
-        "{iface} already has an XDP program, '{program}' (id {id}); have whoever attached it take it off (`bpftool net` lists it), or capture beside it with --hook tc, without --consume"
+        "{iface} already has an XDP program, '{program}' (id {id}); have whoever attached it take it off (`bpftool \
+         net` lists it), or capture beside it with --hook tc, without --consume"
     )]
     XdpBusy {
         /// Interface.
@@ -89,7 +91,8 @@ pub enum CaptureError {
     },
     /// The same, and it is known who holds that program there.
     #[error(
-        "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without --consume", way_out(.iface, .program, .owner)
+        "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without \
+         --consume", way_out(.iface, .program, .owner)
     )]
     XdpHeld {
         /// Interface.
@@ -103,7 +106,8 @@ pub enum CaptureError {
     },
     /// A driver that takes no XDP program as things are.
     #[error(
-        "the driver of {iface} refused native XDP; try {try_first}; --hook tc, without --consume, works with every driver and MTU"
+        "the driver of {iface} refused native XDP; try {try_first}; --hook tc, without --consume, works with every \
+         driver and MTU"
     )]
     XdpRefused {
         /// Interface.
@@ -116,7 +120,8 @@ pub enum CaptureError {
     },
     /// A kernel that does not take a program or lacks what it needs.
     #[error(
-        "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` shows what the verifier says); --engine af_packet needs no BPF"
+        "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` \
+         shows what the verifier says); --engine af_packet needs no BPF"
     )]
     Bpf {
         /// What was tried.
@@ -127,7 +132,8 @@ pub enum CaptureError {
     },
     /// A hook that takes no more programs, or none of ours.
     #[error(
-        "{hook} of {iface} takes no program; `bpftool net` lists what is there (a hook has 63 places); --engine af_packet needs no hook"
+        "{hook} of {iface} takes no program; `bpftool net` lists what is there (a hook has 63 places); --engine \
+         af_packet needs no hook"
     )]
     Attach {
         /// The interface.
@@ -146,7 +152,8 @@ pub enum CaptureError {
     Options(String),
     /// The ring size is one that this machine's rings cannot have.
     #[error(
-        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; use at least {least_mib}MiB"
+        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; \
+         use at least {least_mib}MiB"
     )]
     RingTooSmall {
         /// What was asked for, in MiB.
@@ -158,7 +165,8 @@ pub enum CaptureError {
     },
     /// The ring size is one that no ring can have.
     #[error(
-        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too large: no ring can have more than 8 GiB; use at most {most_mib}MiB"
+        "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too large: no ring can have more than 8 GiB; \
+         use at most {most_mib}MiB"
     )]
     RingTooLarge {
         /// What was asked for, in MiB.
@@ -170,7 +178,8 @@ pub enum CaptureError {
     },
     /// The kernel has no memory for a ring.
     #[error(
-        "no memory for {what} of {mib} MiB, which cannot be swapped out; use a smaller --ring-size, or raise memory.max of the cgroup that this runs in"
+        "no memory for {what} of {mib} MiB, which cannot be swapped out; use a smaller --ring-size, or raise \
+         memory.max of the cgroup that this runs in"
     )]
     NoMemory {
         /// What for.

@@ -5,7 +5,8 @@ use weir_filter::limits::ENTRIES_MAX;
 /// Most feeds of one source.
 pub const FEEDS_MAX: usize = 32;
 
-/// Most feeds that the capture program of `bpf` writes; a relay derives those beyond. `bpf/bpf.bpf.c` has one place more.
+/// Most feeds that the capture program of `bpf` writes; a relay derives those beyond. `bpf/bpf.bpf.c` has one place
+/// more.
 pub const HOOK_FEEDS_MAX: usize = 16;
 
 /// Most entries of one kind in the block lists of all feeds of a source in the kernel. Its hash tables take 16 bytes

@@ -17,8 +17,8 @@ pub struct Setup {
     pub ring_bytes: u64,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
-    /// Feeds may join, and change what they choose, while the source runs
-    /// ([`FeedControl`](crate::FeedControl)). Frames then come whole to user space, whatever the snaplen of the first feeds.
+    /// Feeds may join, and change what they choose, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
+    /// then come whole to user space, whatever the snaplen of the first feeds.
     pub may_change: bool,
 }
 
@@ -165,7 +165,8 @@ impl Setup {
         ))
     }
 
-    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type of the source's frames.
+    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type of the source's
+    /// frames.
     ///
     /// # Errors
     /// [`CaptureError::Options`].

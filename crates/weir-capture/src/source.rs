@@ -70,9 +70,9 @@ pub enum SourceEvent {
 
 /// A source of frames, opened by one engine: fills rings, wakes sleepers, keeps the ledger.
 ///
-/// One thread owns it. Open, [`start`](Source::start), [`pump`](Source::pump) until told to stop or
-/// `Ended`, then [`stop`](Source::stop); dropping it undoes whatever it attached. Feeds and their sleepers come and go by
-/// its [`control`](Source::control), from any thread.
+/// One thread owns it. Open, [`start`](Source::start), [`pump`](Source::pump) until told to stop or `Ended`, then
+/// [`stop`](Source::stop); dropping it undoes whatever it attached. Feeds and their sleepers come and go by its
+/// [`control`](Source::control), from any thread.
 pub trait Source: Send {
     /// Engine, hook and reasons.
     fn info(&self) -> &Info;

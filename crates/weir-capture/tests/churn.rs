@@ -1,5 +1,5 @@
-//! Feeds and sleepers that come and go while a source runs: every ledger closes, the others lose nothing, and nothing is left
-//! behind.
+//! Feeds and sleepers that come and go while a source runs: every ledger closes, the others lose nothing, and nothing
+//! is left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,8 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     offered
 }
 
-/// Pumps on a thread of its own while feeds come and go, and gives the first feed's ledger and what the others were offered.
+/// Pumps on a thread of its own while feeds come and go, and gives the first feed's ledger and what the others were
+/// offered.
 fn run(source: &mut dyn Source, rounds: usize) -> (Ledger, u64) {
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
@@ -119,7 +120,8 @@ fn feeds_come_and_go_at_the_generators_full_rate() {
     assert!(offered > 0 && offered < first.offered, "{offered} of {}", first.offered);
 }
 
-/// As many frames as the first feed was offered are in its rings or in its named drops, while feeds come and go under load.
+/// As many frames as the first feed was offered are in its rings or in its named drops, while feeds come and go under
+/// load.
 fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: usize) {
     let bed = Testbed::builder().gro(true).build().expect("a testbed");
     let stop = AtomicBool::new(false);

@@ -71,7 +71,8 @@ pub struct Irq {
 /// Somebody on a hook of the interface: another program's, or another Weir's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hooked {
-    /// `xdp`, `xdpgeneric`, `xdpoffload` (as ip-link(8) calls them), `tcx ingress`, `tcx egress`, `clsact ingress` or `clsact egress`.
+    /// `xdp`, `xdpgeneric`, `xdpoffload` (as ip-link(8) calls them), `tcx ingress`, `tcx egress`, `clsact ingress` or
+    /// `clsact egress`.
     pub hook: &'static str,
     /// `bpf`, or the kind of a TC filter: `u32`, `flower`, ...
     pub kind: String,

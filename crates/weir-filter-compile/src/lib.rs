@@ -1,8 +1,9 @@
 //! Filter expressions to programs, by libpcap's compiler.
 //!
-//! The compiler works on the link type alone, never on a live interface (for which it makes other code), and
-//! in a child process with limits, which has no capabilities and few system calls: a few kilobytes of hostile
-//! text keep it busy for seconds, or end it. The child is the very program that asks, started again under another name, so that one static binary will do:
+//! The compiler works on the link type alone, never on a live interface (for which it makes other code), and in a child
+//! process with limits, which has no capabilities and few system calls: a few kilobytes of hostile text keep it busy
+//! for seconds, or end it. The child is the very program that asks, started again under another name, so that one
+//! static binary will do:
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {

@@ -46,7 +46,8 @@ pub enum CompileError {
     },
     /// It took too long.
     #[error(
-        "compiling the filter took more than {limit_s} s and was ended; give a simpler expression (networks instead of many hosts), or ready bytecode (tcpdump -ddd)"
+        "compiling the filter took more than {limit_s} s and was ended; give a simpler expression (networks instead of \
+         many hosts), or ready bytecode (tcpdump -ddd)"
     )]
     TooSlow {
         /// Seconds: of processor time, or by the clock.

@@ -28,7 +28,8 @@ pub use crate::limits::ENTRIES_MAX;
 /// A list that has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a block list has room for {ENTRIES_MAX} entries; take some out, or put neighbours together in a prefix (10.0.0.0/24)"
+    "a block list has room for {ENTRIES_MAX} entries; take some out, or put neighbours together in a prefix \
+     (10.0.0.0/24)"
 )]
 pub struct Full;
 

@@ -1,12 +1,12 @@
-//! A program as the kernel's packet sockets run classic BPF (`SO_ATTACH_FILTER`): the home in the kernel for whoever may
-//! open a packet socket and not load eBPF.
+//! A program as the kernel's packet sockets run classic BPF (`SO_ATTACH_FILTER`): the home in the kernel for whoever
+//! may open a packet socket and not load eBPF.
 //!
 //! # What differs
-//! - The outer VLAN tag may stand beside the bytes. So there are two *sections*: the program as it is, for frames without
-//!   such a tag, and the program with its loads moved, for those with one. A program that looks at nothing behind the
-//!   addresses, nor at the length, has only the first.
-//! - Offsets from 2^31 on are extensions or relative to other headers in the kernel, and sums of X and an offset come round.
-//!   Here they reject, so X is compared first, unless it is known to be small enough.
+//! - The outer VLAN tag may stand beside the bytes. So there are two *sections*: the program as it is, for frames
+//! without such a tag, and the program with its loads moved, for those with one. A program that looks at nothing behind
+//! the addresses, nor at the length, has only the first.
+//! - Offsets from 2^31 on are extensions or relative to other headers in the kernel, and sums of X and an offset come
+//! round. Here they reject, so X is compared first, unless it is known to be small enough.
 //! - A shift by 32 bits or more, by X, gives 0 here, and anything in the kernel.
 //! - The kernel refuses to load words of scratch memory that some way has not written; here they are 0.
 //! - The verdict says how much of the frame is handed over.
@@ -54,8 +54,8 @@ pub enum ClassicError {
 /// socket hands over at most, and 0 for the others. It relies on A and X being 0, as they are where a program begins.
 ///
 /// # Errors
-/// [`ClassicError`]: it cannot be had with the very same meaning. What can may still be too much for the socket's memory
-/// (`net.core.optmem_max`), which the kernel says when it is attached.
+/// [`ClassicError`]: it cannot be had with the very same meaning. What can may still be too much for the socket's
+/// memory (`net.core.optmem_max`), which the kernel says when it is attached.
 ///
 /// # Panics
 /// If `taken` is 0.

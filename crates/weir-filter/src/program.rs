@@ -18,7 +18,8 @@ pub struct Program {
 pub enum ParseError {
     /// Not what `tcpdump -ddd` prints.
     #[error(
-        "filter bytecode, line {line}: {what}; it should be as tcpdump -ddd prints it: the number of instructions, then four numbers each"
+        "filter bytecode, line {line}: {what}; it should be as tcpdump -ddd prints it: the number of instructions, \
+         then four numbers each"
     )]
     Form {
         /// From 1.

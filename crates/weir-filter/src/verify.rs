@@ -15,7 +15,8 @@ pub enum VerifyError {
     Empty,
     /// Too many.
     #[error(
-        "the filter has {insns} instructions, and at most {INSNS_MAX} are taken; a shorter expression, or several feeds, may do"
+        "the filter has {insns} instructions, and at most {INSNS_MAX} are taken; a shorter expression, or several \
+         feeds, may do"
     )]
     TooLong {
         /// How many there are.
@@ -43,7 +44,8 @@ pub enum VerifyError {
     },
     /// A jump to an earlier instruction. libpcap makes one for `protochain`.
     #[error(
-        "filter instruction {at}: it jumps back, and only programs that go forward are sure to end; in an expression, protochain does that"
+        "filter instruction {at}: it jumps back, and only programs that go forward are sure to end; in an expression, \
+         protochain does that"
     )]
     Backward {
         /// Its number.

@@ -1,7 +1,8 @@
 //! The ring in memory alone: no NIC, no kernel, stamps made up. What is behind the NIC can do no better.
 //!
-//! `cargo bench -p weir-ring --bench memory [-- [SECONDS [RUNS]] [ROWS]]`, on a machine that does nothing else:
-//! writer on CPU 0, readers on CPU 1. ROWS is part of a row's name, or `paced`. Prints the median of the runs, and their spread.
+//! `cargo bench -p weir-ring --bench memory [-- [SECONDS [RUNS]] [ROWS]]`, on a machine that does nothing else: writer
+//! on CPU 0, readers on CPU 1. ROWS is part of a row's name, or `paced`. Prints the median of the runs, and their
+//! spread.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

@@ -48,7 +48,8 @@ pub enum RingError {
     },
     /// The pcapng header does not fit its area.
     #[error(
-        "the descriptions of {interfaces} interfaces need {need} bytes, a ring has {have}; take the rest in another feed, or shorten the filter text"
+        "the descriptions of {interfaces} interfaces need {need} bytes, a ring has {have}; take the rest in another \
+         feed, or shorten the filter text"
     )]
     HeaderTooLong {
         /// Interfaces to describe.
@@ -60,7 +61,8 @@ pub enum RingError {
     },
     /// An interface that cannot share a ring with those that are described in it.
     #[error(
-        "{interface}: a ring has interfaces of one link type and snaplen, {link_type} and {snaplen} in this one; give this interface a feed of its own"
+        "{interface}: a ring has interfaces of one link type and snaplen, {link_type} and {snaplen} in this one; give \
+         this interface a feed of its own"
     )]
     OtherKind {
         /// The interface.
@@ -85,12 +87,14 @@ pub enum RingError {
     },
     /// Memory that its owner could take away under a reader.
     #[error(
-        "the ring's memory is neither a memfd sealed against shrinking, growing and writing nor a frozen BPF array, so its owner could end this process; refuse it, or trust the owner"
+        "the ring's memory is neither a memfd sealed against shrinking, growing and writing nor a frozen BPF array, so \
+         its owner could end this process; refuse it, or trust the owner"
     )]
     NotSealed,
     /// Sealed memory of which pages are missing: the reader would allocate them, and be charged for them.
     #[error(
-        "only {have} bytes of the {need} of the ring's memory are there; refuse it, or ask its owner to allocate it whole"
+        "only {have} bytes of the {need} of the ring's memory are there; refuse it, or ask its owner to allocate it \
+         whole"
     )]
     Sparse {
         /// Bytes that are there.
@@ -108,7 +112,8 @@ pub enum RingError {
     NotAWaker,
     /// The writer's side has gone without closing its rings.
     #[error(
-        "the process that wrote the ring has ended without closing it; what was in the ring was read, {frames} frames; start the capture again"
+        "the process that wrote the ring has ended without closing it; what was in the ring was read, {frames} frames; \
+         start the capture again"
     )]
     WriterGone {
         /// Frames that the ring ever had.

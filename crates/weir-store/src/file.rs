@@ -31,7 +31,8 @@ pub enum FileError {
     },
     /// The disk is full, or a quota or size limit is reached.
     #[error(
-        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less of each frame with --snaplen"
+        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less \
+         of each frame with --snaplen"
     )]
     Full {
         /// The file.
@@ -71,7 +72,8 @@ pub enum FileError {
     },
     /// The disk took the file, and then could not keep it.
     #[error(
-        "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), free space, or write elsewhere"
+        "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), \
+         free space, or write elsewhere"
     )]
     Sync {
         /// The file.
@@ -84,7 +86,8 @@ pub enum FileError {
     },
     /// Link types that one file cannot hold.
     #[error(
-        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
+        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes \
+         one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
     )]
     LinkTypes {
         /// The file.

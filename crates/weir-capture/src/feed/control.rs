@@ -12,41 +12,43 @@ use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 
-/// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made and
-/// programs loaded there, never on a thread that moves frames.
+/// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made
+/// and programs loaded there, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
-    /// The feeds that there are. Those that the source was opened with come first, in that order, with the slots from 0.
+    /// The feeds that there are. Those that the source was opened with come first, in that order, with the slots from
+    /// 0.
     fn feeds(&self) -> Vec<FeedHandle>;
 
-    /// Adds a feed: it chooses among all frames that are offered after the return, and some that were offered before. Its
-    /// ledger counts from the first of them on. Needs [`Setup::may_change`](crate::Setup::may_change).
+    /// Adds a feed: it chooses among all frames that are offered after the return, and some that were offered before.
+    /// Its ledger counts from the first of them on. Needs [`Setup::may_change`](crate::Setup::may_change).
     ///
     /// # Errors
     /// Too many feeds, no memory, or what the engine cannot give; then nothing has changed.
     fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError>;
 
-    /// Removes a feed: closes its rings, and gives its final ledger, exact to the frame. The other feeds neither lose nor
-    /// double a frame, and none is delayed.
+    /// Removes a feed: closes its rings, and gives its final ledger, exact to the frame. The other feeds neither lose
+    /// nor double a frame, and none is delayed.
     ///
     /// # Errors
     /// [`CaptureError::NoFeed`]; or the kernel does not take the feed out, which then stays.
     fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
 
-    /// Moves a feed to rings of its own kind that nobody else has: a new feed that takes what this one takes, and this one
-    /// removed at the same instant. Every frame goes to exactly one of the two.
+    /// Moves a feed to rings of its own kind that nobody else has: a new feed that takes what this one takes, and this
+    /// one removed at the same instant. Every frame goes to exactly one of the two.
     ///
     /// # Errors
     /// As [`add`](FeedControl::add) and [`remove`](FeedControl::remove).
     fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError>;
 
-    /// Changes what a feed chooses. It holds for every frame that comes after this returns. Gives where that is done now.
+    /// Changes what a feed chooses. It holds for every frame that comes after this returns. Gives where that is done
+    /// now.
     ///
     /// # Errors
     /// If the place where this feed's frames are chosen cannot do it; nothing has changed then.
     fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError>;
 
-    /// A sleeper to wake when frames come; the feed's first ring is the sleeper's line `first_line`, and its other rings
-    /// follow.
+    /// A sleeper to wake when frames come; the feed's first ring is the sleeper's line `first_line`, and its other
+    /// rings follow.
     ///
     /// # Errors
     /// [`CaptureError::NarrowWaker`], or there are no descriptors left.

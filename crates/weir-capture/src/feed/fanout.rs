@@ -1,8 +1,8 @@
 //! From one thread to every feed that wants the frame: where filters run in user space.
 //!
-//! Each thread of an engine that moves frames has one fan-out, and the fan-out has a branch for each feed: a ring, and what
-//! that feed wants of a frame. What a feed leaves out it counts by name, and what it takes it writes, cut at its own length.
-//! Branches join and leave between two frames ([`UpdateQueue`]).
+//! Each thread of an engine that moves frames has one fan-out, and the fan-out has a branch for each feed: a ring, and
+//! what that feed wants of a frame. What a feed leaves out it counts by name, and what it takes it writes, cut at its
+//! own length. Branches join and leave between two frames ([`UpdateQueue`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +69,8 @@ impl BranchCounts {
 pub(crate) enum Update {
     /// One branch leaves, and another takes its place or joins as the last one.
     Exchange { leaves: Option<FeedSlot>, joins: Option<Box<Branch>> },
-    /// The filters of all branches, in their order once the updates before this one are applied; `None` if they have none.
+    /// The filters of all branches, in their order once the updates before this one are applied; `None` if they have
+    /// none.
     Filters(Option<UserFilterSet>),
     /// The block list of a branch.
     Block(FeedSlot, Arc<BlockList>),
@@ -127,8 +128,8 @@ impl Fanout {
         self.branches().list.iter().map(|branch| branch.writer.frames()).sum()
     }
 
-    /// Whether a burst that opens one block of a ring at most would overtake nobody who is waited for. Everything must be
-    /// published.
+    /// Whether a burst that opens one block of a ring at most would overtake nobody who is waited for. Everything must
+    /// be published.
     #[inline]
     pub fn is_open(&mut self) -> bool {
         let is_open = |branch: &mut Branch| match &mut branch.gate {

@@ -1,9 +1,10 @@
 //! The feeds of a source whose frames pass through fan-outs: who joins, who leaves, and each one's ledger.
 //!
-//! Everything here runs on the thread that asks. The threads that move frames take over what is ready, between two frames
-//! ([`super::update_queue`]). A ledger needs no instant at which several counters are read: a feed that joins while frames
-//! come has the position at which it joined in each fan-out, which is exact, and the engine's counts of frames that never
-//! came to a fan-out as they were then. Since `offered` is the sum of both, any reading of the latter closes.
+//! Everything here runs on the thread that asks. The threads that move frames take over what is ready, between two
+//! frames ([`super::update_queue`]). A ledger needs no instant at which several counters are read: a feed that joins
+//! while frames come has the position at which it joined in each fan-out, which is exact, and the engine's counts of
+//! frames that never came to a fan-out as they were then. Since `offered` is the sum of both, any reading of the latter
+//! closes.
 
 mod interfaces;
 
@@ -183,8 +184,8 @@ impl Feeds {
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
-    /// Has this leave out frames that no feed wants, before they come to a fan-out; it does so already for the first feeds,
-    /// and `chosen` is what it said of them.
+    /// Has this leave out frames that no feed wants, before they come to a fan-out; it does so already for the first
+    /// feeds, and `chosen` is what it said of them.
     pub(crate) fn set_prefilter(
         &self,
         prefilter: Box<dyn Prefilter + Send>,
@@ -213,8 +214,8 @@ impl Feeds {
         self.shared.seen.iter().map(|seen| seen.load(Ordering::Acquire)).sum()
     }
 
-    /// Takes over what the engine has counted so far for all feeds since its start: `offered`, and what of that never came to
-    /// a fan-out. The feeds count the rest.
+    /// Takes over what the engine has counted so far for all feeds since its start: `offered`, and what of that never
+    /// came to a fan-out. The feeds count the rest.
     pub fn count(&self, engine: Ledger) {
         *self.shared.engine.lock().unwrap_or_else(PoisonError::into_inner) = engine;
     }

@@ -27,8 +27,8 @@ pub(crate) struct Filters {
 
 impl Filters {
     /// The feeds' filters as one function, which gives a bit for each; `None` if they are too long. Whether the kernel
-    /// takes them it says of the program that they are in ([`Template::with`]), or of them alone ([`Filters::are_taken`]).
-    /// The reason makes no difference: filters that are not in the kernel run in user space.
+    /// takes them it says of the program that they are in ([`Template::with`]), or of them alone
+    /// ([`Filters::are_taken`]). The reason makes no difference: filters that are not in the kernel run in user space.
     pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
         Filters::of_each(target, feeds.iter().map(Some))
     }

@@ -1,8 +1,9 @@
 //! Configuration updates for a thread that moves frames, and the place where it leaves its state while it moves none.
 //!
-//! The thread that asks prepares an update, and frees what the update replaces. The thread that moves frames takes updates
-//! over between two frames. While that thread is elsewhere (waiting for frames, not started, stopped), its state is
-//! *parked* here, and the thread that asks applies the update itself. So nobody waits for frames that do not come.
+//! The thread that asks prepares an update, and frees what the update replaces. The thread that moves frames takes
+//! updates over between two frames. While that thread is elsewhere (waiting for frames, not started, stopped), its
+//! state is *parked* here, and the thread that asks applies the update itself. So nobody waits for frames that do not
+//! come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -144,8 +144,8 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there: of
-    /// a veth it takes no generic program off.
+    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there:
+    /// of a veth it takes no generic program off.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -17,9 +17,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A folder that is owned by this process's effective user and closed to all others.
 ///
-/// All names are of files in it, without a slash. They are opened relative to the folder that was checked, so that nobody can exchange it
-/// afterwards; links are not followed, and what is not a regular file of this user with one name is an error.
-/// Nothing blocks, FIFOs included.
+/// All names are of files in it, without a slash. They are opened relative to the folder that was checked, so that
+/// nobody can exchange it afterwards; links are not followed, and what is not a regular file of this user with one name
+/// is an error. Nothing blocks, FIFOs included.
 #[derive(Debug)]
 pub struct PrivateFolder {
     path: PathBuf,

@@ -27,8 +27,8 @@ enum Spare {
 
 /// Makes sure that [`synchronize`] can do its work later, when this process may have given up its rights.
 ///
-/// To be called when a source is opened, once for each. Without an effect where membarrier works, or nothing can be got: then
-/// [`synchronize`] says so.
+/// To be called when a source is opened, once for each. Without an effect where membarrier works, or nothing can be
+/// got: then [`synchronize`] says so.
 pub(crate) fn prepare() {
     if by_membarrier().is_ok() {
         return;
@@ -42,10 +42,10 @@ pub(crate) fn prepare() {
 /// Returns when no BPF program, filter or packet handler that was running before still runs: they all
 /// run inside RCU read-side sections.
 ///
-/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu`, but is refused with nohz_full, and does nothing with one CPU online. It need not,
-/// there: all of these run with bottom halves off (XDP and the receiving side in softirqs, the sending side under
-/// `rcu_read_lock_bh`), where no task, so not this one, gets the CPU before they are done. Only PREEMPT_RT lets
-/// tasks in there, so there, too, another way is taken.
+/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu`, but is refused with nohz_full, and does nothing with one CPU online.
+/// It need not, there: all of these run with bottom halves off (XDP and the receiving side in softirqs, the sending
+/// side under `rcu_read_lock_bh`), where no task, so not this one, gets the CPU before they are done. Only PREEMPT_RT
+/// lets tasks in there, so there, too, another way is taken.
 ///
 /// Source: kernel/sched/membarrier.c, net/core/dev.c.
 ///

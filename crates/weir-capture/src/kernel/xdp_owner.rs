@@ -4,8 +4,8 @@ use crate::error::{CaptureError, bare};
 use crate::kernel::hooks::XdpOwner;
 use crate::kernel::interface::InterfaceQuery;
 
-/// A refusal because of another XDP program, with the owner of that one; any other error as it is. The calling thread is in the
-/// interface's network namespace.
+/// A refusal because of another XDP program, with the owner of that one; any other error as it is. The calling thread
+/// is in the interface's network namespace.
 #[must_use]
 pub fn with_owner(error: CaptureError) -> CaptureError {
     match error {

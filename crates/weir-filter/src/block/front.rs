@@ -16,11 +16,11 @@ pub const HEADER_WORDS: usize = 8;
 pub const FRONT_WORDS: usize = HEADER_WORDS + (BITS as usize) / 64;
 
 /// Bits for hashes: of addresses and of the ends of flows, side by side; of flows; and of the upper 32 bits of IPv6
-/// prefixes. 2^20: with 10,000 entries, each look of a frame finds somebody else's bit in 1 or 2 % of cases; and 128 KiB
-/// stay in the second cache of a core.
+/// prefixes. 2^20: with 10,000 entries, each look of a frame finds somebody else's bit in 1 or 2 % of cases; and 128
+/// KiB stay in the second cache of a core.
 const HASHES: u32 = 1 << 20;
-/// Cells behind them, of two bits, by the upper 20 bits of IPv4 prefixes: a prefix has a part of the cell; one has all of
-/// it, so that the kernel need not look for it.
+/// Cells behind them, of two bits, by the upper 20 bits of IPv4 prefixes: a prefix has a part of the cell; one has all
+/// of it, so that the kernel need not look for it.
 const CELLS: u32 = 1 << CELL_LENGTH;
 const CELL_LENGTH: u8 = 20;
 const BITS: u32 = HASHES + 2 * CELLS;

@@ -1,4 +1,5 @@
-//! Classic programs at sockets: by the model of the kernel, and by the kernel itself, with tags beside the bytes and without.
+//! Classic programs at sockets: by the model of the kernel, and by the kernel itself, with tags beside the bytes and
+//! without.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,4 +1,5 @@
-//! How the kernel takes and runs classic programs at packet sockets, step by step: what a converted program may rely on.
+//! How the kernel takes and runs classic programs at packet sockets, step by step: what a converted program may rely
+//! on.
 //!
 //! Source: `bpf_check_classic`, `check_load_and_stores` and `bpf_convert_filter`, net/core/filter.c, Linux 6.18.
 

@@ -210,8 +210,8 @@ fn by_link(lines: &[Line]) -> BTreeMap<&str, Seen> {
 /// How it is measured.
 pub(super) fn condition(_context: &Context) -> String {
     format!(
-        "any: {LINKS} more veth pairs, their receiving ends in one namespace; engine {ENGINE}; frames are counted by the lines that --print \
-         has of each; a link that joins gets {JOINED_PPS} frames/s as soon as it is up"
+        "any: {LINKS} more veth pairs, their receiving ends in one namespace; engine {ENGINE}; frames are counted by \
+         the lines that --print has of each; a link that joins gets {JOINED_PPS} frames/s as soon as it is up"
     )
 }
 

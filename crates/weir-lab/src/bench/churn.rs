@@ -123,8 +123,8 @@ fn one(context: &Context, source: &str) -> Result<Churned> {
 pub(super) fn condition(context: &Context) -> String {
     let count = if context.options.quick { COUNT_QUICK } else { COUNT };
     format!(
-        "churn: {count} feeds of 16 MiB added and removed, four at a time, and {count} consumers attached to a feed that \
-         stays and takes all; the generator in memory waits for that feed's reader, the one on the wire for nobody"
+        "churn: {count} feeds of 16 MiB added and removed, four at a time, and {count} consumers attached to a feed \
+         that stays and takes all; the generator in memory waits for that feed's reader, the one on the wire for nobody"
     )
 }
 

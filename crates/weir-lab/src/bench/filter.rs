@@ -186,8 +186,8 @@ pub(super) fn condition(context: &Context) -> String {
     format!(
         "filter: as wire, 64 B, every frame a flow; Mpps = frames SENT / the generator's time, because a filter's \
          work is on the generator's CPU; \"rejects all\" is 'tcp port 80' where all is UDP; 16 feeds have 8 MiB each \
-         and share the source ports evenly; block lists are mixed, put in by weir block, and meet none or a seventh of the \
-         frames; user space: CPU time of a verdict on CPU {}",
+         and share the source ports evenly; block lists are mixed, put in by weir block, and meet none or a seventh of \
+         the frames; user space: CPU time of a verdict on CPU {}",
         context.cpus.tool
     )
 }

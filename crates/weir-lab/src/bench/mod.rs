@@ -17,9 +17,9 @@
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
 //!
-//! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to measure and
-//! how long), `tool`, `counted` and `child` (other programs), `row`, `bar` and `report` (what was found), `page` (the same
-//! as HTML).
+//! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to
+//! measure and how long), `tool`, `counted` and `child` (other programs), `row`, `bar` and `report` (what was found),
+//! `page` (the same as HTML).
 //!
 //! Tools are compared only with tools measured in the same run and the same round: machines drift.
 

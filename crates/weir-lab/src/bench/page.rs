@@ -89,8 +89,8 @@ fn ahead(report: &Report) -> String {
                same way.</p>\n";
     }
     html += "<p>Peers that were faster than the engine of Weir that takes frames the same way (the median of \
-             the ratios within each round is above 1; a dash where that engine kept nothing or failed, so that there is \
-             no ratio). Their rows are tinted below.</p>\n\
+             the ratios within each round is above 1; a dash where that engine kept nothing or failed, so that there \
+             is no ratio). Their rows are tinted below.</p>\n\
              <table><tr><th>measured<th class=n>frame<th>peer<th>faster than<th class=n>x<th class=n>min..max</tr>\n";
     for ahead in &report.ahead {
         let [section, size, peer, weir, ratio, range] = ahead.cells().map(|cell| escape(&cell));

@@ -34,7 +34,8 @@ pub(super) enum Verdict {
 }
 
 impl Bucket {
-    /// A bucket with one frame in it at `now_ns`: at 1 frame a second, the first goes at once. `frames_per_s` is above zero and finite.
+    /// A bucket with one frame in it at `now_ns`: at 1 frame a second, the first goes at once. `frames_per_s` is above
+    /// zero and finite.
     pub(super) fn new(frames_per_s: f64, now_ns: u64) -> Bucket {
         assert!(frames_per_s > 0.0 && frames_per_s.is_finite(), "checked with the options");
         let frames_per_ns = frames_per_s / 1e9;

@@ -130,11 +130,12 @@ pub enum How {
     AfPacket,
 }
 
-/// What was sent: frames number `first_number` to `first_number + attempted - 1`. Numbers of those refused are missing at
-/// the receiver.
+/// What was sent: frames number `first_number` to `first_number + attempted - 1`. Numbers of those refused are missing
+/// at the receiver.
 ///
-/// With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted as the rate has in the
-/// duration less [`Totals::given_up`]; what is late by more than 16,384 frames at the end of the duration is part of that.
+/// With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted as the rate has in
+/// the duration less [`Totals::given_up`]; what is late by more than 16,384 frames at the end of the duration is part
+/// of that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenReport {
     /// How much, and how fast.

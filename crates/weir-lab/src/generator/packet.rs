@@ -164,7 +164,8 @@ impl Socket {
     }
 }
 
-/// Nanoseconds of CLOCK_TAI, which stamps are made of ([`template::stamp_of`](super::template::stamp_of)), as `bpf_ktime_get_tai_ns` gives them in the kernel.
+/// Nanoseconds of CLOCK_TAI, which stamps are made of ([`template::stamp_of`](super::template::stamp_of)), as
+/// `bpf_ktime_get_tai_ns` gives them in the kernel.
 pub fn tai_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec, writable during the call. The clock exists since Linux 3.10, so

@@ -1,5 +1,5 @@
-//! The socket's filter where eBPF is refused: classic BPF, which whoever may open a packet socket may attach. It chooses,
-//! and cannot count.
+//! The socket's filter where eBPF is refused: classic BPF, which whoever may open a packet socket may attach. It
+//! chooses, and cannot count.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,8 +41,8 @@ impl Classic {
         Ok(classic)
     }
 
-    /// Has the socket take what the feeds' one filter takes, if they have one and the kernel takes it; otherwise everything.
-    /// True if that is just what the only feed wants.
+    /// Has the socket take what the feeds' one filter takes, if they have one and the kernel takes it; otherwise
+    /// everything. True if that is just what the only feed wants.
     ///
     /// Several filters cannot be one: a load behind the frame's end rejects, and ends them all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {
@@ -83,8 +83,8 @@ impl Classic {
         let filter = classic::convert(program, self.bytes_needed);
         let filter = filter.map_err(|error| error.to_string())?;
         let code = [&self.head[..], &filter].concat();
-        // A socket has little memory for filters (net.core.optmem_max), and for a moment it has two: the next one has to fit
-        // beside this one, were it only the one that takes nothing. Another socket can tell.
+        // A socket has little memory for filters (net.core.optmem_max), and for a moment it has two: the next one has
+        // to fit beside this one, were it only the one that takes nothing. Another socket can tell.
         let try_both = |other: UnixDatagram| {
             attach_classic(other.as_fd(), &code)?;
             attach_classic(other.as_fd(), &self.plain())

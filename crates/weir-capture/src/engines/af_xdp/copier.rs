@@ -156,8 +156,8 @@ impl Copier {
         self.queue.segments.is_released(self.queue.rings.filled())
     }
 
-    /// Copies what there is of this copier's own, up to a batch; says how much. `queue` is the copier's own, held by the
-    /// caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
+    /// Copies what there is of this copier's own, up to a batch; says how much. `queue` is the copier's own, held by
+    /// the caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
     #[inline]
     pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
         let mut count = self.segment.ready(self.filled, BATCH);
@@ -179,8 +179,8 @@ impl Copier {
             queue.rings.give_back(index, descriptor.address & chunk_mask);
         }
         self.fanout.publish();
-        // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of each
-        // copier fit any ring, so the kernel has chunks meanwhile.
+        // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of
+        // each copier fit any ring, so the kernel has chunks meanwhile.
         if queue.segments.advance(&mut self.segment, count) {
             queue.release();
         }

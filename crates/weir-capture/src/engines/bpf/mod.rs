@@ -171,8 +171,8 @@ impl Bpf {
         }
         if options.hook == Hook::Tc {
             if setup.feeds.iter().any(|feed| feed.queue.is_some()) {
-                let note = "at tc only some drivers say which queue a frame came by (veth does not); at --hook xdp it is \
-                            always known";
+                let note = "at tc only some drivers say which queue a frame came by (veth does not); at --hook xdp it \
+                            is always known";
                 notes.push(note.to_owned());
             }
             notes.extend(interface.notes(setup.direction(), setup.caplen_max()));

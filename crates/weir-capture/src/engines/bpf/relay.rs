@@ -1,5 +1,5 @@
-//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them, and
-//! passes it on.
+//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them,
+//! and passes it on.
 //!
 //! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
 
@@ -101,8 +101,8 @@ impl Relay {
         self.feeds.locations()
     }
 
-    /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that tells their owner of a
-    /// new threshold.
+    /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that
+    /// tells their owner of a new threshold.
     pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
         let sleeper = Sleeper::new(self.readers.len())?;
         let waker = sleeper.waker_with(Some(notify_fd))?;
@@ -158,8 +158,8 @@ impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
-            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at its
-            // end, too.
+            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at
+            // its end, too.
             let ending = self.ending.load(Ordering::Acquire);
             let Turn { moved, closed } = self.turn()?;
             if moved {
@@ -189,8 +189,8 @@ impl Work {
                     self.lapped.fetch_add(missed, Ordering::Release);
                     turn.moved = true;
                 }
-                // The next frame of this ring may be long in coming, though others have some all the time: whoever changes the
-                // feeds does not wait for it.
+                // The next frame of this ring may be long in coming, though others have some all the time: whoever
+                // changes the feeds does not wait for it.
                 Poll::Empty => fanout.leave(),
                 Poll::Closed => {
                     fanout.leave();

@@ -22,8 +22,8 @@ impl Sieve {
     }
 
     /// Makes the program for these feeds and has `put` put it where it runs. True if it takes just what the only one of
-    /// them wants. If it is not taken there (a socket has little memory for programs), the one that takes everything is put
-    /// there; if that is refused as well, the old one stays.
+    /// them wants. If it is not taken there (a socket has little memory for programs), the one that takes everything is
+    /// put there; if that is refused as well, the old one stays.
     pub(crate) fn choose(
         &mut self,
         feeds: &[Feed],

@@ -109,8 +109,8 @@ impl Netlink {
     pub(super) fn receive_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut from = no_address();
         let mut from_bytes = size_of_val(&from) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer` and at most `from_bytes` into `from`, all
-        // borrowed mutably for the call; any bytes are a valid `sockaddr_nl`.
+        // SAFETY: the kernel writes at most `buffer.len()` bytes into `buffer` and at most `from_bytes` into `from`,
+        // all borrowed mutably for the call; any bytes are a valid `sockaddr_nl`.
         let got = unsafe {
             libc::recvfrom(
                 self.0.as_raw_fd(),

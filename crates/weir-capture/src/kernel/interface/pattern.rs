@@ -36,8 +36,8 @@ impl fmt::Display for LinkPattern {
     }
 }
 
-/// `*` stands for any bytes, also none, and `?` for one. Takes at most `pattern.len() * name.len()` steps: only the last
-/// `*` is ever tried again.
+/// `*` stands for any bytes, also none, and `?` for one. Takes at most `pattern.len() * name.len()` steps: only the
+/// last `*` is ever tried again.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     // Behind the last `*`, and the first byte that it does not stand for.

@@ -197,8 +197,8 @@ struct Dump {
     number: u32,
     /// Links that it has named.
     named: BTreeSet<u32>,
-    /// Links that a notification has named since it began. The kernel puts dump and notifications into one queue, but not
-    /// always in the order in which it made them. What changes later is told of again, so the notification counts.
+    /// Links that a notification has named since it began. The kernel puts dump and notifications into one queue, but
+    /// not always in the order in which it made them. What changes later is told of again, so the notification counts.
     notified: BTreeSet<u32>,
     is_interrupted: bool,
 }

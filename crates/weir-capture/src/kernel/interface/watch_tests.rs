@@ -157,7 +157,9 @@ proptest! {
             *next += 1;
             let index = *next;
             if index < 5 {
-                return Some(truth.get(&index).map(|link| message(libc::RTM_NEWLINK, link, number, PORT)).unwrap_or_default());
+                let is_there = truth.get(&index);
+                let told = is_there.map(|link| message(libc::RTM_NEWLINK, link, number, PORT));
+                return Some(told.unwrap_or_default());
             }
             *at = None;
             Some(done(number))

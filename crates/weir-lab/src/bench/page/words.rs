@@ -13,15 +13,15 @@ const SECTIONS: [(&str, &str); 15] = [
     ),
     (
         "before",
-        "Another build of weir and this one, one right after the other on the same veth pair as wire. The ratio is this \
-         build's rate over the other's.",
+        "Another build of weir and this one, one right after the other on the same veth pair as wire. The ratio is \
+         this build's rate over the other's.",
     ),
     (
         "zero-loss",
         "The highest offered rate at which not one frame was lost: throughput as in RFC 2544, 26.1, found by \
          halving the interval; trial length, repetitions and resolution are in the notes on top. A rate that \
-         the generator was too held up to offer is not passed. Behind the rate stands what was lost at the rate just above. A trial shorter than a buffer takes to fill \
-         flatters whoever has the buffer; all have 64 MiB.",
+         the generator was too held up to offer is not passed. Behind the rate stands what was lost at the rate just \
+         above. A trial shorter than a buffer takes to fill flatters whoever has the buffer; all have 64 MiB.",
     ),
     (
         "latency",
@@ -66,19 +66,19 @@ const SECTIONS: [(&str, &str); 15] = [
     ),
     (
         "wake-ups",
-        "Voluntary context switches a second of a capture while its link is silent and while a thousand frames a second \
-         come, and the latest of frames that came one by one, from the generator's stamp to the consumer.",
+        "Voluntary context switches a second of a capture while its link is silent and while a thousand frames a \
+         second come, and the latest of frames that came one by one, from the generator's stamp to the consumer.",
     ),
     (
         "any",
-        "weir capture any on a machine with two hundred more links: how long it takes to start, what memory it has beside a \
-         capture of one link, whether the frames of each link were captured to the last, and how soon a link is \
-         captured that joins.",
+        "weir capture any on a machine with two hundred more links: how long it takes to start, what memory it has \
+         beside a capture of one link, whether the frames of each link were captured to the last, and how soon a link \
+         is captured that joins.",
     ),
     (
         "churn",
-        "Feeds that are added and removed, and consumers that are attached and detached, while frames come as fast as they \
-         can: how long each call takes, whether every ledger closes, and what is left over.",
+        "Feeds that are added and removed, and consumers that are attached and detached, while frames come as fast as \
+         they can: how long each call takes, whether every ledger closes, and what is left over.",
     ),
     (
         "idle",

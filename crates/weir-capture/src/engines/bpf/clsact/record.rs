@@ -2,8 +2,8 @@
 //! the filter is there; the kernel gives the lock back when the process ends, whatever ends it, and in
 //! whichever PID namespace it ran.
 //!
-//! Records are in a folder that only their user can write in, and each user removes the filters of his own records only: whoever can
-//! write a record chooses a filter to be removed.
+//! Records are in a folder that only their user can write in, and each user removes the filters of his own records
+//! only: whoever can write a record chooses a filter to be removed.
 
 use std::collections::HashSet;
 use std::fmt;
