@@ -218,6 +218,19 @@ fn a_source_fails_alone() {
 }
 
 #[test]
+fn a_source_that_ends_while_it_starts_was_started() {
+    let mut bench = Bench::default();
+    let (source, _) = bench.open(&[80], false);
+    bench.holds = true;
+    bench.core.command(Command::Start(source));
+    bench.outputs();
+    let (start, _) = bench.held.remove(0);
+    bench.core.note(source, Note::Ended);
+    bench.core.complete(start, Completion::Done);
+    assert_eq!(reply(bench.outputs()), Ok(Reply::Done));
+}
+
+#[test]
 fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
     let mut bench = Bench::default();
     let (source, own) = bench.open(&[80], true);

@@ -403,6 +403,10 @@ impl<W: Wanted, E> Core<W, E> {
                     self.source(id).queue.push_front(running.op);
                 }
                 _ if running.is_decided => self.answer(running, id),
+                // It was started, and came to its end before that was told: a short file does.
+                (Op::Start(_), End::ForGood) if running.forward.is_empty() => {
+                    self.answer(running, id);
+                }
                 // It was open, and is waited for: that is what was asked.
                 (Op::Open(_), End::Vanished) => self.answer(running, id),
                 (_, End::Vanished) => self.source(id).queue.push_front(running.op),
