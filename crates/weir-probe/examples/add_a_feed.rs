@@ -1,4 +1,5 @@
-//! Adds a feed to a probe that runs, and takes it away again: `add_a_feed`. Frames are made in memory, so no rights are needed.
+//! Adds a feed to a probe that runs, and takes it away again: `add_a_feed`. Frames are made in memory, so no rights are
+//! needed.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! An engine of one's own: a datagram is a frame, as from QEMU's `-netdev dgram`: `write_an_engine`. No rights are needed.
+//! An engine of one's own: a datagram is a frame, as from QEMU's `-netdev dgram`: `write_an_engine`. No rights are
+//! needed.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;

@@ -121,8 +121,8 @@ fn tell(feed: &str, result: &Value, shows: bool, remark: &str) {
     }
     if !stray.is_empty() {
         eprintln!(
-            "weir: {}a change that failed could not be taken back: {} more at some sources only (`weir block` shows them \
-             with a #); add or remove them again",
+            "weir: {}a change that failed could not be taken back: {} more at some sources only (`weir block` shows \
+             them with a #); add or remove them again",
             prefix(feed),
             grouped(stray.len() as u64)
         );

@@ -1,7 +1,7 @@
 //! `weir lab churn`: feeds and consumers that come and go while a source runs at full rate.
 //!
-//! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others is
-//! read to its end, and held to its ledger.
+//! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others
+//! is read to its end, and held to its ledger.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -127,8 +127,8 @@ fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
     Feed { name: name.to_owned(), interface, filter, snaplen, ..Feed::default() }
 }
 
-/// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set when
-/// nothing is to be sent any more; `started` is called once frames are captured.
+/// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set
+/// when nothing is to be sent any more; `started` is called once frames are captured.
 fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,

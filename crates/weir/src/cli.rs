@@ -268,7 +268,8 @@ pub struct CaptureArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
-    /// Stop after this many frames, those of the file if there is one; what comes until the sources stop is "after limit" in the ledger, not lost
+    /// Stop after this many frames, those of the file if there is one; what comes until the sources stop is "after
+    /// limit" in the ledger, not lost
     #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)
@@ -499,7 +500,8 @@ pub struct BenchArgs {
     /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
-    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter, idle, wake-ups or any
+    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter, idle, wake-ups
+    /// or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

@@ -27,7 +27,8 @@ impl FromStr for FeedName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FeedName, String> {
-        const FORM: &str = "write 'NAME: FILTER', and behind it, with commas: snaplen BYTES; in, out or both; sample N or flows N";
+        const FORM: &str = "write 'NAME: FILTER', and behind it, with commas: snaplen BYTES; in, out or both; sample N \
+                            or flows N";
         let (name, rest) = text.split_once(':').ok_or_else(|| format!("it has no name; {FORM}"))?;
         let name = name.trim();
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

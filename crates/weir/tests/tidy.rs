@@ -1,6 +1,6 @@
-//! What a reader of the tree relies on: files of a size, lines of a width, no circles of modules, and tables in ARCHITECTURE.md
-//! that hold every limit and every drop counter. Exceptions are named, and the lists of them may only shrink: one that is
-//! no longer needed fails, too.
+//! What a reader of the tree relies on: files of a size, lines of a width, no circles of modules, and tables in
+//! ARCHITECTURE.md that hold every limit and every drop counter. Exceptions are named, and the lists of them may only
+//! shrink: one that is no longer needed fails, too.
 
 mod tidy {
     pub mod circles;

@@ -194,8 +194,8 @@ impl Served {
         }
         if let Some(other) = own.iter().find_map(|&at| self.sharing(&self.feeds()[at])) {
             bail!(
-                "feed '{name}' shares its rings with '{other}', which takes the same, so neither can be changed; start the \
-                 capture with something that differs in them, if only a snaplen"
+                "feed '{name}' shares its rings with '{other}', which takes the same, so neither can be changed; start \
+                 the capture with something that differs in them, if only a snaplen"
             );
         }
         Ok(own)

@@ -1,4 +1,5 @@
-//! Interfaces that this machine itself lives by are not consumed: taking their frames away from the stack would cut it off.
+//! Interfaces that this machine itself lives by are not consumed: taking their frames away from the stack would cut it
+//! off.
 
 use std::net::IpAddr;
 
@@ -36,18 +37,19 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
         // So is a missing namespace.
         let Ok(asked) = asked else { continue };
         let own = asked.with_context(|| {
-            format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
+            format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without \
+                     asking")
         })?;
         if own.is_none() && args.follow {
             bail!(
-                "{source} is not there yet, so nobody knows whether this machine's own traffic will come in there, which \
-                 --consume takes away; start when it is there, or add --yes"
+                "{source} is not there yet, so nobody knows whether this machine's own traffic will come in there, \
+                 which --consume takes away; start when it is there, or add --yes"
             );
         }
         if let Some(reason) = own.and_then(|own| reason(&own, ssh)) {
             bail!(
-                "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch it \
-                 without --consume, or add --yes if that is what you want"
+                "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch \
+                 it without --consume, or add --yes if that is what you want"
             );
         }
     }

@@ -105,8 +105,8 @@ impl XdpPass {
     }
 }
 
-/// Attaches one without a link, as `ip link set dev IFACE xdp obj` does: it stays until it is taken off. `mode`: a flag,
-/// `XDP_FLAGS_SKB_MODE` for `xdpgeneric`, or 0 for whatever the driver has.
+/// Attaches one without a link, as `ip link set dev IFACE xdp obj` does: it stays until it is taken off. `mode`: a
+/// flag, `XDP_FLAGS_SKB_MODE` for `xdpgeneric`, or 0 for whatever the driver has.
 pub fn attach_xdp_for_good(end: &End, mode: u32) {
     let code = [insn(MOV_IMM, 0, 0, 0, 2), insn(EXIT, 0, 0, 0, 0)];
     within(end, || {
