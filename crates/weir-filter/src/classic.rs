@@ -3,10 +3,10 @@
 //!
 //! # What differs
 //! - The outer VLAN tag may stand beside the bytes. So there are two *sections*: the program as it is, for frames
-//! without such a tag, and the program with its loads moved, for those with one. A program that looks at nothing behind
-//! the addresses, nor at the length, has only the first.
+//!   without such a tag, and the program with its loads moved, for those with one. A program that looks at nothing
+//!   behind the addresses, nor at the length, has only the first.
 //! - Offsets from 2^31 on are extensions or relative to other headers in the kernel, and sums of X and an offset come
-//! round. Here they reject, so X is compared first, unless it is known to be small enough.
+//!   round. Here they reject, so X is compared first, unless it is known to be small enough.
 //! - A shift by 32 bits or more, by X, gives 0 here, and anything in the kernel.
 //! - The kernel refuses to load words of scratch memory that some way has not written; here they are 0.
 //! - The verdict says how much of the frame is handed over.

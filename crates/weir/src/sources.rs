@@ -13,6 +13,7 @@ use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
 
 /// The sources of a run, and the feeds that were asked of them.
+#[derive(Default)]
 pub struct Subscriptions {
     /// In the order in which they were named.
     pub sources: Vec<OpenSource>,
@@ -145,12 +146,6 @@ impl Subscriptions {
 
     fn homes_now(&self) -> MutexGuard<'_, Vec<FilterLocation>> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Default for Subscriptions {
-    fn default() -> Self {
-        Subscriptions { sources: Vec::new(), feeds: Vec::new(), homes: Mutex::default() }
     }
 }
 

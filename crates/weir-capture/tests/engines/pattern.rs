@@ -233,7 +233,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
     bed.rx
         .run(|| {
             let mut setup = setup_of("wrx*", true);
-            setup.feeds = vec![feed_of("wrx*", "few", Some(below(10).into()))];
+            setup.feeds = vec![feed_of("wrx*", "few", Some(below(10)))];
             let mut source = open("wrx*", setup).unwrap();
             let control = source.control();
             assert_eq!(source.info().homes, [FilterLocation::Hook]);
