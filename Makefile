@@ -13,7 +13,7 @@ export REPEAT
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
-.PHONY: help setup build demo test test-repeat lint fuzz bench bench-full peers soak dist install
+.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full peers soak dist install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -40,6 +40,9 @@ lint: setup ## formatting and clippy, warnings being errors
 
 fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (25)
 	@tests/fuzz.sh
+
+mutants: setup ## change the code piece by piece and see that a test fails each time: hours, for releases
+	@tests/mutants.sh
 
 bench: build peers ## measure every engine beside other tools, some 20 minutes (BEFORE=PROGRAM: beside another build, too); needs root
 	@$(call need_root,lab bench$(before))

@@ -268,7 +268,8 @@ fn count_interfaces(header: &[u8], link_type: u16, snaplen: u32) -> Option<u32> 
         let (head, _) = rest.split_first_chunk::<8>()?;
         let (block_type, bytes) = unpair(u64::from_le_bytes(*head));
         let bytes = bytes as usize;
-        if bytes < PADDING_MIN_BYTES as usize || !bytes.is_multiple_of(4) || bytes > rest.len() {
+        // The smallest size is asked for below: it depends on the type.
+        if !bytes.is_multiple_of(4) || bytes > rest.len() {
             return None;
         }
         let (block, behind) = rest.split_at(bytes);
@@ -353,44 +354,158 @@ mod tests {
         }
     }
 
+    /// What `read` says of a header: `None` if it takes it, else which of its checks refused it.
+    fn refusal(words: &[AtomicU64]) -> Option<&'static str> {
+        match read(words) {
+            Ok(_) => None,
+            Err(RingError::NotARing { offset: 0x10008 }) => Some("magic"),
+            Err(RingError::Version { known: FORMAT_VERSION, .. }) => Some("version"),
+            Err(RingError::Corrupt { block: 0, offset: 0x10000, what }) => Some(what),
+            Err(RingError::BadBlockCount { .. }) => Some("block count"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Each check has a value next to its bound on either side, so none can move by one, be turned round or go.
     #[test]
-    fn a_header_that_contradicts_itself_is_refused() {
+    fn each_bound_of_a_header_holds_by_itself() {
         let words = formatted(&spec(4));
         let used = read(&words).unwrap().pcapng_header.len() as u32;
+        // The section header alone: whole blocks that describe no interface.
+        let (_, section) = unpair(words[0].load(Ordering::Relaxed));
+        let (count, length) = ("interface count", "length of the pcapng header");
+        let (link_type, header) = ("link type", "pcapng header");
         let meta = |i| META_WORD + i;
-        let hostile = [
-            (meta(1), 0),
-            (meta(2), pair(FORMAT_VERSION + 1, 0)),
-            (meta(2), pair(FORMAT_VERSION - 1, 0)),
-            (meta(3), pair(4096, 4)),
-            (meta(3), pair(BLOCK_BYTES, 0)),
-            (meta(3), pair(BLOCK_BYTES, 5)),
-            (meta(3), pair(BLOCK_BYTES, u32::MAX)),
-            (meta(4), pair(0, used)),
-            (meta(4), pair(2, used)),
-            (meta(4), pair(u32::MAX, used)),
-            (meta(4), pair(1, 0)),
-            (meta(4), pair(1, u32::MAX)),
-            (meta(4), pair(1, used - 4)),
-            (meta(4), pair(1, used + 2)),
-            (meta(4), pair(1, used + 12)),
-            (meta(4), pair(1, HEADER_AREA_BYTES)),
-            (meta(5), pair(65535, 1 << 16)),
-            (meta(5), pair(65535, 2)),
-            (meta(5), pair(65534, 1)),
-            (0, pair(pcapng::SHB_TYPE, 0)),
-            (0, pair(pcapng::SHB_TYPE, u32::MAX - 3)),
-            (0, pair(pcapng::IDB_TYPE, used)),
-            (0, pair(pcapng::SHB_TYPE, used)),
-            (1, pair(pcapng::BYTE_ORDER_MAGIC.swap_bytes(), 1)),
+        let cases = [
+            (meta(1), 0, Some("magic")),
+            (meta(1), MAGIC - 1, Some("magic")),
+            (meta(1), MAGIC + 1, Some("magic")),
+            (meta(2), pair(FORMAT_VERSION - 1, 0), Some("version")),
+            (meta(2), pair(FORMAT_VERSION, u32::MAX), None),
+            (meta(2), pair(FORMAT_VERSION + 1, 0), Some("version")),
+            (meta(3), pair(4096, 4), Some("block size")),
+            (meta(3), pair(BLOCK_BYTES - 1, 4), Some("block size")),
+            (meta(3), pair(BLOCK_BYTES + 1, 4), Some("block size")),
+            (meta(3), pair(BLOCK_BYTES, 0), Some("block count")),
+            (meta(3), pair(BLOCK_BYTES, 2), Some("block count")),
+            (meta(3), pair(BLOCK_BYTES, 5), Some("block count")),
+            (meta(3), pair(BLOCK_BYTES, 8192), None),
+            (meta(3), pair(BLOCK_BYTES, 16384), Some("block count")),
+            (meta(3), pair(BLOCK_BYTES, u32::MAX), Some("block count")),
+            (meta(4), pair(0, section), Some(count)),
+            (meta(4), pair(1, section), Some(header)),
+            (meta(4), pair(0, used), Some(count)),
+            (meta(4), pair(2, used), Some(header)),
+            (meta(4), pair(INTERFACES_MAX, used), Some(header)),
+            (meta(4), pair(INTERFACES_MAX + 1, used), Some(count)),
+            (meta(4), pair(u32::MAX, used), Some(count)),
+            (meta(4), pair(1, 0), Some(header)),
+            (meta(4), pair(1, used - 4), Some(header)),
+            (meta(4), pair(1, used - 1), Some(length)),
+            (meta(4), pair(1, used + 1), Some(length)),
+            (meta(4), pair(1, used + 2), Some(length)),
+            (meta(4), pair(1, used + 4), Some(header)),
+            (meta(4), pair(1, used + 12), Some(header)),
+            (meta(4), pair(1, HEADER_BYTES_MAX), Some(header)),
+            (meta(4), pair(1, HEADER_BYTES_MAX + 4), Some(length)),
+            (meta(4), pair(1, HEADER_AREA_BYTES), Some(length)),
+            (meta(4), pair(1, u32::MAX - 3), Some(length)),
+            (meta(4), pair(1, u32::MAX), Some(length)),
+            (meta(5), pair(65535, 0), Some(header)),
+            (meta(5), pair(65535, 2), Some(header)),
+            (meta(5), pair(65535, 0xffff), Some(header)),
+            (meta(5), pair(65535, 0x1_0000), Some(link_type)),
+            // Ethernet, if all but 16 bits were cut off.
+            (meta(5), pair(65535, 0x1_0001), Some(link_type)),
+            (meta(5), pair(65534, 1), Some(header)),
+            (meta(5), pair(65536, 1), Some(header)),
+            (0, pair(pcapng::SHB_TYPE, 0), Some(header)),
+            (0, pair(pcapng::SHB_TYPE, u32::MAX - 3), Some(header)),
+            (0, pair(pcapng::IDB_TYPE, used), Some(header)),
+            (0, pair(pcapng::SHB_TYPE, used), Some(header)),
+            (1, pair(pcapng::BYTE_ORDER_MAGIC.swap_bytes(), 1), Some(header)),
         ];
-        for (word, value) in hostile {
+        for (word, value, refused) in cases {
             let kept = words[word].load(Ordering::Relaxed);
             words[word].store(value, Ordering::Relaxed);
-            assert!(read(&words).is_err(), "word {word} = {value:#x}");
+            assert_eq!(refusal(&words), refused, "word {word} = {value:#x}");
             words[word].store(kept, Ordering::Relaxed);
         }
-        assert!(read(&words).is_ok());
+        assert_eq!(refusal(&words), None);
+    }
+
+    #[test]
+    fn each_value_of_a_fixed_word_is_read_for_what_it_says() {
+        let words = formatted(&spec(4));
+        let with = |i: usize, value| {
+            words[META_WORD + i].store(value, Ordering::Relaxed);
+            read(&words).unwrap()
+        };
+        for (writer, kind) in
+            [(0, WriterKind::User), (1, WriterKind::Bpf), (u32::MAX, WriterKind::Bpf)]
+        {
+            assert_eq!(with(2, pair(FORMAT_VERSION, writer)).writer, kind, "{writer}");
+        }
+        for (cpu, known) in
+            [(0, Some(0)), (u32::MAX - 1, Some(u32::MAX - 1)), (u32::MAX, None), (1, Some(1))]
+        {
+            assert_eq!(with(6, pair(cpu, 0)).cpu, known, "{cpu}");
+        }
+        for (foreign, clock) in
+            [(0, Clock::Realtime), (1, Clock::Foreign), (u32::MAX, Clock::Foreign)]
+        {
+            assert_eq!(with(6, pair(0, foreign)).clock, clock, "{foreign}");
+        }
+    }
+
+    /// In numbers, as other languages read it: whoever changes one changes the format's version.
+    #[test]
+    fn every_word_of_a_new_block_0_is_the_one_that_the_format_says() {
+        let mut spec = spec(8);
+        (spec.cpu, spec.clock, spec.writer) = (Some(3), Clock::Realtime, WriterKind::Bpf);
+        let words = zeroed(9 << 17);
+        format(&words, &spec).unwrap();
+        let mut header = Vec::new();
+        pcapng::write::section_header(&mut header, &section_info());
+        pcapng::write::interface(&mut header, &spec.interfaces[0]);
+        let used = header.len() as u32;
+        let mut area = block(0x8000_5745, 65536 - used, &[]);
+        header.append(&mut area);
+        let mut block_0: Vec<u64> =
+            header.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect();
+        assert_eq!(block_0.len(), 8192);
+        block_0.extend([
+            pair(0x8000_5746, 0xf_0000),
+            u64::from_le_bytes(*b"WEIRRNG1"),
+            pair(2, 1),
+            pair(1 << 20, 8),
+            pair(1, used),
+            pair(65535, 1),
+            pair(3, 0),
+        ]);
+        block_0.resize((1 << 17) - 1, 0);
+        block_0.push(pair(0, 0xf_0000));
+        for (index, word) in words.iter().enumerate() {
+            let expected = block_0.get(index).copied().unwrap_or(0);
+            assert_eq!(word.load(Ordering::Relaxed), expected, "word {index:#x}");
+        }
+        (spec.cpu, spec.clock, spec.writer) = (None, Clock::Foreign, WriterKind::User);
+        format(&words, &spec).unwrap();
+        let fixed = [2, 6].map(|i| unpair(words[8192 + i].load(Ordering::Relaxed)));
+        assert_eq!(fixed, [(2, 0), (u32::MAX, 1)]);
+    }
+
+    #[test]
+    fn a_header_fits_to_its_last_byte() {
+        let most = 65536 - 12;
+        assert_eq!(fits(most, 1).unwrap(), most as u32);
+        match fits(most + 1, 7) {
+            Err(RingError::HeaderTooLong { interfaces: 7, need, have }) => {
+                assert_eq!((need, have), (most + 1, most));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(INTERFACES_MAX, most as u32 / 20);
     }
 
     #[test]
