@@ -6,12 +6,16 @@
 //! models?", MSPC 2012). Overtaken, it learns the exact number of frames it missed from the ordinal
 //! in the index.
 
+mod count;
+mod place;
+
 use crate::batch::{Batch, WalkEnd, chunk_bytes};
 use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 use crate::{Ring, Words};
-use weir_frame::record::{EPB_TYPE, HEADER_BYTES, TRAILER_BYTES, padded};
+pub use count::Tally;
+use weir_frame::record::HEADER_BYTES;
 
 /// Where a new reader begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,29 +39,6 @@ pub enum Poll {
     Lapped(u64),
     /// The writer has closed the ring and everything was read.
     Closed,
-}
-
-/// Frames counted without being copied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Frames.
-    pub frames: u64,
-    /// Bytes kept of them.
-    pub kept_bytes: u64,
-    /// Bytes of them on the wire.
-    pub wire_bytes: u64,
-    /// Timestamp of the newest, nanoseconds since the Unix epoch.
-    pub last_ns: u64,
-}
-
-impl Tally {
-    fn add(&mut self, found: &Tally) {
-        // Saturating: a hostile ring may claim 4 GiB a frame, for as long as it likes.
-        self.frames = self.frames.saturating_add(found.frames);
-        self.kept_bytes = self.kept_bytes.saturating_add(found.kept_bytes);
-        self.wire_bytes = self.wire_bytes.saturating_add(found.wire_bytes);
-        self.last_ns = found.last_ns;
-    }
 }
 
 /// A cursor in a ring.
@@ -87,9 +68,6 @@ impl<M: Words> Clone for Reader<M> {
     }
 }
 
-/// How often a reader that keeps being lapped while it looks for its new place tries again before it
-/// says `Empty` and lets the caller breathe.
-const RELOCATE_TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
 /// No place in a block.
 const NOWHERE: u32 = u32::MAX;
 /// Blocks without a frame that are passed in one call. An honest writer leaves one behind only where
@@ -235,44 +213,6 @@ impl<M: Words> Reader<M> {
         Ok(Poll::Empty)
     }
 
-    /// Counts records where they lie, up to `frames_max` of them, and moves past them.
-    ///
-    /// Touches one or two cache lines a frame, whatever its length. What it read counts only after
-    /// the block is confirmed; a lapped count adds nothing to `tally`. `frames_max` 0 gives
-    /// `Poll::Empty`.
-    ///
-    /// # Errors
-    /// As [`poll`](Reader::poll).
-    pub fn count_in_place(
-        &mut self,
-        tally: &mut Tally,
-        frames_max: u32,
-    ) -> Result<Poll, RingError> {
-        if frames_max == 0 {
-            return Ok(Poll::Empty);
-        }
-        for _ in 0..STEPS_MAX {
-            let (committed, until) = match self.look()? {
-                Look::Committed { bytes, until } => (bytes, until),
-                Look::Other(poll) => return Ok(poll),
-            };
-            let words = self.block_words();
-            let Counted { found, highest_id, at, end } =
-                count_words(words, self.at, committed, until, frames_max);
-            if !self.confirm() {
-                return self.lapped_now();
-            }
-            if found.frames > 0 {
-                self.check_interface(highest_id)?;
-                self.advance(at, found.frames)?;
-                tally.add(&found);
-                return Ok(Poll::Frames(found.frames as u32));
-            }
-            self.pass_padding(end, committed)?;
-        }
-        Ok(Poll::Empty)
-    }
-
     /// Copies `bytes` from the cursor on and walks the copy; `None` if the block was reclaimed.
     fn copy(&self, batch: &mut Batch, bytes: u32) -> Option<(u32, WalkEnd)> {
         batch.copy(self.block_words(), self.at, bytes);
@@ -386,56 +326,6 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Finds a place half a ring behind the writer and says how many frames lie between.
-    #[cold]
-    fn lapped_now(&mut self) -> Result<Poll, RingError> {
-        let before = self.ordinal;
-        // The claim of a block may be seen before the count of opened ones is: `seq` knows more.
-        let claimed = load_acquire(self.entry(EntryWord::Seq)).saturating_sub(1) / 2;
-        let opened = self.ring.writer_word(WriterWord::Opened).max(claimed);
-        let target = self.safe_block(opened).max(self.block.saturating_add(1));
-        if !self.relocate(target)? {
-            return Ok(Poll::Empty);
-        }
-        // Every frame before the overtaken block's end had been read: nothing is lost.
-        let missed = self.ordinal - before;
-        if missed == 0 {
-            return Ok(Poll::Empty);
-        }
-        self.lapped += missed;
-        Ok(Poll::Lapped(missed))
-    }
-
-    /// The block half a ring behind the newest: far enough from the writer not to be lapped at once.
-    fn safe_block(&self, opened: u64) -> u64 {
-        opened.saturating_sub(1 + self.ring.geometry.data_blocks / 2)
-    }
-
-    /// Moves to the start of block `target`, or a later one if that is reclaimed meanwhile. False if
-    /// the writer was too fast for every try; the cursor has not moved then.
-    fn relocate(&mut self, target: u64) -> Result<bool, RingError> {
-        let mut block = target;
-        for _ in 0..RELOCATE_TRIES {
-            let entry = |word| &self.ring.words()[self.ring.geometry.entry_word(block, word)];
-            let seq = load_acquire(entry(EntryWord::Seq)); // F
-            if seq == seq_of(block) {
-                let ordinal = entry(EntryWord::FirstOrdinal).load(Ordering::Relaxed);
-                fence(Ordering::Acquire); // B: the ordinal belongs to this block
-                if entry(EntryWord::Seq).load(Ordering::Relaxed) == seq {
-                    if ordinal < self.ordinal {
-                        return Err(self.corrupt("frame ordinals run backwards"));
-                    }
-                    (self.block, self.at, self.ordinal) = (block, 0, ordinal);
-                    self.seen = NOWHERE;
-                    return Ok(true);
-                }
-            }
-            let opened = self.ring.writer_word(WriterWord::Opened);
-            block = self.safe_block(opened).max(block);
-        }
-        Ok(false)
-    }
-
     pub(crate) fn corrupt(&self, what: &'static str) -> RingError {
         RingError::Corrupt { block: self.block, offset: self.at, what }
     }
@@ -460,104 +350,6 @@ enum Look {
         until: u32,
     },
     Other(Poll),
-}
-
-/// Walks record headers in shared words. Every length is loaded once and bounded by `committed`, so
-/// hostile words end the walk and no more.
-fn count_words(
-    words: &[AtomicU64],
-    mut at: u32,
-    committed: u32,
-    until: u32,
-    frames_max: u32,
-) -> Counted {
-    let half = |at: u32| {
-        let word = words[at as usize / 8].load(Ordering::Relaxed);
-        if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
-    };
-    let mut tally = Tally::default();
-    let mut highest_id = 0;
-    let end = loop {
-        if at >= until || tally.frames == u64::from(frames_max) {
-            break WalkEnd::Everything;
-        }
-        // `at` and `committed` are multiples of 4, so at least one half word is there.
-        let left = committed - at;
-        if left < HEADER_BYTES + TRAILER_BYTES {
-            let bytes = if left >= 8 { half(at + 4) } else { 0 };
-            break WalkEnd::OtherBlock { block_type: half(at), bytes };
-        }
-        let Head { block_type, bytes, interface_id, caplen, wire_len, ts_ns } =
-            Head::load(words, at);
-        if block_type != EPB_TYPE {
-            break WalkEnd::OtherBlock { block_type, bytes };
-        }
-        let least =
-            u64::from(HEADER_BYTES + TRAILER_BYTES) + u64::from(padded(caplen.min(u32::MAX - 3)));
-        if u64::from(bytes) < least || bytes > left || !bytes.is_multiple_of(4) {
-            break WalkEnd::Corrupt;
-        }
-        if bytes > until - at && tally.frames > 0 {
-            break WalkEnd::Everything;
-        }
-        tally.frames += 1;
-        tally.kept_bytes += u64::from(caplen);
-        tally.wire_bytes += u64::from(wire_len);
-        tally.last_ns = ts_ns;
-        highest_id = interface_id.max(highest_id);
-        at += bytes;
-    };
-    Counted { found: tally, highest_id, at, end }
-}
-
-/// The result of a walk over record headers.
-struct Counted {
-    found: Tally,
-    highest_id: u32,
-    /// Where the walk ended, and why.
-    at: u32,
-    end: WalkEnd,
-}
-
-/// What a record's header says, loaded once.
-struct Head {
-    block_type: u32,
-    bytes: u32,
-    interface_id: u32,
-    caplen: u32,
-    wire_len: u32,
-    ts_ns: u64,
-}
-
-impl Head {
-    /// The header at `at`, a multiple of 4 with at least 32 bytes behind it.
-    #[inline]
-    fn load(words: &[AtomicU64], at: u32) -> Head {
-        let words = words[at as usize / 8..].first_chunk::<4>().expect("32 bytes are there");
-        let [a, b, c, d] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-        let high = |word: u64| (word >> 32) as u32;
-        if at.is_multiple_of(8) {
-            let ts_ns = b >> 32 << 32 | c & u64::from(u32::MAX);
-            Head {
-                block_type: a as u32,
-                bytes: high(a),
-                interface_id: b as u32,
-                caplen: high(c),
-                wire_len: d as u32,
-                ts_ns,
-            }
-        } else {
-            let ts_ns = c.rotate_left(32);
-            Head {
-                block_type: high(a),
-                bytes: b as u32,
-                interface_id: high(b),
-                caplen: d as u32,
-                wire_len: high(d),
-                ts_ns,
-            }
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]
