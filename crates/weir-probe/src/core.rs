@@ -10,6 +10,7 @@
 //!    1 had added;
 //! 4. it is answered.
 
+mod completion;
 mod machine;
 mod op;
 mod source;

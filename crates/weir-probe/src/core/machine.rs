@@ -1,12 +1,11 @@
 //! How a source gets on: one effect at a time, one command at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::op::{Op, Running};
 use super::source::{End, Phase, Source, UnderWay};
 use super::words::{
-    Completion, ConsumerId, Effect, EffectId, Event, FeedId, Output, Refused, SourceId,
-    SubscriptionId, Wanted,
+    ConsumerId, Effect, EffectId, Event, FeedId, Output, Refused, SourceId, SubscriptionId, Wanted,
 };
 use super::{Core, Subscription};
 
@@ -218,143 +217,6 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// Takes the answer to the effect under way of this source.
-    pub(super) fn completed(&mut self, id: SourceId, completion: Completion<E>) {
-        let source = self.source(id);
-        match source.under_way.take().expect("an effect under way") {
-            UnderWay::Close => self.closed(id, completion),
-            UnderWay::Cleanup(effect) => {
-                if let Effect::RemoveFeed(_, feed) = effect {
-                    source.forget(feed);
-                    let ledger = ledger_of(feed, &completion);
-                    self.event(Event::FeedClosed(id, feed, ledger));
-                } else if let Effect::DetachWaker(_, feed, consumer) = effect {
-                    source.wakers.remove(&(consumer, feed));
-                }
-                if let Completion::Failed(error) | Completion::Missing(error) = completion {
-                    self.event(Event::Trouble(id, error));
-                }
-            }
-            UnderWay::Forward(effect) => match completion {
-                Completion::Failed(error) | Completion::Missing(error)
-                    if matches!(effect, Effect::RenewFeed { .. } | Effect::AttachWaker(..)) =>
-                {
-                    self.failed_beside(id, effect, error);
-                }
-                Completion::Missing(error) if source.follows => {
-                    source.phase = Phase::Waiting;
-                    let running = source.running.as_mut().expect("it is there");
-                    // Its subscriptions are wanted, and have no feeds.
-                    running.feeds = BTreeMap::new();
-                    // That it has not come back yet is not told again and again.
-                    if matches!(running.op, Op::Open(Some(_))) {
-                        self.event(Event::Missing(id, error));
-                    }
-                }
-                Completion::Failed(error) | Completion::Missing(error) => {
-                    let running = source.running.as_mut().expect("it is there");
-                    let is_read = matches!(effect, Effect::ReadLedger(..));
-                    let came_back = matches!(running.op, Op::Open(None));
-                    if is_read {
-                        return self.event(Event::Trouble(id, error));
-                    }
-                    running.forward.clear();
-                    if came_back {
-                        // No command asked, so nobody is answered.
-                        source.end = Some(End::ForGood);
-                        return self.event(Event::Failed(id, error));
-                    }
-                    running.failure = Some(error);
-                }
-                done => self.succeeded(id, effect, done),
-            },
-        }
-    }
-
-    /// An effect of a command came to be.
-    fn succeeded(&mut self, id: SourceId, effect: Effect<W>, completion: Completion<E>) {
-        let Core { sources, subscriptions, consumers, .. } = self;
-        let source = sources.get_mut(&id).expect("a source that is there");
-        let running = source.running.as_mut().expect("a command that is carried out");
-        match effect {
-            Effect::OpenSource(_, feeds) => {
-                source.phase = Phase::Open;
-                source.feeds = feeds.into_iter().collect();
-                // Whatever has appeared, it is open.
-                (source.may_be_there, source.is_down) = (false, false);
-                // Once each, however many of its subscriptions share a feed.
-                let mut readers: BTreeSet<(FeedId, ConsumerId)> = BTreeSet::new();
-                for (subscription, &feed) in &running.feeds {
-                    let own = subscriptions[subscription].consumers.intersection(consumers);
-                    readers.extend(own.map(|&reader| (feed, reader)));
-                }
-                let attach = |(feed, reader)| Effect::AttachWaker(id, feed, reader);
-                running.forward.extend(readers.into_iter().map(attach));
-                if source.is_started {
-                    running.forward.push_back(Effect::StartSource(id));
-                }
-                if matches!(running.op, Op::Open(Some(_))) {
-                    self.event(Event::Opened(id));
-                }
-            }
-            Effect::AddFeed(_, feed, wants) => {
-                source.feeds.insert(feed, wants);
-            }
-            Effect::AttachWaker(_, feed, consumer) => {
-                source.wakers.insert((consumer, feed));
-                source.given.insert((consumer, feed));
-            }
-            Effect::RenewFeed { old, new, wants, .. } => {
-                running.renewed.insert(old, new);
-                source.forget(old);
-                source.feeds.insert(new, wants);
-                let ledger = ledger_of(old, &completion);
-                self.event(Event::FeedClosed(id, old, ledger));
-            }
-            Effect::ReadLedger(..) => {
-                if let Completion::Ledgers(ledgers) = completion {
-                    running.ledgers.extend(ledgers);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// An effect failed that others of the same command do not depend on.
-    fn failed_beside(&mut self, id: SourceId, effect: Effect<W>, error: E) {
-        let Core { sources, subscriptions, .. } = self;
-        let source = sources.get_mut(&id).expect("a source that is there");
-        let running = source.running.as_mut().expect("a command that is carried out");
-        match effect {
-            // Its old rings must get no frame more, so all of its readers lose it.
-            Effect::RenewFeed { old, new, .. } => {
-                let aimed = |effect: &Effect<W>| matches!(effect, Effect::AttachWaker(_, feed, _) if *feed == new);
-                running.forward.retain(|effect| !aimed(effect));
-                let lost = subscriptions.iter().filter(|(_, known)| known.feed == Some(old));
-                let lost: Vec<SubscriptionId> = lost.map(|(&lost, _)| lost).collect();
-                lost.iter().for_each(|lost| _ = subscriptions.remove(lost));
-                self.event(Event::FeedLost(old, lost, error));
-            }
-            Effect::AttachWaker(_, feed, consumer)
-                if matches!(running.op, Op::Open(_) | Op::Withdraw(..)) =>
-            {
-                let before = running.renewed.iter().find(|(_, new)| **new == feed);
-                let before = before.map(|(&old, _)| old);
-                for (subscription, known) in subscriptions.iter_mut() {
-                    let to = running.feeds.get(subscription).copied();
-                    if to == Some(feed) || (before.is_some() && known.feed == before) {
-                        known.consumers.remove(&consumer);
-                    }
-                }
-                self.event(Event::NotAttached(consumer, feed, error));
-            }
-            _ => {
-                running.forward.clear();
-                running.failure = Some(error);
-            }
-        }
-    }
-
     /// What a source has and no subscription needs.
     fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
         let source = &self.sources[&id];
@@ -381,7 +243,7 @@ impl<W: Wanted, E> Core<W, E> {
     }
 
     /// Tells consumers what they read, where that has changed: first what comes, then what goes.
-    fn tell(&mut self, id: SourceId) {
+    pub(super) fn tell(&mut self, id: SourceId) {
         let needed = self.needed(id);
         let told = std::mem::replace(&mut self.source(id).told, needed.clone());
         let joined = needed.difference(&told).map(|&(reader, feed)| Output::Joined(reader, feed));
@@ -431,26 +293,6 @@ impl<W: Wanted, E> Core<W, E> {
         self.ended(id, end);
     }
 
-    /// A source was closed.
-    fn closed(&mut self, id: SourceId, completion: Completion<E>) {
-        let source = self.source(id);
-        source.phase = Phase::Waiting;
-        source.wakers.clear();
-        source.given.clear();
-        let feeds = std::mem::take(&mut source.feeds);
-        for &feed in feeds.keys() {
-            let ledger = ledger_of(feed, &completion);
-            self.event(Event::FeedClosed(id, feed, ledger));
-        }
-        if let Completion::Failed(error) | Completion::Closed(_, Some(error)) = completion {
-            self.event(Event::Trouble(id, error));
-        }
-        for known in self.subscriptions.values_mut().filter(|known| known.source == id) {
-            known.feed = None;
-        }
-        self.tell(id);
-    }
-
     /// A source has ended: it is waited for, or gone for good.
     fn ended(&mut self, id: SourceId, end: End) {
         if end == End::Vanished {
@@ -472,18 +314,11 @@ impl<W: Wanted, E> Core<W, E> {
         self.outputs.push_back(Output::Effect(effect_id, effect));
     }
 
-    fn source(&mut self, id: SourceId) -> &mut Source<W, E> {
+    pub(super) fn source(&mut self, id: SourceId) -> &mut Source<W, E> {
         self.sources.get_mut(&id).expect("a source that is there")
     }
 
     fn of(&self, id: SourceId) -> impl Iterator<Item = (&SubscriptionId, &Subscription<W>)> {
         self.subscriptions.iter().filter(move |(_, known)| known.source == id)
     }
-}
-
-fn ledger_of<E>(feed: FeedId, completion: &Completion<E>) -> Option<weir_ring::Ledger> {
-    let (Completion::Ledgers(ledgers) | Completion::Closed(ledgers, _)) = completion else {
-        return None;
-    };
-    ledgers.iter().find(|(of, _)| *of == feed).map(|(_, ledger)| ledger.clone())
 }

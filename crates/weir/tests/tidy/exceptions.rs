@@ -8,7 +8,6 @@ pub const LONG_FILES: &[&str] = &[
     "crates/weir-capture/src/feed/fanout.rs",
     "crates/weir-capture/src/feed/feeds.rs",
     "crates/weir-filter/src/user/x86.rs",
-    "crates/weir-probe/src/core/machine.rs",
     "crates/weir/src/cli.rs",
 ];
 
