@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_ring::Ledger;
 
 use crate::consumers::LatencyReport;
-use crate::run_result::{ConsumerResult, FeedResult, SourceResult};
+use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 
 /// What a run came to.
@@ -23,6 +23,14 @@ pub struct Report<'a> {
     /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
     /// not in it.
     pub duration: Duration,
+}
+
+impl RunResult {
+    /// The ledger and what was delivered, to print.
+    pub fn report(&self) -> Report<'_> {
+        let RunResult { sources, feeds, consumers, duration } = self;
+        Report { sources, feeds, consumers, duration: *duration }
+    }
 }
 
 impl Report<'_> {

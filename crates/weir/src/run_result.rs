@@ -8,7 +8,6 @@ use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 
 use crate::consumers::LatencyReport;
-use crate::report::Report;
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.
@@ -69,12 +68,6 @@ pub struct ConsumerResult {
 }
 
 impl RunResult {
-    /// The ledger and what was delivered, to print.
-    pub fn report(&self) -> Report<'_> {
-        let RunResult { sources, feeds, consumers, duration } = self;
-        Report { sources, feeds, consumers, duration: *duration }
-    }
-
     /// What went wrong, each thing for itself: outputs, unless their readers wanted no more, and every
     /// source that failed.
     pub fn errors(&self) -> Vec<String> {

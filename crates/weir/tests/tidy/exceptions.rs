@@ -15,4 +15,4 @@ pub const LONG_FILES: &[&str] = &[
 pub const WIDE_FILES: &[&str] = &[];
 
 /// Circles of modules.
-pub const CIRCLES: &[&str] = &["weir: report run_result"];
+pub const CIRCLES: &[&str] = &[];
