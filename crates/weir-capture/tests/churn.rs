@@ -1,8 +1,8 @@
 //! Feeds and sleepers that come and go while a source runs: every ledger closes, the others lose nothing, and nothing
 //! is left behind.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
@@ -29,6 +29,12 @@ fn setup(ring_mib: u64) -> Setup {
         promiscuous: true,
         may_change: true,
     }
+}
+
+/// One test at a time: they count the descriptors of this process, which all tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn descriptors() -> usize {
@@ -112,6 +118,7 @@ impl Drop for OnDrop<'_> {
 
 #[test]
 fn feeds_come_and_go_at_the_generators_full_rate() {
+    let _alone = alone();
     let spec: GenSpec = "size=64".parse().expect("a spec");
     let mut source = MemGen::open(spec, setup(4), false).expect("it opens");
     let (first, offered) = run(&mut source, ROUNDS);
@@ -123,6 +130,7 @@ fn feeds_come_and_go_at_the_generators_full_rate() {
 /// As many frames as the first feed was offered are in its rings or in its named drops, while feeds come and go under
 /// load.
 fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: usize) {
+    let _alone = alone();
     let bed = Testbed::builder().gro(true).build().expect("a testbed");
     let stop = AtomicBool::new(false);
     let (first, offered) = std::thread::scope(|scope| {
@@ -195,6 +203,7 @@ fn root_a_feed_that_leaves_the_hook_has_a_ledger_that_closes() {
     if !require_root("root_a_feed_that_leaves_the_hook_has_a_ledger_that_closes") {
         return;
     }
+    let _alone = alone();
     let bed = Testbed::builder().gro(true).build().expect("a testbed");
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

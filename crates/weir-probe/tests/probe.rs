@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_capture::generator::{GenSpec, MemGen, Rate};
@@ -17,6 +17,12 @@ use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
 const LIMIT: Duration = Duration::from_secs(30);
 /// Nanoseconds between the stamps of two frames.
 const STEP_NS: u64 = 20_000;
+
+/// One test at a time: one counts the descriptors of this process, which all tests share.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A generator that ends with this error as soon as there is one.
 struct Flaky {
@@ -126,6 +132,7 @@ fn ledger_of(events: &Receiver<ProbeEvent>, feed: FeedId) -> Ledger {
 
 #[test]
 fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
+    let _alone = alone();
     let (probe, events) = Probe::new().unwrap();
     let (source, own) = probe.open(steady(), vec![snaplen(64)]).unwrap();
     let consumer = probe.add_consumer(4).unwrap();
@@ -165,6 +172,7 @@ fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
 #[test]
 fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_end() {
     const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4
+    let _alone = alone();
     let open: Opener = Arc::new(|feeds| {
         let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
         let spec = GenSpec { frames: Some(FRAMES), step_ns: Some(STEP_NS), ..GenSpec::default() };
@@ -199,6 +207,7 @@ fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_e
 
 #[test]
 fn a_source_fails_alone() {
+    let _alone = alone();
     let (probe, events) = Probe::new().unwrap();
     let (failing, error) = flaky(false);
     let (fails, own) = probe.open(failing, vec![snaplen(64)]).unwrap();
@@ -230,6 +239,7 @@ fn a_source_fails_alone() {
 
 #[test]
 fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
+    let _alone = alone();
     let (probe, events) = Probe::new().unwrap();
     let (source, own) = probe.open(steady(), vec![snaplen(64)]).unwrap();
     let (stays, goes) = (probe.add_consumer(4).unwrap(), probe.add_consumer(4).unwrap());
@@ -255,6 +265,7 @@ fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
 
 #[test]
 fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_own() {
+    let _alone = alone();
     let (probe, events) = Probe::new().unwrap();
     let tries = Arc::new(AtomicU32::new(0));
     let (there, error) = flaky(true);
@@ -297,6 +308,7 @@ fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_o
 
 #[test]
 fn hundreds_of_feeds_and_consumers_leave_nothing_behind() {
+    let _alone = alone();
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let (probe, events) = Probe::new().unwrap();
     let (source, _) = probe.open(steady(), vec![snaplen(64)]).unwrap();
@@ -316,8 +328,6 @@ fn hundreds_of_feeds_and_consumers_leave_nothing_behind() {
         }
         assert!(ledger_of(&events, feed).closes());
     }
-    // Other tests of this process have theirs.
-    let after = open_files();
-    assert!(after < before + 100, "{before} descriptors before, {after} after");
+    assert_eq!(open_files(), before, "descriptors are left behind");
     assert_eq!(probe.ledgers().unwrap().len(), 1);
 }
