@@ -37,10 +37,13 @@ struct State<T: Updated> {
 }
 
 impl<T: Updated> State<T> {
-    fn apply(&mut self, state: &mut T) {
+    /// Applies all updates; says whether there were any.
+    fn apply(&mut self, state: &mut T) -> bool {
+        let is_new = !self.updates.is_empty();
         for update in self.updates.drain(..) {
             self.retired.extend(state.apply(update));
         }
+        is_new
     }
 }
 
@@ -95,9 +98,9 @@ impl<T: Updated> UpdateQueue<T> {
         let parked = own.or_else(|| state.parked.take());
         let mut own = parked.expect("one thread has the state or parks it here");
         self.is_fresh.store(false, Ordering::Relaxed);
-        state.apply(&mut own);
+        let is_new = state.apply(&mut own);
         drop(state);
-        self.changed.notify_all();
+        self.tell(is_new);
         own
     }
 
@@ -106,10 +109,19 @@ impl<T: Updated> UpdateQueue<T> {
     pub(crate) fn park(&self, mut own: Box<T>) {
         let mut state = self.lock();
         self.is_fresh.store(false, Ordering::Relaxed);
-        state.apply(&mut own);
+        let is_new = state.apply(&mut own);
         state.parked = Some(own);
         drop(state);
-        self.changed.notify_all();
+        self.tell(is_new);
+    }
+
+    /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new: they wait for the updates to
+    /// be applied, and only [`State::apply`] does that. `notify_all` is a system call even if nobody waits, and a thread
+    /// that waits for frames parks here each time.
+    fn tell(&self, is_new: bool) {
+        if is_new {
+            self.changed.notify_all();
+        }
     }
 
     /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
@@ -145,6 +157,18 @@ mod tests {
         queue.post([2, 3]);
         assert_eq!(queue.settle(), [1, 2]);
         assert_eq!(queue.take_over(None).0, 3);
+    }
+
+    /// `notify_all` is a system call, and each wait for frames parks twice.
+    #[test]
+    fn a_turn_without_updates_tells_nobody() {
+        let queue = UpdateQueue::new(Box::new(Last(1)));
+        let mut own = queue.take_over(None);
+        assert!(!queue.lock().apply(&mut own));
+        queue.post([2]);
+        assert!(queue.lock().apply(&mut own));
+        assert!(!queue.lock().apply(&mut own));
+        assert_eq!((own.0, queue.settle()), (2, vec![1]));
     }
 
     #[test]
