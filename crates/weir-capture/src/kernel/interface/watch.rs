@@ -108,7 +108,7 @@ impl LinkWatch {
         watch.dump()?;
         watch.port = watch.socket.port()?;
         let deadline = Instant::now() + DUMP_LIMIT;
-        while watch.links.dump.is_some() {
+        while watch.links.dump.is_some() || watch.links.must_dump {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
@@ -130,8 +130,10 @@ impl LinkWatch {
     /// # Errors
     /// What the kernel says.
     pub fn events(&mut self) -> io::Result<Vec<LinkEvent>> {
-        let mut events = Vec::new();
-        for _ in 0..DATAGRAMS_MAX {
+        let (mut events, mut datagrams) = (Vec::new(), 0);
+        // What is to be dumped must not wait for another message.
+        while datagrams < DATAGRAMS_MAX || self.links.wants_dump() {
+            datagrams += 1;
             match self.socket.receive_now(&mut self.buffer) {
                 Ok(bytes) => match self.buffer.get(..bytes) {
                     Some(datagram) => self.links.take(datagram, self.port, &mut events)?,
@@ -140,12 +142,17 @@ impl LinkWatch {
                 // The kernel had no room for a message.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.links.lost(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Here and not before: a socket that had no room gets nothing more until it is empty, and the kernel
+                // says so once only. What changed until now may be lost in silence; a dump that begins now has it.
+                //
+                // Source: `netlink_overrun`, `netlink_rcv_wake`, net/netlink/af_netlink.c.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.links.wants_dump() {
+                        break;
+                    }
+                    self.dump()?;
+                }
                 Err(error) => return Err(error),
-            }
-            // A socket has one dump at a time.
-            if self.links.must_dump && self.links.dump.is_none() {
-                self.dump()?;
             }
         }
         Ok(events)
@@ -216,6 +223,11 @@ impl Links {
 
     fn lost(&mut self) {
         self.must_dump = true;
+    }
+
+    /// Whether a dump is to begin: a socket has one at a time.
+    fn wants_dump(&self) -> bool {
+        self.must_dump && self.dump.is_none()
     }
 
     /// Takes one datagram. The error is the kernel's, of a dump that failed.

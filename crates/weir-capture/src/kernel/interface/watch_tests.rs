@@ -314,3 +314,28 @@ fn root_what_is_lost_in_a_flood_is_found_by_a_dump() {
         assert_eq!((count("appeared"), count("gone"), events.len()), (200, 2, 202));
     });
 }
+
+/// A socket that had no room gets nothing more until it is empty, and the kernel does not say so again.
+#[test]
+fn root_what_changes_while_a_loss_is_made_good_is_found_too() {
+    in_new_netns(|| {
+        let mut watch = LinkWatch::open().unwrap();
+        watch.socket.set_buffer(1).unwrap();
+        std::thread::scope(|scope| {
+            let making =
+                || ip_batch(150, |i| format!("link add new{i} type veth peer name newer{i}"));
+            let making = scope.spawn(making);
+            while !making.is_finished() {
+                watch.events().unwrap();
+            }
+            making.join().unwrap();
+        });
+        assert!(watch.links.dumps > 1, "nothing was lost");
+        watch.events().unwrap();
+        while watch.links.dump.is_some() {
+            watch.wait(Duration::from_secs(5)).unwrap();
+            watch.events().unwrap();
+        }
+        assert_eq!(watch.links().count(), 301);
+    });
+}
