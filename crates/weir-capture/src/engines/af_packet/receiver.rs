@@ -70,16 +70,18 @@ impl<O: Origins> Receiver<O> {
         Ok(())
     }
 
-    /// Takes all frames that the socket has placed in blocks by now; the last block is closed by its time-out.
-    pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<(), CaptureError> {
+    /// Takes all frames that the socket has placed in blocks by now; the last block is closed by its time-out. False if
+    /// that takes too long.
+    pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<bool, CaptureError> {
         let deadline = Instant::now() + DRAIN_LIMIT;
         let statistics = self.socket.statistics()?;
         let placed = statistics.packets - statistics.drops;
         loop {
             self.take_blocks(deadline)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            if feeds.seen() >= placed || left.is_zero() {
-                return Ok(());
+            let is_done = feeds.seen() >= placed;
+            if is_done || left.is_zero() {
+                return Ok(is_done);
             }
             self.socket.wait(left.min(Duration::from_millis(1)))?;
         }

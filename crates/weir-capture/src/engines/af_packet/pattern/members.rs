@@ -16,7 +16,7 @@ struct Member {
     missed: Missed,
 }
 
-/// By the kernel's index. One that has left stays: blocks may have frames of it yet.
+/// By the kernel's index. One that has left stays until [`Members::forget_left`]: blocks may have frames of it yet.
 #[derive(Default)]
 pub(super) struct Members {
     by_index: HashMap<u32, Member>,
@@ -45,6 +45,17 @@ impl Members {
         let member = self.by_index.get_mut(&ifindex).filter(|member| member.is_in)?;
         member.is_in = false;
         Some((member.name.clone(), member.number))
+    }
+
+    /// How many have left and are not forgotten.
+    pub(super) fn left(&self) -> usize {
+        self.by_index.values().filter(|member| !member.is_in).count()
+    }
+
+    /// Forgets those that have left. No block may have frames of them any more.
+    pub(super) fn forget_left(&mut self) {
+        self.by_index.retain(|_, member| member.is_in);
+        self.last = (0, None);
     }
 
     pub(super) fn is_in(&self, ifindex: u32) -> bool {
@@ -89,5 +100,26 @@ impl Origins for Members {
             self.last = (ifindex, member.map(|member| (member.number, member.link_bytes)));
         }
         self.last.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_left_has_its_number_until_it_is_forgotten() {
+        let mut members = Members::default();
+        for index in 1..=3 {
+            let (name, arphrd) = (format!("v{index}"), libc::ARPHRD_ETHER);
+            members.insert(&Link { index, name, flags: 0, arphrd, mtu: 1500 }, index + 10);
+        }
+        assert_eq!(members.remove(2), Some(("v2".to_owned(), 12)));
+        assert_eq!(members.remove(2), None);
+        assert_eq!((members.left(), members.of(2)), (1, Some((12, 1514))));
+        assert!(members.has_other(2, 13) && !members.has_number(12));
+        members.forget_left();
+        assert_eq!((members.left(), members.of(2), members.of(3)), (0, None, Some((13, 1514))));
+        assert_eq!(members.names(), ["v1", "v3"]);
     }
 }

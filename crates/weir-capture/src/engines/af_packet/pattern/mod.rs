@@ -28,6 +28,7 @@ use crate::feed::filters::Prefilter;
 use crate::feed::interfaces::Interfaces;
 use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch, frame_bytes_max};
 use crate::kernel::rcu;
+use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source, SourceEvent};
 use filter::Maps;
@@ -35,6 +36,8 @@ use members::Members;
 
 /// How often the interfaces are asked what they lost: each is a question of its own.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
+/// Interfaces that have left and are known yet, before their frames are waited for and they are forgotten.
+const LEFT_MAX: usize = PATTERN_INTERFACES_MAX as usize;
 /// Most names in the note at the start.
 const NAMES_SHOWN: usize = 8;
 
@@ -194,10 +197,14 @@ impl Pattern {
     }
 
     fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
-        if self.receiver.origins().has_other(link.index, number) {
-            // It had another name a moment ago, and frames of then are those of that name.
+        let origins = self.receiver.origins();
+        // It had another name a moment ago, and frames of then are those of that name; or interfaces have come and gone
+        // for long.
+        if origins.has_other(link.index, number) || origins.left() > LEFT_MAX {
             rcu::synchronize()?;
-            self.receiver.drain(&self.feeds)?;
+            if self.receiver.drain(&self.feeds)? {
+                self.receiver.origins().forget_left();
+            }
         }
         if self.is_started && self.promiscuous {
             self.make_promiscuous(link.index)?;
@@ -298,9 +305,10 @@ impl Source for Pattern {
                 self.follow_links()?;
             }
         }
+        // Where frames never end, the wait above never comes. It may take frames.
+        let followed = self.follow_links();
         self.receiver.leave();
-        // Where frames never end, the wait above never comes.
-        self.follow_links()?;
+        followed?;
         if self.asked_missed.elapsed() >= ASK_MISSED_EVERY {
             self.ask_missed();
         }
