@@ -1,11 +1,13 @@
 //! Feeds that take places at the hook of `bpf` while it runs, and leave them: every frame is counted once, in one
 //! place.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_capture::bpf::{Bpf, BpfOptions, Hook};
-use weir_capture::{Feed, FeedControl, FeedHandle, FilterLocation, Setup, Source};
+use weir_capture::{Change, Feed, FeedControl, FeedHandle, FilterLocation, Setup, Source};
+use weir_filter::block::{ENTRIES_MAX, Entry};
 use weir_lab::generator::{self, GenEngine, GenOptions};
 use weir_lab::testbed::{Testbed, require_root};
 use weir_ring::Ledger;
@@ -187,4 +189,31 @@ fn root_a_feed_of_a_queue_joins_at_xdp() {
         assert!(ledger.closes() && ledger.captured == 0 && ledger.filtered > 0, "{ledger}");
     };
     under_load(Hook::Xdp, vec![Feed::default()], &steps, |_| ());
+}
+
+fn block(add: Vec<Entry>) -> Change {
+    Change::Block { remove: Vec::new(), add }
+}
+
+#[test]
+fn root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none() {
+    if !require_root("root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none") {
+        return;
+    }
+    let addresses = |feed: usize, numbers: std::ops::Range<usize>| {
+        let address = |number| Ipv4Addr::from((feed << 24 | number) as u32);
+        block(numbers.map(|number| Entry::Address(IpAddr::V4(address(number)))).collect())
+    };
+    let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
+        // Four such lists are all that a source has room for.
+        for (feed, handle) in handles.iter().enumerate().take(3) {
+            control.change(handle.slot, addresses(feed + 1, 0..ENTRIES_MAX)).expect("room");
+        }
+        let last = handles[3].slot;
+        control.change(last, addresses(4, 0..40_000)).expect("room");
+        let error = control.replace_rings(last).map(drop).expect_err("no room for two").to_string();
+        assert!(error.contains("addresses"), "{error}");
+        control.change(last, addresses(4, 40_000..ENTRIES_MAX)).expect("what is left is free");
+    };
+    under_load(Hook::Tc, vec![short(); 4], &steps, |_| ());
 }

@@ -152,10 +152,12 @@ impl Shared {
             return Ok(None);
         };
         self.begin_place(place, rings);
-        if let Some(leaves) = leaves {
-            state.copy_blocks(leaves, place)?;
-        }
-        if let Err(error) = self.put(state, places, words, programs) {
+        let copied = match leaves {
+            Some(leaves) => state.copy_blocks(leaves, place),
+            None => Ok(()),
+        };
+        let put = copied.and_then(|()| self.put(state, places, words, programs));
+        if let Err(error) = put {
             self.settle(state)?;
             self.free_place(state, place, None)?;
             return Err(error);
