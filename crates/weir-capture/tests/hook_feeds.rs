@@ -195,6 +195,34 @@ fn block(add: Vec<Entry>) -> Change {
     Change::Block { remove: Vec::new(), add }
 }
 
+/// Whoever changes a feed waits while it leaves, and must not change the one that has its place then.
+#[test]
+fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
+    if !require_root("root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one") {
+        return;
+    }
+    let steps = |control: &dyn FeedControl, _: &[FeedHandle]| {
+        let all: Vec<Entry> = ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"]
+            .map(|prefix| prefix.parse().expect("a prefix"))
+            .to_vec();
+        for _ in 0..8 {
+            let leaves = control.add(short()).expect("a place");
+            std::thread::scope(|scope| {
+                let removing = scope.spawn(|| control.remove(leaves.slot));
+                while !removing.is_finished() {
+                    let _ = control.change(leaves.slot, block(all.clone()));
+                }
+                removing.join().expect("no panic").expect("it is there");
+            });
+            let next = control.add(short()).expect("its place");
+            std::thread::sleep(TURN);
+            let ledger = control.remove(next.slot).expect("it is there");
+            assert_eq!(ledger.blocked, 0, "{ledger}");
+        }
+    };
+    under_load(Hook::Tc, vec![Feed::default()], &steps, |_| ());
+}
+
 #[test]
 fn root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none() {
     if !require_root("root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none") {

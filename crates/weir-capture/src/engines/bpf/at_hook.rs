@@ -84,12 +84,16 @@ impl Shared {
         Ok(())
     }
 
+    /// Changes the filter or the block list of a feed at the hook.
     pub(super) fn change_at_hook(
         &self,
+        feed: FeedSlot,
         place: usize,
         change: Change,
     ) -> Result<FilterLocation, CaptureError> {
         let mut state = self.state();
+        // Only now: the place may have become another feed's while this waited for the lock.
+        self.served().find(feed)?;
         let filter = match change {
             Change::Filter(filter) => filter,
             Change::Block { remove, add } => {

@@ -109,7 +109,7 @@ impl FeedControl for BpfControl {
         let (by, relay) = self.0.served().of(feed)?;
         let location = match (by, relay) {
             (By::Relay, Some(relay)) => relay.change(feed, change)?,
-            (By::Hook(place), _) => self.0.change_at_hook(place, change)?,
+            (By::Hook(place), _) => self.0.change_at_hook(feed, place, change)?,
             (By::Relay, None) => unreachable!("a feed of the relay's has one"),
         };
         let mut served = self.0.served();
