@@ -144,7 +144,8 @@ impl<C: ?Sized> Running<C> {
 }
 
 /// Tells a consumer what has changed. Its thread does so before each turn; called before the thread is started, it
-/// finds outputs that cannot take the feeds while nothing has begun.
+/// finds outputs that cannot take the feeds while nothing has begun. Feeds behind one that fails join, too, so that
+/// their frames are in the consumer's account.
 ///
 /// # Errors
 /// [`ConsumerError`] for a ring that contradicts itself, and for an output that cannot take its interfaces.
@@ -152,18 +153,20 @@ pub fn take_changes<C: Consumer + ?Sized>(
     source: &mut dyn FrameSource,
     consumer: &mut C,
 ) -> Result<(), ConsumerError> {
+    let mut taken = Ok(());
     for change in source.take_changes() {
         match change {
             FeedChange::Joined(feed) => {
                 // A threshold of a ring that had the line before is not this one's.
                 let lines = feed.first_line..feed.first_line + feed.rings.len();
                 lines.for_each(|line| source.sleeper().free_line(line));
-                consumer.join(feed)?;
+                let joined = consumer.join(feed);
+                taken = taken.and(joined);
             }
             FeedChange::Left { key, until } => consumer.rings_mut().leave(key, &until),
         }
     }
-    Ok(())
+    taken
 }
 
 /// What the thread works with.

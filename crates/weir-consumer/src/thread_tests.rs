@@ -1,13 +1,16 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
-use weir_frame::record::Meta;
+use weir_frame::pcapng::{Interface, Statistics};
+use weir_frame::record::{Meta, Record};
 use weir_ring::geometry::BLOCK_BYTES;
 use weir_ring::wake::Sleeper;
 
 use super::*;
+use crate::counted::Count;
 use crate::null::Null;
 use crate::ordered::Ordered;
+use crate::sink::Sink;
 use crate::source::Static;
 use crate::testing::{Collect, feed, push, writer};
 
@@ -142,4 +145,41 @@ fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     assert!(matches!(failure, Some(ConsumerError::Ring(_))), "{failure:?}");
     assert_eq!((consumer.kept().frames, consumer.delivered().frames), (7, 7));
     assert_eq!(consumer.rings().unread(), 1);
+}
+
+/// An output that takes no interface.
+struct Refuses;
+
+impl Sink for Refuses {
+    fn describe(&mut self, _: u32, _: &Interface, _: &str) -> Result<(), ConsumerError> {
+        Err(ConsumerError::Output("no more interfaces".into()))
+    }
+
+    fn take(&mut self, _: &Record<'_>) -> Result<(), ConsumerError> {
+        unreachable!("it has no interface")
+    }
+
+    fn flush(&mut self) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
+    fn kept(&self) -> Count {
+        Count::default()
+    }
+}
+
+#[test]
+fn frames_of_feeds_behind_one_that_an_output_refuses_are_in_the_account() {
+    let mut writers = [writer(), writer()];
+    writers.iter_mut().for_each(|writer| push(writer, 1));
+    let feeds = [0, 1].map(|key| feed(key, writers[key].ring()));
+    let mut source = Static::new(Sleeper::new(2).unwrap(), feeds.to_vec());
+    let mut ordered: Ordered<_> = Ordered::new(Duration::ZERO, Refuses);
+    let refused = take_changes(&mut source, &mut ordered);
+    assert!(matches!(refused, Err(ConsumerError::Output(_))), "{refused:?}");
+    assert_eq!(ordered.rings().unread(), 2);
 }
