@@ -299,7 +299,7 @@ impl Probe {
     /// Closes all sources. Their ledgers are told as events before this returns.
     ///
     /// # Panics
-    /// If a source's thread panicked: a bug of ours, passed on.
+    /// If a source's thread or an effect panicked: a bug of ours, passed on.
     pub fn stop(&self) {
         let _ = self.done(Command::Stop);
         let panic = self.shared.lock().panic.take();

@@ -9,7 +9,8 @@ use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_probe::core::Event;
 use weir_probe::{
-    Consumer, FeedId, Joined, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update, Wants,
+    Consumer, FeedId, Joined, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update,
+    Wants,
 };
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
 
@@ -304,6 +305,31 @@ fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_o
         feeds.push(here.feed);
     }
     assert_ne!(feeds[0], feeds[1]);
+}
+
+#[test]
+fn a_panic_while_a_source_is_opened_is_passed_on_and_nobody_waits_for_its_answer() {
+    for follows in [false, true] {
+        let (probe, events) = Probe::new().unwrap();
+        let tries = AtomicU32::new(0);
+        // One that is followed is opened again by the housekeeper.
+        let open: Opener = Arc::new(move |_| match tries.fetch_add(1, Ordering::Relaxed) {
+            0 if follows => Err(CaptureError::NoInterface { iface: "eth9".into() }),
+            _ => panic!("a bug of ours"),
+        });
+        let opened = probe.open(spec(open, follows), vec![snaplen(64)]);
+        assert_eq!(opened.is_ok(), follows);
+        if let Ok((source, _)) = opened {
+            probe.look_again(source);
+            wait_for(&events, |event| matches!(event, Event::Failed(..)).then_some(()));
+        }
+        // Others do not notice.
+        let (steady, _) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+        probe.start(steady).unwrap();
+        let stop = std::panic::AssertUnwindSafe(|| probe.stop());
+        let panic = std::panic::catch_unwind(stop).expect_err("it is passed on");
+        assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
+    }
 }
 
 #[test]

@@ -62,7 +62,10 @@ impl SourceThread {
             .name("weir-source".into())
             .spawn(move || work(&spec, feeds, &ends, note))
             .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
-        let opened = is_open.recv().expect("a source's thread reports before it ends");
+        let Ok(opened) = is_open.recv() else {
+            let panic = thread.join().expect_err("a thread that does not report has panicked");
+            std::panic::resume_unwind(panic);
+        };
         let (info, handles, control) = match opened {
             Ok(opened) => opened,
             Err(error) => {

@@ -1,11 +1,12 @@
 //! Whoever gives a command carries effects out while it waits; the housekeeper, those that nobody waits for.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use weir_capture::CaptureError;
 
 use super::{Shared, SourceSpec, State};
-use crate::core::{Command, Effect, Event, Note, Output, Reply, SourceId};
+use crate::core::{Command, Completion, Effect, Event, Note, Output, Reply, SourceId};
 use crate::error::ProbeError;
 use crate::wants::Wants;
 
@@ -50,8 +51,13 @@ impl Shared {
             return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
-        let completion = self.carry_out(effect);
+        let completion = catch_unwind(AssertUnwindSafe(|| self.carry_out(effect)));
         let mut state = self.lock();
+        let completion = completion.unwrap_or_else(|panic| {
+            // Without an answer its source would never end, and a stop would wait for ever.
+            state.panic.get_or_insert(panic);
+            Completion::Failed(CaptureError::Ended)
+        });
         state.core.complete(id, completion);
         state.take_outputs(None);
         self.changed.notify_all();
