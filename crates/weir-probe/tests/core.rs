@@ -271,6 +271,29 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
 }
 
 #[test]
+fn a_source_whose_interface_vanishes_while_it_starts_is_waited_for() {
+    let mut bench = Bench::default();
+    let (source, own) = bench.open(&[80], true);
+    bench.holds = true;
+    bench.core.command(Command::Start(source));
+    bench.outputs();
+    let (start, _) = bench.held.remove(0);
+    bench.core.complete(start, Completion::Missing("gone".into()));
+    assert_eq!(words(&bench.outputs()), ["Event Vanished", "CloseSource SourceId"]);
+    let (close, _) = bench.held.remove(0);
+    bench.core.complete(close, Completion::Done);
+    bench.outputs();
+    let (open, _) = bench.held.remove(0);
+    bench.core.complete(open, Completion::Missing("not there".into()));
+    assert_eq!(reply(bench.outputs()), Ok(Reply::Done), "started, as soon as it is there");
+    bench.holds = false;
+    bench.core.note(source, Note::Appeared);
+    let told = words(&bench.outputs());
+    assert_eq!(told[..3], ["OpenSource SourceId", "StartSource SourceId", "Event CameBack"]);
+    assert!(bench.core.feed_of(own[0]).is_some());
+}
+
+#[test]
 fn who_goes_down_is_told_once_and_goes_on() {
     let mut bench = Bench::default();
     let (source, own) = bench.open(&[80], false);

@@ -9,7 +9,7 @@ use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_probe::core::Event;
 use weir_probe::{
-    Consumer, FeedId, Joined, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update,
+    Consumer, FeedId, Joined, LinkName, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update,
     Wants,
 };
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
@@ -329,6 +329,28 @@ fn a_panic_while_a_source_is_opened_is_passed_on_and_nobody_waits_for_its_answer
         let stop = std::panic::AssertUnwindSafe(|| probe.stop());
         let panic = std::panic::catch_unwind(stop).expect_err("it is passed on");
         assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
+    }
+}
+
+#[test]
+fn whoever_is_followed_and_goes_away_while_it_is_opened_is_waited_for() {
+    let (probe, events) = Probe::new().unwrap();
+    let no_device = || std::io::Error::from_raw_os_error(19);
+    let refused = CaptureError::Os { doing: "attaching".into(), source: no_device() };
+    let link = |iface: &str| LinkName { netns: None, iface: iface.into() };
+    // One that is not there, whatever the error; and one that is there again.
+    for (iface, error) in [("weir-none", CaptureError::Ended), ("lo", refused)] {
+        let error = Mutex::new(Some(error));
+        let open: Opener = Arc::new(move |feeds| match error.lock().unwrap().take() {
+            Some(error) => Err(error),
+            None => Ok(Box::new(generator(feeds)?)),
+        });
+        let followed = SourceSpec { link: Some(link(iface)), ..spec(open, true) };
+        let (source, own) = probe.open(followed, vec![snaplen(64)]).unwrap();
+        wait_for(&events, |event| matches!(event, Event::Missing(..)).then_some(()));
+        assert_eq!(probe.feed_of(own[0]), None);
+        probe.look_again(source);
+        wait_for(&events, |event| matches!(event, Event::CameBack(_)).then_some(()));
     }
 }
 

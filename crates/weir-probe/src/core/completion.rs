@@ -33,7 +33,18 @@ impl<W: Wanted, E> Core<W, E> {
                 {
                     self.failed_beside(id, effect, error);
                 }
-                Completion::Missing(error) if source.follows => {
+                Completion::Missing(error)
+                    if source.follows && matches!(effect, Effect::StartSource(_)) =>
+                {
+                    // Unless it has ended already, and that was told.
+                    if source.end.is_none() {
+                        source.end = Some(End::Vanished);
+                        self.event(Event::Vanished(id, error));
+                    }
+                }
+                Completion::Missing(error)
+                    if source.follows && matches!(effect, Effect::OpenSource(..)) =>
+                {
                     source.phase = Phase::Waiting;
                     let running = source.running.as_mut().expect("it is there");
                     // Its subscriptions are wanted, and have no feeds.

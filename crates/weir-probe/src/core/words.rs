@@ -195,7 +195,7 @@ pub enum Completion<E> {
     Closed(Vec<(FeedId, Ledger)>, Option<E>),
     /// It failed, and nothing has changed; of `RemoveFeed`, `DetachWaker` and `CloseSource`: it is gone nonetheless.
     Failed(E),
-    /// Of `OpenSource`: the interface is not there, or down.
+    /// Of `OpenSource` and `StartSource`: the interface is not there, or down.
     Missing(E),
 }
 

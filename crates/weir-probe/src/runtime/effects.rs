@@ -1,8 +1,11 @@
 //! Effects of the core, carried out.
 
+use std::error::Error;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use weir_capture::interface::{InterfaceQuery, ask_in};
 use weir_capture::{CaptureError, Change, FilterLocation};
 use weir_capture::{FeedControl, FeedHandle, FeedSlot};
 
@@ -14,9 +17,14 @@ use crate::wants::Wants;
 
 type Done = Completion<CaptureError>;
 
+/// `ENODEV`. Source: linux/errno-base.h.
+const NO_DEVICE: i32 = 19;
+
 impl Shared {
     /// Carries an effect out, on the calling thread.
     pub(super) fn carry_out(self: &Arc<Self>, effect: Effect<Wants>) -> Done {
+        let source = effect.source();
+        let may_miss = matches!(effect, Effect::OpenSource(..) | Effect::StartSource(_));
         let done = match effect {
             Effect::OpenSource(source, feeds) => self.open(source, feeds),
             Effect::StartSource(source) => self.start(source),
@@ -37,12 +45,25 @@ impl Shared {
                 })
             }
         };
-        done.unwrap_or_else(|error| match error {
-            CaptureError::NoInterface { .. } | CaptureError::InterfaceDown { .. } => {
-                Completion::Missing(error)
-            }
-            error => Completion::Failed(error),
+        done.unwrap_or_else(|error| match may_miss && self.is_missing(source, &error) {
+            true => Completion::Missing(error),
+            false => Completion::Failed(error),
         })
+    }
+
+    /// Whether a source could not be opened or started because its interface is not there, or down. It may have gone
+    /// meanwhile: the kernel refuses whatever step comes next then, with `ENODEV` or another error.
+    fn is_missing(&self, source: SourceId, error: &CaptureError) -> bool {
+        if says_missing(error) {
+            return true;
+        }
+        let spec = self.lock().specs.get(&source).cloned();
+        let Some(link) = spec.filter(|spec| spec.follows).and_then(|spec| spec.link.clone()) else {
+            return false;
+        };
+        let find = || InterfaceQuery::new()?.find(&link.iface);
+        let found = ask_in(link.netns.as_deref(), find).and_then(|found| found);
+        has_no_device(error) || found.is_err_and(|error| says_missing(&error))
     }
 
     fn open(
@@ -218,6 +239,24 @@ impl OpenFeed {
         let FeedHandle { slot, rings, location, notify, pace } = handle;
         OpenFeed { source, slot, rings, location, notify, pace }
     }
+}
+
+fn says_missing(error: &CaptureError) -> bool {
+    use CaptureError::{InterfaceDown, NoInterface, Vanished};
+    matches!(error, NoInterface { .. } | InterfaceDown { .. } | Vanished { .. })
+}
+
+/// Whether the kernel said that there is no such device, somewhere below this error.
+fn has_no_device(error: &CaptureError) -> bool {
+    let mut below: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = below {
+        let os = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        if os == Some(NO_DEVICE) {
+            return true;
+        }
+        below = error.source();
+    }
+    false
 }
 
 /// Gives a new feed its block list.

@@ -239,8 +239,8 @@ impl World {
             Effect::CloseSource(_) | Effect::RemoveFeed(..) | Effect::DetachWaker(..)
         );
         if fails && all_or_nothing {
-            let is_open = matches!(effect, Effect::OpenSource(..));
-            return match is_open && self.random.one_in(2) {
+            let may_miss = matches!(effect, Effect::OpenSource(..) | Effect::StartSource(_));
+            return match may_miss && self.random.one_in(2) {
                 true => Completion::Missing("missing"),
                 false => Completion::Failed("refused"),
             };
