@@ -14,11 +14,13 @@ pub struct Wants {
     pub feed: Feed,
     /// The block list.
     pub blocked: BTreeSet<Entry>,
+    /// Subscriptions of different groups never share a feed, even if they take the very same frames.
+    pub group: usize,
 }
 
 impl From<Feed> for Wants {
     fn from(feed: Feed) -> Self {
-        Wants { feed, blocked: BTreeSet::new() }
+        Wants { feed, ..Wants::default() }
     }
 }
 
@@ -26,7 +28,7 @@ impl Wanted for Wants {
     type Change = Change;
 
     fn is_like(&self, other: &Wants) -> bool {
-        self.feed.is_like(&other.feed) && self.blocked == other.blocked
+        self.group == other.group && self.feed.is_like(&other.feed) && self.blocked == other.blocked
     }
 
     fn with(&self, change: &Change) -> Wants {

@@ -355,6 +355,24 @@ fn whoever_is_followed_and_goes_away_while_it_is_opened_is_waited_for() {
 }
 
 #[test]
+fn feeds_of_different_groups_are_not_shared_even_after_their_source_came_back() {
+    let (probe, events) = Probe::new().unwrap();
+    let (flaky, error) = flaky(true);
+    let groups = [0, 1, 1].map(|group| Wants { group, ..snaplen(64) });
+    let (source, own) = probe.open(flaky, groups.to_vec()).unwrap();
+    probe.start(source).unwrap();
+    let feeds = || [0, 1, 2].map(|at| probe.feed_of(own[at]).expect("it is open").0);
+    let before = feeds();
+    assert!(before[0] != before[1] && before[1] == before[2], "{before:?}");
+    *error.lock().unwrap() = Some(CaptureError::Vanished { iface: "eth9".into() });
+    wait_for(&events, |event| matches!(event, Event::CameBack(_)).then_some(()));
+    probe.ledgers().unwrap();
+    let after = feeds();
+    assert!(after[0] != after[1] && after[1] == after[2], "{after:?}");
+    assert!(!after.contains(&before[0]) && !after.contains(&before[1]));
+}
+
+#[test]
 fn hundreds_of_feeds_and_consumers_leave_nothing_behind() {
     let _alone = alone();
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
