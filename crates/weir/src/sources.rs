@@ -69,8 +69,7 @@ impl Subscriptions {
             }
             feeds::share(&mut asked);
             describe(&mut asked, &source.name);
-            let wants = asked.iter().map(|asked| Wants::from(asked.feed.clone())).collect();
-            let (id, own) = probe.open(spec(source, plan), wants)?;
+            let (id, own) = probe.open(spec(source, plan), wants(&asked))?;
             opened.add(id, source, asked, own);
             let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
             if let Some(ring) = rings.first() {
@@ -160,6 +159,16 @@ fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u
     }
 }
 
+/// What is asked of the probe. Feeds share rings if they do so from the start: those that are changed to take the same
+/// have rings of their own also after their source came back, because each is counted for itself.
+fn wants(asked: &[Asked]) -> Vec<Wants> {
+    let group = |at, asked: &Asked| asked.shares.unwrap_or(at);
+    let asked = asked.iter().enumerate();
+    asked
+        .map(|(at, asked)| Wants { group: group(at, asked), ..asked.feed.clone().into() })
+        .collect()
+}
+
 fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CaptureError::NoInterface { .. }))
 }
@@ -195,4 +204,19 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     });
     let follows = plan.follow && link.is_some();
     SourceSpec { name: source.name.to_string(), open, link, follows, cpus: plan.cpus.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn feeds_share_rings_with_those_that_they_share_with_from_the_start() {
+        let asked = |shares| {
+            let (name, part, feed) = (String::new(), Part::Whole, Feed::default());
+            Asked { name, part, feed, shares }
+        };
+        let wants = wants(&[asked(None), asked(Some(0)), asked(None)]);
+        assert_eq!(wants.iter().map(|wants| wants.group).collect::<Vec<_>>(), [0, 0, 2]);
+    }
 }
