@@ -94,7 +94,7 @@ mod tests {
     use crate::source_name::Part;
     use crate::sources::Subscribed;
     use serde_json::Value;
-    use weir_capture::{FilterLocation, InterfaceLedger};
+    use weir_capture::{FilterLocation, Info, InterfaceLedger};
     use weir_consumer::{Delivered, Taken};
 
     /// Every name in an object, and in those within it.
@@ -201,5 +201,23 @@ mod tests {
         for row in rows.into_iter().filter(|row| *row != "web") {
             assert!(explained.contains(row), "{row}");
         }
+    }
+
+    #[test]
+    fn a_source_that_was_never_there_has_a_name_and_no_engine() {
+        let result = |source: &str, engine, lives| SourceResult {
+            info: Info { source: source.into(), engine, ..Info::default() },
+            lives,
+            ..SourceResult::default()
+        };
+        let report = Report {
+            sources: &[result("eth9", "", 0), result("eth0", "bpf", 1)],
+            feeds: &[],
+            consumers: &[ConsumerResult::default()],
+            duration: Duration::from_secs(1),
+        };
+        assert!(report.json().contains(r#""engine":"bpf","#), "{}", report.json());
+        let text = report.text();
+        assert!(text.starts_with("eth9:\n  it was never there\neth0: bpf ("), "{text}");
     }
 }

@@ -174,8 +174,10 @@ impl Report<'_> {
         let names = |name: fn(&Info) -> &str| {
             let mut names: Vec<&str> = Vec::new();
             for source in self.sources {
-                if !names.contains(&name(&source.info)) {
-                    names.push(name(&source.info));
+                let name = name(&source.info);
+                // One that was never there has no engine.
+                if !name.is_empty() && !names.contains(&name) {
+                    names.push(name);
                 }
             }
             names.join(",")

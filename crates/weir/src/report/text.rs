@@ -27,7 +27,10 @@ impl Report<'_> {
         for (number, source) in self.sources.iter().enumerate() {
             let info = &source.info;
             let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
-            line(format!("{}: {}{hook} ({})", info.source, info.engine, info.why));
+            line(match info.engine {
+                "" => format!("{}:", info.source),
+                engine => format!("{}: {engine}{hook} ({})", info.source, info.why),
+            });
             for note in &info.notes {
                 line(format!("  note: {note}"));
             }
