@@ -300,8 +300,11 @@ impl<'a> Run<'a> {
             ..Default::default()
         };
         // One that ended early has not read what a source brought that came back after that.
-        let unread = consumer.rings().unread() + self.journal.captured_besides(&progress.feeds());
-        result.account(consumer.kept(), unread, limited);
+        let never_read = self.journal.captured_besides(&progress.feeds());
+        result.account(consumer.kept(), consumer.rings().unread() + never_read, limited);
+        if self.journal.has_unread() && result.failure.is_none() && !limited {
+            result.ring_drops = never_read;
+        }
         result
     }
 

@@ -27,6 +27,8 @@ struct Told {
     /// The shares of interfaces in the ledgers of feeds that are closed, of sources by pattern.
     interfaces: BTreeMap<FeedId, Vec<InterfaceLedger>>,
     news: Vec<(SourceId, News)>,
+    /// Some consumer cannot read a source that came back.
+    has_unread: bool,
 }
 
 /// What became of a source.
@@ -59,6 +61,8 @@ pub enum News {
     Up,
     /// One of its interfaces came or went.
     Interface(SourceEvent),
+    /// It came back, and a consumer cannot read it.
+    NotRead(String),
     /// It has failed, and others go on.
     Failed(String),
 }
@@ -104,8 +108,9 @@ impl Journal {
             Event::Interfaces(_, feed, interfaces) => {
                 told.interfaces.insert(feed, interfaces);
             }
-            // The run withdraws no right, and all consumers have room for the rings of all feeds.
-            Event::FeedLost(..) | Event::NotAttached(..) => {}
+            Event::NotAttached(source, _, _, error) => told.not_attached(source, error),
+            // The run withdraws no right.
+            Event::FeedLost(..) => {}
         }
     }
 
@@ -163,6 +168,11 @@ impl Journal {
         own.find_map(|(feed, _)| told.interfaces.get(feed).cloned()).unwrap_or_default()
     }
 
+    /// Whether some consumer cannot read a source that came back.
+    pub fn has_unread(&self) -> bool {
+        self.lock().has_unread
+    }
+
     /// Frames captured in feeds that are closed, but for these.
     pub fn captured_besides(&self, feeds: &BTreeSet<u64>) -> u64 {
         let told = self.lock();
@@ -181,6 +191,12 @@ impl Told {
         self.sources.entry(source).or_default()
     }
 
+    fn not_attached(&mut self, source: SourceId, error: CaptureError) {
+        self.has_unread = true;
+        self.news.push((source, News::NotRead(error_text(&error))));
+        self.fate(source).error.get_or_insert(error);
+    }
+
     fn failed(&mut self, source: SourceId, error: CaptureError) {
         let text = error_text(&error);
         let fate = self.fate(source);
@@ -189,5 +205,59 @@ impl Told {
         if self.sources.values().any(|fate| !fate.is_over) {
             self.news.push((source, News::Failed(text)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+    use weir_capture::generator::MemGen;
+    use weir_capture::{Feed, Setup};
+    use weir_probe::{Opener, Probe, SourceSpec};
+
+    /// Ten frames, once they are there.
+    fn ten_frames(are_there: &Arc<AtomicBool>) -> SourceSpec {
+        let are_there = Arc::clone(are_there);
+        let open: Opener = Arc::new(move |feeds| {
+            if !are_there.load(Ordering::Acquire) {
+                return Err(CaptureError::NoInterface { iface: "eth9".into() });
+            }
+            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            Ok(Box::new(MemGen::open("frames=10".parse()?, setup, false)?))
+        });
+        SourceSpec { name: "eth9".into(), open, link: None, follows: true, cpus: None }
+    }
+
+    #[test]
+    fn a_source_that_comes_back_and_cannot_be_read_is_told_and_its_frames_are_known() {
+        let journal = Arc::new(Journal::default());
+        let noting = Arc::clone(&journal);
+        let probe = Probe::with_listener(move |event| noting.note(event)).unwrap();
+        let are_there = Arc::new(AtomicBool::new(false));
+        let open = || probe.open(ten_frames(&are_there), vec![Feed::default().into()]).unwrap();
+        let (late, own) = open();
+        are_there.store(true, Ordering::Release);
+        let (_, others) = open();
+        // Room for one ring, which the other source has.
+        let consumer = probe.add_consumer(1).unwrap();
+        for subscription in [own[0], others[0]] {
+            probe.attach(consumer.id, subscription).unwrap();
+        }
+        probe.start(late).unwrap();
+        probe.look_again(late);
+        let begin = Instant::now();
+        while !journal.has_ended(late) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "it does not come back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        probe.stop();
+        let news = journal.take_news();
+        assert!(news.iter().any(|(_, news)| matches!(news, News::NotRead(_))), "{news:?}");
+        assert!(journal.has_unread() && journal.take_fate(late).error.is_some());
+        assert_eq!(journal.captured_besides(&BTreeSet::new()), 10);
+        assert_eq!(journal.ledger(own[0]).captured, 10);
     }
 }

@@ -149,7 +149,7 @@ impl<W: Wanted, E> Core<W, E> {
                         known.consumers.remove(&consumer);
                     }
                 }
-                self.event(Event::NotAttached(consumer, feed, error));
+                self.event(Event::NotAttached(id, consumer, feed, error));
             }
             _ => {
                 running.forward.clear();

@@ -463,7 +463,7 @@ impl World {
             Event::FeedLost(_, lost, _) => {
                 self.subscriptions.retain(|id, _| !lost.contains(id));
             }
-            Event::NotAttached(consumer, ..) => {
+            Event::NotAttached(_, consumer, ..) => {
                 // Some of its subscriptions do not read any more: the caller looks which.
                 for (id, known) in &mut self.subscriptions {
                     if !self.core.consumers_of(*id).contains(&consumer) {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
+use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Info, SourceEvent};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
@@ -71,7 +72,15 @@ pub fn text(news: &News) -> String {
         News::Missing(CaptureError::InterfaceDown { .. }) | News::Down => {
             "down; waiting for it to come up".to_owned()
         }
-        News::Missing(_) => "not there; waiting for it to appear".to_owned(),
+        News::Missing(CaptureError::NoInterface { .. }) => {
+            "not there; waiting for it to appear".to_owned()
+        }
+        News::Missing(why) => {
+            format!(
+                "went away while it was opened; waiting for it to come back ({})",
+                error_text(why)
+            )
+        }
         News::CameBack => "there; captured from here on".to_owned(),
         News::Vanished => "vanished; waiting for it to come back".to_owned(),
         News::Up => "up again".to_owned(),
@@ -82,6 +91,7 @@ pub fn text(news: &News) -> String {
         News::Interface(SourceEvent::LeftOut { iface, why }) => {
             format!("{iface} is left out: {why}")
         }
+        News::NotRead(why) => format!("there again, but a consumer cannot read it: {why}"),
         News::Failed(why) => format!("this source has ended, the others go on: {why}"),
     }
 }
