@@ -1,7 +1,10 @@
 //! What a consumer reads, and how that changes while it runs.
 
+use std::os::unix::net::UnixStream;
+
+use weir_ring::memory::Trust;
 use weir_ring::wake::Sleeper;
-use weir_ring::{Mapping, Ring, Words};
+use weir_ring::{Mapping, Ring, RingError, Words, pass};
 
 /// What a consumer reads, and how that changes while it runs.
 pub trait FrameSource: Send {
@@ -97,6 +100,23 @@ impl Static {
     #[must_use]
     pub fn new(sleeper: Sleeper, feeds: Vec<JoinedFeed>) -> Static {
         Static { sleeper, feeds }
+    }
+
+    /// The feed that another process hands over with [`pass::send_feed`], `rings_max` rings at most. If that process
+    /// ends without closing them, the consumer reads what is there and then fails with
+    /// [`RingError::WriterGone`].
+    ///
+    /// # Errors
+    /// As [`pass::receive_feed`].
+    pub fn receive(
+        stream: &UnixStream,
+        rings_max: usize,
+        trust: Trust,
+    ) -> Result<Static, RingError> {
+        let (rings, sleeper) = pass::receive_feed(stream, rings_max, trust)?;
+        let mut feeds = JoinedFeed::in_order(vec![rings]);
+        feeds[0].channel = Some(0);
+        Ok(Static::new(sleeper, feeds))
     }
 }
 

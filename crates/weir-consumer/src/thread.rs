@@ -47,6 +47,18 @@ pub struct Plan<C: ?Sized> {
     pub ended: Box<dyn FnOnce() + Send>,
 }
 
+impl<C: ?Sized> Plan<C> {
+    /// Takes all frames of `source`, holds none, and tells nobody.
+    ///
+    /// # Errors
+    /// [`RingError::Os`]: no descriptors are left.
+    pub fn new(source: Box<dyn FrameSource>) -> Result<Plan<C>, RingError> {
+        let waker = source.sleeper().waker()?;
+        let (progress, ended) = (Box::new(|_: &C| ()), Box::new(|| ()));
+        Ok(Plan { source, waker, frames_max: None, slack: Duration::ZERO, progress, ended })
+    }
+}
+
 /// A consumer that runs.
 pub struct Running<C: ?Sized> {
     shared: Arc<Shared>,
@@ -139,6 +151,15 @@ impl<C: ?Sized> Running<C> {
     pub fn finish(self) -> Finished<C> {
         self.shared.phase.store(STOPPED, Ordering::Release);
         self.waker.wake();
+        self.wait()
+    }
+
+    /// Waits until it ends by itself: all rings are closed and read, or it has failed.
+    ///
+    /// # Panics
+    /// If the thread panicked: a bug of ours, passed on.
+    #[must_use]
+    pub fn wait(self) -> Finished<C> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

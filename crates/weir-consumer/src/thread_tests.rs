@@ -39,14 +39,7 @@ impl FrameSource for Sent {
 }
 
 fn plan<C: 'static>(source: impl FrameSource + 'static) -> Plan<C> {
-    Plan {
-        waker: source.sleeper().waker().unwrap(),
-        source: Box::new(source),
-        frames_max: None,
-        slack: Duration::ZERO,
-        progress: Box::new(|_| ()),
-        ended: Box::new(|| ()),
-    }
+    Plan::new(Box::new(source)).unwrap()
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {

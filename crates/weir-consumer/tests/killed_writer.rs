@@ -149,12 +149,9 @@ fn start(
 ) -> Running<dyn Consumer + Send> {
     let mut feeds = JoinedFeed::in_order(vec![vec![ring.clone()]]);
     feeds[0].channel = Some(0);
+    let source = Static::new(sleeper, feeds);
     let ended = progress.clone();
     let plan = Plan {
-        // A channel of its own, which hangs up with the test.
-        waker: sleeper.waker().unwrap(),
-        source: Box::new(Static::new(sleeper, feeds)),
-        frames_max: None,
         slack: Duration::from_millis(8),
         progress: Box::new(move |consumer: &(dyn Consumer + Send + 'static)| {
             let _ = progress.send(consumer.delivered().frames);
@@ -162,6 +159,7 @@ fn start(
         ended: Box::new(move || {
             let _ = ended.send(u64::MAX);
         }),
+        ..Plan::new(Box::new(source)).unwrap()
     };
     spawn(consumer, plan).unwrap()
 }
@@ -244,15 +242,11 @@ fn rings_of_other_writers_are_read_on_after_one_was_killed() {
     feeds.into_iter().for_each(|feed| null.join(feed).unwrap());
     let (progress, told) = channel();
     let plan = Plan {
-        waker: sleeper.waker().unwrap(),
-        source: Box::new(Static::new(sleeper, Vec::new())),
-        frames_max: None,
-        slack: Duration::ZERO,
         progress: Box::new(move |consumer: &Null| {
             // The rings that it may still hear from.
             let _ = progress.send((consumer.delivered().frames, consumer.rings().readers().len()));
         }),
-        ended: Box::new(|| ()),
+        ..Plan::new(Box::new(Static::new(sleeper, Vec::new()))).unwrap()
     };
     let running = spawn(Box::new(null), plan).unwrap();
     other.go();

@@ -14,7 +14,7 @@
 //! | [`batch`] | a reader's own copy of some records |
 //! | [`idle`] | what a reader does when it finds nothing |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
-//! | [`pass`] | a ring handed to another process over a Unix socket |
+//! | [`pass`] | a feed's rings and their wake-ups, handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
 //! | [`ledger`] | offered = filtered + captured + named drops |
 //! | [`limits`] | limits of this crate |

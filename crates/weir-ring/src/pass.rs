@@ -1,4 +1,5 @@
-//! Descriptors handed to another process over a Unix stream socket.
+//! Descriptors handed to another process over a Unix stream socket: those of a feed's rings and of its wake-up channel
+//! ([`send_feed`], [`receive_feed`]), or any.
 //!
 //! The bytes: a count as `u32`, then one byte for each run of up to 128 descriptors, which says how many
 //! come with it. Descriptors travel beside particular bytes of the stream, and a plain read of those
@@ -7,7 +8,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
@@ -17,7 +18,9 @@ use rustix::net::{
 
 use crate::Ring;
 use crate::error::RingError;
+use crate::limits::RINGS_MAX;
 use crate::memory::{self, Mapping, Trust};
+use crate::wake::{Sleeper, Waker};
 
 pub use crate::limits::FDS_MAX;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
@@ -94,6 +97,45 @@ pub fn receive(mut stream: &UnixStream, fds_max: usize) -> Result<Vec<OwnedFd>, 
     if fds.len() == count { Ok(fds) } else { Err(bad()) }
 }
 
+/// Sends a feed's rings to a consumer in another process, and gives what wakes it: line `i` is ring `i`. The other
+/// side must [`receive_feed`]; its answer is waited for as long as the stream's read timeout allows.
+///
+/// # Errors
+/// As [`send`] and [`receive`]; as [`Waker::attach`] for an answer that is no consumer's.
+pub fn send_feed(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<Waker, RingError> {
+    let fds: Vec<_> = rings.iter().map(|ring| ring.memory().as_fd()).collect();
+    send(stream, &fds)?;
+    let answer = <[OwnedFd; 2]>::try_from(receive(stream, 2)?);
+    let [page, socket] = answer.map_err(|_| RingError::NotAWaker)?;
+    Waker::attach(page, socket, rings.len())
+}
+
+/// Receives the rings that [`send_feed`] sent, `rings_max` at most, and gives them with what their writer wakes: ring
+/// `i` has line `i`, and the writer is at channel 0.
+///
+/// # Errors
+/// As [`receive_rings`] and [`Sleeper::new`]; `InvalidData` if there is no ring.
+///
+/// # Panics
+/// If `rings_max` is above [`RINGS_MAX`](crate::wake::RINGS_MAX).
+pub fn receive_feed(
+    stream: &UnixStream,
+    rings_max: usize,
+    trust: Trust,
+) -> Result<(Vec<Ring<Mapping>>, Sleeper), RingError> {
+    assert!(rings_max <= RINGS_MAX, "{rings_max} rings");
+    let rings = receive_rings(stream, rings_max, trust)?;
+    if rings.is_empty() {
+        let (doing, source) = ("receiving a feed", std::io::ErrorKind::InvalidData.into());
+        return Err(RingError::Os { doing, source });
+    }
+    let sleeper = Sleeper::new(rings.len())?;
+    // Dropped once they are sent: a copy of the writer's end would hide that the writer has died.
+    let [page, socket] = sleeper.channel()?;
+    send(stream, &[page.as_fd(), socket.as_fd()])?;
+    Ok((rings, sleeper))
+}
+
 /// Receives ring descriptors and attaches to the rings, read-only.
 ///
 /// # Errors
@@ -111,9 +153,10 @@ pub fn receive_rings(
 mod tests {
     use super::*;
     use crate::testing::{meta, spec};
+    use crate::wake::Woken;
     use crate::{Batch, Poll, Reader, RingError, Start, Writer};
     use std::io::{Read, Write};
-    use std::os::fd::AsFd;
+    use std::time::Duration;
 
     /// Descriptors of this process that are open for the file.
     fn open_fds(file: &std::fs::File) -> usize {
@@ -206,6 +249,53 @@ mod tests {
         assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Closed);
         let second = std::panic::catch_unwind(|| drop(Writer::new(rings[0].clone())));
         assert!(second.is_err(), "a writer on read-only memory");
+    }
+
+    #[test]
+    fn a_feed_passed_on_is_read_by_a_consumer_that_is_woken_and_hears_of_its_writers_end() {
+        let rings = [4, 8].map(|blocks| memory::create_memfd("weir-test", &spec(blocks)).unwrap());
+        let (here, there) = UnixStream::pair().unwrap();
+        let receive = move || receive_feed(&there, 2, Trust::Anybody).unwrap();
+        let receiver = std::thread::spawn(receive);
+        let mut waker = send_feed(&here, &rings).unwrap();
+        let (received, sleeper) = receiver.join().unwrap();
+        let blocks: Vec<_> = received.iter().map(|ring| ring.geometry().data_blocks).collect();
+        assert_eq!((blocks, waker.lines()), (vec![4, 8], 2));
+
+        let reader = |ring| Reader::new(ring, Start::Oldest).unwrap();
+        let readers: Vec<_> = received.iter().map(reader).collect();
+        let long = Duration::from_secs(60);
+        let sleeping = std::thread::spawn(move || {
+            [sleeper.sleep(&readers, 1, long).unwrap(), sleeper.sleep(&readers, 2, long).unwrap()]
+        });
+        let mut writer = Writer::new(rings[1].clone());
+        writer.push(&meta(0), b"frame");
+        writer.publish();
+        while waker.wake_threshold(1) != 2 {
+            waker.wake_if_due(1, 1);
+            std::thread::yield_now();
+        }
+        drop(waker);
+        assert_eq!(sleeping.join().unwrap(), [Woken::Frames, Woken::WriterGone(0)]);
+    }
+
+    #[test]
+    fn answers_that_no_consumer_gives_are_errors() {
+        let ring = memory::create_memfd("weir-test", &spec(4)).unwrap();
+        let refused = |answer: &[BorrowedFd<'_>]| {
+            let (here, there) = UnixStream::pair().unwrap();
+            send(&there, answer).unwrap();
+            send_feed(&here, std::slice::from_ref(&ring)).unwrap_err()
+        };
+        let fd = ring.memory().as_fd();
+        for count in 0..=2 {
+            assert!(matches!(refused(&vec![fd; count]), RingError::NotAWaker), "{count}");
+        }
+        assert!(matches!(refused(&[fd; 3]), RingError::Os { .. }));
+        let (here, there) = UnixStream::pair().unwrap();
+        send(&here, &[]).unwrap();
+        let received = receive_feed(&there, 1, Trust::Anybody);
+        assert!(matches!(received.map(drop), Err(RingError::Os { .. })));
     }
 
     #[test]
