@@ -28,7 +28,7 @@ use crate::feed::direction::Direction;
 pub use crate::limits::FEEDS_MAX;
 pub use fanout::Fanout;
 pub use feeds::Feeds;
-pub use plain_engine::PlainEngine;
+pub use plain_engine::{FrameInput, PlainEngine};
 
 /// One feed: which frames of a source, and how much of each.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// Which engine is to take a target, and what is asked of it.
-#[derive(Clone, Debug)]
+/// Which engine is to take a target, and what is asked of it. By default the best that works, with its own options.
+#[derive(Clone, Debug, Default)]
 pub struct EngineRequest {
     /// This one or an error; `None`: the best that works.
     pub engine: Option<&'static Declaration>,

@@ -1,16 +1,22 @@
 //! Feeds of a plain engine: one thread moves its frames, and nobody knows which RX queue a frame came from.
 //!
-//! With this and [`Source`](crate::Source) an engine can live in any crate: `weir-probe/examples/write_an_engine.rs`.
+//! With [`PlainEngine::open`] an engine can live in any crate: `weir-probe/examples/write_an_engine.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_ring::Clock;
+use weir_frame::record::Meta;
+use weir_ring::{Clock, Ledger};
 
 use super::Feed;
+use super::control::FeedControl;
 use super::direction::Direction;
 use super::fanout::Fanout;
 use super::feeds::Feeds;
 use crate::error::CaptureError;
 use crate::setup::{Setup, refuse_queue};
+use crate::source::{Info, Pumped, Source};
 
 /// Frames of a plain engine, as far as feeds must know them.
 #[derive(Clone, Copy, Debug)]
@@ -59,5 +65,112 @@ impl PlainEngine {
             refuse_queue(feed, origin)
         };
         Feeds::create_one_that_waits(setup, clock, Box::new(admit), waits)
+    }
+
+    /// Opens a source that has nothing to attach: `pump` moves its frames, as [`Source::pump`] does, and the source
+    /// keeps their ledger. It overtakes slow readers, as any link does, also where [`waits`](Self::waits) is set. The
+    /// places of the filters in `info` are filled in.
+    ///
+    /// # Errors
+    /// As [`open_feeds`](PlainEngine::open_feeds).
+    pub fn open(
+        &self,
+        info: Info,
+        mut setup: Setup,
+        pump: impl FnMut(&mut FrameInput, Duration) -> Result<Pumped, CaptureError> + Send + 'static,
+    ) -> Result<Box<dyn Source>, CaptureError> {
+        let engine = PlainEngine { waits: false, ..*self };
+        let (feeds, fanout) = engine.open_feeds(&mut setup)?;
+        let info = Info { homes: feeds.locations(), ..info };
+        let input = FrameInput { feeds, fanout, offered: 0 };
+        Ok(Box::new(PlainSource { info, input, pump, is_closed: false }))
+    }
+}
+
+/// The way of a plain engine's frames into the rings of its feeds.
+pub struct FrameInput {
+    feeds: Feeds,
+    fanout: Fanout,
+    offered: u64,
+}
+
+impl FrameInput {
+    /// Offers one frame to every feed. Readers see it at the end of the turn at the latest.
+    #[inline]
+    pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
+        self.offered += 1;
+        self.fanout.push(meta, frame);
+    }
+
+    fn end_turn(&mut self) {
+        // A frame that is visible has been offered, so it is counted first.
+        self.feeds.count(Ledger { offered: self.offered, ..Ledger::default() });
+        self.fanout.leave();
+    }
+}
+
+/// The source that [`PlainEngine::open`] opens.
+struct PlainSource<F> {
+    info: Info,
+    input: FrameInput,
+    pump: F,
+    is_closed: bool,
+}
+
+impl<F> Source for PlainSource<F>
+where
+    F: FnMut(&mut FrameInput, Duration) -> Result<Pumped, CaptureError> + Send,
+{
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.input.feeds.control()
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let pumped = (self.pump)(&mut self.input, limit);
+        self.input.end_turn();
+        pumped
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.input.feeds.end();
+        if !std::mem::replace(&mut self.is_closed, true) {
+            self.input.fanout.close();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_turn_that_failed_are_in_a_ledger_that_closes() {
+        let setup = Setup {
+            feeds: vec![Feed { snaplen: 4, ..Feed::default() }],
+            ring_bytes: 4 << 20,
+            promiscuous: false,
+            may_change: false,
+        };
+        let info = Info { engine: "test", ..Info::default() };
+        let pump = |input: &mut FrameInput, _| {
+            for _ in 0..3 {
+                input.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
+            }
+            Err(CaptureError::Ended)
+        };
+        let mut source = PlainEngine::ethernet("a test").open(info, setup, pump).unwrap();
+        assert_eq!((source.info().engine, source.info().homes.len()), ("test", 1));
+        assert!(source.pump(Duration::ZERO).is_err());
+        let ledger = source.ledger().unwrap();
+        assert_eq!((ledger.offered, ledger.captured), (3, 3), "before it stops");
+        source.stop().unwrap();
+        let ledger = source.finish().unwrap();
+        assert_eq!((ledger.offered, ledger.captured), (3, 3));
+        assert!(source.rings()[0].is_closed());
     }
 }

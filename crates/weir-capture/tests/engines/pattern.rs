@@ -3,7 +3,6 @@ use std::time::{Duration, Instant};
 
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
-use weir_capture::engines::options::EngineOptions;
 use weir_capture::interface::LinkPattern;
 use weir_capture::{
     CaptureError, Change, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger, Setup, Source,
@@ -22,9 +21,7 @@ const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
 fn open(pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
     let pattern = LinkPattern::parse(pattern).expect("a pattern");
-    let request =
-        EngineRequest { engine: None, options: EngineOptions::default(), flags: Vec::new() };
-    request.open(&Target::Pattern { netns: None, pattern }, &setup)
+    EngineRequest::default().open(&Target::Pattern { netns: None, pattern }, &setup)
 }
 
 fn setup_of(pattern: &str, may_change: bool) -> Setup {
