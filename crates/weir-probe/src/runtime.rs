@@ -54,6 +54,18 @@ pub struct SourceSpec {
     pub cpus: Option<CpuList>,
 }
 
+impl SourceSpec {
+    /// A source without an interface, whose threads run anywhere. `open` opens it with its first feeds ([`Opener`]).
+    #[must_use]
+    pub fn new(
+        name: &str,
+        open: impl Fn(Vec<Feed>) -> Result<Box<dyn Source>, CaptureError> + Send + Sync + 'static,
+    ) -> SourceSpec {
+        let (name, open) = (name.to_owned(), Arc::new(open));
+        SourceSpec { name, open, link: None, follows: false, cpus: None }
+    }
+}
+
 /// An interface by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkName {

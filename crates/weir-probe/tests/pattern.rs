@@ -1,19 +1,17 @@
 //! Interfaces by pattern: what the probe tells of them.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use weir_capture::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
-use weir_capture::engines::options::EngineOptions;
 use weir_capture::interface::LinkPattern;
-use weir_capture::{Feed, Setup, SourceEvent};
+use weir_capture::{Setup, SourceEvent};
 use weir_lab::Testbed;
 use weir_lab::testbed::require_root;
 use weir_probe::core::Event;
-use weir_probe::{Opener, Probe, ProbeEvent, SourceSpec, Wants};
+use weir_probe::{Probe, ProbeEvent, SourceSpec, Wants};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -34,17 +32,12 @@ fn root_the_probe_tells_of_interfaces_and_of_their_ledgers() {
     }
     let bed = Testbed::new().expect("a testbed");
     let netns = bed.rx.netns.clone();
-    let open: Opener = Arc::new({
-        let netns = netns.clone();
-        move |feeds: Vec<Feed>| {
-            let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
-            let pattern = LinkPattern::parse("pat*").expect("a pattern");
-            let options = EngineOptions::default();
-            let request = EngineRequest { engine: None, options, flags: Vec::new() };
-            request.open(&Target::Pattern { netns: Some(netns.clone()), pattern }, &setup)
-        }
+    let pattern = LinkPattern::parse("pat*").expect("a pattern");
+    let target = Target::Pattern { netns: Some(netns.clone()), pattern };
+    let spec = SourceSpec::new("pat*", move |feeds| {
+        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        EngineRequest::default().open(&target, &setup)
     });
-    let spec = SourceSpec { name: "pat*".into(), open, link: None, follows: false, cpus: None };
     let (probe, events) = Probe::new().unwrap();
     let (source, own) = probe.open(spec, vec![Wants::default()]).unwrap();
     probe.start(source).unwrap();

@@ -171,6 +171,21 @@ fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
 }
 
 #[test]
+fn a_consumer_waits_for_the_next_feed_and_passes_over_the_one_that_it_left() {
+    let (probe, _events) = Probe::new().unwrap();
+    let consumer = probe.add_consumer(4).unwrap();
+    assert!(consumer.wait_for_feed(Duration::from_millis(1)).is_none());
+    let (_, own) = probe.open(steady(), vec![snaplen(64), snaplen(32)]).unwrap();
+    let mut feeds = Vec::new();
+    for subscription in own {
+        probe.attach(consumer.id, subscription).unwrap();
+        feeds.push(consumer.wait_for_feed(Duration::ZERO).expect("it has joined").feed);
+        probe.detach(consumer.id, subscription).unwrap();
+    }
+    assert_ne!(feeds[0], feeds[1]);
+}
+
+#[test]
 fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_end() {
     const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4
     let _alone = alone();

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use weir_capture::CaptureError;
 use weir_capture::WakerSlot;
@@ -140,6 +141,20 @@ impl Consumer {
         // Before they are taken: what comes in between is looked for in vain the next time, and not missed.
         self.is_changed.swap(false, Ordering::Acquire);
         self.updates.try_iter().collect()
+    }
+
+    /// Waits until it joins a feed, at most `limit`. For a consumer that reads one feed: if that is of a source that is
+    /// open, the consumer has joined it when [`Probe::attach`] returns. That it has left others is passed over.
+    #[must_use]
+    pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
+        let begin = Instant::now();
+        loop {
+            match self.updates.recv_timeout(limit.saturating_sub(begin.elapsed())) {
+                Ok(Update::Joined(joined)) => return Some(joined),
+                Ok(Update::Left(..)) => {}
+                Err(_) => return None,
+            }
+        }
     }
 }
 
