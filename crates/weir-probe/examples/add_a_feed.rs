@@ -2,22 +2,20 @@
 //! needed.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use weir_capture::generator::{GenSpec, MemGen, Rate};
-use weir_capture::{Feed, Sampling, Setup, Source};
+use weir_capture::{Feed, Sampling, Setup};
 use weir_probe::core::Event;
 use weir_probe::{Probe, SourceSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let open = Arc::new(|feeds| {
+    let spec = SourceSpec::new("gen:", |feeds| {
         let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
         let spec = GenSpec { rate: Rate::Pps(100_000.0), ..GenSpec::default() };
-        Ok(Box::new(MemGen::open(spec, setup, false)?) as Box<dyn Source>)
+        Ok(Box::new(MemGen::open(spec, setup, false)?))
     });
     let (probe, events) = Probe::new()?;
-    let spec = SourceSpec { name: "gen:".into(), open, link: None, follows: false, cpus: None };
     let (source, _) = probe.open(spec, vec![Feed::default().into()])?;
     probe.start(source)?;
     std::thread::sleep(Duration::from_millis(100));

@@ -1,7 +1,6 @@
 //! Watches a link for some seconds: `watch_link eth0 10`, as root. One line a frame, and the ledger at the end.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_capture::auto::EngineRequest;
@@ -9,7 +8,7 @@ use weir_capture::engines::declaration::Target;
 use weir_capture::{Feed, Setup};
 use weir_frame::summary::one_line;
 use weir_probe::core::Event;
-use weir_probe::{Probe, SourceSpec, Update};
+use weir_probe::{Probe, SourceSpec};
 use weir_ring::{Batch, Poll, Reader, Start};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -19,19 +18,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let limit = Duration::from_secs(seconds.parse()?);
     let target = Target::Interface { netns: None, iface: iface.clone() };
-    let open = Arc::new(move |feeds| {
+    let spec = SourceSpec::new(iface, move |feeds| {
         // The best engine that works here. Feeds may join while it runs.
         let setup = Setup { feeds, ring_bytes: 64 << 20, promiscuous: true, may_change: true };
-        let request = EngineRequest { engine: None, options: Default::default(), flags: vec![] };
-        request.open(&target, &setup)
+        EngineRequest::default().open(&target, &setup)
     });
     let (probe, events) = Probe::new()?;
-    let spec = SourceSpec { name: iface.clone(), open, link: None, follows: false, cpus: None };
     let (source, subscriptions) = probe.open(spec, vec![Feed::default().into()])?;
     let consumer = probe.add_consumer(1024)?;
     probe.attach(consumer.id, subscriptions[0])?;
+    let joined = consumer.wait_for_feed(limit).ok_or("the feed has no rings")?;
     probe.start(source)?;
-    let Update::Joined(joined) = consumer.updates.recv()? else { unreachable!("it has left none") };
     // A ring for each CPU or thread that writes.
     let readers: Result<Vec<_>, _> =
         joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest)).collect();
@@ -44,9 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                         println!("{}", one_line(record.frame, record.meta.wire_len));
                     }
                 }
-                Poll::Lapped(frames) => {
-                    println!("{frames} frames were overwritten before they were read")
-                }
+                Poll::Lapped(frames) => println!("{frames} frames were overwritten unread"),
                 Poll::Empty | Poll::Closed => {}
             }
         }

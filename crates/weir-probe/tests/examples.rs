@@ -1,14 +1,22 @@
 //! The small programs of `examples/` do what they say. `cargo test` builds them before any test runs; a test that is
 //! built alone (`--test examples`) finds those of the last whole build.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use weir_capture::generator::{GenSpec, MemGen};
+use weir_capture::{Feed, Pumped, Setup, Source};
 use weir_lab::Testbed;
 use weir_lab::testbed::{RX_IPV4, require_root};
+use weir_ring::pass;
+
+/// Set in the environment, it makes a process of this program the writer.
+const ENDLESS_WRITER: &str = "WEIR_TEST_ENDLESS_WRITER";
 
 /// An example's program: beside the folder of the programs of tests.
 fn example(name: &str) -> Command {
@@ -47,21 +55,51 @@ fn another_process_reads_what_was_captured() {
     assert!(said.trim_end().ends_with("= 1000000"), "{said}");
 }
 
+/// Not a test by itself: a writer for the example's reader. It has the socket that this connects to as its standard
+/// input, says on standard error that it has written much, and goes on until it is killed.
+#[test]
+fn endless_writer() {
+    if std::env::var_os(ENDLESS_WRITER).is_none() {
+        return;
+    }
+    let listener = UnixListener::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let (stream, _) = listener.accept().unwrap();
+    let feeds = vec![Feed::default()];
+    let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, may_change: false };
+    let mut source = MemGen::open(GenSpec::default(), setup, false).unwrap();
+    let control = source.control();
+    let feed = control.feeds().remove(0);
+    let waker = pass::send_feed(&stream, &feed.rings).unwrap();
+    control.attach(feed.slot, waker, 0).unwrap();
+    (&stream).read_exact(&mut [0]).unwrap();
+    source.start().unwrap();
+    let mut is_told = false;
+    while source.pump(Duration::from_millis(20)).unwrap() == Pumped::More {
+        if source.ledger().unwrap().captured > 100_000 && !std::mem::replace(&mut is_told, true) {
+            eprintln!("written");
+        }
+    }
+}
+
 #[test]
 fn another_process_notices_that_the_writer_was_killed() {
-    let mut command = example("read_from_another_process");
-    let mut writer = command.arg("endless").stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(writer.stdout.take().unwrap());
-    let mut line = String::new();
-    said.read_line(&mut line).unwrap();
-    assert_eq!(line, "the writer: begins\n");
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["endless_writer", "--exact", "--nocapture"]).env(ENDLESS_WRITER, "");
+    command.stdin(OwnedFd::from(listener)).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut writer = command.spawn().unwrap();
+    let reader = example("read_from_another_process").arg(&socket).stdout(Stdio::piped()).spawn();
+    let mut told = [0; 8];
+    writer.stderr.take().unwrap().read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"written\n");
     writer.kill().unwrap();
     writer.wait().unwrap();
-    // The reader has the same standard output, and ends by itself.
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert!(rest.starts_with("the reader: delivered "), "{rest}");
-    assert!(rest.contains("has ended without closing it"), "{rest}");
+    // The reader ends by itself.
+    let said = text(reader.unwrap().wait_with_output().unwrap());
+    assert!(said.starts_with("the reader: delivered "), "{said}");
+    assert!(said.contains("has ended without closing it"), "{said}");
 }
 
 #[test]
