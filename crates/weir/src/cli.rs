@@ -76,9 +76,9 @@ pub fn parse() -> Result<Cli, clap::Error> {
 pub enum Command {
     /// Capture frames: count them, print them, or write them to a pcapng file
     Capture(Box<CaptureArgs>),
-    /// Give a capture that runs another filter
+    /// Change the filter of a running capture
     Filter(FilterArgs),
-    /// Have a capture that runs leave out frames by address, prefix or flow: capture, not traffic
+    /// Exclude frames from a running capture by address, prefix or flow; the traffic goes on
     Block(BlockArgs),
     /// Send numbered frames out of an interface and say exactly how many went
     Gen(GenArgs),
