@@ -116,8 +116,8 @@ impl<T: Updated> UpdateQueue<T> {
     }
 
     /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new: they wait for the updates to
-    /// be applied, and only [`State::apply`] does that. `notify_all` is a system call even if nobody waits, and a thread
-    /// that waits for frames parks here each time.
+    /// be applied, and only [`State::apply`] does that. `notify_all` is a system call even if nobody waits, and a
+    /// thread that waits for frames parks here each time.
     fn tell(&self, is_new: bool) {
         if is_new {
             self.changed.notify_all();
