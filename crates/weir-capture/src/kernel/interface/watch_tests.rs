@@ -321,9 +321,10 @@ fn root_what_changes_while_a_loss_is_made_good_is_found_too() {
     in_new_netns(|| {
         let mut watch = LinkWatch::open().unwrap();
         watch.socket.set_buffer(1).unwrap();
+        ip_batch(20, |i| format!("link add old{i} type veth peer name older{i}"));
         std::thread::scope(|scope| {
             let making =
-                || ip_batch(150, |i| format!("link add new{i} type veth peer name newer{i}"));
+                || ip_batch(130, |i| format!("link add new{i} type veth peer name newer{i}"));
             let making = scope.spawn(making);
             while !making.is_finished() {
                 watch.events().unwrap();
