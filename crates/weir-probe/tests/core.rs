@@ -271,6 +271,32 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
 }
 
 #[test]
+fn a_life_that_is_over_before_it_was_told_is_told() {
+    for note in [Note::Ended, Note::Vanished("gone again".into())] {
+        let mut bench = Bench::default();
+        let (source, own) = bench.open(&[80], true);
+        bench.reader(&own);
+        bench.give(Command::Start(source)).unwrap();
+        bench.holds = true;
+        bench.core.note(source, Note::Vanished("gone".into()));
+        bench.outputs();
+        // It is closed, opened, its reader attached; its start is under way.
+        for _ in 0..3 {
+            let (effect, of) = bench.held.remove(0);
+            bench.core.complete(effect, done(&of));
+            bench.outputs();
+        }
+        let (start, of) = bench.held.remove(0);
+        assert!(matches!(of, Effect::StartSource(_)), "{of:?}");
+        bench.core.note(source, note);
+        bench.outputs();
+        bench.core.complete(start, Completion::Done);
+        let told = words(&bench.outputs());
+        assert_eq!(told[..3], ["Event CameBack", "Event Reads", "Joined ConsumerId"]);
+    }
+}
+
+#[test]
 fn a_source_whose_interface_vanishes_while_it_starts_is_waited_for() {
     let mut bench = Bench::default();
     let (source, own) = bench.open(&[80], true);

@@ -63,7 +63,8 @@ impl<W: Wanted, E> Core<W, E> {
                     }
                     running.forward.clear();
                     if came_back {
-                        // No command asked, so nobody is answered.
+                        // No command asked, so nobody is answered, and nothing is noted of it.
+                        running.is_decided = true;
                         source.end = Some(End::ForGood);
                         return self.event(Event::Failed(id, error));
                     }

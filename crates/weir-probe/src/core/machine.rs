@@ -254,10 +254,16 @@ impl<W: Wanted, E> Core<W, E> {
 
     /// Ends a source: nothing more is begun, what was begun is taken back by closing it.
     fn end(&mut self, id: SourceId, end: End) {
+        let is_open = self.source(id).phase == Phase::Open;
         if let Some(mut running) = self.source(id).running.take() {
-            if running.failure.is_some() && !running.is_decided {
+            // Nothing is left to do but to say so: a life that is over before it was told is told all the same, or
+            // its frames would be nobody's.
+            let is_done = is_open && running.forward.is_empty();
+            let is_short_life = is_done && matches!(running.op, Op::Open(_));
+            if (running.failure.is_some() || is_short_life) && !running.is_decided {
                 running.is_decided = true;
                 self.decide(id, &running);
+                self.tell(id);
             }
             match (&running.op, end) {
                 // Only the closing source lets go of who is to go.
