@@ -2,10 +2,12 @@
 
 pub mod hooks;
 pub mod interface;
+mod map_options;
 pub mod memory_limit;
 mod private_folder;
 pub(crate) mod rcu;
 pub(crate) mod vlan;
 pub mod xdp_owner;
 
+pub(crate) use map_options::map_options;
 pub use private_folder::PrivateFolder;

@@ -110,6 +110,12 @@ impl Setup {
         self.caplen_max().max(looked_at.min(CAPLEN_MAX))
     }
 
+    /// Whether some feed has a filter, or may get one.
+    #[must_use]
+    pub(crate) fn may_have_filters(&self) -> bool {
+        self.may_change || self.feeds.iter().any(|feed| feed.filter.is_some())
+    }
+
     /// For an engine that does not know a frame's RX queue.
     ///
     /// # Errors

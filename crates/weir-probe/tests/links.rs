@@ -1,8 +1,9 @@
 //! Interfaces that are missing, come, go down and vanish, in a network namespace of the test's own.
 
+mod common;
+
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
@@ -10,25 +11,15 @@ use weir_capture::{Feed, Setup, Source, netns};
 use weir_lab::Testbed;
 use weir_lab::testbed::require_root;
 use weir_probe::core::Event;
-use weir_probe::{LinkName, Opener, Probe, ProbeEvent, SourceSpec, Update, Wants};
+use weir_probe::{LinkName, Opener, Probe, SourceSpec, Update, Wants};
 use weir_ring::{Poll, Reader, Start, Tally};
 
-const LIMIT: Duration = Duration::from_secs(30);
+use common::{LIMIT, wait_for};
 
 /// `ip` in this namespace.
 fn ip(netns: &str, args: &str) {
     let status = Command::new("ip").args(["-n", netns]).args(args.split(' ')).status();
     assert!(status.expect("ip").success(), "ip -n {netns} {args}");
-}
-
-fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        let event = events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).expect("an event");
-        if let Some(wanted) = wanted(event) {
-            return wanted;
-        }
-    }
 }
 
 #[test]

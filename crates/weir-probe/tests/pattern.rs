@@ -1,8 +1,8 @@
 //! Interfaces by pattern: what the probe tells of them.
 
+mod common;
+
 use std::process::Command;
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
 
 use weir_capture::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
@@ -11,19 +11,9 @@ use weir_capture::{Setup, SourceEvent};
 use weir_lab::Testbed;
 use weir_lab::testbed::require_root;
 use weir_probe::core::Event;
-use weir_probe::{Probe, ProbeEvent, SourceSpec, Wants};
+use weir_probe::{Probe, SourceSpec, Wants};
 
-const LIMIT: Duration = Duration::from_secs(30);
-
-fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        let event = events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).expect("an event");
-        if let Some(wanted) = wanted(event) {
-            return wanted;
-        }
-    }
-}
+use common::wait_for;
 
 #[test]
 fn root_the_probe_tells_of_interfaces_and_of_their_ledgers() {

@@ -1,5 +1,7 @@
 //! The probe at work on made-up frames: what comes and goes, while frames flow.
 
+mod common;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +16,8 @@ use weir_probe::{
 };
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Start};
 
-/// Longest that anything here may take.
-const LIMIT: Duration = Duration::from_secs(30);
+use common::{LIMIT, wait_for};
+
 /// Nanoseconds between the stamps of two frames.
 const STEP_NS: u64 = 20_000;
 
@@ -111,17 +113,6 @@ fn read(reader: &mut Reader<Mapping>, enough: impl Fn(&[u64]) -> bool) -> Vec<u6
         }
     }
     numbers
-}
-
-/// The next event that `wanted` takes.
-fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        let event = events.recv_timeout(LIMIT.saturating_sub(begin.elapsed())).expect("an event");
-        if let Some(wanted) = wanted(event) {
-            return wanted;
-        }
-    }
 }
 
 fn ledger_of(events: &Receiver<ProbeEvent>, feed: FeedId) -> Ledger {

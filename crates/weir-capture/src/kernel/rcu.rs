@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use crate::error::CaptureError;
+use crate::kernel::map_options;
 
 /// What asks for a wait where membarrier is refused: got while there are rights, used when there may be none.
 static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
@@ -96,9 +97,8 @@ impl Spare {
     fn map_of_maps() -> io::Result<Spare> {
         let failed = io::Error::other::<libbpf_rs::Error>;
         let options = |inner: Option<&MapHandle>| libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             inner_map_fd: inner.map_or(0, |inner| inner.as_fd().as_raw_fd() as u32),
-            ..Default::default()
+            ..map_options(0)
         };
         let inner = MapHandle::create(MapType::Array, Some("weir_rcu_in"), 4, 4, 1, &options(None));
         let inner = inner.map_err(failed)?;

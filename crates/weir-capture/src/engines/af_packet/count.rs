@@ -6,7 +6,7 @@ mod skel {
 }
 
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +21,7 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
 use crate::feed::location::FilterLocation;
+use crate::kernel::map_options;
 use crate::setup::Setup;
 
 /// Entries of the map of `bpf/af_packet.bpf.c`: incoming, outgoing, unwanted of both.
@@ -134,10 +135,7 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), lib
     let direction = setup.direction();
     // The map comes first, and alone: without rights it is refused in silence, where libbpf would
     // have a long complaint about the program.
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
+    let options = map_options(0);
     let offered =
         MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, ENTRIES, &options)?;
     let mut object = MaybeUninit::uninit();
@@ -147,16 +145,24 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), lib
     rodata.take_in = u32::from(direction.takes_in());
     rodata.take_out = u32::from(direction.takes_out());
     rodata.snaplen = setup.bytes_needed();
-    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
-    rodata.with_filters = u32::from(filtered || setup.may_change);
+    rodata.with_filters = u32::from(setup.may_have_filters());
     prepare(open.open_object())?;
     let object = open.open_object();
     let program = &open.progs.weir_count;
     let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
     let skel = open.load()?;
-    socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(|error| {
+    let sieve = put_on(socket, template, skel.progs.weir_count.as_fd())?;
+    Ok((offered, sieve))
+}
+
+/// Has a program decide what the socket takes, and others of its template later.
+pub(super) fn put_on(
+    socket: &Socket,
+    template: Template,
+    program: BorrowedFd<'_>,
+) -> Result<Sieve, libbpf_rs::Error> {
+    socket.attach_ebpf(program).map_err(|error| {
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
-    let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
-    Ok((offered, sieve))
+    Ok(Sieve::new(template, program)?)
 }

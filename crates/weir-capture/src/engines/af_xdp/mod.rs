@@ -139,8 +139,7 @@ impl AfXdp {
         let shape = shape_of(&interface, wanted.len() as u32, options.copiers)?;
         let cpus = cpus::entries()?;
         let with_words = options.stamps == Stamps::Hook;
-        let has_filters = setup.feeds.iter().any(|feed| feed.filter.is_some());
-        let has_filters = has_filters || setup.may_change;
+        let has_filters = setup.may_have_filters();
         let needs = Needs { queues: wanted.end, cpus, with_words, has_filters };
         let (program, mut on_interface) = Program::load(&interface, needs)?;
         let control = Control::map(&program.control, cpus as usize, 1)?;

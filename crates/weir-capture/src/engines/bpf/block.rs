@@ -17,6 +17,7 @@ use weir_ring::{Mapping, Words};
 
 use crate::engines::bpf::memory::refused;
 use crate::error::CaptureError;
+use crate::kernel::map_options;
 pub use crate::limits::ENTRIES_OF_A_KIND_MAX;
 
 /// Most feeds of a source: keys have 16 bits for them.
@@ -234,11 +235,7 @@ fn create(
     entries: usize,
     flags: u32,
 ) -> Result<MapHandle, CaptureError> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: flags,
-        ..Default::default()
-    };
+    let options = map_options(flags);
     let map = MapHandle::create(ty, Some(name), key_bytes, value_bytes, entries as u32, &options);
     map.map_err(refused("the maps of the block lists"))
 }

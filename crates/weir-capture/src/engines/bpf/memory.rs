@@ -13,6 +13,7 @@ use weir_ring::{Clock, Mapping, Ring, Words, WriterKind, header};
 
 use super::cpus;
 use crate::error::CaptureError;
+use crate::kernel::map_options;
 use crate::setup::Setup;
 
 /// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids; those of
@@ -29,11 +30,7 @@ pub(super) fn create(
 fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
     let spec = setup.ring_spec(feed, cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
     let entries = spec.data_blocks as u32 + 1;
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
+    let options = map_options(libbpf_sys::BPF_F_MMAPABLE);
     let map =
         MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
             .map_err(|source| no_ring(cpu, entries.into(), source))?;

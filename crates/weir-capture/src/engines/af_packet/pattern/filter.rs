@@ -5,7 +5,6 @@ mod skel {
     include!(concat!(env!("OUT_DIR"), "/af_packet_pattern.skel.rs"));
 }
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,11 +14,12 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use skel::AfPacketPatternSkelBuilder;
 use weir_filter::ebpf::Target;
 
-use super::super::count::AtSocket;
+use super::super::count::{AtSocket, put_on};
 use super::super::socket::Socket;
 use crate::error::CaptureError;
-use crate::feed::filters::{Sieve, Template, prepare};
+use crate::feed::filters::{Template, prepare};
 use crate::feed::interfaces::{EngineCount, EngineCounts};
+use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
@@ -126,10 +126,7 @@ fn word(bytes: &[u8; 8]) -> u64 {
 
 fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbpf_rs::Error> {
     let direction = setup.direction();
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
+    let options = map_options(0);
     // The maps come first, and alone: without rights they are refused in silence.
     let map = |kind, name, value_bytes, entries| {
         MapHandle::create(kind, Some(name), 4, value_bytes, entries, &options)
@@ -145,18 +142,13 @@ fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbp
     rodata.take_in = u32::from(direction.takes_in());
     rodata.take_out = u32::from(direction.takes_out());
     rodata.snaplen = setup.bytes_needed();
-    let filtered = setup.feeds.iter().any(|feed| feed.filter.is_some());
-    rodata.with_filters = u32::from(filtered || setup.may_change);
+    rodata.with_filters = u32::from(setup.may_have_filters());
     prepare(open.open_object())?;
     let object = open.open_object();
     let program = &open.progs.weir_count;
     let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
     let skel = open.load()?;
-    let os = |error: io::Error| {
-        libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
-    };
-    socket.attach_ebpf(skel.progs.weir_count.as_fd()).map_err(os)?;
-    let sieve = Sieve::new(template, skel.progs.weir_count.as_fd())?;
+    let sieve = put_on(socket, template, skel.progs.weir_count.as_fd())?;
     let shared = Shared { members, by_member, missed: Mutex::default() };
     Ok((Maps { shared: Arc::new(shared) }, AtSocket::Sieve(Arc::clone(socket), sieve)))
 }

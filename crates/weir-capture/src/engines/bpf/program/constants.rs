@@ -7,6 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use super::object::Data;
 use crate::feed::Feed;
+use crate::kernel::map_options;
 
 /// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
@@ -36,11 +37,7 @@ impl Constants {
         let mut data = self.data;
         set_feeds(&mut data, places);
         data.generation = generation as u32;
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: libbpf_sys::BPF_F_RDONLY_PROG,
-            ..Default::default()
-        };
+        let options = map_options(libbpf_sys::BPF_F_RDONLY_PROG);
         let bytes = size_of::<Data>() as u32;
         let map = MapHandle::create(MapType::Array, Some("weir_rodata"), 4, bytes, 1, &options)?;
         // SAFETY: `data` is `repr(C)` and all of it is words of 4 bytes, without a hole between them; it lives on the
