@@ -332,26 +332,4 @@ mod tests {
         assert_eq!((times.calls, times.median_ms, times.max_ms), (3, 2.0, 9.0));
         assert_eq!(Times::of(Vec::new()).max_ms, 0.0);
     }
-
-    #[test]
-    fn feeds_and_consumers_of_a_generator_come_and_go_and_nothing_is_left() {
-        let args = ChurnArgs { source: ChurnSource::Gen, feeds: 12, consumers: 12, json: false };
-        let churned = run(&args).unwrap();
-        assert_eq!((churned.add.calls, churned.attach.calls), (12, 12));
-        assert_eq!((churned.open_ledgers, churned.missing, churned.without_frames), (0, 0, 0));
-        assert!(churned.captured > 0);
-    }
-
-    #[test]
-    fn root_feeds_and_consumers_of_a_hook_come_and_go_and_nothing_is_left() {
-        let test = "root_feeds_and_consumers_of_a_hook_come_and_go_and_nothing_is_left";
-        if !weir_lab::testbed::require_root(test) {
-            return;
-        }
-        let args = ChurnArgs { source: ChurnSource::Bpf, feeds: 8, consumers: 12, json: false };
-        let churned = run(&args).unwrap();
-        assert_eq!((churned.add.calls, churned.attach.calls), (8, 12));
-        assert_eq!((churned.open_ledgers, churned.missing, churned.without_frames), (0, 0, 0));
-        assert_eq!(churned.descriptors_more, 0);
-    }
 }

@@ -1,0 +1,49 @@
+//! Feeds and consumers that come and go leave no descriptor behind: in a process of its own, because descriptors are
+//! counted.
+
+mod common;
+
+use weir_capture::generator::{GenSpec, MemGen, Rate};
+use weir_capture::{Feed, Setup};
+use weir_probe::core::Event;
+use weir_probe::{Probe, SourceSpec, Wants};
+
+use common::{LIMIT, wait_for};
+
+fn snaplen(snaplen: u32) -> Wants {
+    Feed { snaplen, ..Feed::default() }.into()
+}
+
+#[test]
+fn hundreds_of_feeds_and_consumers_leave_nothing_behind() {
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let (probe, events) = Probe::new().unwrap();
+    let generator = SourceSpec::new("gen:", |feeds| {
+        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let spec = GenSpec { rate: Rate::Pps(50_000.0), ..GenSpec::default() };
+        Ok(Box::new(MemGen::open(spec, setup, false)?))
+    });
+    let (source, _) = probe.open(generator, vec![snaplen(64)]).unwrap();
+    probe.start(source).unwrap();
+    let before = open_files();
+    for round in 0..200 {
+        let subscription = probe.subscribe(source, snaplen(100 + round)).unwrap();
+        let consumer = probe.add_consumer(2).unwrap();
+        probe.attach(consumer.id, subscription).unwrap();
+        let feed = consumer.wait_for_feed(LIMIT).expect("it joins").feed;
+        if round % 2 == 0 {
+            drop(consumer);
+            probe.unsubscribe(subscription).unwrap();
+        } else {
+            probe.unsubscribe(subscription).unwrap();
+            drop(consumer);
+        }
+        let ledger = wait_for(&events, |event| match event {
+            Event::FeedClosed(_, closed, ledger) if closed == feed => ledger,
+            _ => None,
+        });
+        assert!(ledger.closes(), "{ledger:?}");
+    }
+    assert_eq!(open_files(), before, "descriptors are left behind");
+    assert_eq!(probe.ledgers().unwrap().len(), 1);
+}
