@@ -71,6 +71,8 @@ pub struct LinkWatch {
     port: u32,
     links: Links,
     buffer: Vec<u8>,
+    /// What the next call says: events were read before it failed, and came first.
+    failed: Option<io::Error>,
 }
 
 /// Source: linux/rtnetlink.h, linux/if_link.h.
@@ -104,7 +106,8 @@ impl LinkWatch {
         // First the notifications, then the dump: what changes in between is told twice, not missed.
         socket.join(RTNLGRP_LINK)?;
         let buffer = vec![0; BUFFER_BYTES];
-        let mut watch = LinkWatch { socket, port: 0, links: Links::default(), buffer };
+        let mut watch =
+            LinkWatch { socket, port: 0, links: Links::default(), buffer, failed: None };
         watch.dump()?;
         watch.port = watch.socket.port()?;
         let deadline = Instant::now() + DUMP_LIMIT;
@@ -128,15 +131,30 @@ impl LinkWatch {
     /// Reads what has changed; empty if nothing has. Does not wait.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says, once all events that were read before are given. A dump that failed is asked for again
+    /// by the next call.
     pub fn events(&mut self) -> io::Result<Vec<LinkEvent>> {
-        let (mut events, mut datagrams) = (Vec::new(), 0);
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let mut events = Vec::new();
+        match self.read(&mut events) {
+            Err(error) if events.is_empty() => Err(error),
+            read => {
+                self.failed = read.err();
+                Ok(events)
+            }
+        }
+    }
+
+    fn read(&mut self, events: &mut Vec<LinkEvent>) -> io::Result<()> {
+        let mut datagrams = 0;
         // What is to be dumped must not wait for another message.
         while datagrams < DATAGRAMS_MAX || self.links.wants_dump() {
             datagrams += 1;
             match self.socket.receive_now(&mut self.buffer) {
                 Ok(bytes) => match self.buffer.get(..bytes) {
-                    Some(datagram) => self.links.take(datagram, self.port, &mut events)?,
+                    Some(datagram) => self.links.take(datagram, self.port, events)?,
                     None => self.links.lost(),
                 },
                 // The kernel had no room for a message.
@@ -155,7 +173,7 @@ impl LinkWatch {
                 Err(error) => return Err(error),
             }
         }
-        Ok(events)
+        Ok(())
     }
 
     /// Waits until there is something to read, at most this long.
@@ -232,12 +250,12 @@ impl Links {
 
     /// Takes one datagram. The error is the kernel's, of a dump that failed.
     fn take(&mut self, datagram: &[u8], port: u32, events: &mut Vec<LinkEvent>) -> io::Result<()> {
-        let mut rest = datagram;
+        let (mut rest, mut result) = (datagram, Ok(()));
         while let Some((message, more)) = next_message(rest) {
-            self.message(message, port, events)?;
+            result = result.and(self.message(message, port, events));
             rest = more;
         }
-        Ok(())
+        result
     }
 
     fn message(
@@ -255,7 +273,12 @@ impl Links {
             let dump = self.dump.as_mut().expect("it has a number");
             dump.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
             if let Some(end) = end_of_dump(message) {
-                self.end_dump(events);
+                let ended = self.dump.take().expect("it has a number");
+                // One that was interrupted or failed may lack links: it takes none away, and is made again.
+                match end.is_err() || ended.is_interrupted {
+                    true => self.must_dump = true,
+                    false => self.remove_unnamed(&ended, events),
+                }
                 return end;
             }
         }
@@ -303,12 +326,7 @@ impl Links {
     }
 
     /// Links that neither the dump nor a notification has named are gone.
-    fn end_dump(&mut self, events: &mut Vec<LinkEvent>) {
-        let dump = self.dump.take().expect("only called when one ends");
-        if dump.is_interrupted {
-            self.must_dump = true;
-            return;
-        }
+    fn remove_unnamed(&mut self, dump: &Dump, events: &mut Vec<LinkEvent>) {
         let is_named = |index| dump.named.contains(index) || dump.notified.contains(index);
         let unnamed: Vec<u32> =
             self.known.keys().filter(|index| !is_named(index)).copied().collect();

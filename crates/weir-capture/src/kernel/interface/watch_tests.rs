@@ -111,6 +111,41 @@ fn an_interrupted_dump_takes_nothing_away_and_is_made_again() {
     assert!(links.must_dump && links.dump.is_none() && links.known.len() == 1);
 }
 
+#[test]
+fn a_dump_that_fails_takes_nothing_away_and_is_made_again() {
+    let mut links = Links::default();
+    take(&mut links, &message(libc::RTM_NEWLINK, &link(1, "old", UP), 0, 0));
+    let number = links.begin_dump();
+    let mut end = done(number);
+    end[16..20].copy_from_slice(&(-libc::ENOMEM).to_ne_bytes());
+    // Events of the same datagram are not lost, before the failure or behind it.
+    let before = message(libc::RTM_NEWLINK, &link(2, "before", UP), 0, 0);
+    let behind = message(libc::RTM_NEWLINK, &link(3, "behind", UP), 0, 0);
+    let mut events = Vec::new();
+    let result = links.take(&[before, end, behind].concat(), PORT, &mut events);
+    assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ENOMEM));
+    let told: Vec<_> = events.iter().map(brief).collect();
+    assert_eq!(told, [("appeared", "before"), ("appeared", "behind")]);
+    assert!(links.wants_dump() && links.known.len() == 3);
+}
+
+/// The events of a call that fails come first, and the failure with the next call.
+#[test]
+fn root_a_failure_does_not_take_events_with_it() {
+    in_new_netns(|| {
+        let mut watch = LinkWatch::open().unwrap();
+        ip("link add wa0 type veth peer name wb0");
+        // The kernel refuses this kind of request; the answer is taken for a dump's end, as it has its number.
+        let number = watch.links.begin_dump();
+        watch.socket.request_numbered(number, u16::MAX, libc::NLM_F_DUMP, &info(0)).unwrap();
+        let events = watch.events().unwrap();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert_eq!(watch.events().unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert_eq!(watch.events().unwrap(), []);
+        assert!(watch.links.dump.is_none() && !watch.links.must_dump);
+    });
+}
+
 /// A change that the kernel makes: the link of this index gets this name and these flags, or goes.
 #[derive(Clone, Debug)]
 struct Made {
