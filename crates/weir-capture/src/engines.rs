@@ -14,6 +14,7 @@ mod dpdk;
 pub mod generator;
 pub mod netns;
 pub mod options;
+mod pattern;
 pub mod pcap;
 pub mod replay;
 

@@ -112,6 +112,38 @@ impl Interfaces {
         Interfaces { pattern, counts, known: Mutex::default() }
     }
 
+    /// Gives an interface that joins its number: one that was there before has its old one, and `describe` describes
+    /// any other in all rings.
+    ///
+    /// # Errors
+    /// There have been too many, or that of `describe`; nothing has changed then.
+    pub(crate) fn join(
+        &self,
+        name: &str,
+        describe: impl FnOnce() -> Result<(), CaptureError>,
+    ) -> Result<u32, CaptureError> {
+        let mut known = self.lock();
+        if let Some(at) = known.iter().position(|known| known.name == name) {
+            known[at].is_member = true;
+            return Ok(at as u32 + 1);
+        }
+        if known.len() >= PATTERN_INTERFACES_MAX as usize {
+            return Err(CaptureError::Options(format!(
+                "a source has named {PATTERN_INTERFACES_MAX} interfaces at most; begin another capture for more"
+            )));
+        }
+        describe()?;
+        known.push(Known { name: name.to_owned(), is_member: true });
+        Ok(known.len() as u32)
+    }
+
+    /// An interface has left; its number stays its own.
+    pub(crate) fn leave(&self, number: u32) {
+        if let Some(known) = self.lock().get_mut(number as usize - 1) {
+            known.is_member = false;
+        }
+    }
+
     /// Held for moments only, also by the thread that moves frames. Whole whoever panicked while holding it.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)

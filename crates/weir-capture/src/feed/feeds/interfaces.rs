@@ -9,7 +9,6 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
 use crate::feed::interfaces::{Column, InterfaceLedger, Interfaces, Known};
-use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
 impl Feeds {
@@ -37,35 +36,23 @@ impl Feeds {
     pub(crate) fn add_interface(&self, name: &str) -> Result<u32, CaptureError> {
         let interfaces = self.shared.several();
         let entries = self.shared.entries();
-        let mut known = interfaces.lock();
-        if let Some(at) = known.iter().position(|known| known.name == name) {
-            known[at].is_member = true;
-            return Ok(at as u32 + 1);
-        }
-        if known.len() >= PATTERN_INTERFACES_MAX as usize {
-            return Err(CaptureError::Options(format!(
-                "a source has named {PATTERN_INTERFACES_MAX} interfaces at most; begin another capture for more"
-            )));
-        }
         let described = |entry: &Entry| interfaces.describe(&entry.feed.interface, name);
         let rings = || entries.iter().flat_map(|entry| entry.rings.iter().map(move |r| (entry, r)));
-        // First whether all have room: the number must be the same in each.
-        for (entry, ring) in rings() {
-            header::append(ring.memory().words(), &described(entry))?;
-        }
-        for (entry, ring) in rings() {
-            ring.append_interface(&described(entry))?;
-        }
-        known.push(Known { name: name.to_owned(), is_member: true });
-        Ok(known.len() as u32)
+        interfaces.join(name, || {
+            // First whether all have room: the number must be the same in each.
+            for (entry, ring) in rings() {
+                header::append(ring.memory().words(), &described(entry))?;
+            }
+            for (entry, ring) in rings() {
+                ring.append_interface(&described(entry))?;
+            }
+            Ok(())
+        })
     }
 
     /// An interface has left; its number stays its own.
     pub(crate) fn remove_interface(&self, number: u32) {
-        let mut known = self.shared.several().lock();
-        if let Some(known) = known.get_mut(number as usize - 1) {
-            known.is_member = false;
-        }
+        self.shared.several().leave(number);
     }
 }
 
@@ -150,6 +137,7 @@ mod tests {
     use super::*;
     use crate::feed::control::{FeedControl, FeedHandle};
     use crate::feed::interfaces::{EngineCount, EngineCounts};
+    use crate::limits::PATTERN_INTERFACES_MAX;
     use weir_frame::record::Meta;
 
     /// An engine that has offered ten frames of each, of which no feed wanted the number's own count.

@@ -11,7 +11,6 @@ struct Member {
     /// In the rings.
     number: u32,
     link_bytes: u32,
-    name: String,
     is_in: bool,
     missed: Missed,
 }
@@ -35,16 +34,16 @@ impl Members {
         let mut missed = Missed::new(link.index);
         missed.begin();
         let link_bytes = link.mtu + ETHERNET_BYTES;
-        let member = Member { number, link_bytes, name: link.name.clone(), is_in: true, missed };
+        let member = Member { number, link_bytes, is_in: true, missed };
         self.by_index.insert(link.index, member);
         self.last = (0, None);
     }
 
-    /// Takes an interface out, if it is in; gives its name and its number.
-    pub(super) fn remove(&mut self, ifindex: u32) -> Option<(String, u32)> {
+    /// Takes an interface out, if it is in; gives its number.
+    pub(super) fn remove(&mut self, ifindex: u32) -> Option<u32> {
         let member = self.by_index.get_mut(&ifindex).filter(|member| member.is_in)?;
         member.is_in = false;
-        Some((member.name.clone(), member.number))
+        Some(member.number)
     }
 
     /// How many have left and are not forgotten.
@@ -58,10 +57,6 @@ impl Members {
         self.last = (0, None);
     }
 
-    pub(super) fn is_in(&self, ifindex: u32) -> bool {
-        self.by_index.get(&ifindex).is_some_and(|member| member.is_in)
-    }
-
     /// Whether an interface that is in has this number.
     pub(super) fn has_number(&self, number: u32) -> bool {
         self.by_index.values().any(|member| member.is_in && member.number == number)
@@ -71,14 +66,6 @@ impl Members {
     pub(super) fn indexes(&self) -> Vec<u32> {
         let members = self.by_index.iter().filter(|(_, member)| member.is_in);
         members.map(|(&ifindex, _)| ifindex).collect()
-    }
-
-    /// The names of those that are in, in their order.
-    pub(super) fn names(&self) -> Vec<&str> {
-        let members = self.by_index.values().filter(|member| member.is_in);
-        let mut names: Vec<&str> = members.map(|member| member.name.as_str()).collect();
-        names.sort_unstable();
-        names
     }
 
     /// Asks each that is in what it lost; by number.
@@ -114,12 +101,11 @@ mod tests {
             let (name, arphrd) = (format!("v{index}"), libc::ARPHRD_ETHER);
             members.insert(&Link { index, name, flags: 0, arphrd, mtu: 1500 }, index + 10);
         }
-        assert_eq!(members.remove(2), Some(("v2".to_owned(), 12)));
+        assert_eq!(members.remove(2), Some(12));
         assert_eq!(members.remove(2), None);
         assert_eq!((members.left(), members.of(2)), (1, Some((12, 1514))));
         assert!(members.has_other(2, 13) && !members.has_number(12));
         members.forget_left();
         assert_eq!((members.left(), members.of(2), members.of(3)), (0, None, Some((13, 1514))));
-        assert_eq!(members.names(), ["v1", "v3"]);
     }
 }

@@ -19,14 +19,14 @@ use super::blocks::BlockBytes;
 use super::count::reject_all;
 use super::receiver::Receiver;
 use super::socket::Socket;
-use crate::error::{CaptureError, error_text};
+use crate::engines::pattern::{Change, PatternLinks};
+use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
-use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::feed::interfaces::Interfaces;
-use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch, frame_bytes_max};
+use crate::kernel::interface::{Link, LinkPattern, frame_bytes_max};
 use crate::kernel::rcu;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::{Setup, refuse_queue};
@@ -38,21 +38,17 @@ use members::Members;
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
 /// Interfaces that have left and are known yet, before their frames are waited for and they are forgotten.
 const LEFT_MAX: usize = PATTERN_INTERFACES_MAX as usize;
-/// Most names in the note at the start.
-const NAMES_SHOWN: usize = 8;
 
 /// The source.
 pub(super) struct Pattern {
     info: Info,
-    pattern: LinkPattern,
-    watch: LinkWatch,
+    links: PatternLinks,
     promiscuous: bool,
     is_started: bool,
     feeds: Feeds,
     receiver: Receiver<Members>,
     socket: Arc<Socket>,
     maps: Maps,
-    events: Vec<SourceEvent>,
     asked_missed: Instant,
     closed: bool,
 }
@@ -73,11 +69,11 @@ impl Pattern {
         setup.set_link_type(LINKTYPE_ETHERNET)?;
         let direction = setup.direction();
         let name = pattern.to_string();
-        let watch = LinkWatch::open()?;
+        let links = PatternLinks::open(pattern)?;
         // One that joins later with longer frames has them cut.
-        let members = watch.links().filter(|link| pattern.matches(&link.name));
-        let longest = members.map(|link| frame_bytes_max(link.index, link.mtu)).max().unwrap_or(0);
-        let socket = Socket::new(&name, direction, BlockBytes::for_frames_of(longest))?;
+        let longest = links.fitting().map(|link| frame_bytes_max(link.index, link.mtu)).max();
+        let socket =
+            Socket::new(&name, direction, BlockBytes::for_frames_of(longest.unwrap_or(0)))?;
         let socket = Arc::new(socket);
         let (maps, mut at_socket) = Maps::attach(&socket, &setup)?;
         let admit = move |feed: &mut Feed| {
@@ -100,100 +96,41 @@ impl Pattern {
         };
         let mut source = Pattern {
             info,
-            pattern: pattern.clone(),
-            watch,
+            links,
             promiscuous: setup.promiscuous,
             is_started: false,
             feeds,
             receiver,
             socket,
             maps,
-            events: Vec::new(),
             asked_missed: Instant::now(),
             closed: false,
         };
-        let links: Vec<Link> = source.watch.links().cloned().collect();
-        links.iter().try_for_each(|link| source.appeared(link))?;
-        source.note_members(direction);
+        source.change_members()?;
+        source.info.notes.extend(source.links.note_members(direction));
         Ok(source)
-    }
-
-    /// Says which interfaces are there at the start, in place of an event for each.
-    fn note_members(&mut self, direction: Direction) {
-        self.events.retain(|event| !matches!(event, SourceEvent::Joined { .. }));
-        let names = self.receiver.origins().names();
-        let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
-        let more = match names.len().saturating_sub(NAMES_SHOWN) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let has_loopback = names.contains(&"lo");
-        self.info.notes.push(match names.len() {
-            0 => "no interface fits now; each joins when it appears".to_owned(),
-            1 => format!("one interface now: {shown}"),
-            count => format!("{count} interfaces now: {shown}{more}"),
-        });
-        if has_loopback && direction == Direction::Both {
-            self.info.notes.push(
-                "the loopback device shows every packet twice, going out and coming in; --direction in shows each once"
-                    .to_owned(),
-            );
-        }
     }
 
     /// Takes what has changed about the interfaces.
     fn follow_links(&mut self) -> Result<(), CaptureError> {
-        let events = self.watch.events().map_err(CaptureError::os("watching interfaces"))?;
-        events.into_iter().try_for_each(|event| self.follow(event))
+        self.links.read()?;
+        self.change_members()
     }
 
-    fn follow(&mut self, event: LinkEvent) -> Result<(), CaptureError> {
-        match event {
-            LinkEvent::Appeared(link) => self.appeared(&link)?,
-            LinkEvent::Gone(link) => self.left(link.index),
-            LinkEvent::Renamed { link, .. } => {
-                self.left(link.index);
-                self.appeared(&link)?;
+    fn change_members(&mut self) -> Result<(), CaptureError> {
+        while let Some(change) = self.links.next() {
+            match change {
+                Change::Leaves(index) => self.leave(index),
+                Change::Joins(link) => match self.feeds.add_interface(&link.name) {
+                    Ok(number) => {
+                        self.join(&link, number)?;
+                        self.links.joined(&link);
+                    }
+                    Err(error) => self.links.left_out(&link, &error),
+                },
             }
-            LinkEvent::Up(link) if self.receiver.origins().is_in(link.index) => {
-                self.events.push(SourceEvent::Up { iface: link.name });
-            }
-            LinkEvent::Down(link) if self.receiver.origins().is_in(link.index) => {
-                self.events.push(SourceEvent::Down { iface: link.name });
-            }
-            LinkEvent::Up(link) => self.say_left_out(&link),
-            LinkEvent::Down(_) => {}
         }
         Ok(())
-    }
-
-    /// Has an interface join if it is to.
-    fn appeared(&mut self, link: &Link) -> Result<(), CaptureError> {
-        if !self.pattern.matches(&link.name) {
-            return Ok(());
-        }
-        if !link.is_ethernet() {
-            self.say_left_out(link);
-            return Ok(());
-        }
-        match self.feeds.add_interface(&link.name) {
-            Ok(number) => self.join(link, number),
-            Err(error) => {
-                let (iface, why) = (link.name.clone(), error_text(&error));
-                self.events.push(SourceEvent::LeftOut { iface, why });
-                Ok(())
-            }
-        }
-    }
-
-    /// One that does not carry Ethernet frames is said to be left out when it can carry any: tunnel modules make
-    /// devices that are never used.
-    fn say_left_out(&mut self, link: &Link) {
-        if link.is_up() && !link.is_ethernet() && self.pattern.matches(&link.name) {
-            let iface = link.name.clone();
-            let why = "its frames have no Ethernet header; capture it by its name".to_owned();
-            self.events.push(SourceEvent::LeftOut { iface, why });
-        }
     }
 
     fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
@@ -211,9 +148,7 @@ impl Pattern {
         }
         self.receiver.origins().insert(link, number);
         // Last: from here on its frames come.
-        self.maps.insert(link.index, number)?;
-        self.events.push(SourceEvent::Joined { iface: link.name.clone() });
-        Ok(())
+        self.maps.insert(link.index, number)
     }
 
     fn make_promiscuous(&self, index: u32) -> Result<(), CaptureError> {
@@ -227,8 +162,8 @@ impl Pattern {
         }
     }
 
-    fn left(&mut self, index: u32) {
-        let Some((iface, number)) = self.receiver.origins().remove(index) else { return };
+    fn leave(&mut self, index: u32) {
+        let Some(number) = self.receiver.origins().remove(index) else { return };
         self.maps.remove(index);
         if self.promiscuous {
             // Refused where the interface is gone, and its memberships with it.
@@ -237,14 +172,13 @@ impl Pattern {
         if !self.receiver.origins().has_number(number) {
             self.feeds.remove_interface(number);
         }
-        self.events.push(SourceEvent::Left { iface });
     }
 
     /// Waits for a block or for news of interfaces; true if there are news.
     fn wait(&self, limit: Duration) -> Result<bool, CaptureError> {
         let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
-        let (socket, watch) = (self.socket.as_fd(), self.watch.as_fd());
-        let mut wait = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&watch, PollFlags::IN)];
+        let (socket, links) = (self.socket.as_fd(), self.links.as_fd());
+        let mut wait = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&links, PollFlags::IN)];
         match rustix::event::poll(&mut wait, Some(&timeout)) {
             Ok(_) => Ok(!wait[1].revents().is_empty()),
             Err(rustix::io::Errno::INTR) => Ok(false),
@@ -317,7 +251,7 @@ impl Source for Pattern {
     }
 
     fn take_events(&mut self) -> Vec<SourceEvent> {
-        std::mem::take(&mut self.events)
+        self.links.take_events()
     }
 
     fn stop(&mut self) -> Result<(), CaptureError> {

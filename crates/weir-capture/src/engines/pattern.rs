@@ -1,0 +1,250 @@
+//! Interfaces by pattern, whatever the engine: which of them join and leave, and what is told of it.
+//!
+//! Members are known by name: one that is renamed leaves and joins.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::error::{CaptureError, error_text};
+use crate::feed::direction::Direction;
+use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch};
+use crate::source::SourceEvent;
+
+/// Most names in the note at the start.
+const NAMES_SHOWN: usize = 8;
+
+/// A change of the members. The engine makes it before it asks for the next one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// This one is to join; [`PatternLinks::joined`] or [`PatternLinks::left_out`] says what became of it.
+    Joins(Link),
+    /// The member with this index leaves.
+    Leaves(u32),
+}
+
+/// The interfaces of a network namespace, and which of them are members.
+pub(super) struct PatternLinks {
+    watch: LinkWatch,
+    rules: Rules,
+}
+
+impl PatternLinks {
+    /// Begins to watch, in the calling thread's network namespace. Those that are there are to join first.
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`].
+    pub(super) fn open(pattern: &LinkPattern) -> Result<PatternLinks, CaptureError> {
+        let watch = LinkWatch::open()?;
+        let pending = watch.links().cloned().map(LinkEvent::Appeared).collect();
+        let rules = Rules { pending, ..Rules::new(pattern) };
+        Ok(PatternLinks { watch, rules })
+    }
+
+    /// Those that fit and are there, members or not.
+    pub(super) fn fitting(&self) -> impl Iterator<Item = &Link> {
+        self.watch.links().filter(|link| self.rules.pattern.matches(&link.name))
+    }
+
+    /// Reads what has changed, for [`next`](PatternLinks::next).
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`].
+    pub(super) fn read(&mut self) -> Result<(), CaptureError> {
+        let events = self.watch.events().map_err(CaptureError::os("watching interfaces"))?;
+        self.rules.pending.extend(events);
+        Ok(())
+    }
+
+    /// The next change of those that were read.
+    pub(super) fn next(&mut self) -> Option<Change> {
+        self.rules.next()
+    }
+
+    /// An interface is a member from here on.
+    pub(super) fn joined(&mut self, link: &Link) {
+        self.rules.joined(link);
+    }
+
+    /// An interface that fits could not join.
+    pub(super) fn left_out(&mut self, link: &Link, error: &CaptureError) {
+        self.rules.left_out(&link.name, error_text(error));
+    }
+
+    /// What has been told since this was asked last.
+    pub(super) fn take_events(&mut self) -> Vec<SourceEvent> {
+        std::mem::take(&mut self.rules.events)
+    }
+
+    /// Says which interfaces are there at the start, in place of an event for each.
+    pub(super) fn note_members(&mut self, direction: Direction) -> Vec<String> {
+        self.rules.note_members(direction)
+    }
+}
+
+impl AsFd for PatternLinks {
+    /// Readable when there is something for [`read`](PatternLinks::read).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+struct Rules {
+    pattern: LinkPattern,
+    pending: VecDeque<LinkEvent>,
+    /// Names, by the kernel's index.
+    members: HashMap<u32, String>,
+    events: Vec<SourceEvent>,
+}
+
+impl Rules {
+    fn new(pattern: &LinkPattern) -> Rules {
+        let (pattern, pending) = (pattern.clone(), VecDeque::new());
+        Rules { pattern, pending, members: HashMap::new(), events: Vec::new() }
+    }
+
+    fn next(&mut self) -> Option<Change> {
+        while let Some(event) = self.pending.pop_front() {
+            match event {
+                LinkEvent::Appeared(link) => {
+                    if self.may_join(&link) {
+                        return Some(Change::Joins(link));
+                    }
+                }
+                LinkEvent::Gone(link) => {
+                    if self.leaves(link.index) {
+                        return Some(Change::Leaves(link.index));
+                    }
+                }
+                LinkEvent::Renamed { link, .. } => {
+                    let index = link.index;
+                    self.pending.push_front(LinkEvent::Appeared(link));
+                    if self.leaves(index) {
+                        return Some(Change::Leaves(index));
+                    }
+                }
+                LinkEvent::Up(link) if self.members.contains_key(&link.index) => {
+                    self.events.push(SourceEvent::Up { iface: link.name });
+                }
+                LinkEvent::Down(link) if self.members.contains_key(&link.index) => {
+                    self.events.push(SourceEvent::Down { iface: link.name });
+                }
+                LinkEvent::Up(link) => _ = self.may_join(&link),
+                LinkEvent::Down(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Whether one that is no member fits and has an Ethernet header. One that fits and has none is said to be left
+    /// out when it can carry frames: tunnel modules make devices that are never used.
+    fn may_join(&mut self, link: &Link) -> bool {
+        let fits = self.pattern.matches(&link.name);
+        if fits && !link.is_ethernet() && link.is_up() {
+            let why = "its frames have no Ethernet header; capture it by its name".to_owned();
+            self.left_out(&link.name, why);
+        }
+        fits && link.is_ethernet()
+    }
+
+    fn leaves(&mut self, index: u32) -> bool {
+        let Some(iface) = self.members.remove(&index) else { return false };
+        self.events.push(SourceEvent::Left { iface });
+        true
+    }
+
+    fn joined(&mut self, link: &Link) {
+        self.members.insert(link.index, link.name.clone());
+        self.events.push(SourceEvent::Joined { iface: link.name.clone() });
+    }
+
+    fn left_out(&mut self, iface: &str, why: String) {
+        self.events.push(SourceEvent::LeftOut { iface: iface.to_owned(), why });
+    }
+
+    fn note_members(&mut self, direction: Direction) -> Vec<String> {
+        self.events.retain(|event| !matches!(event, SourceEvent::Joined { .. }));
+        let mut names: Vec<&str> = self.members.values().map(String::as_str).collect();
+        names.sort_unstable();
+        let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
+        let more = match names.len().saturating_sub(NAMES_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let mut notes = vec![match names.len() {
+            0 => "no interface fits now; each joins when it appears".to_owned(),
+            1 => format!("one interface now: {shown}"),
+            count => format!("{count} interfaces now: {shown}{more}"),
+        }];
+        if names.contains(&"lo") && direction == Direction::Both {
+            notes.push(
+                "the loopback device shows every packet twice, going out and coming in; --direction in shows each once"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str) -> Link {
+        Link { index, name: name.to_owned(), flags: 1, arphrd: libc::ARPHRD_ETHER, mtu: 1500 }
+    }
+
+    fn rules() -> Rules {
+        Rules::new(&LinkPattern::parse("v*").unwrap())
+    }
+
+    /// Makes every change, as an engine that refuses nobody.
+    fn follow(rules: &mut Rules, events: impl IntoIterator<Item = LinkEvent>) -> Vec<Change> {
+        rules.pending.extend(events);
+        let mut changes = Vec::new();
+        while let Some(change) = rules.next() {
+            if let Change::Joins(link) = &change {
+                rules.joined(link);
+            }
+            changes.push(change);
+        }
+        changes
+    }
+
+    #[test]
+    fn members_are_those_whose_names_fit_now() {
+        let mut rules = rules();
+        let up = LinkEvent::Up(link(1, "v1"));
+        let appeared = [link(1, "v1"), link(2, "eth0")].map(LinkEvent::Appeared);
+        let changes = follow(&mut rules, appeared.into_iter().chain([up]));
+        assert_eq!(changes, [Change::Joins(link(1, "v1"))]);
+        let told = std::mem::take(&mut rules.events);
+        let v1 = || "v1".to_owned();
+        assert_eq!(told, [SourceEvent::Joined { iface: v1() }, SourceEvent::Up { iface: v1() }]);
+        let renamed =
+            |index, from: &str, to| LinkEvent::Renamed { link: link(index, to), from: from.into() };
+        let changes = follow(
+            &mut rules,
+            [renamed(1, "v1", "v9"), renamed(2, "eth0", "v2"), renamed(1, "v9", "x")],
+        );
+        let wanted = [
+            Change::Leaves(1),
+            Change::Joins(link(1, "v9")),
+            Change::Joins(link(2, "v2")),
+            Change::Leaves(1),
+        ];
+        assert_eq!(changes, wanted);
+        assert_eq!(rules.note_members(Direction::Both), ["one interface now: v2"]);
+        let gone = [link(1, "x"), link(2, "v2")].map(LinkEvent::Gone);
+        assert_eq!(follow(&mut rules, gone), [Change::Leaves(2)]);
+    }
+
+    #[test]
+    fn what_has_no_ethernet_header_is_left_out_aloud_once_it_is_up() {
+        let mut rules = rules();
+        let tunnel = |flags| Link { flags, arphrd: libc::ARPHRD_NONE, ..link(3, "v3") };
+        let events = [LinkEvent::Appeared(tunnel(0)), LinkEvent::Up(tunnel(1))];
+        assert_eq!(follow(&mut rules, events), []);
+        let told = &rules.events[..];
+        assert!(matches!(told, [SourceEvent::LeftOut { iface, .. }] if iface == "v3"), "{told:?}");
+    }
+}
