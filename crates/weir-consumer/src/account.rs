@@ -7,7 +7,8 @@ pub struct Delivered {
     pub frames: u64,
     /// Their bytes on the wire.
     pub wire_bytes: u64,
-    /// Frames that the writers overtook.
+    /// Frames that the writers overtook, or that were let go unread with feeds that had left
+    /// ([`Rings::let_go`](crate::Rings::let_go)).
     pub lapped: u64,
     /// Frames left in the rings because a limit of frames was reached.
     pub after_limit: u64,

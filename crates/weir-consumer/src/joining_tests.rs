@@ -1,6 +1,7 @@
 //! Rings that join and leave a consumer at any time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -8,10 +9,13 @@ use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::{Mapping, Writer};
 
+use crate::account::Taken;
 use crate::consumer::{Consumer, Step};
 use crate::lanes::Lanes;
+use crate::limits::PAST_FEEDS_MAX;
 use crate::null::Null;
 use crate::ordered::Ordered;
+use crate::source::JoinedFeed;
 use crate::testing::{Collect, feed, push, ring_of, writer};
 
 /// Longer than any test: order gives way to nothing but a ring that is half full.
@@ -215,6 +219,42 @@ fn a_ring_that_was_let_go_is_mapped_no_more_and_its_counts_stay() {
         assert_eq!((consumer.delivered().frames, consumer.rings().unread()), (13, 0));
     }
     assert_eq!(output.0.lock().unwrap().frames.len(), 13);
+}
+
+/// The lives of an interface that comes and goes faster than it is read.
+#[test]
+fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
+    let consumers: [Box<dyn Consumer>; 2] = [
+        Box::new(Null::new()),
+        Box::new(Ordered::new(Duration::ZERO, Collect::default())),
+    ];
+    for mut consumer in consumers {
+        let mut memory = Vec::new();
+        let lives = PAST_FEEDS_MAX + 3;
+        for life in 0..lives {
+            let mut writer = writer();
+            (1..=5).for_each(|ts| push(&mut writer, ts));
+            consumer.join(JoinedFeed { output: 0, ..feed(life, writer.ring()) }).unwrap();
+            if life == 0 {
+                assert_eq!(consumer.step(1).unwrap(), Step::Busy);
+            }
+            memory.push(writer.ring().memory().clone());
+            // A writer that fails may leave its ring open.
+            std::mem::forget(writer);
+            consumer.rings_mut().leave(life as u64, &[]);
+        }
+        // The ring of the writer, which was forgotten, and this one.
+        let held = memory.iter().filter(|memory| Arc::strong_count(memory) > 2).count();
+        assert_eq!(held, PAST_FEEDS_MAX);
+        let let_go = consumer.rings().let_go();
+        assert_eq!(let_go, 4 + 5 + 5, "of three lives, one frame of which was read");
+        assert_eq!(consumer.rings().unread(), 5 * PAST_FEEDS_MAX as u64);
+        assert!(consumer.rings().readers().is_empty(), "none has a line any more");
+        while consumer.step(u64::MAX).unwrap() != Step::Ended {}
+        let delivered = consumer.delivered();
+        assert_eq!((delivered.lapped, delivered.frames), (let_go, (lives * 5) as u64 - let_go));
+        assert_eq!(consumer.by_interface(), [Taken { frames: delivered.frames, lapped: let_go }]);
+    }
 }
 
 #[test]

@@ -5,12 +5,15 @@ use weir_ring::{Mapping, Reader, RingError, Words};
 
 use crate::account::Taken;
 use crate::cursor::Cursor;
+use crate::limits::PAST_FEEDS_MAX;
 use crate::numbering::Numbering;
 use crate::source::JoinedFeed;
 
 /// The rings of a consumer, as those see them who wait for it, wake it or draw its account.
 pub trait Rings<M: Words = Mapping> {
-    /// A feed is read no further than to these ordinals, ring by ring; a ring without one is read to its end.
+    /// A feed is read no further than to these ordinals, ring by ring; a ring without one brings nothing any more, and
+    /// what it has now is read. Of the feeds of one output that have left and are still unread
+    /// [`PAST_FEEDS_MAX`] are kept: of older ones, whatever is unread counts as lapped.
     fn leave(&mut self, key: u64, until: &[u64]);
 
     /// The writers at a channel of the sleeper have gone: what they left open ends with what is there. Gives the
@@ -36,6 +39,9 @@ pub trait Rings<M: Words = Mapping> {
     /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
     fn unread(&self) -> u64;
 
+    /// Frames among the lapped ones that were let go unread with feeds that had left.
+    fn let_go(&self) -> u64;
+
     /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
     fn fill(&self) -> f64;
 
@@ -47,6 +53,7 @@ pub trait Rings<M: Words = Mapping> {
 pub struct Lane<T, M: Words = Mapping> {
     /// The feed's.
     pub(crate) key: u64,
+    output: usize,
     /// Number of the ring in its feed.
     ring: usize,
     line: usize,
@@ -69,6 +76,7 @@ pub struct Lanes<T = (), M: Words = Mapping> {
     /// Of rings that were let go, by the number of their feed's first interface.
     gone: Vec<Taken>,
     gone_unread: u64,
+    let_go: u64,
 }
 
 impl<T: Default, M: Words> Default for Lanes<T, M> {
@@ -82,7 +90,8 @@ impl<T: Default, M: Words> Lanes<T, M> {
     #[must_use]
     pub fn new() -> Self {
         let numbering = Numbering::default();
-        Lanes { lanes: Vec::new(), numbering, first: 0, gone: Vec::new(), gone_unread: 0 }
+        let (lanes, gone) = (Vec::new(), Vec::new());
+        Lanes { lanes, numbering, first: 0, gone, gone_unread: 0, let_go: 0 }
     }
 
     /// Reads the rings of this feed, too, from their oldest frames on.
@@ -96,6 +105,7 @@ impl<T: Default, M: Words> Lanes<T, M> {
         let first = self.numbering.join(key, output, label, ring)?;
         self.lanes.extend(cursors.into_iter().enumerate().map(|(ring, cursor)| Lane {
             key,
+            output,
             ring,
             line: first_line + ring,
             channel,
@@ -155,6 +165,26 @@ impl<T, M: Words> Lanes<T, M> {
         keys.iter().for_each(|key| self.numbering.leave(*key));
     }
 
+    /// Lets the oldest feeds go that have left this output and are unread: each holds the memory of its rings.
+    fn let_oldest_go(&mut self, output: usize) {
+        let Lanes { lanes, gone, let_go, numbering, .. } = self;
+        let past = lanes.iter().filter(|lane| lane.output == output && lane.cursor.has_left());
+        // The rings of a feed are side by side.
+        let mut keys: Vec<u64> = past.map(|lane| lane.key).collect();
+        keys.dedup();
+        let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
+        for key in &keys[..surplus] {
+            for lane in lanes.extract_if(.., |lane| lane.key == *key) {
+                add(gone, &lane);
+                let unread = lane.cursor.unread();
+                let own = &mut gone[lane.first as usize];
+                own.lapped = own.lapped.saturating_add(unread);
+                *let_go = let_go.saturating_add(unread);
+            }
+            numbering.leave(*key);
+        }
+    }
+
     /// Numbers of the interfaces in the output.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {
@@ -197,10 +227,15 @@ fn add<T, M: Words>(all: &mut Vec<Taken>, lane: &Lane<T, M>) {
 
 impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn leave(&mut self, key: u64, until: &[u64]) {
+        let mut output = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.key == key) {
-            if let Some(until) = until.get(lane.ring) {
-                lane.cursor.leave(*until);
-            }
+            // Also of one that its writer left open: a source whose stop fails does so.
+            let written = lane.cursor.reader().ring().frames_written();
+            lane.cursor.leave(until.get(lane.ring).copied().unwrap_or(written));
+            output = Some(lane.output);
+        }
+        if let Some(output) = output {
+            self.let_oldest_go(output);
         }
     }
 
@@ -244,6 +279,10 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn unread(&self) -> u64 {
         let unread = self.lanes.iter().map(|lane| lane.cursor.unread());
         sum(unread.chain([self.gone_unread]))
+    }
+
+    fn let_go(&self) -> u64 {
+        self.let_go
     }
 
     fn fill(&self) -> f64 {

@@ -7,6 +7,7 @@
 //! | [`consumer`] | the trait of whatever takes frames, and how it fails |
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
 //! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, as far as it is to be read |
+//! | [`limits`] | how much a slow consumer may hold |
 //! | [`null`] | counts frames where they lie |
 //! | [`merge`] | several rings read as one stream in timestamp order |
 //! | [`numbering`] | numbers of interfaces in an output of several rings |
@@ -22,6 +23,7 @@ pub mod cursor;
 #[cfg(test)]
 mod joining_tests;
 pub mod lanes;
+pub mod limits;
 pub mod merge;
 pub mod null;
 pub mod numbering;

@@ -28,8 +28,8 @@ pub enum FeedChange {
     Left {
         /// The feed's key.
         key: u64,
-        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without one is read to its
-        /// end.
+        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without one brings nothing any
+        /// more, and what it has is read.
         until: Vec<u64>,
     },
 }

@@ -1,0 +1,5 @@
+//! Limits of a consumer.
+
+/// Feeds of one output that have left a consumer and are not read to their end: lives of an interface that comes and
+/// goes while the consumer is slow. Each holds the memory of its rings.
+pub const PAST_FEEDS_MAX: usize = 4;
