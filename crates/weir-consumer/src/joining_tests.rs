@@ -224,10 +224,8 @@ fn a_ring_that_was_let_go_is_mapped_no_more_and_its_counts_stay() {
 /// The lives of an interface that comes and goes faster than it is read.
 #[test]
 fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
-    let consumers: [Box<dyn Consumer>; 2] = [
-        Box::new(Null::new()),
-        Box::new(Ordered::new(Duration::ZERO, Collect::default())),
-    ];
+    let consumers: [Box<dyn Consumer>; 2] =
+        [Box::new(Null::new()), Box::new(Ordered::new(Duration::ZERO, Collect::default()))];
     for mut consumer in consumers {
         let mut memory = Vec::new();
         let lives = PAST_FEEDS_MAX + 3;

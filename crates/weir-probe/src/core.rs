@@ -176,9 +176,15 @@ impl<W: Wanted, E> Core<W, E> {
     pub fn note(&mut self, id: SourceId, note: Note<E>) {
         let Some(source) = self.sources.get_mut(&id) else { return };
         let is_open = source.phase == Phase::Open;
+        let is_opening = source.is_opening();
         let event = match note {
             Note::Appeared => {
                 source.may_be_there = true;
+                None
+            }
+            // Told once it is open, if it is so then.
+            Note::Down | Note::Up if is_opening => {
+                source.is_down = matches!(note, Note::Down);
                 None
             }
             // It has ended already, and is told of that.

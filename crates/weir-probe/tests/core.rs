@@ -331,6 +331,63 @@ fn who_goes_down_is_told_once_and_goes_on() {
 }
 
 #[test]
+fn a_source_that_goes_down_while_it_is_opened_is_down_once_it_is_open() {
+    let mut bench = Bench { holds: true, ..Bench::default() };
+    bench.core.command(Command::Open { wants: vec![Port(80)], follows: true });
+    bench.outputs();
+    let (open, effect) = bench.held.remove(0);
+    let source = effect.source();
+    for note in [Note::Down, Note::Up, Note::Down] {
+        bench.core.note(source, note);
+    }
+    assert!(words(&bench.outputs()).is_empty());
+    bench.core.complete(open, Completion::Done);
+    assert_eq!(words(&bench.outputs()), ["Event Opened", "Event Down", "Event Reads"]);
+    bench.core.note(source, Note::Up);
+    assert_eq!(words(&bench.outputs()), ["Event Up"]);
+}
+
+#[test]
+fn a_consumer_that_could_not_be_attached_is_attached_when_the_source_comes_back() {
+    let mut bench = Bench::default();
+    let (source, own) = bench.open(&[80], true);
+    bench.reader(&own);
+    let come_back = |bench: &mut Bench, attached: Completion<String>| {
+        bench.holds = true;
+        bench.core.note(source, Note::Vanished("gone".into()));
+        bench.outputs();
+        // It is closed and opened; then its reader is attached.
+        for _ in 0..2 {
+            let (effect, of) = bench.held.remove(0);
+            bench.core.complete(effect, done(&of));
+            bench.outputs();
+        }
+        let (attach, of) = bench.held.remove(0);
+        assert!(matches!(of, Effect::AttachWaker(..)), "{of:?}");
+        bench.holds = false;
+        bench.core.complete(attach, attached);
+        words(&bench.outputs())
+    };
+    let told = come_back(&mut bench, Completion::Failed("no room".into()));
+    assert_eq!(told, ["Event NotAttached", "Event CameBack", "Event Reads"]);
+    // What needs a feed of its own is not refused for the sake of who could not read the old one.
+    bench.give(Command::Subscribe { source, wants: Port(80) }).unwrap();
+    bench.holds = true;
+    bench.core.command(Command::Change(own[0], 81));
+    bench.outputs();
+    let (add, of) = bench.held.remove(0);
+    bench.core.complete(add, done(&of));
+    bench.outputs();
+    let (attach, _) = bench.held.remove(0);
+    bench.core.complete(attach, Completion::Failed("no room".into()));
+    let outputs = bench.outputs();
+    assert_eq!(words(&outputs), ["Event NotAttached", "Event Reads"]);
+    assert_eq!(reply(outputs), Ok(Reply::Done));
+    let told = come_back(&mut bench, Completion::Done);
+    assert_eq!(told, ["Event CameBack", "Event Reads", "Event Reads", "Joined ConsumerId"]);
+}
+
+#[test]
 fn a_stopped_probe_takes_nothing_more() {
     let mut bench = Bench::default();
     bench.open(&[80], false);

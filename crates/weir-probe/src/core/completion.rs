@@ -85,7 +85,7 @@ impl<W: Wanted, E> Core<W, E> {
                 source.phase = Phase::Open;
                 source.feeds = feeds.into_iter().collect();
                 // Whatever has appeared, it is open.
-                (source.may_be_there, source.is_down) = (false, false);
+                source.may_be_there = false;
                 // Once each, however many of its subscriptions share a feed.
                 let mut readers: BTreeSet<(FeedId, ConsumerId)> = BTreeSet::new();
                 for (subscription, &feed) in &running.feeds {
@@ -107,9 +107,13 @@ impl<W: Wanted, E> Core<W, E> {
             Effect::AttachWaker(_, feed, consumer) => {
                 source.wakers.insert((consumer, feed));
                 source.given.insert((consumer, feed));
+                source.refused.remove(&(consumer, feed));
             }
             Effect::RenewFeed { old, new, wants, .. } => {
                 running.renewed.insert(old, new);
+                let refused = source.refused.iter().filter(|(_, feed)| *feed == old);
+                let refused: Vec<_> = refused.map(|(consumer, _)| (*consumer, new)).collect();
+                source.refused.extend(refused);
                 source.forget(old);
                 source.feeds.insert(new, wants);
                 let ledger = ledger_of(old, &completion);
@@ -129,6 +133,13 @@ impl<W: Wanted, E> Core<W, E> {
         let Core { sources, subscriptions, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
         let running = source.running.as_mut().expect("a command that is carried out");
+        let was_refused = match (&running.op, &effect) {
+            (Op::Change(_, subscription, _), Effect::AttachWaker(_, _, consumer)) => {
+                let feed = subscriptions.get(subscription).and_then(|known| known.feed);
+                feed.is_some_and(|feed| source.refused.contains(&(*consumer, feed)))
+            }
+            _ => false,
+        };
         match effect {
             // Its old rings must get no frame more, so all of its readers lose it.
             Effect::RenewFeed { old, new, .. } => {
@@ -139,17 +150,11 @@ impl<W: Wanted, E> Core<W, E> {
                 lost.iter().for_each(|lost| _ = subscriptions.remove(lost));
                 self.event(Event::FeedLost(old, lost, error));
             }
+            // It is attached anew to whatever feed its subscription reads next.
             Effect::AttachWaker(_, feed, consumer)
-                if matches!(running.op, Op::Open(_) | Op::Withdraw(..)) =>
+                if matches!(running.op, Op::Open(_) | Op::Withdraw(..)) || was_refused =>
             {
-                let before = running.renewed.iter().find(|(_, new)| **new == feed);
-                let before = before.map(|(&old, _)| old);
-                for (subscription, known) in subscriptions.iter_mut() {
-                    let to = running.feeds.get(subscription).copied();
-                    if to == Some(feed) || (before.is_some() && known.feed == before) {
-                        known.consumers.remove(&consumer);
-                    }
-                }
+                source.refused.insert((consumer, feed));
                 self.event(Event::NotAttached(id, consumer, feed, error));
             }
             _ => {
@@ -165,6 +170,7 @@ impl<W: Wanted, E> Core<W, E> {
         source.phase = Phase::Waiting;
         source.wakers.clear();
         source.given.clear();
+        source.refused.clear();
         let feeds = std::mem::take(&mut source.feeds);
         for &feed in feeds.keys() {
             let ledger = ledger_of(feed, &completion);

@@ -46,6 +46,7 @@ impl<W: Wanted, E> Core<W, E> {
         let forward = &mut running.forward;
         match &op {
             Op::Open(_) => {
+                source.is_down = false;
                 let mut feeds: Vec<(FeedId, W)> = Vec::new();
                 for (&subscription, known) in subscriptions.iter().filter(|(_, s)| s.source == id) {
                     let like = feeds.iter().find(|(_, wants)| wants.is_like(&known.wants));
@@ -160,6 +161,11 @@ impl<W: Wanted, E> Core<W, E> {
         if is_back && !has_failed {
             outputs.push_back(Output::Event(Event::CameBack(id)));
         }
+        // It went down while it was opened.
+        let is_new = matches!(running.op, Op::Open(_)) && source.phase == Phase::Open;
+        if is_new && !has_failed && source.is_down {
+            outputs.push_back(Output::Event(Event::Down(id)));
+        }
         let mut reads = |subscription: &SubscriptionId, feed: FeedId| {
             outputs.push_back(Output::Event(Event::Reads(*subscription, feed)));
             Some(feed)
@@ -239,7 +245,9 @@ impl<W: Wanted, E> Core<W, E> {
             feed.into_iter()
                 .flat_map(move |feed| readers.clone().into_iter().map(move |reader| (reader, feed)))
         };
-        self.of(id).flat_map(|(_, known)| reads(known)).collect()
+        let refused = &self.sources[&id].refused;
+        let all = self.of(id).flat_map(|(_, known)| reads(known));
+        all.filter(|reader| !refused.contains(reader)).collect()
     }
 
     /// Tells consumers what they read, where that has changed: first what comes, then what goes.

@@ -42,6 +42,8 @@ pub(super) struct Source<W: Wanted, E> {
     pub(super) wakers: BTreeSet<(ConsumerId, FeedId)>,
     /// Who has ever been given a feed's memory.
     pub(super) given: BTreeSet<(ConsumerId, FeedId)>,
+    /// Who could not be attached to a feed, and does not read it, though it is to read its subscription.
+    pub(super) refused: BTreeSet<(ConsumerId, FeedId)>,
     /// What consumers have been told to read.
     pub(super) told: BTreeSet<(ConsumerId, FeedId)>,
     /// Commands that wait, the oldest first.
@@ -76,6 +78,7 @@ impl<W: Wanted, E> Source<W, E> {
             feeds: BTreeMap::new(),
             wakers: BTreeSet::new(),
             given: BTreeSet::new(),
+            refused: BTreeSet::new(),
             told: BTreeSet::new(),
             queue: VecDeque::new(),
             running: None,
@@ -83,10 +86,17 @@ impl<W: Wanted, E> Source<W, E> {
         }
     }
 
+    /// Whether it is being opened, which has not been told yet.
+    pub(super) fn is_opening(&self) -> bool {
+        let running = self.running.as_ref().filter(|running| !running.is_decided);
+        running.is_some_and(|running| matches!(running.op, Op::Open(_)))
+    }
+
     /// A feed is gone, and with it whom it woke.
     pub(super) fn forget(&mut self, feed: FeedId) {
         self.feeds.remove(&feed);
         self.wakers.retain(|(_, of)| *of != feed);
         self.given.retain(|(_, of)| *of != feed);
+        self.refused.retain(|(_, of)| *of != feed);
     }
 }

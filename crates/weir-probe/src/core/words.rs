@@ -265,7 +265,8 @@ pub enum Event<E> {
     /// There are no fresh rings for the readers of a feed that one of them must not see any more: these
     /// subscriptions have ended.
     FeedLost(FeedId, Vec<SubscriptionId>, E),
-    /// A consumer could not be attached to a feed that this source came back with, and reads it no more.
+    /// A consumer could not be attached to a feed that this source came back with, and does not read it. When the
+    /// source comes back another time, it is attached again.
     NotAttached(SourceId, ConsumerId, FeedId, E),
     /// An effect that cannot be taken back failed.
     Trouble(SourceId, E),

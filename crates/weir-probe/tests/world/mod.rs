@@ -81,6 +81,11 @@ pub struct World {
     feeds: BTreeMap<FeedId, Feed>,
     wakers: BTreeSet<(ConsumerId, FeedId)>,
     under_way: BTreeMap<EffectId, Effect<Wants>>,
+    /// Who could not be attached to what it is to read.
+    refused: BTreeSet<(ConsumerId, FeedId)>,
+    /// Sources that went down since their opening began, and those of which that was told.
+    down: BTreeSet<SourceId>,
+    told_down: BTreeSet<SourceId>,
     /// Feeds whose ledgers were told.
     closed: BTreeSet<FeedId>,
     // The callers.
@@ -106,6 +111,9 @@ impl World {
             feeds: BTreeMap::new(),
             wakers: BTreeSet::new(),
             under_way: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            down: BTreeSet::new(),
+            told_down: BTreeSet::new(),
             closed: BTreeSet::new(),
             asked: BTreeMap::new(),
             sources: BTreeSet::new(),
@@ -219,6 +227,15 @@ impl World {
             7..9 => Note::Up,
             _ => Note::Appeared,
         };
+        let opens =
+            |effect: &Effect<Wants>| matches!(effect, Effect::OpenSource(of, _) if *of == source);
+        if is_open || self.under_way.values().any(opens) {
+            match note {
+                Note::Down => _ = self.down.insert(source),
+                Note::Up => _ = self.down.remove(&source),
+                _ => {}
+            }
+        }
         self.core.note(source, note);
         self.take_outputs();
     }
@@ -274,10 +291,14 @@ impl World {
             }
             Effect::RenewFeed { source, old, new, wants } => {
                 self.join(source, new, wants, offered);
+                let refused = self.refused.iter().filter(|(_, feed)| *feed == old);
+                let refused: Vec<_> = refused.map(|(consumer, _)| (*consumer, new)).collect();
+                self.refused.extend(refused);
                 return Completion::Ledgers(vec![self.leave(old, offered)]);
             }
             Effect::AttachWaker(_, feed, consumer) => {
                 assert!(self.wakers.insert((consumer, feed)), "attached twice");
+                self.refused.remove(&(consumer, feed));
                 self.seen.entry(consumer).or_default().insert(feed);
             }
             Effect::DetachWaker(_, feed, consumer) => {
@@ -344,6 +365,10 @@ impl World {
             match output {
                 Output::Effect(id, effect) => {
                     self.check(&effect);
+                    if let Effect::OpenSource(source, _) = &effect {
+                        self.down.remove(source);
+                        self.told_down.remove(source);
+                    }
                     assert!(self.under_way.insert(id, effect).is_none());
                 }
                 Output::Reply(id, result) => {
@@ -463,14 +488,12 @@ impl World {
             Event::FeedLost(_, lost, _) => {
                 self.subscriptions.retain(|id, _| !lost.contains(id));
             }
-            Event::NotAttached(_, consumer, ..) => {
-                // Some of its subscriptions do not read any more: the caller looks which.
-                for (id, known) in &mut self.subscriptions {
-                    if !self.core.consumers_of(*id).contains(&consumer) {
-                        known.consumers.remove(&consumer);
-                    }
-                }
+            Event::NotAttached(_, consumer, feed, _) => {
+                assert!(!self.wakers.contains(&(consumer, feed)));
+                self.refused.insert((consumer, feed));
             }
+            Event::Down(source) => assert!(self.told_down.insert(source), "down twice"),
+            Event::Up(source) => assert!(self.told_down.remove(&source), "up twice"),
             Event::Vanished(source, _) | Event::Missing(source, _) | Event::CameBack(source) => {
                 // `Missing` comes before the reply that says that it is followed.
                 let is_new = !self.sources.contains(&source);
@@ -506,6 +529,10 @@ impl World {
         let there: BTreeSet<FeedId> =
             self.feeds.iter().filter(|(_, feed)| feed.left.is_none()).map(|(&id, _)| id).collect();
         assert_eq!(there, read, "feeds that there are, feeds that somebody subscribed to");
+        for source in self.open.keys() {
+            assert_eq!(self.told_down.contains(source), self.down.contains(source), "{source:?}");
+        }
+        wakers.retain(|reader| !self.refused.contains(reader));
         assert_eq!(self.wakers, wakers);
         assert_eq!(self.reads, wakers);
     }
