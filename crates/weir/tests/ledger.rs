@@ -140,14 +140,14 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
     }
 }
 
-/// Stops a reader for 5 s at full rate. The ledger must be exact; returns whether the generator, in whose
-/// softirq the frames are written, went on as before.
+/// Stops a reader at full rate, long enough for its ring to be written several times over. The ledger must be exact;
+/// returns whether the generator, in whose softirq the frames are written, went on as before.
 fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
     let bed = bed();
     let mut stopped = Run::capture(&bed.rx, &format!("{hook} --json --ring-size 16MiB"));
     let before = generate(&bed.tx, "--duration 1s");
     stopped.signal(libc::SIGSTOP);
-    let during = generate(&bed.tx, "--duration 5s");
+    let during = generate(&bed.tx, &format!("--duration {}s", seconds(2)));
     stopped.signal(libc::SIGCONT);
     let after = generate(&bed.tx, "--duration 1s");
     settle();
