@@ -20,6 +20,8 @@ pub(super) enum Change {
     Joins(Link),
     /// The member with this index leaves.
     Leaves(u32),
+    /// A member's longest frame is another from here on.
+    HasOtherMtu(Link),
 }
 
 /// The interfaces of a network namespace, and which of them are members.
@@ -130,6 +132,11 @@ impl Rules {
                 }
                 LinkEvent::Up(link) => _ = self.may_join(&link),
                 LinkEvent::Down(_) => {}
+                LinkEvent::Changed(link) => {
+                    if let Some(change) = self.changed(link) {
+                        return Some(change);
+                    }
+                }
             }
         }
         None
@@ -144,6 +151,21 @@ impl Rules {
             self.left_out(&link.name, why);
         }
         fits && link.is_ethernet()
+    }
+
+    /// One that loses its Ethernet header is a stranger (a bond takes the link type of its first interface), and one
+    /// that gets one is as one that appears.
+    fn changed(&mut self, link: Link) -> Option<Change> {
+        match (self.members.contains_key(&link.index), link.is_ethernet()) {
+            (true, true) => Some(Change::HasOtherMtu(link)),
+            (true, false) => {
+                self.leaves(link.index);
+                self.may_join(&link);
+                Some(Change::Leaves(link.index))
+            }
+            (false, true) => self.may_join(&link).then_some(Change::Joins(link)),
+            (false, false) => None,
+        }
     }
 
     fn leaves(&mut self, index: u32) -> bool {
@@ -246,5 +268,30 @@ mod tests {
         assert_eq!(follow(&mut rules, events), []);
         let told = &rules.events[..];
         assert!(matches!(told, [SourceEvent::LeftOut { iface, .. }] if iface == "v3"), "{told:?}");
+    }
+
+    #[test]
+    fn a_member_is_one_as_long_as_it_has_an_ethernet_header() {
+        let mut rules = rules();
+        let tunnel = || Link { arphrd: libc::ARPHRD_NONE, ..link(1, "v1") };
+        let longer = || Link { mtu: 9000, ..link(1, "v1") };
+        let stranger = LinkEvent::Changed(link(2, "eth0"));
+        let changed = [longer(), tunnel(), Link { mtu: 9000, ..tunnel() }, link(1, "v1")];
+        let events = [LinkEvent::Appeared(link(1, "v1")), stranger]
+            .into_iter()
+            .chain(changed.map(LinkEvent::Changed));
+        let wanted = [
+            Change::Joins(link(1, "v1")),
+            Change::HasOtherMtu(longer()),
+            Change::Leaves(1),
+            Change::Joins(link(1, "v1")),
+        ];
+        assert_eq!(follow(&mut rules, events), wanted);
+        let told = &rules.events[..];
+        use SourceEvent::{Joined, Left, LeftOut};
+        assert!(
+            matches!(told, [Joined { .. }, Left { .. }, LeftOut { .. }, Joined { .. }]),
+            "{told:?}"
+        );
     }
 }

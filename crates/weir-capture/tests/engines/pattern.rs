@@ -1,3 +1,5 @@
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -314,6 +316,76 @@ fn root_links_without_an_ethernet_header_are_left_out_aloud() {
             let lines = interfaces(&*source, FeedSlot::first());
             let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
             assert_eq!(names, ["lo", "wrx0"]);
+        })
+        .unwrap();
+}
+
+/// Another link type for a tun or tap device that is down (`TUNSETLINK`, linux/if_tun.h).
+fn set_link_type(tap: &File, arphrd: u16) {
+    const TUNSETLINK: libc::Ioctl = 0x4004_54cd;
+    // SAFETY: this request takes a number in place of a pointer; the descriptor is open.
+    let result = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETLINK, libc::c_ulong::from(arphrd)) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A tap device of this name, which is there as long as the file is open.
+fn make_tap(name: &str) -> File {
+    const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
+    let tap = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+    // SAFETY: `ifreq` is plain old data; all zeroes is a value of it.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the request reads and fills one `ifreq`, which is borrowed for the call.
+    let result = unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETIFF, &raw mut request) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    tap
+}
+
+#[test]
+fn root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet() {
+    if !require_root("root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let tap = make_tap("wtap");
+            let mut source = open("w*", setup_of("w*", false)).unwrap();
+            source.start().unwrap();
+            let is_in =
+                |source: &dyn Source| of(&interfaces(source, FeedSlot::first()), "wtap").is_member;
+            assert!(is_in(&*source));
+            set_link_type(&tap, libc::ARPHRD_NONE);
+            pump_to(&mut *source, &left("wtap"));
+            assert!(!is_in(&*source));
+            set_link_type(&tap, libc::ARPHRD_ETHER);
+            pump_to(&mut *source, &joined("wtap"));
+            assert!(is_in(&*source));
+            assert!(source.finish().unwrap().closes());
+        })
+        .unwrap();
+}
+
+#[test]
+fn root_a_frame_of_a_larger_mtu_is_no_super_frame() {
+    if !require_root("root_a_frame_of_a_larger_mtu_is_no_super_frame") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("w*", setup_of("w*", false)).unwrap();
+            source.start().unwrap();
+            ip(&bed.rx, &["link", "set", "wrx0", "mtu", "9000"]);
+            ip(&bed.tx, &["link", "set", bed.tx.iface.as_str(), "mtu", "9000"]);
+            source.pump(TURN).unwrap();
+            bed.tx.run(|| Sender::new(&bed.tx.iface).send(&frame(0, 8000))).unwrap();
+            pump_until(&mut *source, 1).unwrap();
+            let ledger = source.finish().unwrap();
+            assert_eq!((ledger.captured, ledger.super_frames), (1, 0), "{ledger}");
         })
         .unwrap();
 }

@@ -80,7 +80,10 @@ fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
         LinkEvent::Appeared(link) | LinkEvent::Renamed { link, .. } if link.is_up() => {
             vec![(&link.name, appeared)]
         }
-        LinkEvent::Appeared(_) | LinkEvent::Renamed { .. } | LinkEvent::Gone(_) => Vec::new(),
+        LinkEvent::Appeared(_)
+        | LinkEvent::Renamed { .. }
+        | LinkEvent::Changed(_)
+        | LinkEvent::Gone(_) => Vec::new(),
         // One that is waited for may have been there, and down.
         LinkEvent::Up(link) => vec![(&link.name, || Note::Up), (&link.name, appeared)],
         LinkEvent::Down(link) => vec![(&link.name, || Note::Down)],

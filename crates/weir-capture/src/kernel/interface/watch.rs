@@ -61,6 +61,8 @@ pub enum LinkEvent {
         /// Its old name.
         from: String,
     },
+    /// Its frames begin with something else now, or its MTU is another.
+    Changed(Link),
 }
 
 /// Watches the links of the network namespace that it was opened in.
@@ -315,6 +317,9 @@ impl Links {
             Some(old) => {
                 if old.name != link.name {
                     events.push(LinkEvent::Renamed { link: link.clone(), from: old.name.clone() });
+                }
+                if (old.arphrd, old.mtu) != (link.arphrd, link.mtu) {
+                    events.push(LinkEvent::Changed(link.clone()));
                 }
                 match (old.is_up(), link.is_up()) {
                     (false, true) => events.push(LinkEvent::Up(link)),

@@ -68,7 +68,12 @@ fn each_change_is_an_event() {
     assert_eq!(told(newlink, &up), [LinkEvent::Up(up.clone())]);
     let renamed = LinkEvent::Renamed { link: other.clone(), from: "a".to_owned() };
     assert_eq!(told(newlink, &other), [renamed]);
-    assert_eq!(told(libc::RTM_DELLINK, &down), [LinkEvent::Gone(other)]);
+    let longer = Link { mtu: 9000, ..other };
+    assert_eq!(told(newlink, &longer), [LinkEvent::Changed(longer.clone())]);
+    let tunnel = Link { arphrd: libc::ARPHRD_NONE, flags: 0, ..longer };
+    let both = [LinkEvent::Changed(tunnel.clone()), LinkEvent::Down(tunnel.clone())];
+    assert_eq!(told(newlink, &tunnel), both);
+    assert_eq!(told(libc::RTM_DELLINK, &down), [LinkEvent::Gone(tunnel)]);
     assert_eq!(told(libc::RTM_DELLINK, &down), []);
 }
 
@@ -146,11 +151,11 @@ fn root_a_failure_does_not_take_events_with_it() {
     });
 }
 
-/// A change that the kernel makes: the link of this index gets this name and these flags, or goes.
+/// A change that the kernel makes: the link of this index gets this name, these flags and this MTU, or goes.
 #[derive(Clone, Debug)]
 struct Made {
     index: u32,
-    to: Option<(u8, bool)>,
+    to: Option<(u8, bool, u32)>,
     /// Its notification is lost, as is said.
     is_lost: bool,
     /// Before it a part of the dump is made, if there is one.
@@ -160,7 +165,7 @@ struct Made {
 }
 
 fn made() -> impl Strategy<Value = Made> {
-    let to = proptest::option::of((0u8..3, any::<bool>()));
+    let to = proptest::option::of((0u8..3, any::<bool>(), 1500u32..1502));
     (1u32..5, to, prop::bool::weighted(0.1), any::<bool>(), any::<bool>()).prop_map(
         |(index, to, is_lost, dump_first, is_swapped)| Made {
             index,
@@ -204,8 +209,9 @@ proptest! {
             let dumped = if change.dump_first { part(&mut links, &truth, &mut at) } else { None };
             let mut datagrams = vec![dumped.unwrap_or_default()];
             let old = truth.remove(&change.index);
-            if let Some((name, up)) = change.to {
-                let link = link(change.index, &format!("n{name}"), if up { UP } else { 0 });
+            if let Some((name, up, mtu)) = change.to {
+                let flags = if up { UP } else { 0 };
+                let link = Link { mtu, ..link(change.index, &format!("n{name}"), flags) };
                 datagrams.push(message(libc::RTM_NEWLINK, &link, 0, 0));
                 truth.insert(change.index, link);
             } else if let Some(old) = old {
@@ -233,7 +239,10 @@ proptest! {
             match event {
                 LinkEvent::Appeared(link) => prop_assert!(told.insert(link.index, link).is_none()),
                 LinkEvent::Gone(link) => prop_assert_eq!(told.remove(&link.index), Some(link)),
-                LinkEvent::Up(link) | LinkEvent::Down(link) | LinkEvent::Renamed { link, .. } => {
+                LinkEvent::Up(link)
+                | LinkEvent::Down(link)
+                | LinkEvent::Changed(link)
+                | LinkEvent::Renamed { link, .. } => {
                     prop_assert!(told.insert(link.index, link).is_some());
                 }
             }
@@ -295,6 +304,7 @@ fn brief(event: &LinkEvent) -> (&'static str, &str) {
         LinkEvent::Up(link) => ("up", &link.name),
         LinkEvent::Down(link) => ("down", &link.name),
         LinkEvent::Renamed { link, .. } => ("renamed", &link.name),
+        LinkEvent::Changed(link) => ("changed", &link.name),
     }
 }
 

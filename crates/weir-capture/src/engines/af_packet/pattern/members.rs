@@ -33,10 +33,17 @@ impl Members {
     pub(super) fn insert(&mut self, link: &Link, number: u32) {
         let mut missed = Missed::new(link.index);
         missed.begin();
-        let link_bytes = link.mtu + ETHERNET_BYTES;
-        let member = Member { number, link_bytes, is_in: true, missed };
+        let member = Member { number, link_bytes: link_bytes(link), is_in: true, missed };
         self.by_index.insert(link.index, member);
         self.last = (0, None);
+    }
+
+    /// From here on an interface that is in has this link's MTU; frames that came before it changed are not told apart.
+    pub(super) fn set_mtu(&mut self, link: &Link) {
+        if let Some(member) = self.by_index.get_mut(&link.index) {
+            member.link_bytes = link_bytes(link);
+            self.last = (0, None);
+        }
     }
 
     /// Takes an interface out, if it is in; gives its number.
@@ -79,6 +86,10 @@ impl Members {
     }
 }
 
+fn link_bytes(link: &Link) -> u32 {
+    link.mtu.saturating_add(ETHERNET_BYTES)
+}
+
 impl Origins for Members {
     #[inline]
     fn of(&mut self, ifindex: u32) -> Option<(u32, u32)> {
@@ -94,12 +105,27 @@ impl Origins for Members {
 mod tests {
     use super::*;
 
+    fn link(index: u32, mtu: u32) -> Link {
+        let (name, arphrd) = (format!("v{index}"), libc::ARPHRD_ETHER);
+        Link { index, name, flags: 0, arphrd, mtu }
+    }
+
+    #[test]
+    fn frames_are_as_long_as_the_mtu_that_the_link_has_now() {
+        let mut members = Members::default();
+        members.insert(&link(1, 1500), 7);
+        assert_eq!(members.of(1), Some((7, 1514)));
+        members.set_mtu(&link(1, 9000));
+        assert_eq!(members.of(1), Some((7, 9014)));
+        members.set_mtu(&link(1, u32::MAX));
+        assert_eq!(members.of(1), Some((7, u32::MAX)));
+    }
+
     #[test]
     fn what_has_left_has_its_number_until_it_is_forgotten() {
         let mut members = Members::default();
         for index in 1..=3 {
-            let (name, arphrd) = (format!("v{index}"), libc::ARPHRD_ETHER);
-            members.insert(&Link { index, name, flags: 0, arphrd, mtu: 1500 }, index + 10);
+            members.insert(&link(index, 1500), index + 10);
         }
         assert_eq!(members.remove(2), Some(12));
         assert_eq!(members.remove(2), None);

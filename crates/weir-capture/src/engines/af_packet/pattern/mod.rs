@@ -121,6 +121,7 @@ impl Pattern {
         while let Some(change) = self.links.next() {
             match change {
                 Change::Leaves(index) => self.leave(index),
+                Change::HasOtherMtu(link) => self.receiver.origins().set_mtu(&link),
                 Change::Joins(link) => match self.feeds.add_interface(&link.name) {
                     Ok(number) => {
                         self.join(&link, number)?;
