@@ -72,6 +72,13 @@ impl PatternLinks {
         self.rules.left_out(&link.name, error_text(error));
     }
 
+    /// A member that joined before cannot be one.
+    pub(super) fn leave_out_member(&mut self, index: u32, error: &CaptureError) {
+        if let Some(iface) = self.rules.members.remove(&index) {
+            self.rules.left_out(&iface, error_text(error));
+        }
+    }
+
     /// What has been told since this was asked last.
     pub(super) fn take_events(&mut self) -> Vec<SourceEvent> {
         std::mem::take(&mut self.rules.events)
@@ -130,7 +137,9 @@ impl Rules {
                 LinkEvent::Down(link) if self.members.contains_key(&link.index) => {
                     self.events.push(SourceEvent::Down { iface: link.name });
                 }
-                LinkEvent::Up(link) => _ = self.may_join(&link),
+                // One that was refused is tried again.
+                LinkEvent::Up(link) if self.may_join(&link) => return Some(Change::Joins(link)),
+                LinkEvent::Up(_) => {}
                 LinkEvent::Down(_) => {}
                 LinkEvent::Changed(link) => {
                     if let Some(change) = self.changed(link) {
@@ -268,6 +277,21 @@ mod tests {
         assert_eq!(follow(&mut rules, events), []);
         let told = &rules.events[..];
         assert!(matches!(told, [SourceEvent::LeftOut { iface, .. }] if iface == "v3"), "{told:?}");
+    }
+
+    #[test]
+    fn one_that_was_refused_is_tried_again_when_it_comes_up() {
+        let mut rules = rules();
+        rules.pending.push_back(LinkEvent::Appeared(link(1, "v1")));
+        assert_eq!(rules.next(), Some(Change::Joins(link(1, "v1"))));
+        rules.left_out("v1", "a reason".to_owned());
+        let events = [LinkEvent::Down(link(1, "v1")), LinkEvent::Up(link(1, "v1"))];
+        assert_eq!(follow(&mut rules, events), [Change::Joins(link(1, "v1"))]);
+        let told = &rules.events[..];
+        assert!(
+            matches!(told, [SourceEvent::LeftOut { .. }, SourceEvent::Joined { .. }]),
+            "{told:?}"
+        );
     }
 
     #[test]

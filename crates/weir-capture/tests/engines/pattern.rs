@@ -369,6 +369,76 @@ fn root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet() {
         .unwrap();
 }
 
+/// Has the kernel refuse this thread promiscuous mode on packet sockets from now on.
+fn refuse_promiscuous_mode() {
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    // `struct seccomp_data`: the system call at 0, the low words of its arguments from 16 on, every 8 bytes.
+    // ld call; jne #setsockopt; ld level; jne #SOL_PACKET; ld option; jeq #PACKET_ADD_MEMBERSHIP, refuse
+    let insns = [
+        Insn::new(0x20, 0),
+        Insn::jump(0x15, libc::SYS_setsockopt as u32, 0, 4),
+        Insn::new(0x20, 24),
+        Insn::jump(0x15, libc::SOL_PACKET as u32, 0, 2),
+        Insn::new(0x20, 32),
+        Insn::jump(0x15, libc::PACKET_ADD_MEMBERSHIP as u32, 1, 0),
+        Insn::new(6, libc::SECCOMP_RET_ALLOW),
+        Insn::new(6, refuse),
+    ];
+    let filter = insns.as_ptr().cast_mut().cast();
+    let program = libc::sock_fprog { len: insns.len() as u16, filter };
+    // SAFETY: the program points to instructions, laid out as `sock_filter`, that live through the call.
+    let result =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Pumps until an interface is left out; gives why.
+fn pump_to_left_out(source: &mut dyn Source, name: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        for event in source.take_events() {
+            match event {
+                SourceEvent::LeftOut { iface, why } if iface == name => return why,
+                _ => {}
+            }
+        }
+        source.pump(TURN).unwrap();
+        assert!(begin.elapsed() < LIMIT, "{name} is not left out");
+    }
+}
+
+#[test]
+fn root_who_is_refused_promiscuous_mode_is_left_out_alone() {
+    if !require_root("root_who_is_refused_promiscuous_mode_is_left_out_alone") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let promiscuous = || Setup { promiscuous: true, ..setup_of("w*", false) };
+            let mut source = open("w*", promiscuous()).unwrap();
+            source.start().unwrap();
+            let mut late = open("w*", promiscuous()).unwrap();
+            refuse_promiscuous_mode();
+            // One at the start, and one that joins.
+            late.start().unwrap();
+            let why = pump_to_left_out(&mut *late, "wrx0");
+            assert!(why.contains("--no-promiscuous"), "{why}");
+            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+            pump_to_left_out(&mut *source, "wrx1");
+            pair.wait_for_carrier().unwrap();
+            send(&pair.tx, 0..20);
+            send(&bed.tx, 0..30);
+            pump_until(&mut *source, 30).unwrap();
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.offered == 30, "{ledger}");
+            assert!(!of(&interfaces(&*source, FeedSlot::first()), "wrx1").is_member);
+            assert_eq!(late.finish().unwrap().offered, 0);
+            assert!(!of(&interfaces(&*late, FeedSlot::first()), "wrx0").is_member);
+        })
+        .unwrap();
+}
+
 #[test]
 fn root_a_frame_of_a_larger_mtu_is_no_super_frame() {
     if !require_root("root_a_frame_of_a_larger_mtu_is_no_super_frame") {

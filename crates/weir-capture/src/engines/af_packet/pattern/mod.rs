@@ -124,8 +124,14 @@ impl Pattern {
                 Change::HasOtherMtu(link) => self.receiver.origins().set_mtu(&link),
                 Change::Joins(link) => match self.feeds.add_interface(&link.name) {
                     Ok(number) => {
-                        self.join(&link, number)?;
-                        self.links.joined(&link);
+                        self.empty_blocks_for(link.index, number)?;
+                        match self.join(&link, number) {
+                            Ok(()) => self.links.joined(&link),
+                            Err(error) => {
+                                self.leave(link.index);
+                                self.links.left_out(&link, &error);
+                            }
+                        }
                     }
                     Err(error) => self.links.left_out(&link, &error),
                 },
@@ -134,20 +140,25 @@ impl Pattern {
         Ok(())
     }
 
-    fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
+    /// Where frames of an interface are about to get another number, because it had another name a moment ago, those
+    /// that are in the blocks are given theirs first. The same where interfaces have come and gone for long.
+    fn empty_blocks_for(&mut self, index: u32, number: u32) -> Result<(), CaptureError> {
         let origins = self.receiver.origins();
-        // It had another name a moment ago, and frames of then are those of that name; or interfaces have come and gone
-        // for long.
-        if origins.has_other(link.index, number) || origins.left() > LEFT_MAX {
+        if origins.has_other(index, number) || origins.left() > LEFT_MAX {
             rcu::synchronize()?;
             if self.receiver.drain(&self.feeds)? {
                 self.receiver.origins().forget_left();
             }
         }
+        Ok(())
+    }
+
+    /// The error is this interface's, and no reason to end the others.
+    fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
+        self.receiver.origins().insert(link, number);
         if self.is_started && self.promiscuous {
             self.make_promiscuous(link.index)?;
         }
-        self.receiver.origins().insert(link, number);
         // Last: from here on its frames come.
         self.maps.insert(link.index, number)
     }
@@ -156,10 +167,9 @@ impl Pattern {
         match self.socket.set_promiscuous(index, true) {
             // It is gone already, and that is told next.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-            result => result.map_err(CaptureError::os(format!(
-                "{}: promiscuous mode on interface {index}",
-                self.info.source
-            ))),
+            result => result.map_err(CaptureError::os(
+                "promiscuous mode is refused; capture without it (--no-promiscuous)",
+            )),
         }
     }
 
@@ -221,8 +231,12 @@ impl Source for Pattern {
         self.follow_links()?;
         self.is_started = true;
         if self.promiscuous {
-            let members = self.receiver.origins().indexes();
-            members.into_iter().try_for_each(|index| self.make_promiscuous(index))?;
+            for index in self.receiver.origins().indexes() {
+                if let Err(error) = self.make_promiscuous(index) {
+                    self.leave(index);
+                    self.links.leave_out_member(index, &error);
+                }
+            }
         }
         self.socket.bind(0)
     }
