@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::Info;
 use weir_consumer::thread::{Finished, Plan, Running, spawn, take_changes};
-use weir_probe::Probe;
+use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
 use weir_ring::wake::RINGS_MAX;
 
@@ -22,7 +22,7 @@ use crate::consumers::{self, Input, Named, RunConsumer};
 use crate::control::Control;
 use crate::ending::conclude;
 use crate::interruptible_writer::Stop;
-use crate::journal::{Journal, News};
+use crate::journal::{Journal, News, NotJoined};
 use crate::plan::CapturePlan;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 use crate::sources::{OpenSource, Subscribed, Subscriptions};
@@ -88,8 +88,8 @@ struct Run<'a> {
 /// A consumer at work.
 struct Working {
     name: &'static str,
+    id: ConsumerId,
     running: Running<dyn RunConsumer>,
-    progress: Progress,
 }
 
 impl<'a> Run<'a> {
@@ -153,12 +153,12 @@ impl<'a> Run<'a> {
         self.probe.stop();
         self.is_complete.store(true, Ordering::Release);
         // The rings outlive their sources: what a slow stop brought is still to be taken.
-        let finish = |Working { name, running, progress }| (name, running.finish(), progress);
+        let finish = |Working { name, id, running }| (name, id, running.finish());
         let finished: Vec<_> = working.into_iter().map(finish).collect();
-        let last = finished.first().and_then(|(_, main, _)| main.last);
+        let last = finished.first().and_then(|(_, _, main)| main.last);
         let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
         let feeds = self.feeds();
-        let result = |(name, finished, progress)| self.conclude(name, finished, &progress, &feeds);
+        let result = |(name, id, finished)| self.conclude(name, id, finished, &feeds);
         let consumers = finished.into_iter().map(result).collect();
         Ok(RunResult { sources: self.sources(&feeds), feeds, consumers, duration })
     }
@@ -179,6 +179,7 @@ impl<'a> Run<'a> {
         // Nobody knows how many rings those have that are yet to come.
         let lines = if self.plan.follow { RINGS_MAX } else { rings };
         let consumer = self.probe.add_consumer(lines)?;
+        self.journal.add_consumer(consumer.id);
         for feed in &self.subscriptions.feeds {
             self.probe.attach(consumer.id, feed.subscription)?;
         }
@@ -203,8 +204,8 @@ impl<'a> Run<'a> {
     }
 
     fn start(&self, named: Named, reading: Reading, frames_max: Option<u64>) -> Result<Working> {
-        let (main, progress) = (thread::current(), reading.progress.clone());
-        let leaving = Leaving(progress.clone());
+        let (main, id) = (thread::current(), reading.consumer.id);
+        let leaving = Leaving(reading.progress.clone());
         let plan = Plan {
             waker: reading.consumer.sleeper.waker()?,
             source: Box::new(reading),
@@ -216,7 +217,7 @@ impl<'a> Run<'a> {
             ended: Box::new(move || main.unpark()),
         };
         let running = spawn(named.consumer, plan).context("starting a thread")?;
-        Ok(Working { name: named.name, running, progress })
+        Ok(Working { name: named.name, id, running })
     }
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
@@ -275,8 +276,8 @@ impl<'a> Run<'a> {
     fn conclude(
         &self,
         name: &'static str,
+        id: ConsumerId,
         finished: Finished<dyn RunConsumer>,
-        progress: &Progress,
         feeds: &[FeedResult],
     ) -> ConsumerResult {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
@@ -299,12 +300,9 @@ impl<'a> Run<'a> {
             latency,
             ..Default::default()
         };
-        // One that ended early has not read what a source brought that came back after that.
-        let never_read = self.journal.captured_besides(&progress.feeds());
-        result.account(consumer.kept(), consumer.rings().unread() + never_read, limited);
-        if self.journal.has_unread() && result.failure.is_none() && !limited {
-            result.ring_drops = never_read;
-        }
+        let NotJoined { refused, left } = self.journal.not_joined(id);
+        result.account(consumer.kept(), consumer.rings().unread() + left, limited);
+        result.ring_drops += refused;
         result
     }
 

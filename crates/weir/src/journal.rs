@@ -1,13 +1,18 @@
 //! What the probe has told of a run: how its sources fare, who reads which feed, the ledgers of feeds that are closed.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod accounts;
+
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, InterfaceLedger, SourceEvent};
 use weir_probe::core::Event;
-use weir_probe::{FeedId, ProbeEvent, SourceId, SubscriptionId};
+use weir_probe::{ConsumerId, FeedId, ProbeEvent, SourceId, SubscriptionId};
 use weir_ring::Ledger;
+
+use accounts::Accounts;
+pub use accounts::NotJoined;
 
 /// What the probe has told so far.
 #[derive(Default)]
@@ -18,17 +23,8 @@ pub struct Journal {
 #[derive(Default)]
 struct Told {
     sources: BTreeMap<SourceId, Fate>,
-    /// Each feed that there is or was, and the subscriptions that read it.
-    readers: BTreeMap<FeedId, Vec<SubscriptionId>>,
-    /// Feeds that are closed.
-    closed: BTreeMap<FeedId, Ledger>,
-    /// What feeds counted when they were asked last.
-    latest: BTreeMap<FeedId, Ledger>,
-    /// The shares of interfaces in the ledgers of feeds that are closed, of sources by pattern.
-    interfaces: BTreeMap<FeedId, Vec<InterfaceLedger>>,
+    accounts: Accounts,
     news: Vec<(SourceId, News)>,
-    /// Some consumer cannot read a source that came back.
-    has_unread: bool,
 }
 
 /// What became of a source.
@@ -96,19 +92,16 @@ impl Journal {
                 let fate = told.fate(source);
                 (fate.is_over, fate.is_closed) = (true, true);
             }
-            Event::Reads(subscription, feed) => {
-                told.readers.entry(feed).or_default().push(subscription);
-            }
-            Event::FeedClosed(_, feed, ledger) => {
-                // One that cannot be read any more has what was read of it last.
-                let latest = told.latest.remove(&feed);
-                told.closed.insert(feed, ledger.or(latest).unwrap_or_default());
-            }
+            Event::Reads(subscription, feed) => told.accounts.reads(subscription, feed),
+            Event::FeedClosed(_, feed, ledger) => told.accounts.closed(feed, ledger),
             Event::Interface(source, event) => told.news.push((source, News::Interface(event))),
             Event::Interfaces(_, feed, interfaces) => {
-                told.interfaces.insert(feed, interfaces);
+                told.accounts.interfaces_of(feed, &interfaces)
             }
-            Event::NotAttached(source, _, _, error) => told.not_attached(source, error),
+            Event::NotAttached(source, consumer, feed, error) => {
+                told.accounts.refused(consumer, feed);
+                told.not_attached(source, error);
+            }
             // The run withdraws no right.
             Event::FeedLost(..) => {}
         }
@@ -134,50 +127,39 @@ impl Journal {
         self.lock().sources.remove(&source).unwrap_or_default()
     }
 
-    /// The subscriptions that read a feed.
-    pub fn readers(&self, feed: FeedId) -> Vec<SubscriptionId> {
-        self.lock().readers.get(&feed).cloned().unwrap_or_default()
+    /// There is this consumer, before any feed is closed.
+    pub fn add_consumer(&self, id: ConsumerId) {
+        self.lock().accounts.add_consumer(id);
+    }
+
+    /// A consumer has joined this feed. Gives the subscriptions that read it.
+    pub fn joined(&self, consumer: ConsumerId, feed: FeedId) -> Vec<SubscriptionId> {
+        self.lock().accounts.joined(consumer, feed)
+    }
+
+    /// A consumer joins no feed any more.
+    pub fn consumer_ended(&self, consumer: ConsumerId) {
+        self.lock().accounts.consumer_ended(consumer);
+    }
+
+    /// Frames of feeds that are closed and that a consumer did not join.
+    pub fn not_joined(&self, consumer: ConsumerId) -> NotJoined {
+        self.lock().accounts.not_joined(consumer)
     }
 
     /// Takes down the ledgers so far of the feeds that there are.
     pub fn count(&self, ledgers: Vec<(FeedId, Ledger)>) {
-        let mut told = self.lock();
-        let Told { closed, latest, .. } = &mut *told;
-        latest.extend(ledgers.into_iter().filter(|(feed, _)| !closed.contains_key(feed)));
+        self.lock().accounts.count(ledgers);
     }
 
     /// The ledger of a subscription: of all feeds that it has read, one after the other, as far as they have counted.
     pub fn ledger(&self, subscription: SubscriptionId) -> Ledger {
-        let told = self.lock();
-        let own = told.readers.iter().filter(|(_, readers)| readers.contains(&subscription));
-        let counted = own.filter_map(|(feed, _)| told.closed.get(feed).or(told.latest.get(feed)));
-        let mut sum: Option<Ledger> = None;
-        for ledger in counted {
-            match &mut sum {
-                Some(sum) => sum.add(ledger),
-                None => sum = Some(ledger.clone()),
-            }
-        }
-        sum.unwrap_or_default()
+        self.lock().accounts.ledger(subscription)
     }
 
     /// The shares of interfaces in the ledger of a subscription whose feed is closed, of a source by pattern.
     pub fn interfaces(&self, subscription: SubscriptionId) -> Vec<InterfaceLedger> {
-        let told = self.lock();
-        let mut own = told.readers.iter().filter(|(_, readers)| readers.contains(&subscription));
-        own.find_map(|(feed, _)| told.interfaces.get(feed).cloned()).unwrap_or_default()
-    }
-
-    /// Whether some consumer cannot read a source that came back.
-    pub fn has_unread(&self) -> bool {
-        self.lock().has_unread
-    }
-
-    /// Frames captured in feeds that are closed, but for these.
-    pub fn captured_besides(&self, feeds: &BTreeSet<u64>) -> u64 {
-        let told = self.lock();
-        let others = told.closed.iter().filter(|(feed, _)| !feeds.contains(&feed.number()));
-        others.map(|(_, ledger)| ledger.captured).sum()
+        self.lock().accounts.interfaces(subscription)
     }
 
     /// Every step leaves it whole.
@@ -192,7 +174,6 @@ impl Told {
     }
 
     fn not_attached(&mut self, source: SourceId, error: CaptureError) {
-        self.has_unread = true;
         self.news.push((source, News::NotRead(error_text(&error))));
         self.fate(source).error.get_or_insert(error);
     }
@@ -212,11 +193,11 @@ impl Told {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
     use weir_capture::generator::MemGen;
-    use weir_capture::{Feed, Setup};
-    use weir_probe::{Opener, Probe, SourceSpec};
+    use weir_capture::{Feed, FeedControl, Info, Pumped, Setup, Source};
+    use weir_probe::{Opener, Probe, SourceSpec, Update};
 
     /// Ten frames, once they are there.
     fn ten_frames(are_there: &Arc<AtomicBool>) -> SourceSpec {
@@ -243,6 +224,7 @@ mod tests {
         let (_, others) = open();
         // Room for one ring, which the other source has.
         let consumer = probe.add_consumer(1).unwrap();
+        journal.add_consumer(consumer.id);
         for subscription in [own[0], others[0]] {
             probe.attach(consumer.id, subscription).unwrap();
         }
@@ -256,8 +238,89 @@ mod tests {
         probe.stop();
         let news = journal.take_news();
         assert!(news.iter().any(|(_, news)| matches!(news, News::NotRead(_))), "{news:?}");
-        assert!(journal.has_unread() && journal.take_fate(late).error.is_some());
-        assert_eq!(journal.captured_besides(&BTreeSet::new()), 10);
+        assert!(journal.take_fate(late).error.is_some());
+        assert_eq!(journal.not_joined(consumer.id), NotJoined { refused: 10, left: 0 });
         assert_eq!(journal.ledger(own[0]).captured, 10);
+    }
+
+    /// Brings ten frames each time, and vanishes then.
+    struct Brief(MemGen);
+
+    impl Source for Brief {
+        fn info(&self) -> &Info {
+            self.0.info()
+        }
+
+        fn control(&self) -> Arc<dyn FeedControl> {
+            self.0.control()
+        }
+
+        fn start(&mut self) -> Result<(), CaptureError> {
+            self.0.start()
+        }
+
+        fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+            match self.0.pump(limit)? {
+                Pumped::Ended => Err(CaptureError::Vanished { iface: "eth9".into() }),
+                more => Ok(more),
+            }
+        }
+
+        fn stop(&mut self) -> Result<(), CaptureError> {
+            self.0.stop()
+        }
+    }
+
+    #[test]
+    fn of_feeds_that_are_closed_and_read_nothing_is_kept_but_sums() {
+        const LIVES: u64 = 30;
+        let journal = Arc::new(Journal::default());
+        let noting = Arc::clone(&journal);
+        let probe = Probe::with_listener(move |event| noting.note(event)).unwrap();
+        let lives = AtomicU64::new(0);
+        let open: Opener = Arc::new(move |feeds| {
+            if lives.fetch_add(1, Ordering::Relaxed) >= LIVES {
+                return Err(CaptureError::NoInterface { iface: "eth9".into() });
+            }
+            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            Ok(Box::new(Brief(MemGen::open("frames=10".parse()?, setup, false)?)))
+        });
+        let spec = SourceSpec { follows: true, ..SourceSpec::new("eth9", |_| unreachable!()) };
+        let wants = vec![Feed::default().into(), Feed::default().into()];
+        let (source, own) = probe.open(SourceSpec { open, ..spec }, wants).unwrap();
+        let consumers = [probe.add_consumer(1).unwrap(), probe.add_consumer(1).unwrap()];
+        for consumer in &consumers {
+            journal.add_consumer(consumer.id);
+            probe.attach(consumer.id, own[0]).unwrap();
+        }
+        probe.start(source).unwrap();
+        let (begin, [reads, ends]) = (Instant::now(), consumers);
+        let (mut joined, mut vanished) = (0, 0);
+        while vanished < LIVES {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{vanished} lives");
+            let is_vanished = |(_, news): &(SourceId, News)| matches!(news, News::Vanished);
+            vanished += journal.take_news().iter().filter(|news| is_vanished(news)).count() as u64;
+            for update in reads.take_updates() {
+                if let Update::Joined(feed) = update {
+                    assert_eq!(journal.joined(reads.id, feed.feed), own);
+                    joined += 1;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        journal.consumer_ended(ends.id);
+        probe.stop();
+        for update in reads.take_updates() {
+            if let Update::Joined(feed) = update {
+                journal.joined(reads.id, feed.feed);
+                joined += 1;
+            }
+        }
+        assert_eq!(joined, LIVES);
+        assert_eq!(journal.lock().accounts.feeds(), 0);
+        assert_eq!(journal.ledger(own[0]).captured, 10 * LIVES);
+        assert_eq!(journal.ledger(own[1]), journal.ledger(own[0]));
+        assert_eq!(journal.not_joined(reads.id), NotJoined::default());
+        assert_eq!(journal.not_joined(ends.id), NotJoined { refused: 0, left: 10 * LIVES });
     }
 }

@@ -1,6 +1,5 @@
 //! What a consumer of the run reads: the feeds that the probe has it read, as that changes.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,7 +25,8 @@ pub struct Reading {
 impl Reading {
     fn joined(&self, joined: Joined) -> Option<FeedChange> {
         let Joined { feed, rings, first_line, place, .. } = joined;
-        let (output, label) = self.subscriptions.output_of(&self.journal.readers(feed))?;
+        let readers = self.journal.joined(self.consumer.id, feed);
+        let (output, label) = self.subscriptions.output_of(&readers)?;
         self.progress.joined(feed.number(), place);
         let key = feed.number();
         // Its writers are this process, so they cannot be gone without an end.
@@ -53,28 +53,25 @@ impl FrameSource for Reading {
     }
 }
 
-/// How far a consumer has come.
-#[derive(Clone, Default)]
-pub struct Progress(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    /// Feeds that it has read, by key.
-    joined: BTreeSet<u64>,
-    /// Where it says how far it is, of feeds whose writers wait for that. Such a writer has one ring a feed.
-    places: Vec<(u64, Place)>,
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.journal.consumer_ended(self.consumer.id);
+    }
 }
+
+/// Where a consumer says how far it is, of feeds whose writers wait for that: by the feed's key. Such a writer has one
+/// ring a feed.
+#[derive(Clone, Default)]
+pub struct Progress(Arc<Mutex<Vec<(u64, Place)>>>);
 
 impl Progress {
     fn joined(&self, key: u64, place: Option<Place>) {
-        let mut state = self.lock();
-        state.joined.insert(key);
-        state.places.extend(place.map(|place| (key, place)));
+        self.lock().extend(place.map(|place| (key, place)));
     }
 
     /// Lets files that wait for this consumer go on.
     pub fn tell(&self, consumer: &(dyn RunConsumer + 'static)) {
-        for (feed, place) in &self.lock().places {
+        for (feed, place) in self.lock().iter() {
             // One that was read to its end waits for nobody.
             if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
                 place.reached(ordinal);
@@ -82,12 +79,7 @@ impl Progress {
         }
     }
 
-    /// The feeds that it has read, by key.
-    pub fn feeds(&self) -> BTreeSet<u64> {
-        self.lock().joined.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Place)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,6 +89,6 @@ pub struct Leaving(pub Progress);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.0.lock().places.clear();
+        self.0.lock().clear();
     }
 }

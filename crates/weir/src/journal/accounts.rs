@@ -1,0 +1,158 @@
+//! The ledgers of a run's feeds, and which of their frames no consumer's rings tell of.
+//!
+//! A source that is followed has other feeds each time it comes back. Of a feed that is closed nothing is kept but its
+//! share in the sums, once each consumer has joined it or never will.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_capture::InterfaceLedger;
+use weir_probe::{ConsumerId, FeedId, SubscriptionId};
+use weir_ring::Ledger;
+
+/// What is known of feeds, and of consumers that have not joined some of them.
+#[derive(Default)]
+pub(super) struct Accounts {
+    feeds: BTreeMap<FeedId, Known>,
+    /// Of feeds that are closed.
+    sums: BTreeMap<SubscriptionId, Ledger>,
+    /// The shares of interfaces in those, of sources by pattern, which have one life.
+    interfaces: BTreeMap<SubscriptionId, Vec<InterfaceLedger>>,
+    consumers: BTreeMap<ConsumerId, Reader>,
+}
+
+/// A feed that there is, or that some consumer may still join.
+#[derive(Default)]
+struct Known {
+    readers: BTreeSet<SubscriptionId>,
+    /// What it counted when it was asked last.
+    latest: Ledger,
+    /// Frames that it captured, once it is closed.
+    captured: Option<u64>,
+    refused: BTreeSet<ConsumerId>,
+    /// Consumers that have joined it, or never will.
+    settled: BTreeSet<ConsumerId>,
+}
+
+#[derive(Default)]
+struct Reader {
+    has_ended: bool,
+    not_joined: NotJoined,
+}
+
+/// Frames of feeds that a consumer did not join.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NotJoined {
+    /// Of feeds that it could not be attached to.
+    pub refused: u64,
+    /// Of feeds that were closed before it came to them.
+    pub left: u64,
+}
+
+impl Accounts {
+    /// A subscription reads this feed from here on.
+    pub(super) fn reads(&mut self, subscription: SubscriptionId, feed: FeedId) {
+        self.feeds.entry(feed).or_default().readers.insert(subscription);
+    }
+
+    /// What feeds have counted so far.
+    pub(super) fn count(&mut self, ledgers: Vec<(FeedId, Ledger)>) {
+        for (feed, ledger) in ledgers {
+            if let Some(known) = self.feeds.get_mut(&feed).filter(|known| known.captured.is_none())
+            {
+                known.latest = ledger;
+            }
+        }
+    }
+
+    pub(super) fn interfaces_of(&mut self, feed: FeedId, interfaces: &[InterfaceLedger]) {
+        let readers = self.feeds.get(&feed).into_iter().flat_map(|known| &known.readers);
+        self.interfaces.extend(readers.map(|&reader| (reader, interfaces.to_vec())));
+    }
+
+    /// A feed is closed. One whose ledger could not be read has what was read of it last.
+    pub(super) fn closed(&mut self, feed: FeedId, ledger: Option<Ledger>) {
+        let Some(known) = self.feeds.get_mut(&feed) else { return };
+        let ledger = ledger.unwrap_or_else(|| std::mem::take(&mut known.latest));
+        for reader in &known.readers {
+            self.sums.entry(*reader).or_default().add(&ledger);
+        }
+        known.captured = Some(ledger.captured);
+        for (id, consumer) in &mut self.consumers {
+            if known.refused.contains(id) {
+                consumer.not_joined.refused += ledger.captured;
+                known.settled.insert(*id);
+            } else if consumer.has_ended && known.settled.insert(*id) {
+                consumer.not_joined.left += ledger.captured;
+            }
+        }
+        self.settle(feed);
+    }
+
+    /// There is this consumer; none of the feeds is closed.
+    pub(super) fn add_consumer(&mut self, id: ConsumerId) {
+        self.consumers.insert(id, Reader::default());
+    }
+
+    /// A consumer cannot be attached to this feed.
+    pub(super) fn refused(&mut self, consumer: ConsumerId, feed: FeedId) {
+        self.feeds.entry(feed).or_default().refused.insert(consumer);
+    }
+
+    /// A consumer has joined this feed. Gives the subscriptions that read it.
+    pub(super) fn joined(&mut self, consumer: ConsumerId, feed: FeedId) -> Vec<SubscriptionId> {
+        let Some(known) = self.feeds.get_mut(&feed) else { return Vec::new() };
+        known.settled.insert(consumer);
+        let readers = known.readers.iter().copied().collect();
+        self.settle(feed);
+        readers
+    }
+
+    /// A consumer joins no feed any more.
+    pub(super) fn consumer_ended(&mut self, id: ConsumerId) {
+        let Some(consumer) = self.consumers.get_mut(&id) else { return };
+        consumer.has_ended = true;
+        let closed = self.feeds.values_mut().filter_map(|known| Some((known.captured?, known)));
+        for (captured, known) in closed {
+            if known.settled.insert(id) {
+                consumer.not_joined.left += captured;
+            }
+        }
+        let feeds: Vec<FeedId> = self.feeds.keys().copied().collect();
+        feeds.into_iter().for_each(|feed| self.settle(feed));
+    }
+
+    /// Of all feeds that a subscription has read, one after the other, as far as they have counted.
+    pub(super) fn ledger(&self, subscription: SubscriptionId) -> Ledger {
+        let mut sum = self.sums.get(&subscription).cloned().unwrap_or_default();
+        let own = self.feeds.values().filter(|known| known.readers.contains(&subscription));
+        own.filter(|known| known.captured.is_none()).for_each(|known| sum.add(&known.latest));
+        sum
+    }
+
+    pub(super) fn interfaces(&self, subscription: SubscriptionId) -> Vec<InterfaceLedger> {
+        self.interfaces.get(&subscription).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn not_joined(&self, consumer: ConsumerId) -> NotJoined {
+        let known = self.consumers.get(&consumer);
+        let mut sum = known.map(|known| known.not_joined.clone()).unwrap_or_default();
+        let waiting = self.feeds.values().filter(|known| !known.settled.contains(&consumer));
+        sum.left += waiting.filter_map(|known| known.captured).sum::<u64>();
+        sum
+    }
+
+    /// Forgets a feed that is closed, once no consumer can join it any more.
+    fn settle(&mut self, feed: FeedId) {
+        let Some(known) = self.feeds.get(&feed) else { return };
+        let is_settled = self.consumers.keys().all(|consumer| known.settled.contains(consumer));
+        if known.captured.is_some() && is_settled {
+            self.feeds.remove(&feed);
+        }
+    }
+
+    /// Feeds of which more than sums is known.
+    #[cfg(test)]
+    pub(super) fn feeds(&self) -> usize {
+        self.feeds.len()
+    }
+}
