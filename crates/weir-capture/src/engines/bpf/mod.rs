@@ -347,6 +347,13 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
     Ok(())
 }
 
+impl Drop for Bpf {
+    fn drop(&mut self) {
+        // Its control may outlive it, and has all that is attached.
+        let _ = self.shared.end();
+    }
+}
+
 impl Source for Bpf {
     fn info(&self) -> &Info {
         &self.info

@@ -260,15 +260,14 @@ impl Shared {
         settled
     }
 
-    /// Takes the programs off, closes all rings, and has the relay pass on what is left.
+    /// Takes the programs off, closes all rings, and has the relay pass on what is left. Once.
     pub(super) fn end(&self) -> Result<(), CaptureError> {
         let mut state = self.state();
-        let was_over = std::mem::replace(&mut state.is_over, true);
         state.attachments.clear();
-        let waited = rcu::synchronize();
-        if was_over {
+        if std::mem::replace(&mut state.is_over, true) {
             return Ok(());
         }
+        let waited = rcu::synchronize();
         let mut served = self.served();
         if waited.is_ok() {
             served.generations.end_replaced(&self.control);

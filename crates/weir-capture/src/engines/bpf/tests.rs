@@ -310,6 +310,22 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
 }
 
 #[test]
+fn root_a_source_that_is_dropped_is_detached_whoever_has_its_control() {
+    if !root("root_a_source_that_is_dropped_is_detached_whoever_has_its_control") {
+        return;
+    }
+    let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    bpf.start().unwrap();
+    let (control, rings) = (bpf.control(), bpf.rings());
+    let shared = Arc::clone(&bpf.shared);
+    assert!(!shared.state().attachments.is_empty());
+    drop(bpf);
+    assert!(shared.state().attachments.is_empty(), "its programs are at the hook still");
+    assert!(rings.iter().all(|ring| ring.is_closed()));
+    assert!(control.ledger(FeedSlot::first()).unwrap().closes());
+}
+
+#[test]
 fn root_an_interface_joins_a_frozen_ring() {
     if !root("root_an_interface_joins_a_frozen_ring") {
         return;
