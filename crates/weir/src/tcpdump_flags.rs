@@ -1,6 +1,6 @@
 //! The flags that hands used to tcpdump type, and those that are Weir's one day. What means the same here is a short
-//! form of ours, in `cli.rs`; what asks for nothing that Weir would not do anyway is let pass; the others end with the
-//! words that do it here.
+//! form of ours, in `cli/capture.rs`; what asks for nothing that Weir would not do anyway is let pass; the others end
+//! with the words that do it here.
 
 use clap::{ArgAction, Args};
 

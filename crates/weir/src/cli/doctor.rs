@@ -1,0 +1,25 @@
+//! The command line of `weir doctor`.
+
+use clap::Args;
+
+use crate::source_name::SourceName;
+
+/// `weir doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Interfaces to look at: eth0, netns:NAME/eth0 [default: all that are here]
+    #[arg(value_name = "IFACE")]
+    pub ifaces: Vec<SourceName>,
+    /// End with one JSON object on standard output, and nothing else
+    #[arg(long)]
+    pub json: bool,
+    /// The interfaces only receive copies of traffic: settings may change what this machine's own would use
+    #[arg(long)]
+    pub monitoring_port: bool,
+    /// Carry out the settings of the plan; former values are kept under /run/weir-doctor
+    #[arg(long, conflicts_with = "undo")]
+    pub apply: bool,
+    /// Give back what --apply changed
+    #[arg(long)]
+    pub undo: bool,
+}

@@ -1,0 +1,79 @@
+//! The command line of `weir gen`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use weir_capture::replay::Speed;
+use weir_lab::generator::sizes::Sizes;
+
+use crate::source_name::SourceName;
+use crate::units::{self, Cpus, FrameRate};
+
+/// `weir gen`.
+#[derive(Args, Debug)]
+pub struct GenArgs {
+    /// The interface that sends: eth0 or netns:NAME/eth0
+    #[arg(value_name = "IFACE")]
+    pub iface: SourceName,
+    /// Bytes of a frame on the wire, with its FCS (64 is 60 bytes in memory); or a mix: 64:7,594:4,1518:1,
+    /// which is also called imix
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = units::sizes)]
+    pub size: Sizes,
+    /// 5-tuples: single, multi (every frame its own), or a number
+    #[arg(long, default_value = "single", value_parser = units::flows)]
+    pub flows: weir_lab::generator::Flows,
+    /// max, or 1Mpps, or 1Gbps of frames with FCS, without preamble and gap; of all threads together, and of a
+    /// file whatever its stamps say
+    #[arg(long, default_value = "max", value_parser = units::frame_rate)]
+    pub rate: FrameRate,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub duration: Option<Duration>,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N", value_parser = units::count)]
+    pub frames: Option<u64>,
+    /// Threads that send, sharing rate and numbers [default: one for each CPU of --cpu, else 1]
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    pub threads: Option<usize>,
+    /// The CPUs that send, one for each thread: 0, or 0,2-3
+    #[arg(long, value_name = "LIST", value_parser = units::cpus)]
+    pub cpu: Option<Cpus>,
+    /// Put the time of sending in every frame
+    #[arg(long)]
+    pub stamp: bool,
+    /// Send through AF_PACKET even where the kernel generator works
+    #[arg(long)]
+    pub af_packet: bool,
+    /// Send the frames of a pcap or pcapng file instead, in order and byte for byte, through
+    /// AF_PACKET: some 0.5 million frames a second on one busy core
+    #[arg(
+        long,
+        value_name = "TRACE",
+        conflicts_with_all = ["size", "flows", "stamp", "af_packet"]
+    )]
+    pub file: Option<PathBuf>,
+    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; or give a --rate
+    #[arg(
+        long,
+        value_name = "SPEED",
+        default_value = "max",
+        value_parser = units::speed,
+        requires = "file",
+        conflicts_with = "rate"
+    )]
+    pub speed: Speed,
+    /// How often the file is sent
+    #[arg(
+        long = "loop",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "file"
+    )]
+    pub loops: u32,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,121 @@
+//! The command line of `weir lab`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::units;
+
+/// `weir lab`.
+#[derive(Args, Debug)]
+pub struct LabArgs {
+    /// What to check.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// The lab's verbs.
+#[derive(Subcommand, Debug)]
+pub enum LabCommand {
+    /// Load every BPF program with this kernel's verifier; attach none
+    LoadBpf,
+    /// Measure every live engine beside other tools, TCP while it is watched, the ring, and idling
+    Bench(BenchArgs),
+    /// Copy frames off a synthetic RX ring that is never empty, with threads that share it
+    Copiers(CopiersArgs),
+    /// Hold every live engine's ledger against its generator, at full rate
+    Soak(SoakArgs),
+    /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
+    Churn(ChurnArgs),
+}
+
+/// `weir lab bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Two rounds of one second: to see that it works, not for figures
+    #[arg(long)]
+    pub quick: bool,
+    /// All frame sizes from 64 to 1518 bytes
+    #[arg(long)]
+    pub full: bool,
+    /// Rounds of every measurement [default: 5, with --full 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Length of every measurement [default: 2, with --full 1.5]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub seconds: Option<Duration>,
+    /// Length of a trial in the search for the highest rate without loss [default: 2]; RFC 2544 has 60
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub trial: Option<Duration>,
+    /// How often that rate is searched [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub searches: Option<u32>,
+    /// Another build of weir, to be held against this one in every row that wire has of it
+    #[arg(long, value_name = "PROGRAM")]
+    pub before: Option<PathBuf>,
+    /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub singles: Option<u64>,
+    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter, idle, wake-ups
+    /// or any
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<weir_lab::bench::Section>,
+    /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with plots, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// `weir lab copiers`.
+#[derive(Args, Debug)]
+pub struct CopiersArgs {
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub copiers: u32,
+    /// Bytes of a frame on the wire, with its FCS
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=1796))]
+    pub size: u32,
+    /// How long
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = units::duration)]
+    pub seconds: Duration,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `weir lab churn`.
+#[derive(Args, Debug)]
+pub struct ChurnArgs {
+    /// Where the frames come from; bpf needs root
+    #[arg(long, value_enum, default_value = "gen")]
+    pub source: ChurnSource,
+    /// Feeds
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub feeds: u64,
+    /// Consumers
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub consumers: u64,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `weir lab churn` churns on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ChurnSource {
+    /// Frames made in memory
+    Gen,
+    /// A veth pair under the generator's load, watched at TC
+    Bpf,
+}
+
+/// `weir lab soak`.
+#[derive(Args, Debug)]
+pub struct SoakArgs {
+    /// How long each engine runs at each frame size
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = units::duration)]
+    pub seconds: Duration,
+}
