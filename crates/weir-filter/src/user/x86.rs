@@ -7,7 +7,11 @@
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2; System V ABI, AMD64
 //! supplement, 3.2.2.
 
+mod assembler;
+mod combined;
+
 use crate::ebpf::EbpfInsn;
+use assembler::{Assembler, RAX, RCX, RDX, RSP};
 
 /// x86's numbers of registers, by eBPF's. r0 to r2 are where shifts and divisions work; r3 is not used in
 /// user space.
@@ -24,10 +28,6 @@ const REGISTERS: [Option<u8>; 11] = [
     Some(7),        // rdi: the first argument
     Some(RSP),
 ];
-const RAX: u8 = 0;
-const RCX: u8 = 1;
-const RDX: u8 = 2;
-const RSP: u8 = 4;
 /// eBPF's r6, which few programs read.
 const WIRE_LEN: u8 = 8;
 
@@ -48,7 +48,7 @@ const STACK_BYTES: i16 = 128;
 pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     let parts: Vec<Insn> = insns.iter().map(|&insn| Insn::of(insn)).collect::<Option<_>>()?;
     let targets = targets(&parts)?;
-    let mut asm = X86 { code: Vec::with_capacity(8 * insns.len()) };
+    let mut asm = Assembler { code: Vec::with_capacity(8 * insns.len()) };
     let (mut places, mut jumps) = (vec![0; insns.len()], Vec::new());
     if parts.iter().any(|insn| insn.src == WIRE_LEN || insn.dst == WIRE_LEN) {
         asm.alu(false, 0x89, RDX, WIRE_LEN);
@@ -138,59 +138,7 @@ impl Insn {
     }
 }
 
-/// Code in the making.
-struct X86 {
-    code: Vec<u8>,
-}
-
-impl X86 {
-    /// What one instruction of this machine does of the next few, and how many those are: none of them but the first is
-    /// jumped to.
-    fn several(&mut self, insns: &[Insn]) -> Option<usize> {
-        match *insns {
-            // dst = src + constants
-            [ref first, ref add, ref rest @ ..] if first.code == MOV && first.adds(add) => {
-                let more = rest.first().filter(|more| first.adds(more));
-                let sum = more.map_or(Some(add.imm), |more| add.imm.checked_add(more.imm))?;
-                self.lea(first.dst, first.src, sum);
-                Some(if more.is_some() { 3 } else { 2 })
-            }
-            // A load behind the frame's first byte; the converter needs the sum for nothing else.
-            [ref add, ref load, ..]
-                if add.code == ADD
-                    && (add.dst, load.src) == (RCX, RCX)
-                    && add.src != RSP
-                    && load.is_load() =>
-            {
-                self.load_at_sum(load, add.src);
-                Some(2)
-            }
-            _ => None,
-        }
-    }
-
-    /// A condition (`turned`: its opposite) that goes two instructions on and so only tells one answer from another,
-    /// which stand `behind` it: without a jump, which the processor would have to guess. Who comes to those answers
-    /// from elsewhere finds them there.
-    fn answers(&mut self, insn: &Insn, turned: bool, behind: &[Insn]) -> bool {
-        let [one, end, other, end2, ..] = behind else { return false };
-        let is_answer = |insn: &Insn| insn.code == MOV32_IMM && insn.dst == RAX;
-        let is_choice = insn.is_jump() && insn.code != JUMP;
-        let ends = [end.code, end2.code] == [EXIT; 2];
-        // Where the answers are to be: eBPF's r0 and r1. A comparison with a constant names no second register.
-        let is_taken = |register: u8| [RAX, RCX].contains(&register);
-        let spoils = is_taken(insn.dst) || insn.code & 8 != 0 && is_taken(insn.src);
-        if !is_choice || !is_answer(one) || !is_answer(other) || !ends || spoils {
-            return false;
-        }
-        // Before the comparison: a zero may be made in a way that changes its flags.
-        self.mov32_imm(RAX, one.imm);
-        self.mov32_imm(RCX, other.imm);
-        let Some(condition) = self.compare(insn, turned) else { return false };
-        self.code.extend([0x0f, 0x40 | condition, 0xc1, 0xc3]);
-        true
-    }
-
+impl Assembler {
     /// True for a jump; its last four bytes are still to be filled in.
     fn insn(&mut self, insn: &Insn) -> Option<bool> {
         match insn.code & 7 {
@@ -210,82 +158,6 @@ impl X86 {
             _ => return None,
         }
         Some(false)
-    }
-
-    /// `dst = src + offset`, all 64 bits.
-    fn lea(&mut self, dst: u8, src: u8, offset: i32) {
-        self.rex(true, dst, src, false);
-        self.code.push(0x8d);
-        self.memory(dst, src, offset);
-    }
-
-    /// `load.dst` = what lies at rcx + `index` + `load.off`.
-    fn load_at_sum(&mut self, load: &Insn, index: u8) {
-        let rex = 0x40 | (load.dst >> 3) << 2 | (index >> 3) << 1;
-        if rex != 0x40 {
-            self.code.push(rex);
-        }
-        self.load_opcode(load.code);
-        // The base is what follows, and two registers: SIB, with a factor of 1.
-        let short = i8::try_from(load.off).ok();
-        let form = if short.is_some() { 0x44 } else { 0x84 };
-        self.code.extend([form | (load.dst & 7) << 3, (index & 7) << 3 | RCX]);
-        match short {
-            Some(off) => self.code.push(off as u8),
-            None => self.code.extend(i32::from(load.off).to_le_bytes()),
-        }
-    }
-
-    /// Prefix, opcode, and the byte that names two registers, or a register and what the opcode does.
-    fn alu(&mut self, wide: bool, opcode: u8, reg: u8, rm: u8) {
-        self.rex(wide, reg, rm, false);
-        self.code.extend([opcode, 0xc0 | (reg & 7) << 3 | rm & 7]);
-    }
-
-    fn rex(&mut self, wide: bool, reg: u8, rm: u8, always: bool) {
-        let rex = 0x40 | u8::from(wide) << 3 | (reg >> 3) << 2 | rm >> 3;
-        if rex != 0x40 || always {
-            self.code.push(rex);
-        }
-    }
-
-    /// `register op= imm`; `op` is 0 add, 1 or, 4 and, 5 sub, 6 xor, 7 compare.
-    fn alu_imm(&mut self, wide: bool, op: u8, register: u8, imm: i32) {
-        if let Ok(imm) = i8::try_from(imm) {
-            self.alu(wide, 0x83, op, register);
-            self.code.push(imm as u8);
-        } else {
-            self.alu(wide, 0x81, op, register);
-            self.code.extend(imm.to_le_bytes());
-        }
-    }
-
-    fn mov(&mut self, from: u8, to: u8) {
-        self.alu(true, 0x89, from, to);
-    }
-
-    /// `register = imm`, the upper half zero.
-    fn mov32_imm(&mut self, register: u8, imm: i32) {
-        if imm == 0 {
-            return self.alu(false, 0x31, register, register);
-        }
-        self.rex(false, 0, register, false);
-        self.code.push(0xb8 | register & 7);
-        self.code.extend(imm.to_le_bytes());
-    }
-
-    /// The bytes that name `register` and the memory at `base + off`.
-    fn memory(&mut self, register: u8, base: u8, off: i32) {
-        let short = i8::try_from(off).ok();
-        let form = if short.is_some() { 0x40 } else { 0x80 };
-        self.code.push(form | (register & 7) << 3 | base & 7);
-        if base & 7 == RSP {
-            self.code.push(0x24);
-        }
-        match short {
-            Some(off) => self.code.push(off as u8),
-            None => self.code.extend(off.to_le_bytes()),
-        }
     }
 
     fn load(&mut self, insn: &Insn) -> Option<()> {
