@@ -3,8 +3,6 @@
 /// Files of more than 400 lines before their tests.
 pub const LONG_FILES: &[&str] = &[
     "crates/weir-capture/src/engines/af_xdp/mod.rs",
-    "crates/weir-capture/src/engines/dpdk/ffi.rs",
-    "crates/weir-capture/src/engines/dpdk/mod.rs",
     "crates/weir-capture/src/feed/fanout.rs",
     "crates/weir-capture/src/feed/feeds.rs",
 ];

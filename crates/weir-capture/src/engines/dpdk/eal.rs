@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::sync::Mutex;
 
+use super::device::Device;
 use super::ffi;
 use crate::error::CaptureError;
 
@@ -56,6 +57,26 @@ pub(super) fn because(error: &std::io::Error) -> String {
     let said = ffi::said();
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { error.to_string() } else { lines.join("; ") }
+}
+
+/// The error of a device that DPDK does not open, with what to try.
+pub(super) fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
+    let said = because(error);
+    let advice = if said.contains("ermission") || said.contains("not permitted") {
+        "run as root"
+    } else if device.is_pci() {
+        "is it bound to vfio-pci, and is there an IOMMU? docs/dpdk.md has the steps; most NICs need \
+         --hugepages"
+    } else {
+        "is the driver's package (librte-net-...) installed, are its arguments right, and does it need \
+         root? docs/dpdk.md has examples"
+    };
+    CaptureError::Library {
+        library: "DPDK",
+        what: format!("dpdk:{device}"),
+        said,
+        advice: advice.into(),
+    }
 }
 
 fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {

@@ -9,7 +9,9 @@ pub(crate) mod declaration;
 mod device;
 mod eal;
 mod ffi;
+mod options;
 mod poller;
+mod queues;
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -20,8 +22,9 @@ use std::time::{Duration, Instant};
 use weir_ring::{Clock, Ledger};
 
 pub use device::Device;
+pub use options::{DpdkOptions, Stamps};
+pub(crate) use queues::memory;
 
-use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
@@ -29,60 +32,21 @@ use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::memory::Memory;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
-use ffi::{BURST, Counts, Facts, Port, Rx, Wish};
+use ffi::{BURST, Counts, Facts, Port, Rx};
+use options::stamp_ns;
 use poller::Poller;
+use queues::{queues, wish};
 
-/// Descriptors of a queue: 4,096 frames of 64 bytes last 275 us at 10 Gbit/s.
-const DESCRIPTORS_MAX: u32 = 4096;
-const DESCRIPTORS_MIN: u32 = 256;
-/// Bytes of frame in an mbuf, at least. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
-const ROOM_BYTES: u32 = 2048;
-/// And at most: an mbuf's lengths have 16 bits.
-const ROOM_BYTES_MAX: u32 = 65_000;
-/// What an mbuf and its place in the pool take beside that.
-const MBUF_BYTES: u32 = 384;
-/// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
-/// bursts, and what the caches of a pool keep.
-const MEMORY_MAX: u32 = 32 << 20;
-const SPARE: u32 = 512;
-/// Most queues: DPDK's statistics know no more of a virtual device than 16, and nobody has as many cores.
-const QUEUES_MAX: u32 = 64;
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
-/// Queues of a virtual device whose arguments do not say, at most: `net_ring` has as many.
-const QUEUES_UNSAID: u32 = 16;
 /// How often the device and the pollers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a NIC may take to hand over what it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
 const STALE_BURSTS: usize = 1024;
-
-/// Who stamps frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
-    /// The poller, when it copies.
-    #[default]
-    Copier,
-    /// The driver, where its stamps tell the time.
-    Driver,
-}
-
-/// What only this engine asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DpdkOptions {
-    /// How many queues to make: all, or 0 to the last of these.
-    pub queues: Queues,
-    /// Write the queue of every frame as an option.
-    pub record_queue: bool,
-    /// Take memory in huge pages.
-    pub hugepages: bool,
-    /// Who stamps.
-    pub stamps: Stamps,
-}
 
 /// The source.
 pub struct Dpdk {
@@ -149,18 +113,18 @@ impl Dpdk {
         // What was said before is not about this device.
         drop(ffi::said());
         let text = CString::new(device.text()).expect("a device's text has no zeroes");
-        let probed = Port::probe(&text).map_err(|error| refused(device, &error))?;
+        let probed = Port::probe(&text).map_err(|error| eal::refused(device, &error))?;
         let Some(mut port) = probed else {
             return Err(CaptureError::Options(format!(
                 "dpdk:{device} is named twice; a device is one source, and --queues says how many threads \
                  it has"
             )));
         };
-        let facts = port.facts().map_err(|error| refused(device, &error))?;
+        let facts = port.facts().map_err(|error| eal::refused(device, &error))?;
         let queues = queues(device, &facts, options.queues)?;
         let stamp_ns = stamp_ns(&facts, options.stamps)?;
         let mut wish = wish(device, &facts, queues, stamp_ns.is_some());
-        port.set_up(&mut wish).map_err(|error| refused(device, &error))?;
+        port.set_up(&mut wish).map_err(|error| eal::refused(device, &error))?;
         let (feeds, fanouts) =
             Feeds::create(&setup, queues as usize, Clock::Realtime, Box::new(admit))?;
         let mut notes = vec![format!("offered frames are what DPDK's {} reports", facts.driver)];
@@ -273,7 +237,7 @@ impl Dpdk {
         }
         let Stage::Running(port) = &self.stage else { return Ok(Counts::default()) };
         let now = port.counts().map_err(|error| self.failed("reading its statistics", &error))?;
-        Ok(since(now, self.base))
+        Ok(now.since(self.base))
     }
 
     /// Frames that the port has handed out, or counted for that, and that are in no ring.
@@ -334,16 +298,6 @@ impl Drop for Dpdk {
     }
 }
 
-/// What was counted since.
-fn since(now: Counts, base: Counts) -> Counts {
-    Counts {
-        packets: now.packets.saturating_sub(base.packets),
-        missed: now.missed.saturating_sub(base.missed),
-        errors: now.errors.saturating_sub(base.errors),
-        no_mbuf: now.no_mbuf.saturating_sub(base.no_mbuf),
-    }
-}
-
 /// Judges a feed.
 fn admit(feed: &mut Feed) -> Result<(), CaptureError> {
     refuse_queue(feed, "a socket or poller")?;
@@ -353,100 +307,6 @@ fn admit(feed: &mut Feed) -> Result<(), CaptureError> {
     Err(CaptureError::Options(
         "--direction: DPDK does not say which way a frame went; leave it out".into(),
     ))
-}
-
-fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
-    let said = eal::because(error);
-    let advice = if said.contains("ermission") || said.contains("not permitted") {
-        "run as root"
-    } else if device.is_pci() {
-        "is it bound to vfio-pci, and is there an IOMMU? docs/dpdk.md has the steps; most NICs need \
-         --hugepages"
-    } else {
-        "is the driver's package (librte-net-...) installed, are its arguments right, and does it need \
-         root? docs/dpdk.md has examples"
-    };
-    CaptureError::Library {
-        library: "DPDK",
-        what: format!("dpdk:{device}"),
-        said,
-        advice: advice.into(),
-    }
-}
-
-/// CPUs, as far as they are worth a queue.
-fn cores() -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    cores.min(QUEUES_MAX)
-}
-
-/// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
-#[must_use]
-pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
-    let queues = match queues {
-        Queues::Range(_, last) => last.saturating_add(1),
-        Queues::All if device.is_pci() => cores(),
-        Queues::All => device.queues().unwrap_or(cores().max(QUEUES_UNSAID)),
-    };
-    let queues = queues.clamp(1, QUEUES_MAX);
-    let least = queues * (DESCRIPTORS_MIN + SPARE) * (room_bytes(device, 0) + MBUF_BYTES);
-    Memory { rings: queues.into(), buffer_bytes: MEMORY_MAX.max(least).into() }
-}
-
-/// Bytes of frame in an mbuf, of which the driver asks for `least`.
-fn room_bytes(device: &Device, least: u32) -> u32 {
-    ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
-}
-
-/// How many queues to make. A NIC spreads frames over all that it has; a virtual device has as many as its
-/// arguments say, each with its own frames.
-fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u32, CaptureError> {
-    let have = facts.max_rx_queues.max(1);
-    let wrong = |text: String| Err(CaptureError::Options(text));
-    match wanted {
-        Queues::All if facts.is_virtual && have <= QUEUES_MAX => Ok(have),
-        Queues::All => Ok(have.min(cores())),
-        Queues::Range(0, last) if last < have.min(QUEUES_MAX) => Ok(last + 1),
-        Queues::Range(0, last) => wrong(format!(
-            "--queues 0-{last}: dpdk:{device} can have {}, at most 0-{}",
-            have,
-            have.min(QUEUES_MAX) - 1
-        )),
-        Queues::Range(first, last) => wrong(format!(
-            "--queues {first}-{last}: a DPDK port receives on all of its queues; say how many, from 0: \
-             --queues 0-{last}"
-        )),
-    }
-}
-
-/// Nanoseconds of a tick of the driver's stamps, where these are time since 1970.
-fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> {
-    match (stamps, facts.driver.as_str()) {
-        (Stamps::Copier, _) => Ok(None),
-        // Microseconds, whatever the file has. Source: DPDK 22.11, drivers/net/pcap/pcap_ethdev.c.
-        (Stamps::Driver, "net_pcap") => Ok(Some(1000)),
-        (Stamps::Driver, driver) => Err(CaptureError::Options(format!(
-            "--timestamp nic: stamps of {driver} do not tell the time of day{}; leave it out",
-            if facts.can_stamp { ", but count ticks of the NIC" } else { ": it has none" }
-        ))),
-    }
-}
-
-/// Queues as large as the memory of a source allows.
-fn wish(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> Wish {
-    let room_bytes = room_bytes(device, facts.min_rx_bufsize);
-    let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;
-    let filled = each.saturating_sub(SPARE).max(DESCRIPTORS_MIN);
-    let descriptors = (1 << filled.ilog2()).min(DESCRIPTORS_MAX);
-    let mbufs = queues * each.clamp(descriptors + SPARE, 2 * descriptors + SPARE);
-    Wish {
-        queues,
-        descriptors,
-        mbufs,
-        room_bytes,
-        stamps: u32::from(stamps && facts.can_stamp),
-        scatter: u32::from(facts.can_scatter),
-    }
 }
 
 impl Source for Dpdk {

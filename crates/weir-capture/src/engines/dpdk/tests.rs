@@ -8,6 +8,7 @@ use weir_ring::{Batch, Poll, Reader, Start};
 
 use super::ffi::made::Made;
 use super::*;
+use crate::engines::af_xdp::Queues;
 use crate::feed::Feed;
 
 /// What should take milliseconds has failed after this.
@@ -216,47 +217,4 @@ fn a_poller_that_dies_does_not_go_unnoticed() {
     let panic = std::panic::catch_unwind(dies).expect_err("its panic is ours");
     assert_eq!(panic.downcast_ref(), Some(&"this one was told to die"));
     assert!(source.finish().expect("it stops all the same").closes());
-}
-
-#[test]
-fn memory_is_told_before_it_is_taken() {
-    let device = |text| Device::new(text).unwrap();
-    let told = |text, queues| memory(&device(text), queues);
-    let bytes = u64::from(MEMORY_MAX);
-    let few = Memory { rings: 2, buffer_bytes: bytes };
-    assert_eq!(told("net_null0", Queues::Range(0, 1)), few);
-    assert_eq!(told("net_af_packet0,iface=x,qpairs=2", Queues::All), few);
-    let nic = told("3b:00.0", Queues::All);
-    assert!(matches!(nic, Memory { rings, .. } if rings == u64::from(cores())), "{nic:?}");
-    let many = Memory { rings: QUEUES_MAX.into(), buffer_bytes: 64 * 768 * (2048 + 384) };
-    assert_eq!(told("net_null0", Queues::Range(0, 63)), many);
-    assert_eq!(told("net_null0", Queues::Range(0, u32::MAX)), many);
-}
-
-#[test]
-fn queues_are_as_many_as_there_are() {
-    let facts = |max_rx_queues, is_virtual| Facts {
-        driver: "net_x".into(),
-        device: "net_x0".into(),
-        is_virtual,
-        max_rx_queues,
-        min_rx_bufsize: 0,
-        can_stamp: false,
-        can_scatter: false,
-    };
-    let device = Device::new("net_x0").unwrap();
-    let of =
-        |facts: &Facts, wanted| queues(&device, facts, wanted).map_err(|error| error.to_string());
-    assert_eq!(of(&facts(5, true), Queues::All), Ok(5));
-    let cores = std::thread::available_parallelism().unwrap().get() as u32;
-    assert_eq!(of(&facts(1024, false), Queues::All), Ok(cores.min(QUEUES_MAX)));
-    assert_eq!(of(&facts(4, false), Queues::Range(0, 2)), Ok(3));
-    assert!(of(&facts(4, true), Queues::Range(0, 4)).unwrap_err().contains("at most 0-3"));
-    assert!(of(&facts(4, true), Queues::Range(1, 2)).unwrap_err().contains("--queues 0-2"));
-    // Whatever is asked for fits what a source may have, but for the least that a queue needs.
-    for queues in [1, 2, 3, 16] {
-        let wish = wish(&device, &facts(16, true), queues, false);
-        assert!(wish.mbufs * (wish.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{wish:?}");
-        assert!(wish.descriptors.is_power_of_two() && wish.descriptors >= DESCRIPTORS_MIN);
-    }
 }

@@ -1,0 +1,156 @@
+//! Receiving: a queue, the frames of a turn, and the thread that takes them.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use super::port::Port;
+use super::{
+    PARTS, QINQ, RawFrame, RawPort, STAMPED, VLAN, weir_burst, weir_enter, weir_free, weir_gather,
+    weir_leave,
+};
+
+/// Frames of one turn. Source: drivers that receive in vectors take multiples of 32; `net_af_xdp` splits
+/// what is more than 64.
+pub(crate) const BURST: usize = 64;
+
+/// One queue of a started port; the one that receives from it.
+pub(crate) struct Rx {
+    raw: RawPort,
+    queue: u16,
+    mbufs: [*mut c_void; BURST],
+    frames: [RawFrame; BURST],
+    _port: Arc<Port>,
+}
+
+// SAFETY: the pointers are only used between `burst` and the drop of its `Burst`, by the thread that has
+// the `Rx`; mbufs may be freed on any thread.
+unsafe impl Send for Rx {}
+
+impl Rx {
+    /// The receivers of all `queues` of a started port. Taking them by the port's only handle keeps each
+    /// queue to one thread, as DPDK wants it.
+    pub(crate) fn all(port: Port, queues: u32) -> (Arc<Port>, Vec<Rx>) {
+        let raw = port.raw;
+        let port = Arc::new(port);
+        let nothing = RawFrame {
+            data: std::ptr::null(),
+            stamp: 0,
+            caplen: 0,
+            wire_len: 0,
+            flags: 0,
+            tci: 0,
+            tci_outer: 0,
+        };
+        let rx = |queue| Rx {
+            raw,
+            queue: queue as u16,
+            mbufs: [null_mut(); BURST],
+            frames: [nothing; BURST],
+            _port: Arc::clone(&port),
+        };
+        let all = (0..queues).map(rx).collect();
+        (port, all)
+    }
+
+    /// Takes what has come, up to [`BURST`] frames.
+    #[inline]
+    pub(crate) fn burst(&mut self) -> Burst<'_> {
+        // SAFETY: both arrays have room for BURST; the queue is one of the set-up ones, the port is started
+        // and not closed (`_port`), and `&mut self` of the queue's only `Rx` keeps other threads off.
+        let count = unsafe {
+            weir_burst(
+                &raw const self.raw,
+                self.queue,
+                self.mbufs.as_mut_ptr(),
+                self.frames.as_mut_ptr(),
+                BURST as u16,
+            )
+        };
+        Burst { count: usize::from(count).min(BURST), rx: self }
+    }
+}
+
+/// Frames that DPDK has lent; given back when dropped.
+pub(crate) struct Burst<'a> {
+    rx: &'a mut Rx,
+    count: usize,
+}
+
+/// One of them.
+pub(crate) struct Frame<'a> {
+    /// The bytes; of a frame in parts, the first of them.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) wire_len: u32,
+    /// As the driver counts.
+    pub(crate) stamp: Option<u64>,
+    /// VLAN tags that were taken off: the one that stood first on the wire, and the one behind it.
+    pub(crate) outer_tci: Option<u16>,
+    pub(crate) tci: Option<u16>,
+    parts: Option<*mut c_void>,
+}
+
+impl Frame<'_> {
+    /// Of a frame in parts: puts the first `room` bytes together. Whether it was in parts.
+    pub(crate) fn gather(&self, into: &mut Vec<u8>, room: usize) -> bool {
+        let Some(mbuf) = self.parts else { return false };
+        let bytes = room.min(self.wire_len as usize);
+        into.clear();
+        into.resize(bytes, 0);
+        // SAFETY: the mbuf is the burst's, which this frame borrows; `into` has room for `bytes`.
+        let filled = unsafe { weir_gather(mbuf, into.as_mut_ptr(), bytes as u32) };
+        into.truncate(filled as usize);
+        true
+    }
+}
+
+impl Burst<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
+        let pairs = self.rx.frames.iter().zip(&self.rx.mbufs).take(self.count);
+        pairs.map(|(raw, &mbuf)| {
+            let has = |flag| raw.flags & flag != 0;
+            Frame {
+                // SAFETY: `caplen` bytes of the first segment of an mbuf that is ours until this burst is
+                // dropped, which the frame borrows; drivers write to it no more.
+                bytes: unsafe { std::slice::from_raw_parts(raw.data, raw.caplen as usize) },
+                wire_len: raw.wire_len.max(raw.caplen),
+                stamp: has(STAMPED).then_some(raw.stamp),
+                outer_tci: has(QINQ).then_some(raw.tci_outer),
+                tci: has(VLAN).then_some(raw.tci),
+                parts: has(PARTS).then_some(mbuf),
+            }
+        })
+    }
+}
+
+impl Drop for Burst<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            // SAFETY: the first `count` mbufs came from `weir_burst` and are given back here only.
+            unsafe { weir_free(self.rx.mbufs.as_mut_ptr(), self.count as u16) };
+        }
+    }
+}
+
+/// A thread that DPDK's pools keep a cache for, until it drops this.
+pub(crate) struct Entered(());
+
+impl Entered {
+    pub(crate) fn new() -> Entered {
+        // SAFETY: no arguments; DPDK runs, since there is a port to receive from.
+        unsafe { weir_enter() };
+        Entered(())
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // SAFETY: undoes `weir_enter` on the same thread, since this is not `Send` by its use as a local;
+        // on a thread that is not registered it does nothing.
+        unsafe { weir_leave() };
+    }
+}

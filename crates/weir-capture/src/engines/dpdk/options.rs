@@ -1,0 +1,41 @@
+//! What only this engine asks.
+
+use super::ffi::Facts;
+use crate::engines::af_xdp::Queues;
+use crate::error::CaptureError;
+
+/// Who stamps frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// The poller, when it copies.
+    #[default]
+    Copier,
+    /// The driver, where its stamps tell the time.
+    Driver,
+}
+
+/// Options of a DPDK port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DpdkOptions {
+    /// How many queues to make: all, or 0 to the last of these.
+    pub queues: Queues,
+    /// Write the queue of every frame as an option.
+    pub record_queue: bool,
+    /// Take memory in huge pages.
+    pub hugepages: bool,
+    /// Who stamps.
+    pub stamps: Stamps,
+}
+
+/// Nanoseconds of a tick of the driver's stamps, where these are time since 1970.
+pub(super) fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> {
+    match (stamps, facts.driver.as_str()) {
+        (Stamps::Copier, _) => Ok(None),
+        // Microseconds, whatever the file has. Source: DPDK 22.11, drivers/net/pcap/pcap_ethdev.c.
+        (Stamps::Driver, "net_pcap") => Ok(Some(1000)),
+        (Stamps::Driver, driver) => Err(CaptureError::Options(format!(
+            "--timestamp nic: stamps of {driver} do not tell the time of day{}; leave it out",
+            if facts.can_stamp { ", but count ticks of the NIC" } else { ": it has none" }
+        ))),
+    }
+}
