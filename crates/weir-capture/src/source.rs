@@ -8,7 +8,6 @@ use weir_ring::{Ledger, Mapping, Ring};
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::counts::of_all_feeds;
-use crate::feed::location::FilterLocation;
 
 /// What a source says about itself, once it is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,8 +22,6 @@ pub struct Info {
     pub why: String,
     /// Things the user should know: what this engine cannot see here, and the remedy.
     pub notes: Vec<String>,
-    /// Where each feed's frames are chosen, feed by feed.
-    pub homes: Vec<FilterLocation>,
 }
 
 /// What a turn of [`Source::pump`] came to.

@@ -16,7 +16,7 @@ use weir_lab::testbed::{End, Testbed, ifindex, require_root, skip};
 use weir_ring::wake::Sleeper;
 use weir_ring::{Ledger, Reader, Start};
 
-use super::common::{LIMIT, Seen, TURN, pump_until, read_closed, reader_of, setup};
+use super::common::{LIMIT, Seen, TURN, locations, pump_until, read_closed, reader_of, setup};
 
 /// Sends frames as they are out of an interface of the calling thread's namespace.
 pub(super) struct Sender {
@@ -94,6 +94,7 @@ struct Captured {
     seen: Vec<Seen>,
     ledger: Ledger,
     info: Info,
+    locations: Vec<FilterLocation>,
 }
 
 impl Captured {
@@ -113,7 +114,12 @@ fn capture(end: &End, setup: Setup, frames: usize, send: impl FnOnce() + Send) -
         let ledger = source.finish().unwrap();
         assert!(ledger.closes(), "{ledger}");
         assert_eq!(source.finish().unwrap(), ledger);
-        Captured { seen: read_closed(&mut reader), ledger, info: source.info().clone() }
+        Captured {
+            seen: read_closed(&mut reader),
+            ledger,
+            info: source.info().clone(),
+            locations: locations(&source),
+        }
     })
     .unwrap()
 }
@@ -299,13 +305,13 @@ fn root_a_filter_that_is_too_long_for_the_socket_runs_in_user_space() {
         return;
     }
     let frames: Vec<_> = (0..50).map(|n| frame(n, 60)).collect();
-    for (loads, home) in [(1, FilterLocation::Hook), (2000, FilterLocation::Compiled)] {
+    for (loads, location) in [(1, FilterLocation::Hook), (2000, FilterLocation::Compiled)] {
         let bed = Testbed::new().unwrap();
         let mut setup = setup(16);
         setup.feeds[0].filter = Some(Arc::new(long_filter(loads)));
         let got = capture(&bed.rx, setup, 50, || send_all(&bed.tx, &bed.tx.iface, &frames));
         assert!(got.frames() == frames, "{loads}");
-        assert_eq!(got.info.homes, [home], "{loads}");
+        assert_eq!(got.locations, [location], "{loads}");
     }
 }
 

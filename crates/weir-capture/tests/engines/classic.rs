@@ -11,7 +11,7 @@ use weir_filter::{Insn, Program};
 use weir_lab::testbed::{Testbed, require_root};
 
 use super::af_packet::{Sender, frame, keep_only, long_filter, tagged};
-use super::common::{TURN, pump_until, read_closed, reader_of, setup};
+use super::common::{TURN, locations, pump_until, read_closed, reader_of, setup};
 
 const CAP_NET_RAW: u32 = 1 << 13;
 /// Where [`kind`] stands in untagged frames.
@@ -90,7 +90,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
             setup.feeds[0] =
                 Feed { direction, snaplen: 50, filter: Some(vlan_5_and(1)), ..Feed::default() };
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
-            assert_eq!(source.info().homes, [FilterLocation::Classic]);
+            assert_eq!(locations(&source), [FilterLocation::Classic]);
             let notes = &source.info().notes;
             assert!(notes.iter().any(|note| note.contains("nobody counts")), "{notes:?}");
             let mut reader = reader_of(&source);
@@ -139,7 +139,7 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
     without_ebpf(&bed, |sender| {
         let round = || (0..9).for_each(|n| sender.send(&of_kind(n, n as u8 % 3)));
         let mut source = AfPacket::open(&bed.rx.iface, changing(None)).unwrap();
-        assert!(!source.info().homes.contains(&FilterLocation::Classic));
+        assert!(!locations(&source).contains(&FilterLocation::Classic));
         source.start().unwrap();
         let (mut captured, mut filtered) = (0, 0);
         let mut pass = |source: &mut AfPacket, taken, turned_away| {
@@ -214,7 +214,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
             });
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
             // Whose frames they are, user space says.
-            assert_eq!(source.info().homes, [FilterLocation::Compiled; 2]);
+            assert_eq!(locations(&source), [FilterLocation::Compiled; 2]);
             let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
             assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
             source.start().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_capture::{CaptureError, Feed, Pumped, Setup, Source};
+use weir_capture::{CaptureError, Feed, FilterLocation, Pumped, Setup, Source};
 use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Ring, Start};
@@ -49,6 +49,11 @@ pub fn read_closed(reader: &mut Reader<Mapping>) -> Vec<Seen> {
 pub fn reader_of(source: &dyn Source) -> Reader<Mapping> {
     let ring: &Ring<Mapping> = &source.rings()[0];
     Reader::new(ring, Start::Oldest).expect("a fresh ring")
+}
+
+/// Where each feed's frames are chosen, feed by feed.
+pub fn locations(source: &dyn Source) -> Vec<FilterLocation> {
+    source.control().feeds().iter().map(|feed| feed.location).collect()
 }
 
 /// Pumps until `frames` frames are captured, the end, or an error.

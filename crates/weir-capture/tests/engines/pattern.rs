@@ -16,7 +16,7 @@ use weir_lab::testbed::{End, Testbed, require_root};
 use weir_ring::{Reader, Ring, Start};
 
 use super::af_packet::{Sender, frame, keep_only};
-use super::common::{LIMIT, TURN, pump_until, read_closed, setup};
+use super::common::{LIMIT, TURN, locations, pump_until, read_closed, setup};
 
 /// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
@@ -235,7 +235,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
             setup.feeds = vec![feed_of("wrx*", "few", Some(below(10)))];
             let mut source = open("wrx*", setup).unwrap();
             let control = source.control();
-            assert_eq!(source.info().homes, [FilterLocation::Hook]);
+            assert_eq!(locations(&*source), [FilterLocation::Hook]);
             source.start().unwrap();
             // 10 of 30, the rest left out at the socket.
             send(&pairs[0].tx, 0..30);

@@ -98,7 +98,6 @@ impl AfPacket {
             hook: Some("socket"),
             why: String::new(),
             notes: notes.collect(),
-            homes: feeds.locations(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let origins = OneLink { link_bytes: interface.mtu + header };

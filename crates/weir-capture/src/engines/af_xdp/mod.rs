@@ -184,7 +184,6 @@ impl AfXdp {
             hook: Some("xdp"),
             why: String::new(),
             notes: notes(&interface, &queues, &program, &options, have),
-            homes: feeds.locations(),
         };
         Ok(AfXdp {
             info,

@@ -204,7 +204,6 @@ impl Bpf {
             }),
             why: String::new(),
             notes,
-            homes: locations.clone(),
         };
         let shared = Shared::new(shared::Parts {
             interface,

@@ -140,7 +140,6 @@ impl Dpdk {
             hook: None,
             why: "asked for".into(),
             notes,
-            homes: feeds.locations(),
         };
         Ok(Dpdk {
             info,

@@ -69,7 +69,6 @@ impl MemGen {
             hook: None,
             why: "the frames are made in memory".into(),
             notes: Vec::new(),
-            homes: feeds.locations(),
         };
         Ok(MemGen {
             info,

@@ -133,7 +133,6 @@ impl Pcap {
             hook: None,
             why: String::new(),
             notes,
-            homes: feeds.locations(),
         };
         Ok(Pcap {
             info,

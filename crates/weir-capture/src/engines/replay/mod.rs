@@ -99,7 +99,6 @@ impl Replay {
             hook: None,
             why: "the source is a file".into(),
             notes: Vec::new(),
-            homes: feeds.locations(),
         };
         let pacer = match options.speed {
             Speed::Top => None,

@@ -92,7 +92,6 @@ impl Pattern {
             hook: Some("socket"),
             why,
             notes: Vec::new(),
-            homes: feeds.locations(),
         };
         let mut source = Pattern {
             info,
