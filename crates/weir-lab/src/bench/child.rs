@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant, SystemTime};
+
+use serde::de::DeserializeOwned;
 
 use crate::testbed::{End, Running};
 use crate::{Error, Result};
@@ -39,6 +42,24 @@ pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
     command.arg("-c").arg(cpu.to_string()).arg(program).args(args);
     command.env("LC_ALL", "C");
     command
+}
+
+/// Runs a command of `weir lab` to its end and reads the JSON that it ends with.
+///
+/// # Errors
+/// [`Error::Measure`]: it does not start, it fails, or it prints something else.
+pub(super) fn lab<T: DeserializeOwned>(weir: &Path, command: &str, args: &[&str]) -> Result<T> {
+    let failed = |reason: String| Error::Measure { what: format!("weir lab {command}"), reason };
+    let output = Command::new(weir)
+        .args(["lab", command, "--json"])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
 }
 
 impl Child {

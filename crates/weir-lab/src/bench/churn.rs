@@ -1,10 +1,9 @@
 //! A thousand feeds and a thousand consumers that come and go while a source runs at full rate.
 
-use std::process::{Command, Stdio};
-
 use serde::Deserialize;
 
 use super::bar::{Bar, Side};
+use super::child;
 use super::context::{Context, stopped};
 use super::row::{Row, value_of};
 use super::table::grouped;
@@ -105,18 +104,9 @@ fn values(found: &Churned) -> Vec<(String, &'static str, f64, String)> {
 }
 
 fn one(context: &Context, source: &str) -> Result<Churned> {
-    let failed = |reason: String| Error::Measure { what: "weir lab churn".to_owned(), reason };
     let count = if context.options.quick { COUNT_QUICK } else { COUNT }.to_string();
-    let output = Command::new(&context.options.weir)
-        .args(["lab", "churn", "--json", "--source", source])
-        .args(["--feeds", &count, "--consumers", &count])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+    let args = ["--source", source, "--feeds", &count, "--consumers", &count];
+    child::lab(&context.options.weir, "churn", &args)
 }
 
 /// How it is measured.

@@ -1,10 +1,9 @@
 //! Copiers that share one RX ring which is never empty: how the copying half of `af_xdp` scales.
 
-use std::process::{Command, Stdio};
-
 use serde::Deserialize;
 
 use super::bar::{Bar, Side};
+use super::child;
 use super::context::{Context, stopped};
 use super::row::{Frames, MPPS, Row, conclude, ratio_of};
 use crate::{Error, Result};
@@ -62,18 +61,10 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 }
 
 fn one(context: &Context, size: u32, copiers: usize) -> Result<Copied> {
-    let failed = |reason: String| Error::Measure { what: "weir lab copiers".to_owned(), reason };
-    let output = Command::new(&context.options.weir)
-        .args(["lab", "copiers", "--json", "--size", &size.to_string()])
-        .args(["--copiers", &copiers.to_string()])
-        .args(["--seconds", &context.seconds.min(1.0).to_string()])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+    let (size, copiers) = (size.to_string(), copiers.to_string());
+    let seconds = context.seconds.min(1.0).to_string();
+    let args = ["--size", &size, "--copiers", &copiers, "--seconds", &seconds];
+    child::lab(&context.options.weir, "copiers", &args)
 }
 
 /// How it is measured.

@@ -124,17 +124,19 @@ fn number_before(lines: &[Line], text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
 
-    fn lines(text: &str) -> Vec<Line> {
+    /// What a program printed.
+    pub(in super::super) fn lines(text: &str) -> Vec<Line> {
         let line =
             |text: &str| Line { at: UNIX_EPOCH, text: text.trim_end().to_owned(), data: true };
         text.lines().map(line).collect()
     }
 
-    fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    /// Drops by their names.
+    pub(in super::super) fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
         drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
     }
 

@@ -328,18 +328,7 @@ pub(super) fn on_path(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-    use std::time::UNIX_EPOCH;
-
-    fn lines(text: &str) -> Vec<Line> {
-        let line =
-            |text: &str| Line { at: UNIX_EPOCH, text: text.trim_end().to_owned(), data: true };
-        text.lines().map(line).collect()
-    }
-
-    fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
-        drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
-    }
+    use crate::bench::counted::tests::{drops, lines};
 
     #[test]
     fn weir_is_read_and_another_engine_is_not_taken_for_it() {
