@@ -3,10 +3,12 @@
 //! The writer is this very program, run again for the one test [`writer_process`], with its role in the environment and
 //! its socket as standard input.
 
+#[path = "../../weir-ring/tests/common/process.rs"]
+mod process;
+
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -18,26 +20,9 @@ use weir_ring::memory::{self, Trust};
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Clock, Mapping, Ring, RingError, RingSpec, Writer, WriterKind, pass};
 
-const ROLE: &str = "WEIR_TEST_WRITER";
-/// Far more than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The writer's process; killed, if it was not before.
-struct Other {
-    child: Child,
-    stream: UnixStream,
-}
+use process::{Other, PATIENCE, ROLE};
 
 impl Other {
-    fn start(role: &str) -> Other {
-        let (here, there) = UnixStream::pair().unwrap();
-        here.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["writer_process", "--exact", "--nocapture"]).env(ROLE, role);
-        command.stdin(OwnedFd::from(there)).stdout(Stdio::null());
-        Other { child: command.spawn().unwrap(), stream: here }
-    }
-
     /// Its ring, and a sleeper that it wakes.
     fn ring(&self) -> (Ring<Mapping>, Sleeper) {
         let ring = pass::receive_rings(&self.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
@@ -56,13 +41,6 @@ impl Other {
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -174,7 +152,7 @@ fn kill_after(
         Box::new(Ordered::<_>::new(Duration::from_millis(8), Counting::default()))
     };
     for consumer in [Box::new(Null::new()), ordered()] {
-        let mut other = Other::start(role);
+        let mut other = Other::start("writer_process", role, &[]);
         let (ring, sleeper) = other.ring();
         let (progress, told) = channel();
         let running = start(consumer, &ring, sleeper, progress);
@@ -232,7 +210,7 @@ fn a_writer_that_closed_its_ring_before_it_was_killed_is_no_error() {
 
 #[test]
 fn rings_of_other_writers_are_read_on_after_one_was_killed() {
-    let mut other = Other::start("quiet");
+    let mut other = Other::start("writer_process", "quiet", &[]);
     let (ring, sleeper) = other.ring();
     let mut own = Writer::new(memory::create_memfd("weir-test", &spec()).unwrap());
     let mut waker = sleeper.waker().unwrap();

@@ -5,12 +5,13 @@
 #![cfg(not(loom))]
 
 mod common;
+#[path = "common/process.rs"]
+mod process;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
@@ -19,30 +20,12 @@ use weir_ring::memory::{self, Access, Trust};
 use weir_ring::wake::{Sleeper, Waker, Woken};
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Words, Writer, pass};
 
-const ROLE: &str = "WEIR_TEST_READER_ROLE";
-const PATH: &str = "WEIR_TEST_RING_PATH";
-/// Far more than anything here takes, and less than a hung run should.
-const PATIENCE: Duration = Duration::from_secs(60);
+use process::{Other, PATIENCE, ROLE};
 
-/// A reader process, seen from the writer's.
-struct Other {
-    child: Child,
-    stream: UnixStream,
-}
+const PATH: &str = "WEIR_TEST_RING_PATH";
+const READER: &str = "reader_process";
 
 impl Other {
-    fn start(role: &str, path: Option<&Path>) -> Other {
-        let (here, there) = UnixStream::pair().unwrap();
-        here.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["reader_process", "--exact", "--nocapture"]).env(ROLE, role);
-        if let Some(path) = path {
-            command.env(PATH, path);
-        }
-        command.stdin(OwnedFd::from(there)).stdout(Stdio::null());
-        Other { child: command.spawn().unwrap(), stream: here }
-    }
-
     fn hand_over(&self, ring: &Ring<Mapping>) {
         pass::send(&self.stream, &[ring.memory().as_fd()]).unwrap();
     }
@@ -69,14 +52,6 @@ impl Other {
         assert!(self.child.wait().unwrap().success());
         let mut numbers = line.split_whitespace().map(|word| word.parse().unwrap());
         (numbers.next().unwrap(), numbers.next().unwrap())
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // Where a test has failed before its readers ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -117,7 +92,7 @@ fn every_reader_process_gets_each_frame_whole_or_knows_how_many_it_missed() {
     let ring = memory::create_memfd("weir-test", &common::spec(16)).unwrap();
     let mut writer = Writer::new(ring.clone());
     let roles = ["fast", "sleepy", "stopped", "killed", "hostile"];
-    let mut others = roles.map(|role| Other::start(role, None));
+    let mut others = roles.map(|role| Other::start(READER, role, &[]));
     let mut wakers = Vec::new();
     for (other, role) in others.iter_mut().zip(roles) {
         other.hand_over(&ring);
@@ -156,7 +131,7 @@ fn a_ring_in_a_file_is_read_by_another_process() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("ring");
     let mut writer = Writer::new(memory::create_file(&path, &common::spec(4)).unwrap());
-    let mut other = Other::start("fast", Some(&path));
+    let mut other = Other::start(READER, "fast", &[(PATH, path.as_os_str())]);
     other.wait_until_ready();
     let captured = write_for(&mut writer, Duration::from_millis(500), &mut [], |_| {});
     writer.close();
@@ -168,7 +143,7 @@ fn a_ring_in_a_file_is_read_by_another_process() {
 fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
     let ring = memory::create_memfd("weir-test", &common::spec(4)).unwrap();
     let mut writer = Writer::new(ring.clone());
-    let mut other = Other::start("sleeper", None);
+    let mut other = Other::start(READER, "sleeper", &[]);
     other.hand_over(&ring);
     let mut waker = other.take_waker();
     other.wait_until_ready();
@@ -197,7 +172,7 @@ fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
 #[test]
 fn an_owner_that_takes_its_memory_away_ends_no_reader() {
     // The owner is the other process, and does what it can to the memory while this one reads.
-    let mut owner = Other::start("owner", None);
+    let mut owner = Other::start(READER, "owner", &[]);
     let ring = pass::receive_rings(&owner.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
     let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
     say_ready(&owner.stream);
@@ -223,7 +198,7 @@ fn an_owner_that_takes_its_memory_away_ends_no_reader() {
 #[test]
 fn memory_of_an_owner_that_could_take_it_away_is_refused() {
     // One of each kind; the owner takes them all away as soon as they are sent.
-    let owner = Other::start("hostile_owner", None);
+    let owner = Other::start(READER, "hostile_owner", &[]);
     let received = pass::receive(&owner.stream, 8).unwrap();
     say_ready(&owner.stream);
     let mut stream = &owner.stream;
@@ -238,7 +213,7 @@ fn memory_of_an_owner_that_could_take_it_away_is_refused() {
 
 #[test]
 fn a_writer_that_is_killed_is_noticed_by_every_reader() {
-    let mut writer = Other::start("writer", None);
+    let mut writer = Other::start(READER, "writer", &[]);
     let ring = pass::receive_rings(&writer.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
     let sleepers = [Sleeper::new(1).unwrap(), Sleeper::new(1).unwrap()];
     sleepers.iter().for_each(|sleeper| send_channel(sleeper, &writer.stream));
