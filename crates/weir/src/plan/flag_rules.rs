@@ -142,27 +142,18 @@ mod tests {
 
     #[test]
     fn a_flag_that_nothing_heeds_is_refused_and_says_what_it_is_for() {
+        let (af_packet, af_xdp) = ("--engine af_packet eth0", "eth0 --engine af_xdp --consume");
         for (flag, deaf, heeding, meant) in [
             ("--engine bpf", "gen: file:a", "eth0", "interfaces"),
             ("--no-promiscuous", "gen: file:a", "eth0", "interfaces"),
             ("--hook tc", "gen: file:a", "eth0", "interfaces"),
             ("--consume", "gen: file:a", "eth0", "interfaces"),
             ("--record-queue", "gen: file:a", "eth0", "interfaces"),
-            (
-                "--record-queue",
-                "--engine af_packet eth0",
-                "eth0",
-                "bpf and af_xdp and dpdk, not for af_packet",
-            ),
+            ("--record-queue", af_packet, "eth0", "bpf and af_xdp and dpdk, not for af_packet"),
             ("--consume", "--engine pcap eth0", "eth0", "bpf and af_xdp and dpdk, not for pcap"),
-            ("--copiers 2", "eth0", "eth0 --engine af_xdp --consume", "af_xdp, not for bpf"),
-            (
-                "--queues 0-3",
-                "eth0",
-                "eth0 --engine af_xdp --consume",
-                "af_xdp and dpdk, not for bpf",
-            ),
-            ("--timestamp copy", "eth0", "eth0 --engine af_xdp --consume", "af_xdp and dpdk, not"),
+            ("--copiers 2", "eth0", af_xdp, "af_xdp, not for bpf"),
+            ("--queues 0-3", "eth0", af_xdp, "af_xdp and dpdk, not for bpf"),
+            ("--timestamp copy", "eth0", af_xdp, "af_xdp and dpdk, not"),
             ("--speed 2x", "gen: eth0", "file:a", "capture files"),
             ("--no-wait", "gen: eth0", "file:a", "capture files"),
             ("--direction in", "gen:", "file:a", "capture files"),
