@@ -163,7 +163,7 @@ impl Programs {
         !self.templates.is_empty()
     }
 
-    /// Has the programs write rings that had no memory before, from this number on.
+    /// Has the programs write rings that had no memory before, from this number on: all of them, or none.
     pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
         let numbers = first..first + arrays.len() as u32;
         let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
@@ -174,9 +174,12 @@ impl Programs {
         if self.rings.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
             return Ok(());
         }
-        for (key, value) in keys.chunks(4).zip(values.chunks(4)) {
-            let put = self.rings.update(key, value, MapFlags::ANY);
-            put.map_err(super::memory::refused("a ring"))?;
+        for (number, (key, value)) in (first..).zip(keys.chunks(4).zip(values.chunks(4))) {
+            if let Err(error) = self.rings.update(key, value, MapFlags::ANY) {
+                // What stays there keeps its memory.
+                let _ = self.forget_rings(first..number);
+                return Err(super::memory::refused("a ring")(error));
+            }
         }
         Ok(())
     }

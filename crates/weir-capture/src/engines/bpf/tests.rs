@@ -326,6 +326,31 @@ fn root_a_source_that_is_dropped_is_detached_whoever_has_its_control() {
 }
 
 #[test]
+fn root_rings_are_put_all_or_none() {
+    if !root("root_rings_are_put_all_or_none") {
+        return;
+    }
+    let setup = Setup { may_change: true, ..setup(64) };
+    let bpf = Bpf::open("lo", setup.clone(), BpfOptions::default()).unwrap();
+    let state = bpf.shared.state();
+    let (place, cpus) = (3, cpus::entries().unwrap());
+    let own = memory_of_rings(&setup);
+    state.programs.put_rings(place * cpus, &own).unwrap();
+    state.programs.forget_rings(place * cpus..(place + 1) * cpus).unwrap();
+    // A map of another size is none that the programs were verified with.
+    let larger = Setup { ring_bytes: 2 * setup.ring_bytes, ..setup };
+    let mut mixed = own;
+    *mixed.last_mut().unwrap() = memory_of_rings(&larger).remove(0);
+    assert!(state.programs.put_rings(place * cpus, &mixed).is_err());
+    let forgotten = state.programs.forget_rings(place * cpus..place * cpus + 1);
+    assert!(forgotten.is_err(), "the first ring was there still");
+}
+
+fn memory_of_rings(setup: &Setup) -> Vec<MapHandle> {
+    super::memory::create(setup, 0..1).unwrap()
+}
+
+#[test]
 fn root_an_interface_joins_a_frozen_ring() {
     if !root("root_an_interface_joins_a_frozen_ring") {
         return;
