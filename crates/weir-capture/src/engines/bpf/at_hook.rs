@@ -23,7 +23,7 @@ impl Shared {
     /// changed.
     fn install(&self, state: &mut State, places: Vec<Option<Feed>>) -> Result<bool, CaptureError> {
         let words = self.free_words(state)?;
-        let Some(programs) = state.programs.with_feeds(&places, words) else { return Ok(false) };
+        let Some(programs) = state.programs.with_feeds(&places, words)? else { return Ok(false) };
         self.put(state, places, words, programs)?;
         Ok(true)
     }
@@ -151,9 +151,13 @@ impl Shared {
             let rings = self.make_rings(state, place, feed);
             (join(load), rings)
         });
-        let (rings, Some(programs)) = (rings?, programs) else {
-            self.forget_rings(state, place)?;
-            return Ok(None);
+        let rings = rings?;
+        let programs = match programs {
+            Ok(Some(programs)) => programs,
+            refused => {
+                self.forget_rings(state, place)?;
+                return refused.map(|_| None);
+            }
         };
         self.begin_place(place, rings);
         let copied = match leaves {

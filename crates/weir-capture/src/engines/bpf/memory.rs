@@ -62,7 +62,7 @@ fn no_ring(cpu: u32, mib: u64, source: libbpf_rs::Error) -> CaptureError {
 }
 
 /// libbpf-rs keeps the error number to itself, but says it.
-fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
+pub(super) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
     format!("{error:#}").contains(&format!("(os error {errno})"))
 }
 

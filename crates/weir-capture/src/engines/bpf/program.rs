@@ -14,6 +14,7 @@ use weir_ring::{Mapping, Ring, Words, header};
 
 use super::block;
 use super::clsact::Side;
+use super::memory::is;
 use super::{BpfOptions, Hook};
 use crate::error::CaptureError;
 use crate::feed::Feed;
@@ -139,11 +140,21 @@ impl Programs {
     }
 
     /// What runs at the hook, with these feeds by place, counting in the words of this generation; `None` if the kernel
-    /// does not take it.
-    pub(super) fn with_feeds(&self, places: &[Option<Feed>], generation: usize) -> Option<AtHook> {
+    /// does not take such programs.
+    ///
+    /// # Errors
+    /// No rights, or no memory for their constants.
+    pub(super) fn with_feeds(
+        &self,
+        places: &[Option<Feed>],
+        generation: usize,
+    ) -> Result<Option<AtHook>, CaptureError> {
+        let refused = super::memory::refused("the capture program with other feeds");
         let target = self.templates.first().expect("loaded for filters").target();
-        let filters = Filters::of_each(target, places.iter().map(Option::as_ref))?;
-        let constants = self.constants.with_feeds(places, generation).ok()?;
+        let Some(filters) = Filters::of_each(target, places.iter().map(Option::as_ref)) else {
+            return Ok(None);
+        };
+        let constants = self.constants.with_feeds(places, generation).map_err(refused)?;
         let (named, map) = (self.constants.named(), constants.as_fd());
         let filters = &filters;
         let with = move |template: &Template| template.with_map(filters, named, map);
@@ -151,10 +162,17 @@ impl Programs {
         thread::scope(|scope| {
             let threads: Vec<_> =
                 self.templates.iter().map(|template| scope.spawn(move || with(template))).collect();
-            let programs = threads.into_iter().map(|thread| join(thread).ok());
-            let programs =
-                self.at.sides().zip(programs).map(|(side, program)| Some((side, program?)));
-            programs.collect::<Option<_>>().map(AtHook)
+            let made: Vec<_> = threads.into_iter().map(join).collect();
+            let mut programs = Vec::new();
+            for (side, made) in self.at.sides().zip(made) {
+                match made.map_err(libbpf_rs::Error::from) {
+                    Ok(program) => programs.push((side, program)),
+                    // No word about the programs: none would be taken.
+                    Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
+                    Err(_) => return Ok(None),
+                }
+            }
+            Ok(Some(AtHook(programs)))
         })
     }
 

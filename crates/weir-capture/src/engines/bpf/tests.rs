@@ -346,6 +346,38 @@ fn root_rings_are_put_all_or_none() {
     assert!(forgotten.is_err(), "the first ring was there still");
 }
 
+/// Takes all capabilities from this thread, and from those that it starts.
+fn drop_capabilities() {
+    // _LINUX_CAPABILITY_VERSION_3: two words each of effective, permitted, inheritable.
+    let (header, data) = ([0x2008_0522u32, 0], [[0u32; 3]; 2]);
+    // SAFETY: capset reads a header and two triples, both live through the call.
+    let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const data) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn root_without_rights_a_change_says_which_are_missing() {
+    if !root("root_without_rights_a_change_says_which_are_missing") {
+        return;
+    }
+    let setup = Setup { may_change: true, ..setup(64) };
+    let bpf = Bpf::open("lo", setup, BpfOptions::default()).unwrap();
+    let control = bpf.control();
+    std::thread::scope(|scope| {
+        let without = || {
+            drop_capabilities();
+            let filter = crate::feed::change::Change::Filter(Some(Arc::new(filter())));
+            let error = control.change(FeedSlot::first(), filter).unwrap_err();
+            assert!(matches!(error, CaptureError::NoRights { .. }), "{error}");
+            let error = control.add(Feed::default()).map(drop).unwrap_err();
+            assert!(matches!(error, CaptureError::NoRights { .. }), "{error}");
+        };
+        scope.spawn(without).join().unwrap();
+    });
+    // And with them it is done.
+    assert_eq!(control.add(Feed::default()).unwrap().location, FilterLocation::Hook);
+}
+
 fn memory_of_rings(setup: &Setup) -> Vec<MapHandle> {
     super::memory::create(setup, 0..1).unwrap()
 }
