@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`core`] | decides: commands and completions in, effects out; no thread, no clock, no file |
 //! | [`runtime`] | carries out: a thread a source, rings, wakers, interfaces that are watched |
+//! | [`limits`] | how much a consumer that stands still may hold |
 //! | [`cpus`] | where the threads of a source run |
 //!
 //! [`Probe`] is the handle; its commands come from any thread.
@@ -12,6 +13,7 @@
 pub mod core;
 pub mod cpus;
 pub mod error;
+pub mod limits;
 pub mod runtime;
 mod wants;
 

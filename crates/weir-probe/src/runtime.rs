@@ -9,6 +9,7 @@ mod effects;
 mod interfaces;
 mod links;
 mod source_thread;
+mod updates;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -103,6 +104,8 @@ struct State {
     attached: BTreeMap<(ConsumerId, FeedId), Attached>,
     /// What each source says about itself, or said last.
     infos: BTreeMap<SourceId, Info>,
+    /// How often each source has been opened.
+    lives: BTreeMap<SourceId, u64>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
     panic: Panic,
@@ -112,6 +115,7 @@ struct State {
 /// A feed that there is.
 struct OpenFeed {
     source: SourceId,
+    life: u64,
     slot: FeedSlot,
     rings: Vec<Ring<Mapping>>,
     location: FilterLocation,
@@ -151,6 +155,7 @@ impl Probe {
             members: BTreeMap::new(),
             attached: BTreeMap::new(),
             infos: BTreeMap::new(),
+            lives: BTreeMap::new(),
             listener: Box::new(listener),
             links: LinkWatches::default(),
             panic: None,
@@ -314,7 +319,10 @@ impl Probe {
     /// If a source's thread or an effect panicked: a bug of ours, passed on.
     pub fn stop(&self) {
         let _ = self.done(Command::Stop);
-        let panic = self.shared.lock().panic.take();
+        let mut state = self.shared.lock();
+        state.members.values().for_each(Member::end);
+        let panic = state.panic.take();
+        drop(state);
         if let Some(panic) = panic {
             std::panic::resume_unwind(panic);
         }
@@ -328,7 +336,10 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         let _ = self.done(Command::Stop);
-        self.shared.lock().is_over = true;
+        let mut state = self.shared.lock();
+        state.members.values().for_each(Member::end);
+        state.is_over = true;
+        drop(state);
         self.shared.changed.notify_all();
         if let Some(housekeeper) = self.housekeeper.take() {
             let _ = housekeeper.join();

@@ -52,7 +52,7 @@ fn root_an_interface_is_waited_for_and_taken_up_again() {
         // There, and down: it is taken up when it carries something.
         ip(&netns, "link set follow0 up");
         wait_for(&events, |event| matches!(event, Event::CameBack(_)).then_some(()));
-        let Ok(Update::Joined(joined)) = consumer.updates.recv_timeout(LIMIT) else {
+        let Some(Update::Joined(joined)) = consumer.wait_for_update(LIMIT) else {
             panic!("it did not join")
         };
         ip(&netns, "link set follow0 down");
@@ -87,8 +87,8 @@ fn root_an_interface_is_waited_for_and_taken_up_again() {
             assert!(begin.elapsed() < LIMIT, "its ring is open");
         }
         assert!(ledger.closes() && ledger.captured == tally.frames, "{ledger:?}");
-        let left = consumer.updates.recv_timeout(LIMIT);
-        assert!(matches!(left, Ok(Update::Left(feed, _)) if feed == joined.feed));
+        let left = consumer.wait_for_update(LIMIT);
+        assert!(matches!(left, Some(Update::Left(feed, _)) if feed == joined.feed));
     }
     probe.stop();
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_probe::core::Event;
+use weir_probe::limits::PAST_LIVES_MAX;
 use weir_probe::{
     Consumer, FeedId, Joined, LinkName, Opener, Probe, ProbeError, ProbeEvent, SourceSpec, Update,
     Wants,
@@ -87,10 +88,10 @@ fn snaplen(snaplen: u32) -> Wants {
 }
 
 fn joined(consumer: &Consumer) -> Joined {
-    match consumer.updates.recv_timeout(LIMIT) {
-        Ok(Update::Joined(joined)) => joined,
-        Ok(Update::Left(feed, _)) => panic!("left {feed:?}"),
-        Err(error) => panic!("{error}"),
+    match consumer.wait_for_update(LIMIT) {
+        Some(Update::Joined(joined)) => joined,
+        Some(Update::Left(feed, _)) => panic!("left {feed:?}"),
+        None => panic!("it did not join"),
     }
 }
 
@@ -150,7 +151,7 @@ fn feeds_come_and_go_while_frames_flow_and_every_ledger_closes() {
     assert!(ledger.closes() && ledger.captured == seconds.len() as u64, "{ledger:?}");
     assert!(seconds.windows(2).all(|two| two[1] == two[0] + 1), "a gap");
     assert!(
-        matches!(consumer.updates.recv_timeout(LIMIT), Ok(Update::Left(feed, _)) if feed == second.feed)
+        matches!(consumer.wait_for_update(LIMIT), Some(Update::Left(feed, _)) if feed == second.feed)
     );
 
     probe.stop();
@@ -299,8 +300,8 @@ fn a_source_that_is_followed_is_waited_for_and_comes_back_with_a_ledger_of_its_o
         *error.lock().unwrap() = Some(CaptureError::Vanished { iface: "eth9".into() });
         wait_for(&events, |event| matches!(event, Event::Vanished(..)).then_some(()));
         assert!(ledger_of(&events, here.feed).closes());
-        let left = consumer.updates.recv_timeout(LIMIT);
-        assert!(matches!(left, Ok(Update::Left(feed, _)) if feed == here.feed));
+        let left = consumer.wait_for_update(LIMIT);
+        assert!(matches!(left, Some(Update::Left(feed, _)) if feed == here.feed));
         // It has been looked for once before it is looked for again.
         let begin = Instant::now();
         let expected = 3 + 2 * feeds.len() as u32;
@@ -376,4 +377,106 @@ fn feeds_of_different_groups_are_not_shared_even_after_their_source_came_back() 
     let after = feeds();
     assert!(after[0] != after[1] && after[1] == after[2], "{after:?}");
     assert!(!after.contains(&before[0]) && !after.contains(&before[1]));
+}
+
+/// Seven frames, and it vanishes.
+struct Brief(MemGen);
+
+impl Source for Brief {
+    fn info(&self) -> &Info {
+        self.0.info()
+    }
+
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.0.control()
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.0.start()
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        match self.0.pump(limit)? {
+            Pumped::Ended => Err(CaptureError::Vanished { iface: "eth9".into() }),
+            more => Ok(more),
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        self.0.stop()
+    }
+}
+
+#[test]
+fn a_consumer_that_stands_still_holds_a_few_lives_of_a_source_and_the_others_are_counted() {
+    let lives = PAST_LIVES_MAX as u32 + 5;
+    let (probe, events) = Probe::new().unwrap();
+    let opened = AtomicU32::new(0);
+    let open: Opener = Arc::new(move |feeds| {
+        if opened.fetch_add(1, Ordering::Relaxed) >= lives {
+            return Err(CaptureError::NoInterface { iface: "eth9".into() });
+        }
+        let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+        let source = MemGen::open(GenSpec { frames: Some(7), ..GenSpec::default() }, setup, false)?;
+        Ok(Box::new(Brief(source)))
+    });
+    let wants = vec![snaplen(64), snaplen(32)];
+    let (source, own) = probe.open(spec(open, true), wants).unwrap();
+    let [still, leaves] = [2, 2].map(|lines| probe.add_consumer(lines).unwrap());
+    for consumer in [&still, &leaves] {
+        own.iter().for_each(|feed| probe.attach(consumer.id, *feed).unwrap());
+    }
+    drop(leaves);
+    probe.start(source).unwrap();
+    let (mut vanished, mut let_go) = (0, 0);
+    while vanished < lives {
+        match events.recv_timeout(LIMIT).expect("an event") {
+            Event::Vanished(..) => vanished += 1,
+            Event::LetGo(of, consumer, _, frames) => {
+                assert_eq!((of, consumer), (source, still.id));
+                let_go += frames;
+            }
+            event => assert!(!matches!(event, Event::NotAttached(..)), "{event:?}"),
+        }
+    }
+    probe.stop();
+    for event in events.try_iter() {
+        if let Event::LetGo(_, _, _, frames) = event {
+            let_go += frames;
+        }
+    }
+    let mut frames = 0;
+    let updates = still.take_updates();
+    let joined = updates.iter().filter_map(|update| match update {
+        Update::Joined(joined) => Some(joined),
+        Update::Left(..) => None,
+    });
+    let joined: Vec<&Joined> = joined.collect();
+    assert_eq!(joined.len(), 2 * PAST_LIVES_MAX);
+    assert_eq!(updates.len(), 2 * joined.len());
+    for joined in joined {
+        assert!(joined.life > 5, "{}", joined.life);
+        frames += read(&mut readers(joined)[0], |_| false).len();
+    }
+    assert_eq!((frames, let_go), (7 * 2 * PAST_LIVES_MAX, 7 * 2 * 5));
+}
+
+#[test]
+fn whoever_waits_for_an_update_does_so_no_longer_than_the_probe_lasts() {
+    let (probe, _events) = Probe::new().unwrap();
+    let (source, own) = probe.open(steady(), vec![snaplen(64)]).unwrap();
+    let consumer = probe.add_consumer(4).unwrap();
+    probe.attach(consumer.id, own[0]).unwrap();
+    probe.start(source).unwrap();
+    let waits = std::thread::spawn(move || {
+        let mut told = 0;
+        while consumer.wait_for_update(10 * LIMIT).is_some() {
+            told += 1;
+        }
+        told
+    });
+    let begin = Instant::now();
+    probe.stop();
+    assert_eq!(waits.join().unwrap(), 2, "it joined and left");
+    assert!(begin.elapsed() < 5 * LIMIT);
 }

@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         let stop = Stop { flag: Arc::clone(self.stop), at };
         let mut ready = Vec::new();
         for mut named in consumers::all(&Input { plan: self.plan, stop })? {
-            let mut reading = self.attach()?;
+            let mut reading = self.attach(named.name)?;
             // Before anything begins: an output may not be able to take them all.
             take_changes(&mut reading, named.consumer.as_mut())?;
             ready.push((named, reading));
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
     }
 
     /// A consumer of all feeds.
-    fn attach(&self) -> Result<Reading> {
+    fn attach(&self, name: &'static str) -> Result<Reading> {
         let rings: usize = self
             .subscriptions
             .outputs()
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
         // Nobody knows how many rings those have that are yet to come.
         let lines = if self.plan.follow { RINGS_MAX } else { rings };
         let consumer = self.probe.add_consumer(lines)?;
-        self.journal.add_consumer(consumer.id);
+        self.journal.add_consumer(consumer.id, name);
         for feed in &self.subscriptions.feeds {
             self.probe.attach(consumer.id, feed.subscription)?;
         }
@@ -206,6 +206,7 @@ impl<'a> Run<'a> {
     fn start(&self, named: Named, reading: Reading, frames_max: Option<u64>) -> Result<Working> {
         let (main, id) = (thread::current(), reading.consumer.id);
         let leaving = Leaving(reading.progress.clone());
+        let (journal, name, mut let_go) = (Arc::clone(&self.journal), named.name, 0);
         let plan = Plan {
             waker: reading.consumer.sleeper.waker()?,
             source: Box::new(reading),
@@ -213,6 +214,10 @@ impl<'a> Run<'a> {
             slack: self.plan.merge_slack,
             progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
                 leaving.0.tell(consumer);
+                let before = std::mem::replace(&mut let_go, consumer.rings().let_go());
+                if let_go > before {
+                    journal.note_let_go(name, let_go - before);
+                }
             }),
             ended: Box::new(move || main.unpark()),
         };
@@ -256,11 +261,11 @@ impl<'a> Run<'a> {
     /// Says what has become of sources since this was said last.
     fn tell_news(&self) {
         for (id, news) in self.journal.take_news() {
-            let source = self.subscriptions.sources.iter().find(|source| source.id == id);
+            let source = self.subscriptions.sources.iter().find(|source| Some(source.id) == id);
             let name = source.map_or("a source", |source| &source.name);
             eprintln!("weir: {name}: {}", live::text(&news));
-            if matches!(news, News::CameBack) {
-                self.probe.info_of(id).iter().for_each(introduce);
+            if let (Some(source), News::CameBack) = (source, news) {
+                self.probe.info_of(source.id).iter().for_each(introduce);
             }
         }
     }
@@ -300,9 +305,13 @@ impl<'a> Run<'a> {
             latency,
             ..Default::default()
         };
-        let NotJoined { refused, left } = self.journal.not_joined(id);
+        let NotJoined { refused, left, let_go } = self.journal.not_joined(id);
         result.account(consumer.kept(), consumer.rings().unread() + left, limited);
         result.ring_drops += refused;
+        for (subscription, frames) in let_go {
+            let of = feeds.iter().find(|feed| feed.asked.subscription == subscription);
+            result.let_go(of.map(|feed| feed.asked.output), frames);
+        }
         result
     }
 

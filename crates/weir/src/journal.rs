@@ -24,7 +24,7 @@ pub struct Journal {
 struct Told {
     sources: BTreeMap<SourceId, Fate>,
     accounts: Accounts,
-    news: Vec<(SourceId, News)>,
+    news: Vec<(Option<SourceId>, News)>,
 }
 
 /// What became of a source.
@@ -59,6 +59,8 @@ pub enum News {
     Interface(SourceEvent),
     /// It came back, and a consumer cannot read it.
     NotRead(String),
+    /// This consumer is so slow that unread frames of a past life of a source, so many, were let go.
+    LetGo(&'static str, u64),
     /// It has failed, and others go on.
     Failed(String),
 }
@@ -71,18 +73,18 @@ impl Journal {
             Event::Opened(source) => told.fate(source).lives += 1,
             Event::CameBack(source) => {
                 told.fate(source).lives += 1;
-                told.news.push((source, News::CameBack));
+                told.news.push((Some(source), News::CameBack));
             }
             Event::Missing(source, error) => {
                 told.fate(source);
-                told.news.push((source, News::Missing(error)));
+                told.news.push((Some(source), News::Missing(error)));
             }
-            Event::Vanished(source, _) => told.news.push((source, News::Vanished)),
+            Event::Vanished(source, _) => told.news.push((Some(source), News::Vanished)),
             Event::Down(source) => {
                 told.fate(source).downs += 1;
-                told.news.push((source, News::Down));
+                told.news.push((Some(source), News::Down));
             }
-            Event::Up(source) => told.news.push((source, News::Up)),
+            Event::Up(source) => told.news.push((Some(source), News::Up)),
             Event::Ended(source) => told.fate(source).is_over = true,
             Event::Failed(source, error) => told.failed(source, error),
             Event::Trouble(source, error) => {
@@ -94,7 +96,9 @@ impl Journal {
             }
             Event::Reads(subscription, feed) => told.accounts.reads(subscription, feed),
             Event::FeedClosed(_, feed, ledger) => told.accounts.closed(feed, ledger),
-            Event::Interface(source, event) => told.news.push((source, News::Interface(event))),
+            Event::Interface(source, event) => {
+                told.news.push((Some(source), News::Interface(event)))
+            }
             Event::Interfaces(_, feed, interfaces) => {
                 told.accounts.interfaces_of(feed, &interfaces)
             }
@@ -102,13 +106,18 @@ impl Journal {
                 told.accounts.refused(consumer, feed);
                 told.not_attached(source, error);
             }
+            Event::LetGo(source, consumer, feed, frames) => {
+                if let Some(name) = told.accounts.let_go(consumer, feed, frames) {
+                    told.news.push((Some(source), News::LetGo(name, frames)));
+                }
+            }
             // The run withdraws no right.
             Event::FeedLost(..) => {}
         }
     }
 
     /// What the user is to hear of since this was asked last.
-    pub fn take_news(&self) -> Vec<(SourceId, News)> {
+    pub fn take_news(&self) -> Vec<(Option<SourceId>, News)> {
         std::mem::take(&mut self.lock().news)
     }
 
@@ -128,8 +137,13 @@ impl Journal {
     }
 
     /// There is this consumer, before any feed is closed.
-    pub fn add_consumer(&self, id: ConsumerId) {
-        self.lock().accounts.add_consumer(id);
+    pub fn add_consumer(&self, id: ConsumerId, name: &'static str) {
+        self.lock().accounts.add_consumer(id, name);
+    }
+
+    /// A consumer has let unread frames of a source's past life go itself.
+    pub fn note_let_go(&self, consumer: &'static str, frames: u64) {
+        self.lock().news.push((None, News::LetGo(consumer, frames)));
     }
 
     /// A consumer has joined this feed. Gives the subscriptions that read it.
@@ -174,7 +188,7 @@ impl Told {
     }
 
     fn not_attached(&mut self, source: SourceId, error: CaptureError) {
-        self.news.push((source, News::NotRead(error_text(&error))));
+        self.news.push((Some(source), News::NotRead(error_text(&error))));
         self.fate(source).error.get_or_insert(error);
     }
 
@@ -184,7 +198,7 @@ impl Told {
         fate.is_over = true;
         fate.error = Some(error);
         if self.sources.values().any(|fate| !fate.is_over) {
-            self.news.push((source, News::Failed(text)));
+            self.news.push((Some(source), News::Failed(text)));
         }
     }
 }
@@ -197,6 +211,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use weir_capture::generator::MemGen;
     use weir_capture::{Feed, FeedControl, Info, Pumped, Setup, Source};
+    use weir_probe::limits::PAST_LIVES_MAX;
     use weir_probe::{Opener, Probe, SourceSpec, Update};
 
     /// Ten frames, once they are there.
@@ -224,7 +239,7 @@ mod tests {
         let (_, others) = open();
         // Room for one ring, which the other source has.
         let consumer = probe.add_consumer(1).unwrap();
-        journal.add_consumer(consumer.id);
+        journal.add_consumer(consumer.id, "count");
         for subscription in [own[0], others[0]] {
             probe.attach(consumer.id, subscription).unwrap();
         }
@@ -239,7 +254,10 @@ mod tests {
         let news = journal.take_news();
         assert!(news.iter().any(|(_, news)| matches!(news, News::NotRead(_))), "{news:?}");
         assert!(journal.take_fate(late).error.is_some());
-        assert_eq!(journal.not_joined(consumer.id), NotJoined { refused: 10, left: 0 });
+        assert_eq!(
+            journal.not_joined(consumer.id),
+            NotJoined { refused: 10, ..NotJoined::default() }
+        );
         assert_eq!(journal.ledger(own[0]).captured, 10);
     }
 
@@ -290,7 +308,7 @@ mod tests {
         let (source, own) = probe.open(SourceSpec { open, ..spec }, wants).unwrap();
         let consumers = [probe.add_consumer(1).unwrap(), probe.add_consumer(1).unwrap()];
         for consumer in &consumers {
-            journal.add_consumer(consumer.id);
+            journal.add_consumer(consumer.id, "count");
             probe.attach(consumer.id, own[0]).unwrap();
         }
         probe.start(source).unwrap();
@@ -298,7 +316,7 @@ mod tests {
         let (mut joined, mut vanished) = (0, 0);
         while vanished < LIVES {
             assert!(begin.elapsed() < Duration::from_secs(60), "{vanished} lives");
-            let is_vanished = |(_, news): &(SourceId, News)| matches!(news, News::Vanished);
+            let is_vanished = |(_, news): &(Option<SourceId>, News)| matches!(news, News::Vanished);
             vanished += journal.take_news().iter().filter(|news| is_vanished(news)).count() as u64;
             for update in reads.take_updates() {
                 if let Update::Joined(feed) = update {
@@ -316,11 +334,16 @@ mod tests {
                 joined += 1;
             }
         }
-        assert_eq!(joined, LIVES);
         assert_eq!(journal.lock().accounts.feeds(), 0);
         assert_eq!(journal.ledger(own[0]).captured, 10 * LIVES);
         assert_eq!(journal.ledger(own[1]), journal.ledger(own[0]));
-        assert_eq!(journal.not_joined(reads.id), NotJoined::default());
-        assert_eq!(journal.not_joined(ends.id), NotJoined { refused: 0, left: 10 * LIVES });
+        // Also one that reads may be slow.
+        let let_go = |id| journal.not_joined(id).let_go.values().sum::<u64>();
+        assert_eq!(journal.not_joined(reads.id).left, 0);
+        assert_eq!(10 * joined + let_go(reads.id), 10 * LIVES);
+        // It had ended before, or while, the last life was closed.
+        let left = journal.not_joined(ends.id).left;
+        assert!(left >= 10 * PAST_LIVES_MAX as u64, "{left}");
+        assert_eq!(let_go(ends.id) + left, 10 * LIVES);
     }
 }

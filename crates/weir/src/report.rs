@@ -204,6 +204,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_feed_delivered_is_of_all_link_types_that_its_source_came_back_with() {
+        let taken = |frames| Taken { frames, lapped: 1 };
+        let mut consumer = ConsumerResult {
+            by_interface: vec![taken(1), taken(2), taken(4)],
+            interfaces: vec![vec![0, 2, 3], vec![1], Vec::new()],
+            ..ConsumerResult::default()
+        };
+        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 2 }));
+        assert_eq!(consumer.taken(1), Some(taken(2)));
+        assert_eq!((consumer.taken(2), consumer.taken(3)), (None, None));
+        consumer.let_go(Some(0), 7);
+        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 9 }));
+        assert_eq!(consumer.delivered.lapped, 7);
+    }
+
+    #[test]
     fn a_source_that_was_never_there_has_a_name_and_no_engine() {
         let result = |source: &str, engine, lives| SourceResult {
             info: Info { source: source.into(), engine, ..Info::default() },

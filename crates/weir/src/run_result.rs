@@ -85,6 +85,21 @@ impl ConsumerResult {
         self.interfaces.get(output)?.get(id as usize).copied()
     }
 
+    /// What it had of a feed of the run, whatever link types that had in its lives; `None` if it was never there, or
+    /// the consumer does not know.
+    pub fn taken(&self, output: usize) -> Option<Taken> {
+        if self.by_interface.is_empty() {
+            return None;
+        }
+        let numbers = self.interfaces.get(output).filter(|numbers| !numbers.is_empty())?;
+        let own = numbers.iter().filter_map(|number| self.by_interface.get(*number as usize));
+        let sum = |all: Taken, one: &Taken| Taken {
+            frames: all.frames + one.frames,
+            lapped: all.lapped + one.lapped,
+        };
+        Some(own.fold(Taken::default(), sum))
+    }
+
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
     /// still. Each is counted where it happens, and none is derived from what was captured: the
     /// report compares them with that.
@@ -102,6 +117,16 @@ impl ConsumerResult {
             None if limited => self.delivered.after_limit = unread,
             // Nothing should be left. If it is, the ledger shows it as unexplained.
             None => {}
+        }
+    }
+
+    /// Frames of a feed of this output whose rings were let go unread, because the consumer was too slow.
+    pub fn let_go(&mut self, output: Option<usize>, frames: u64) {
+        self.delivered.lapped += frames;
+        let first = output.and_then(|output| self.interface(output, 0));
+        if let Some(first) = first.map(|first| first as usize) {
+            self.by_interface.resize(self.by_interface.len().max(first + 1), Taken::default());
+            self.by_interface[first].lapped += frames;
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::frames::{Sender, ipv4};
@@ -170,4 +172,59 @@ fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
         all_read(&file, &frames);
         assert_eq!(statistics(&file).len(), 2, "an interface a source");
     }
+}
+
+/// Rings of a process: the files in memory that it has mapped.
+fn rings_of(pid: u32) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
+    let inodes = maps.lines().filter(|line| line.contains("memfd:"));
+    let inodes: BTreeSet<&str> = inodes.filter_map(|line| line.split_whitespace().nth(4)).collect();
+    inodes.len()
+}
+
+#[test]
+fn root_a_consumer_that_stands_still_holds_few_lives_of_an_interface_that_comes_and_goes() {
+    let test =
+        "root_a_consumer_that_stands_still_holds_few_lives_of_an_interface_that_comes_and_goes";
+    let Some(_alone) = ready(test, &["mkfifo"]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (_, pipe) = path(&dir, "pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let line = format!(
+        "capture wrx1 --follow --engine af_packet --ring-size 4MiB --filter ip --write {pipe} --json"
+    );
+    let mut run = Run::start(&bed.rx, weir(&line));
+    // A reader that reads nothing.
+    let mut reader = std::fs::File::open(&pipe).expect("the pipe");
+    run.wait_for("word of it", |run| run.stderr().contains("wrx1: not there; waiting"));
+    let lives = 14;
+    for life in 1..=lives {
+        second_link(&bed);
+        let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
+        run.wait_for("that it is there", there);
+        let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
+        let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
+        let end = End { iface, ifindex, ..bed.rx.clone() };
+        wait_for_carrier(&end);
+        let sender = Sender::new(&end);
+        // More than a pipe holds.
+        (0..1000).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        sh(&bed.rx, "ip link delete wrx1");
+        let gone = |run: &Run| run.stderr().matches("wrx1: vanished; waiting").count() == life;
+        run.wait_for("that it is gone", gone);
+    }
+    run.wait_for("word of it", |run| run.stderr().contains("a past life were let go"));
+    // Of the lives that it has joined, of those that it has not, and the one that it stands still in.
+    let rings = rings_of(run.pid());
+    assert!(rings <= 4 + 4 + 1, "{rings} rings");
+    let read = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    let json = run.stop().expect(0).json();
+    assert!(read.join().expect("no panic").expect("the pipe") > 0);
+    closes(&json);
+    let feed = &json["feeds"][0];
+    assert_eq!(number(feed, "captured"), 1000 * lives as u64, "{json}");
+    assert!(number(feed, "lapped") >= 4000, "{json}");
+    assert_eq!(number(feed, "delivered") + number(feed, "lapped"), 1000 * lives as u64, "{json}");
 }

@@ -268,6 +268,9 @@ pub enum Event<E> {
     /// A consumer could not be attached to a feed that this source came back with, and does not read it. When the
     /// source comes back another time, it is attached again.
     NotAttached(SourceId, ConsumerId, FeedId, E),
+    /// A consumer stands still while a source that is followed comes and goes: it has not taken this feed, and is not
+    /// told of it any more, so that the memory of its rings is free. So many frames were in them.
+    LetGo(SourceId, ConsumerId, FeedId, u64),
     /// An effect that cannot be taken back failed.
     Trouble(SourceId, E),
 }

@@ -2,8 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use weir_capture::CaptureError;
@@ -12,8 +10,9 @@ use weir_capture::pace::Place;
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Mapping, Ring};
 
+use super::updates::{LetGo, Updates};
 use super::{Probe, Shared, State};
-use crate::core::{Command, ConsumerId, FeedId, Reply, SourceId};
+use crate::core::{Command, ConsumerId, Event, FeedId, Reply, SourceId};
 use crate::error::ProbeError;
 
 /// A consumer's own end. It sleeps on its own [`Sleeper`], for as many frames or as long as it likes; dropping it
@@ -23,14 +22,13 @@ pub struct Consumer {
     pub id: ConsumerId,
     /// What it sleeps on; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
     pub sleeper: Arc<Sleeper>,
-    /// Which feeds it reads, as that changes.
-    pub updates: Receiver<Update>,
-    /// There are updates that were not taken.
-    is_changed: Arc<AtomicBool>,
+    updates: Arc<Updates>,
     shared: Arc<Shared>,
 }
 
-/// A change of what a consumer reads.
+/// A change of what a consumer reads. Of a source that comes and goes while none is taken, the feeds of its last
+/// [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told here, and
+/// [`Event::LetGo`] counts their frames.
 pub enum Update {
     /// It reads these rings from here on, from their first frame.
     Joined(Joined),
@@ -45,6 +43,8 @@ pub struct Joined {
     pub feed: FeedId,
     /// Of this source.
     pub source: SourceId,
+    /// How often that had been opened by then.
+    pub life: u64,
     /// Its rings: one, or as many as threads or CPUs write.
     pub rings: Vec<Ring<Mapping>>,
     /// The line of its first ring in the consumer's sleeper.
@@ -60,8 +60,7 @@ pub(super) struct Member {
     waker: Waker,
     /// Which lines of its sleeper are taken.
     lines: Vec<bool>,
-    updates: Sender<Update>,
-    is_changed: Arc<AtomicBool>,
+    updates: Arc<Updates>,
 }
 
 /// A feed that wakes a consumer.
@@ -93,11 +92,15 @@ impl Member {
         Ok((waker, first))
     }
 
-    fn tell(&self, update: Update) {
-        // One that is about to end listens no more.
-        let _ = self.updates.send(update);
-        self.is_changed.store(true, Ordering::Release);
+    fn tell(&self, update: Update) -> Vec<LetGo> {
+        let gone = self.updates.push(update);
         self.waker.wake();
+        gone
+    }
+
+    /// Nothing more is told.
+    pub(super) fn end(&self) {
+        self.updates.end();
     }
 
     pub(super) fn free_lines(&mut self, first: usize, count: usize) {
@@ -116,17 +119,15 @@ impl Probe {
         let Reply::Added(id) = self.shared.ask(Command::AddConsumer, None)? else {
             unreachable!("the answer to AddConsumer")
         };
-        let (tell, updates) = channel();
-        let is_changed = Arc::new(AtomicBool::new(false));
+        let updates = Arc::new(Updates::default());
         let member = Member {
             sleeper: Arc::clone(&sleeper),
             waker,
             lines: vec![false; lines],
-            updates: tell,
-            is_changed: Arc::clone(&is_changed),
+            updates: Arc::clone(&updates),
         };
         self.shared.lock().members.insert(id, member);
-        Ok(Consumer { id, sleeper, updates, is_changed, shared: Arc::clone(&self.shared) })
+        Ok(Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) })
     }
 }
 
@@ -135,12 +136,13 @@ impl Consumer {
     /// asked in every turn.
     #[must_use]
     pub fn take_updates(&self) -> Vec<Update> {
-        if !self.is_changed.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        // Before they are taken: what comes in between is looked for in vain the next time, and not missed.
-        self.is_changed.swap(false, Ordering::Acquire);
-        self.updates.try_iter().collect()
+        self.updates.take()
+    }
+
+    /// The next update, once it is there; `None` after `limit`, and when the probe has been stopped and told all.
+    #[must_use]
+    pub fn wait_for_update(&self, limit: Duration) -> Option<Update> {
+        self.updates.wait(limit)
     }
 
     /// Waits until it joins a feed, at most `limit`. For a consumer that reads one feed: if that is of a source that is
@@ -149,10 +151,9 @@ impl Consumer {
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         let begin = Instant::now();
         loop {
-            match self.updates.recv_timeout(limit.saturating_sub(begin.elapsed())) {
-                Ok(Update::Joined(joined)) => return Some(joined),
-                Ok(Update::Left(..)) => {}
-                Err(_) => return None,
+            match self.wait_for_update(limit.saturating_sub(begin.elapsed()))? {
+                Update::Joined(joined) => return Some(joined),
+                Update::Left(..) => {}
             }
         }
     }
@@ -168,29 +169,34 @@ impl Drop for Consumer {
 
 impl State {
     pub(super) fn joined(&mut self, consumer: ConsumerId, id: FeedId) {
-        let (Some(feed), Some(attached), Some(member)) = (
-            self.feeds.get(&id),
-            self.attached.get_mut(&(consumer, id)),
-            self.members.get(&consumer),
-        ) else {
+        let (Some(feed), Some(attached)) =
+            (self.feeds.get(&id), self.attached.get_mut(&(consumer, id)))
+        else {
             return;
         };
         let joined = Joined {
             feed: id,
             source: feed.source,
+            life: feed.life,
             rings: feed.rings.clone(),
             first_line: attached.first_line,
             place: attached.place.take(),
         };
-        member.tell(Update::Joined(joined));
+        self.tell(consumer, Update::Joined(joined));
     }
 
     pub(super) fn left(&mut self, consumer: ConsumerId, id: FeedId) {
-        let Some(member) = self.members.get(&consumer) else { return };
         // A feed that is gone has closed its rings: they say where they end.
         let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
         let until = rings.iter().map(Ring::frames_written).collect();
-        member.tell(Update::Left(id, until));
+        self.tell(consumer, Update::Left(id, until));
+    }
+
+    fn tell(&mut self, consumer: ConsumerId, update: Update) {
+        let Some(member) = self.members.get(&consumer) else { return };
+        for LetGo { source, feed, frames } in member.tell(update) {
+            (self.listener)(Event::LetGo(source, consumer, feed, frames));
+        }
     }
 
     /// A feed is gone: what woke its readers is free.

@@ -11,7 +11,7 @@ use weir_capture::{FeedControl, FeedHandle, FeedSlot};
 
 use super::consumer::Attached;
 use super::source_thread::SourceThread;
-use super::{OpenFeed, Shared};
+use super::{OpenFeed, Shared, State};
 use crate::core::{Completion, ConsumerId, Effect, FeedId, SourceId};
 use crate::wants::Wants;
 
@@ -84,8 +84,9 @@ impl Shared {
             }
         }
         let mut state = self.lock();
+        *state.lives.entry(source).or_default() += 1;
         for (handle, (feed, _)) in handles.into_iter().zip(feeds) {
-            state.feeds.insert(feed, OpenFeed::new(source, handle));
+            state.add_feed(source, feed, handle);
         }
         state.infos.insert(source, info);
         state.threads.insert(source, thread);
@@ -138,7 +139,7 @@ impl Shared {
             control.remove(handle.slot)?;
             return Err(error);
         }
-        self.lock().feeds.insert(feed, OpenFeed::new(source, handle));
+        self.lock().add_feed(source, feed, handle);
         Ok(Completion::Done)
     }
 
@@ -154,7 +155,7 @@ impl Shared {
     fn renew(&self, source: SourceId, old: FeedId, new: FeedId) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, old)?;
         let (handle, ledger) = self.near(source, || control.replace_rings(slot))?;
-        self.lock().feeds.insert(new, OpenFeed::new(source, handle));
+        self.lock().add_feed(source, new, handle);
         Ok(Completion::Ledgers(vec![(old, ledger)]))
     }
 
@@ -234,10 +235,11 @@ impl Shared {
     }
 }
 
-impl OpenFeed {
-    fn new(source: SourceId, handle: FeedHandle) -> OpenFeed {
+impl State {
+    fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
+        let life = self.lives.get(&source).copied().unwrap_or_default();
         let FeedHandle { slot, rings, location, notify, pace } = handle;
-        OpenFeed { source, slot, rings, location, notify, pace }
+        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, notify, pace });
     }
 }
 

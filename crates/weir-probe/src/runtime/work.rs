@@ -97,6 +97,7 @@ impl State {
                         Event::FeedClosed(_, feed, _) => self.forget_feed(*feed),
                         Event::Closed(source) => {
                             self.specs.remove(source);
+                            self.lives.remove(source);
                         }
                         _ => {}
                     }

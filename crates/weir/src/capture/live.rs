@@ -92,6 +92,10 @@ pub fn text(news: &News) -> String {
             format!("{iface} is left out: {why}")
         }
         News::NotRead(why) => format!("there again, but a consumer cannot read it: {why}"),
+        News::LetGo(consumer, frames) => format!(
+            "{} unread frames of a past life were let go, and count as lapped: the consumer {consumer} is too slow",
+            grouped(*frames)
+        ),
         News::Failed(why) => format!("this source has ended, the others go on: {why}"),
     }
 }

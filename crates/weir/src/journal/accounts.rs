@@ -33,8 +33,8 @@ struct Known {
     settled: BTreeSet<ConsumerId>,
 }
 
-#[derive(Default)]
 struct Reader {
+    name: &'static str,
     has_ended: bool,
     not_joined: NotJoined,
 }
@@ -46,6 +46,8 @@ pub struct NotJoined {
     pub refused: u64,
     /// Of feeds that were closed before it came to them.
     pub left: u64,
+    /// Of feeds of past lives that were let go because it was too slow: by a subscription that read them.
+    pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
 impl Accounts {
@@ -89,8 +91,9 @@ impl Accounts {
     }
 
     /// There is this consumer; none of the feeds is closed.
-    pub(super) fn add_consumer(&mut self, id: ConsumerId) {
-        self.consumers.insert(id, Reader::default());
+    pub(super) fn add_consumer(&mut self, id: ConsumerId, name: &'static str) {
+        let reader = Reader { name, has_ended: false, not_joined: NotJoined::default() };
+        self.consumers.insert(id, reader);
     }
 
     /// A consumer cannot be attached to this feed.
@@ -105,6 +108,24 @@ impl Accounts {
         let readers = known.readers.iter().copied().collect();
         self.settle(feed);
         readers
+    }
+
+    /// A consumer is not told of this feed, which had so many frames, because it is too slow. Gives its name.
+    pub(super) fn let_go(
+        &mut self,
+        id: ConsumerId,
+        feed: FeedId,
+        frames: u64,
+    ) -> Option<&'static str> {
+        let consumer = self.consumers.get_mut(&id)?;
+        let known = self.feeds.get_mut(&feed)?;
+        let (name, reader) = (consumer.name, known.readers.first()?);
+        if !known.settled.insert(id) {
+            return None;
+        }
+        *consumer.not_joined.let_go.entry(*reader).or_default() += frames;
+        self.settle(feed);
+        Some(name)
     }
 
     /// A consumer joins no feed any more.

@@ -222,7 +222,7 @@ impl Report<'_> {
             .map(|(FeedResult { asked: feed, ledger, home, interfaces }, source)| {
                 let number = |id| self.main().interface(feed.output, id);
                 let first = number(0);
-                let taken = first.and_then(|id| self.main().by_interface.get(id as usize));
+                let taken = self.main().taken(feed.output);
                 let shares = interfaces.iter();
                 let interfaces = shares.map(|share| JsonInterface::new(share, number(share.id)));
                 JsonFeed {

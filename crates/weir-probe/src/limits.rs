@@ -1,0 +1,5 @@
+//! Limits of the probe.
+
+/// Lives of a source that are over and whose feeds a consumer has not taken: while the consumer stands still, the
+/// interface may come and go any number of times. Each holds the memory of its rings.
+pub const PAST_LIVES_MAX: usize = 4;

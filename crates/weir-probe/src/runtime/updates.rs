@@ -1,0 +1,122 @@
+//! The updates that a consumer has not taken.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::consumer::{Joined, Update};
+use crate::core::{FeedId, SourceId};
+use crate::limits::PAST_LIVES_MAX;
+
+/// From the probe to one consumer.
+#[derive(Default)]
+pub(super) struct Updates {
+    untaken: Mutex<Untaken>,
+    changed: Condvar,
+    /// There are some that were not taken.
+    is_changed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Untaken {
+    updates: VecDeque<Update>,
+    /// No more will come.
+    is_over: bool,
+}
+
+/// A feed that a consumer did not take while its source came and went, and the frames in its rings.
+pub(super) struct LetGo {
+    pub(super) source: SourceId,
+    pub(super) feed: FeedId,
+    pub(super) frames: u64,
+}
+
+impl Updates {
+    /// Gives the feeds that this makes one too many.
+    pub(super) fn push(&self, update: Update) -> Vec<LetGo> {
+        let mut untaken = self.lock();
+        let left = match &update {
+            Update::Left(feed, _) => Some(*feed),
+            Update::Joined(_) => None,
+        };
+        untaken.updates.push_back(update);
+        let gone = left.map(|feed| untaken.let_oldest_go(feed)).unwrap_or_default();
+        self.is_changed.store(true, Ordering::Release);
+        self.changed.notify_all();
+        gone
+    }
+
+    /// No more will come.
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn take(&self) -> Vec<Update> {
+        if !self.is_changed.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        // Before they are taken: what comes in between is looked for in vain the next time, and not missed.
+        self.is_changed.swap(false, Ordering::Acquire);
+        self.lock().updates.drain(..).collect()
+    }
+
+    pub(super) fn wait(&self, limit: Duration) -> Option<Update> {
+        let waits = |untaken: &mut Untaken| untaken.updates.is_empty() && !untaken.is_over;
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.updates.pop_front()
+    }
+
+    /// Every step leaves it whole.
+    fn lock(&self) -> MutexGuard<'_, Untaken> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Untaken {
+    /// This feed was left. If it was not even taken, the oldest life of its source may be one too many.
+    fn let_oldest_go(&mut self, left: FeedId) -> Vec<LetGo> {
+        let Some(source) = self.joined().find(|joined| joined.feed == left).map(|of| of.source)
+        else {
+            return Vec::new();
+        };
+        let until: BTreeMap<FeedId, Vec<u64>> = self.left().collect();
+        let is_past = |joined: &Joined| joined.source == source && until.contains_key(&joined.feed);
+        let mut lives: Vec<u64> =
+            self.joined().filter(|of| is_past(of)).map(|of| of.life).collect();
+        // They are in order.
+        lives.dedup();
+        if lives.len() <= PAST_LIVES_MAX {
+            return Vec::new();
+        }
+        let mut gone = Vec::new();
+        for joined in self.joined().filter(|of| is_past(of) && of.life == lives[0]) {
+            let own = &until[&joined.feed];
+            // A ring that says nothing else is at its end.
+            let rings = joined.rings.iter().enumerate();
+            let frames =
+                rings.map(|(at, ring)| own.get(at).copied().unwrap_or(ring.frames_written()));
+            gone.push(LetGo { source, feed: joined.feed, frames: frames.sum() });
+        }
+        self.updates.retain(|update| {
+            let (Update::Joined(Joined { feed, .. }) | Update::Left(feed, _)) = update;
+            !gone.iter().any(|gone| gone.feed == *feed)
+        });
+        gone
+    }
+
+    fn joined(&self) -> impl Iterator<Item = &Joined> {
+        self.updates.iter().filter_map(|update| match update {
+            Update::Joined(joined) => Some(joined),
+            Update::Left(..) => None,
+        })
+    }
+
+    fn left(&self) -> impl Iterator<Item = (FeedId, Vec<u64>)> {
+        self.updates.iter().filter_map(|update| match update {
+            Update::Left(feed, until) => Some((*feed, until.clone())),
+            Update::Joined(_) => None,
+        })
+    }
+}
