@@ -37,9 +37,32 @@ pub fn finish() -> Result<()> {
     )
 }
 
-/// Says something on standard error, in one piece: it has no buffer of its own. What a full pipe does not
+/// A text without control characters but line ends and tabs: names of interfaces and files are chosen by others, and
+/// a terminal would obey what is in them.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => plain.push(c),
+            c if c.is_control() => plain.extend(c.escape_default()),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. What a full pipe does not
 /// take within a second is let go, and from then on what it does not take at once.
 pub fn talk(text: &str) {
+    send(&plain(text));
+}
+
+/// The same for a line that is the last one of a terminal: what stands behind it there is erased.
+pub fn talk_and_erase(line: &str) {
+    send(&(plain(line) + "\x1b[K\n"));
+}
+
+fn send(text: &str) {
     static STALLED: AtomicBool = AtomicBool::new(false);
     for piece in text.as_bytes().chunks(PIECE_BYTES) {
         let stalled = STALLED.load(Ordering::Relaxed);
@@ -77,4 +100,16 @@ macro_rules! eprint {
 /// As the standard one, but output that nobody takes is let go.
 macro_rules! eprintln {
     ($($text:tt)*) => { eprint!("{}\n", ::std::format_args!($($text)*)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_a_name() {
+        let name = "eth\x1b]0;mine\x07\u{9b}2J\r\u{7f}é";
+        assert_eq!(plain(name), r"eth\u{1b}]0;mine\u{7}\u{9b}2J\r\u{7f}é");
+        assert_eq!(plain("a line\n\tand another\n"), "a line\n\tand another\n");
+    }
 }

@@ -9,6 +9,7 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use crate::journal::News;
+use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 
 /// One line a second on standard error.
@@ -45,15 +46,15 @@ impl Live {
         let total = total();
         let frames = (delivered.frames - before.frames) as f64;
         let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
-        let end = if self.tty { "\x1b[K\n" } else { "\n" };
-        eprint!(
-            "weir: {} {} | captured {} dropped {} lapped {}{end}",
+        let line = format!(
+            "weir: {} {} | captured {} dropped {} lapped {}",
             self.packets.show(frames / seconds),
             self.bits.show(bits / seconds),
             grouped(total.captured),
             grouped(total.dropped()),
             grouped(delivered.lapped),
         );
+        if self.tty { out::talk_and_erase(&line) } else { eprintln!("{line}") }
     }
 }
 
