@@ -117,10 +117,11 @@ impl<'a> Run<'a> {
 
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
     fn drive(&self, rights: Rights) -> Result<RunResult> {
+        // Until the run begins, an output waits for its reader as long as the run is to last.
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
-        let stop = Stop { flag: Arc::clone(self.stop), at };
+        let stop = Stop::new(Arc::clone(self.stop), at);
         let mut ready = Vec::new();
-        for mut named in consumers::all(&Input { plan: self.plan, stop })? {
+        for mut named in consumers::all(&Input { plan: self.plan, stop: stop.clone() })? {
             let mut reading = self.attach(named.name)?;
             // Before anything begins: an output may not be able to take them all.
             take_changes(&mut reading, named.consumer.as_mut())?;
@@ -138,13 +139,15 @@ impl<'a> Run<'a> {
         }
         self.introduce();
         let begin = Instant::now();
+        let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
+        stop.end_at(end);
         let mut working: Vec<Working> = Vec::new();
         for (named, reading) in ready {
             // `--frames` is about the main one.
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
-        self.wait(&working, begin);
+        self.wait(&working, begin, end);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
@@ -226,10 +229,9 @@ impl<'a> Run<'a> {
     }
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
-    fn wait(&self, working: &[Working], begin: Instant) {
+    fn wait(&self, working: &[Working], begin: Instant, end: Option<Instant>) {
         let mut live = Live::new(begin);
         let mut told = vec![false; working.len()];
-        let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         let main = &working[0].running;
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);

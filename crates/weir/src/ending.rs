@@ -18,13 +18,13 @@ use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -> Result<u8> {
     let report = result.report();
     let into_pipe = plan.outputs.write.as_deref() == Some(Path::new("-"));
-    let text = if plan.json { report.json() + "\n" } else { report.text() };
+    let text = if plan.json { report.json() + "\n" } else { out::plain(&report.text()) };
     let failures = || result.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
     let is_stalled = failures().any(|failure| matches!(failure, ConsumerError::ReaderStalled(_)));
     if into_pipe || (plan.outputs.print && !plan.json) || is_stalled {
         eprint!("{text}");
     } else {
-        show(&text, Stop { flag: Arc::clone(stop), at: None });
+        show(&text, Stop::new(Arc::clone(stop), None));
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
     // Whoever reads a pipe may leave when it has seen enough.

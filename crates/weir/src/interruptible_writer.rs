@@ -8,8 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,16 +26,31 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the stop is looked at. A signal ends the wait for room by itself.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When a run is to end: at a signal, or at its time.
+/// When a run is to end: at a signal, or at its time. Clones end together.
 #[derive(Clone)]
 pub struct Stop {
-    pub flag: Arc<AtomicBool>,
-    pub at: Option<Instant>,
+    flag: Arc<AtomicBool>,
+    at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Stop {
+    /// At a signal, and at this time if there is one.
+    pub fn new(flag: Arc<AtomicBool>, at: Option<Instant>) -> Stop {
+        Stop { flag, at: Arc::new(Mutex::new(at)) }
+    }
+
+    /// At this time instead: a run counts its time from when it begins.
+    pub fn end_at(&self, at: Option<Instant>) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
     fn is_asked_for(&self) -> bool {
-        signals::is_set(&self.flag) || self.at.is_some_and(|at| Instant::now() >= at)
+        signals::is_set(&self.flag) || self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| Instant::now() >= at)
     }
 }
 
@@ -92,7 +107,12 @@ impl InterruptibleWriter {
                 Err(error) => return Err(error),
             }
             if stop.is_asked_for() {
-                return Err(io::Error::other("it was stopped before a reader came"));
+                return Err(io::Error::other(match stop.is_over() {
+                    true => {
+                        "no reader came within --duration, so nothing was captured; begin the reader first"
+                    }
+                    false => "it was stopped before a reader came, so nothing was captured",
+                }));
             }
             if let Some(waits) = waits.take() {
                 waits();
@@ -177,7 +197,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn stop(asked: bool) -> Stop {
-        Stop { flag: Arc::new(AtomicBool::new(asked)), at: None }
+        Stop::new(Arc::new(AtomicBool::new(asked)), None)
     }
 
     fn shared(writer: impl Into<OwnedFd>, asked: bool) -> InterruptibleWriter {
@@ -213,6 +233,29 @@ mod tests {
             taken
         });
         let mut writer = shared(pipe, true);
+        writer.write_all(&[0; 300_000]).unwrap();
+        drop(writer);
+        assert_eq!(slow.join().unwrap(), 300_000);
+    }
+
+    #[test]
+    fn the_time_of_a_run_is_counted_from_when_it_begins() {
+        let stop = Stop::new(Arc::default(), Some(Instant::now()));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let refused = InterruptibleWriter::named_pipe(&path, stop.clone(), || ());
+        let error = refused.err().expect("nobody reads").to_string();
+        assert!(error.contains("--duration") && error.contains("nothing was captured"), "{error}");
+        // A reader came just in time, and the run begins.
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let file = File::from(OwnedFd::from(pipe));
+        let mut writer = InterruptibleWriter { file, way: Way::InPieces, stop: stop.clone() };
+        stop.end_at(Instant::now().checked_add(10 * PATIENCE));
+        let slow = thread::spawn(move || {
+            thread::sleep(2 * PATIENCE);
+            io::copy(&mut reader, &mut io::sink()).unwrap()
+        });
         writer.write_all(&[0; 300_000]).unwrap();
         drop(writer);
         assert_eq!(slow.join().unwrap(), 300_000);
