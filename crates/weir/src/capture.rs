@@ -4,6 +4,7 @@ mod live;
 mod reading;
 mod statistics;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -153,16 +154,25 @@ impl<'a> Run<'a> {
         working.iter().for_each(|consumer| consumer.running.drain());
         self.count();
         self.subscriptions.look(self.probe);
-        self.probe.stop();
+        // A thread that panicked is passed on at the very end: outputs keep what they have taken.
+        let mut panics: Vec<_> = panic_of(|| self.probe.stop()).err().into_iter().collect();
         self.is_complete.store(true, Ordering::Release);
         // The rings outlive their sources: what a slow stop brought is still to be taken.
-        let finish = |Working { name, id, running }| (name, id, running.finish());
-        let finished: Vec<_> = working.into_iter().map(finish).collect();
+        let mut finished = Vec::new();
+        for Working { name, id, running } in working {
+            match panic_of(|| running.finish()) {
+                Ok(done) => finished.push((name, id, done)),
+                Err(panic) => panics.push(panic),
+            }
+        }
         let last = finished.first().and_then(|(_, _, main)| main.last);
         let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
         let feeds = self.feeds();
         let result = |(name, id, finished)| self.conclude(name, id, finished, &feeds);
         let consumers = finished.into_iter().map(result).collect();
+        if let Some(panic) = panics.into_iter().next() {
+            resume_unwind(panic);
+        }
         Ok(RunResult { sources: self.sources(&feeds), feeds, consumers, duration })
     }
 
@@ -360,6 +370,11 @@ impl<'a> Run<'a> {
     }
 }
 
+/// What `run` gives, or what it panicked with. Nothing is used afterwards that it could leave half done.
+fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
+    catch_unwind(AssertUnwindSafe(run))
+}
+
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
@@ -367,12 +382,75 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
     use std::time::Duration;
+    use weir_capture::generator::MemGen;
+    use weir_capture::{CaptureError, Feed, FeedControl, Pumped, Setup, Source};
     use weir_consumer::{Consumer, Count, JoinedFeed, Null, Step};
     use weir_frame::pcapng::Interface;
+    use weir_frame::read::FrameReader;
     use weir_frame::record::Meta;
+    use weir_probe::SourceSpec;
     use weir_ring::geometry::BLOCK_BYTES;
     use weir_ring::{Clock, RingSpec, Words, Writer, WriterKind, memory};
+
+    /// Seven frames, and a bug.
+    struct Panics(MemGen);
+
+    impl Source for Panics {
+        fn info(&self) -> &Info {
+            self.0.info()
+        }
+
+        fn control(&self) -> Arc<dyn FeedControl> {
+            self.0.control()
+        }
+
+        fn start(&mut self) -> Result<(), CaptureError> {
+            self.0.start()
+        }
+
+        fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+            assert!(self.0.pump(limit)? == Pumped::More, "a bug of ours");
+            Ok(Pumped::More)
+        }
+
+        fn stop(&mut self) -> Result<(), CaptureError> {
+            self.0.stop()
+        }
+    }
+
+    #[test]
+    fn what_was_taken_is_in_the_file_when_a_sources_thread_panics() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept.pcapng");
+        let words = ["weir", "capture", "gen:", "--write", path.to_str().unwrap()];
+        let Command::Capture(args) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let plan = CapturePlan::new(&args).unwrap();
+        let journal = Arc::new(Journal::default());
+        let noting = Arc::clone(&journal);
+        let probe = Arc::new(Probe::with_listener(move |event| noting.note(event)).unwrap());
+        let spec = SourceSpec::new("gen:", |feeds| {
+            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            Ok(Box::new(Panics(MemGen::open("frames=7".parse()?, setup, false)?)))
+        });
+        let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+        let subscriptions = Arc::new(Subscriptions::of_one(id, own[0]));
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_complete = Arc::default();
+        let (plan, stop, probe) = (&plan, &stop, &probe);
+        let (control, start_ns) = (None, 0);
+        let run = Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns };
+        let panic = panic_of(|| run.drive(Rights::Keep).map(drop)).expect_err("it is passed on");
+        assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
+        let mut file = FrameReader::open(std::fs::File::open(&path).unwrap()).unwrap();
+        let mut frames = 0;
+        while file.next().unwrap().is_some() {
+            frames += 1;
+        }
+        assert_eq!(frames, 7);
+    }
 
     #[test]
     fn what_a_corrupt_ring_keeps_to_itself_has_a_name_and_is_an_error() {

@@ -107,6 +107,17 @@ impl Subscriptions {
         }
     }
 
+    /// One source with one feed, of which everything is taken.
+    #[cfg(test)]
+    pub fn of_one(id: SourceId, subscription: SubscriptionId) -> Subscriptions {
+        let (name, part, takes) = (String::new(), Part::Whole, Feed::default());
+        let (source, output, changes, shares) = (0, 0, 0, None);
+        let feed = Subscribed { source, subscription, output, name, part, takes, changes, shares };
+        let name = "gen:".to_owned();
+        let source = OpenSource { id, name, link_type: LINKTYPE_ETHERNET };
+        Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
+    }
+
     /// The feeds that have rings of their own.
     pub fn outputs(&self) -> impl Iterator<Item = &Subscribed> {
         self.feeds.iter().enumerate().filter(|(at, feed)| feed.output == *at).map(|(_, feed)| feed)
