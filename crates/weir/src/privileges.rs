@@ -52,11 +52,14 @@ pub fn needed(plan: &CapturePlan) -> Option<u64> {
         if own & BPF == 0 {
             keep |= SYS_ADMIN;
         }
+        // Feeds are changed, and interfaces opened, by threads that enter the network namespace.
+        if any(SourceName::is_in_other_netns) {
+            keep |= SYS_ADMIN;
+        }
     }
     if plan.follow && is_live {
-        // An interface is opened in its network namespace, and the memory of AF_XDP's sockets is locked.
-        let enters = any(|name| matches!(name, SourceName::Interface { netns: Some(_), .. }));
-        keep |= IPC_LOCK | if enters { SYS_ADMIN } else { 0 };
+        // The memory of AF_XDP's sockets is locked.
+        keep |= IPC_LOCK;
     }
     // Before Linux 6.6, TC programs are filters, which only NET_ADMIN removes.
     if bpf::has_clsact_filters() {

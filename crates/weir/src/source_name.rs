@@ -101,6 +101,14 @@ pub enum SourceName {
 }
 
 impl SourceName {
+    /// Whether it names interfaces of another network namespace.
+    pub fn is_in_other_netns(&self) -> bool {
+        let (SourceName::Interface { netns, .. } | SourceName::Pattern { netns, .. }) = self else {
+            return false;
+        };
+        netns.is_some()
+    }
+
     /// The source that this is all or a part of, and which.
     pub fn taken_apart(&self) -> (SourceName, Part) {
         match self {

@@ -11,6 +11,7 @@ const NET_ADMIN: u64 = 1 << 12;
 const BPF: u64 = 1 << 39;
 const PERFMON: u64 = 1 << 38;
 const NET_RAW: u64 = 1 << 13;
+const SYS_ADMIN: u64 = 1 << 21;
 
 /// Names of a process's threads, with what they may.
 fn threads(pid: u32) -> Vec<(String, String)> {
@@ -82,17 +83,26 @@ fn root_a_capture_that_can_be_changed_keeps_what_changes_need() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control");
     let path = path.to_str().expect("a path");
-    for engine in ["--engine bpf --hook tc", "--engine af_packet", "--engine af_xdp --consume"] {
-        let run = Run::capture(&bed.rx, &format!("{engine} --control {path} --json"));
-        expect_only(run.pid(), BPF | PERFMON | NET_ADMIN | NET_RAW, engine);
+    let needed = BPF | PERFMON | NET_ADMIN | NET_RAW;
+    let netns = &bed.rx.netns;
+    for (end, source, keep) in [
+        (&bed.rx, "wrx0 --engine bpf --hook tc".to_owned(), needed),
+        (&bed.rx, "wrx0 --engine af_packet".to_owned(), needed),
+        (&bed.rx, "wrx0 --engine af_xdp --consume".to_owned(), needed),
+        (&bed.tx, format!("netns:{netns}/wrx0 --engine bpf --hook tc"), needed | SYS_ADMIN),
+        (&bed.tx, format!("netns:{netns}/wrx*"), needed | SYS_ADMIN),
+    ] {
+        let line = format!("capture {source} --control {path} --json");
+        let run = Run::capture_by(end, common::weir(&line));
+        expect_only(run.pid(), keep, &source);
         let change = common::weir(&format!("filter tcp --control {path}"));
         Run::start(&bed.rx, change).end().expect(0);
         generate(&bed.tx, "--frames 100 --rate 50kpps");
         settle();
         let json = run.stop().expect(0).json();
         closes(&json);
-        assert_eq!(number(&json, "filtered"), 100, "{engine}: {json}");
-        assert_eq!(attached(&bed.rx), [0; 3], "{engine}: something stayed");
+        assert_eq!(number(&json, "filtered"), 100, "{source}: {json}");
+        assert_eq!(attached(&bed.rx), [0; 3], "{source}: something stayed");
     }
 }
 
