@@ -19,7 +19,7 @@ mod asm;
 mod load;
 mod section;
 
-use crate::flow::{Flow, To};
+use crate::flow_graph::{FlowGraph, To};
 use crate::insn::*;
 use crate::program::Program;
 use crate::reach::most_of_x;
@@ -64,13 +64,13 @@ pub fn convert(program: &Program, taken: u32) -> Result<Vec<Insn>, ClassicError>
     if program.asks_for_tag() {
         return Err(ClassicError::AsksForTag);
     }
-    let flow = Flow::of(program.insns(), false);
-    match flow.entry {
+    let graph = FlowGraph::of(program.insns(), false);
+    match graph.entry {
         To::Take => return Ok(vec![Insn::new(RET_K, taken)]),
         To::Reject => return Ok(vec![Insn::new(RET_K, 0)]),
         To::Insn(_) => {}
     }
-    let code = Code { program, flow, most_of_x: most_of_x(program.insns()), taken };
+    let code = Code { program, graph, most_of_x: most_of_x(program.insns()), taken };
     let mut asm = Asm::default();
     code.zeroes().for_each(|word| asm.emit(ST, word));
     let mut section = Section::new(&code, asm);
@@ -89,7 +89,7 @@ pub fn convert(program: &Program, taken: u32) -> Result<Vec<Insn>, ClassicError>
 /// A program, and what is known of it.
 struct Code<'a> {
     program: &'a Program,
-    flow: Flow,
+    graph: FlowGraph,
     /// By instruction: the most that X can be before it.
     most_of_x: Vec<u32>,
     taken: u32,
@@ -98,7 +98,7 @@ struct Code<'a> {
 impl Code<'_> {
     /// Its instructions that some way leads to, with their numbers.
     fn insns(&self) -> impl Iterator<Item = (usize, Insn)> {
-        self.flow.steps.iter().map(|step| (step.at, self.program.insns()[step.at]))
+        self.graph.steps.iter().map(|step| (step.at, self.program.insns()[step.at]))
     }
 
     /// Words of scratch memory to be written first. All that are loaded: the kernel asks for a write on every way, and

@@ -36,7 +36,7 @@ mod section;
 
 use std::ops::Range;
 
-use crate::flow::Flow;
+use crate::flow_graph::FlowGraph;
 use crate::insn::{LSH, RSH};
 use crate::program::Program;
 pub use crate::set::SET_MAX;
@@ -155,8 +155,8 @@ enum Ending {
 /// # Errors
 /// [`ConvertError::TooLong`], with some thousands of instructions: the next home takes the filter.
 pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, ConvertError> {
-    let flow = Flow::of(program.insns(), true);
-    let member = Member { program, flow, bits: 0, number: 0 };
+    let graph = FlowGraph::of(program.insns(), true);
+    let member = Member { program, graph, bits: 0, number: 0 };
     emit(&[(member, Ending::Verdict)], target, None)
 }
 
@@ -222,8 +222,8 @@ fn emit(
     let mut pieces = Vec::new();
     let mut next = None;
     for (number, &kind) in kinds.iter().enumerate() {
-        let known = members.iter().map(|(Member { program, flow, .. }, _)| {
-            section::bytes_in_place(program, flow, target, kind.view(program))
+        let known = members.iter().map(|(Member { program, graph, .. }, _)| {
+            section::bytes_in_place(program, graph, target, kind.view(program))
         });
         let known = known.max().unwrap_or(0);
         let checked = if known > 0 { &[known, 0][..] } else { &[0][..] };
@@ -244,7 +244,7 @@ fn emit(
                 }
                 let begin = asm.len();
                 let frames = (target, kind.view(member.program), in_place);
-                Section::new(&mut asm, member.program, &member.flow, frames, *ending).emit();
+                Section::new(&mut asm, member.program, &member.graph, frames, *ending).emit();
                 pieces.push((begin..asm.len(), member));
             }
             if mask.is_some() {

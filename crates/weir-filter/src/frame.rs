@@ -43,7 +43,7 @@ impl<'a> Frame<'a> {
 
 /// Where a program finds the byte at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ByteLocation {
     /// In the frame's bytes, at this offset.
     Bytes(u32),
     /// The tag's byte of this number.
@@ -65,14 +65,14 @@ pub(crate) enum View {
 
 impl View {
     /// Where the byte is that the program sees at `offset` (at most `OFFSET_MAX`).
-    pub(crate) fn place(self, offset: u32) -> Place {
+    pub(crate) fn locate(self, offset: u32) -> ByteLocation {
         const AT: u32 = TAG_AT as u32;
         const BYTES: u32 = TAG_BYTES as u32;
         match self {
-            View::Insert if offset >= AT + BYTES => Place::Bytes(offset - BYTES),
-            View::Insert if offset >= AT => Place::Tag(offset - AT),
-            View::Remove if offset >= AT => Place::Bytes(offset + BYTES),
-            _ => Place::Bytes(offset),
+            View::Insert if offset >= AT + BYTES => ByteLocation::Bytes(offset - BYTES),
+            View::Insert if offset >= AT => ByteLocation::Tag(offset - AT),
+            View::Remove if offset >= AT => ByteLocation::Bytes(offset + BYTES),
+            _ => ByteLocation::Bytes(offset),
         }
     }
 

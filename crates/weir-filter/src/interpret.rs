@@ -1,7 +1,7 @@
 //! The reference: a program, run step by step. Slow and plain; the other homes are held to it.
 
-use crate::flow::OFFSET_MAX;
-use crate::frame::{Frame, Place, TAG_AT, TAG_BYTES, TAG_PROTOCOLS, Tag, View};
+use crate::flow_graph::OFFSET_MAX;
+use crate::frame::{ByteLocation, Frame, TAG_AT, TAG_BYTES, TAG_PROTOCOLS, Tag, View};
 use crate::insn::*;
 use crate::program::Program;
 
@@ -128,9 +128,9 @@ impl<'a> Seen<'a> {
     }
 
     fn byte(&self, offset: u32) -> Option<u8> {
-        match self.view.place(offset) {
-            Place::Bytes(at) => self.bytes.get(at as usize).copied(),
-            Place::Tag(at) => {
+        match self.view.locate(offset) {
+            ByteLocation::Bytes(at) => self.bytes.get(at as usize).copied(),
+            ByteLocation::Tag(at) => {
                 let tag = self.tag?;
                 let bytes = u32::from(tag.protocol) << 16 | u32::from(tag.tci);
                 bytes.to_be_bytes().get(at as usize).copied()

@@ -31,7 +31,7 @@ compile_error!("converted programs are little-endian; big-endian hosts are not s
 pub mod block;
 pub mod classic;
 pub mod ebpf;
-mod flow;
+mod flow_graph;
 pub mod frame;
 pub mod insn;
 pub mod interpret;

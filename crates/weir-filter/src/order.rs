@@ -113,12 +113,12 @@ pub(crate) fn turned(k: u32, size: u8) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Flow;
+    use crate::flow_graph::FlowGraph;
 
     fn sizes(insns: &[Insn]) -> Vec<Option<u8>> {
-        let flow = Flow::of(insns, true);
-        assert_eq!(flow.steps.len(), insns.len(), "every instruction is reached");
-        flow.steps.iter().map(|step| step.of_network).collect()
+        let graph = FlowGraph::of(insns, true);
+        assert_eq!(graph.steps.len(), insns.len(), "every instruction is reached");
+        graph.steps.iter().map(|step| step.of_network).collect()
     }
 
     const RET: [Insn; 2] = [Insn::new(RET_K, 1), Insn::new(RET_K, 2)];

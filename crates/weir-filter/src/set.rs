@@ -1,6 +1,6 @@
 //! Several filters as one: what is judged once, and what need not be judged.
 
-use crate::flow::{Flow, To};
+use crate::flow_graph::{FlowGraph, To};
 use crate::program::Program;
 
 pub use crate::limits::SET_MAX;
@@ -18,7 +18,7 @@ pub(crate) struct Distinct<'a> {
 #[derive(Debug)]
 pub(crate) struct Member<'a> {
     pub program: &'a Program,
-    pub flow: Flow,
+    pub graph: FlowGraph,
     /// The filters that it speaks for.
     pub bits: u32,
     /// The first of them.
@@ -41,11 +41,11 @@ impl<'a> Distinct<'a> {
                 same.bits |= bit;
                 continue;
             }
-            let flow = Flow::of(program.insns(), false);
-            match flow.entry {
+            let graph = FlowGraph::of(program.insns(), false);
+            match graph.entry {
                 To::Take => distinct.always |= bit,
                 To::Reject => {}
-                To::Insn(_) => distinct.members.push(Member { program, flow, bits: bit, number }),
+                To::Insn(_) => distinct.members.push(Member { program, graph, bits: bit, number }),
             }
         }
         distinct

@@ -37,7 +37,7 @@ pub(crate) struct Step {
     pub of_network: Option<u8>,
 }
 
-/// The accumulator, in [`Flow::begins_as_zero`](crate::flow::Flow).
+/// The accumulator, in [`FlowGraph::begins_as_zero`](crate::flow_graph::FlowGraph).
 pub(crate) const A: u32 = 1 << MEMORY_WORDS;
 /// The index register there.
 pub(crate) const X_REG: u32 = A << 1;
@@ -53,7 +53,7 @@ impl Then {
     }
 }
 
-/// What an instruction reads and what it writes, as in [`Flow::begins_as_zero`].
+/// What an instruction reads and what it writes, as in [`FlowGraph::begins_as_zero`].
 pub(crate) fn uses(insn: Insn) -> (u32, u32) {
     let by_x = if insn.code & X != 0 { X_REG } else { 0 };
     match insn.code {

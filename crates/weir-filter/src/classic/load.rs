@@ -1,7 +1,7 @@
 //! Loads of frames whose outer tag is beside the bytes: from behind it, from before it, and from it.
 
 use super::asm::Asm;
-use crate::flow::OFFSET_MAX;
+use crate::flow_graph::OFFSET_MAX;
 use crate::frame::{TAG_AT, TAG_BYTES, TAG_PROTOCOLS};
 use crate::insn::*;
 

@@ -3,7 +3,7 @@
 use super::asm::{Asm, Label};
 use super::load::{self, Spare};
 use super::{ClassicError, Code};
-use crate::flow::{A, OFFSET_MAX, Then, To};
+use crate::flow_graph::{A, OFFSET_MAX, Then, To};
 use crate::frame::TAG_BYTES;
 use crate::insn::*;
 
@@ -50,7 +50,7 @@ impl<'a> Section<'a> {
         self.emit();
         self.asm.place(beside);
         self.tag = Tag::Beside;
-        if self.code.flow.begins_as_zero & A != 0 {
+        if self.code.graph.begins_as_zero & A != 0 {
             self.asm.emit(LD_IMM, 0);
         }
         self.emit();
@@ -61,9 +61,9 @@ impl<'a> Section<'a> {
         let code = self.code;
         self.labels = code.program.insns().iter().map(|_| self.asm.label()).collect();
         (self.take, self.reject) = (self.asm.label(), self.asm.label());
-        let last = if code.flow.takes() { To::Take } else { To::Reject };
-        for (number, step) in code.flow.steps.iter().enumerate() {
-            let behind = code.flow.steps.get(number + 1).map_or(last, |next| To::Insn(next.at));
+        let last = if code.graph.takes() { To::Take } else { To::Reject };
+        for (number, step) in code.graph.steps.iter().enumerate() {
+            let behind = code.graph.steps.get(number + 1).map_or(last, |next| To::Insn(next.at));
             let insn = code.program.insns()[step.at];
             self.asm.place(self.labels[step.at]);
             self.insn(step.at, insn);
@@ -77,7 +77,7 @@ impl<'a> Section<'a> {
             }
         }
         self.asm.place(self.take);
-        if code.flow.takes() {
+        if code.graph.takes() {
             self.asm.emit(RET_K, code.taken);
         }
         self.asm.place(self.reject);

@@ -2,8 +2,8 @@
 
 use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R2, R3, R4, R6, R9, Reg};
 use super::{BUFFER, TAG, Target, helper};
-use crate::flow::OFFSET_MAX;
-use crate::frame::{Place, TAG_AT, TAG_BYTES, View};
+use crate::flow_graph::OFFSET_MAX;
+use crate::frame::{ByteLocation, TAG_AT, TAG_BYTES, View};
 
 /// The kernel's verifier gives up on bytes further than 0xffff from the first.
 const IN_PLACE_MAX: i32 = 0xff00;
@@ -162,13 +162,15 @@ impl Context {
 
 /// `dst` = what the program sees at a constant offset.
 pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) {
-    match (cx.view.place(offset), cx.view.place(offset + u32::from(size) - 1)) {
-        (Place::Bytes(first), Place::Bytes(last)) if last - first == u32::from(size) - 1 => {
+    match (cx.view.locate(offset), cx.view.locate(offset + u32::from(size) - 1)) {
+        (ByteLocation::Bytes(first), ByteLocation::Bytes(last))
+            if last - first == u32::from(size) - 1 =>
+        {
             bytes(asm, cx.target, cx.in_place, At::Constant(first), size, dst, cx.reject);
             cx.loaded(asm, dst, size);
         }
         // The verifier wants loads from the stack aligned, as the tag is.
-        (Place::Tag(first), Place::Tag(_)) if first % u32::from(size) == 0 => {
+        (ByteLocation::Tag(first), ByteLocation::Tag(_)) if first % u32::from(size) == 0 => {
             asm.load(size, dst, FP, TAG + first as i16);
             cx.loaded(asm, dst, size);
         }
@@ -184,12 +186,12 @@ pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) 
 fn pieces(asm: &mut Asm, cx: Context, offset: u32, size: u8) {
     for byte in 0..u32::from(size) {
         let to = BUFFER + byte as i16;
-        match (cx.view.place(offset + byte), cx.target) {
-            (Place::Tag(at), _) => asm.load(1, R0, FP, TAG + at as i16),
-            (Place::Bytes(at), Target::User) => {
+        match (cx.view.locate(offset + byte), cx.target) {
+            (ByteLocation::Tag(at), _) => asm.load(1, R0, FP, TAG + at as i16),
+            (ByteLocation::Bytes(at), Target::User) => {
                 bytes(asm, cx.target, cx.in_place, At::Constant(at), 1, R0, cx.reject);
             }
-            (Place::Bytes(at), target) => {
+            (ByteLocation::Bytes(at), target) => {
                 by_helper(asm, target, At::Constant(at), 1, to, cx.reject, None);
                 continue;
             }

@@ -3,8 +3,8 @@
 use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R6, R7, R8, Reg};
 use super::load::{self, Context};
 use super::{Ending, MASK, TCI, Target, USER_MASK, helper, is_shift, memory, skb};
-use crate::flow::{A, Flow, Then, To, X_REG};
-use crate::frame::{Place, View};
+use crate::flow_graph::{A, FlowGraph, Then, To, X_REG};
+use crate::frame::{ByteLocation, View};
 use crate::insn::*;
 use crate::order::turned;
 use crate::program::Program;
@@ -14,15 +14,20 @@ use crate::program::Program;
 const IN_PLACE_MAX: u32 = 60;
 
 /// How many of the frame's first bytes the program's loads at constant offsets reach.
-pub(super) fn bytes_in_place(program: &Program, flow: &Flow, target: Target, view: View) -> u32 {
+pub(super) fn bytes_in_place(
+    program: &Program,
+    graph: &FlowGraph,
+    target: Target,
+    view: View,
+) -> u32 {
     if target == Target::Socket {
         return 0;
     }
-    let ends = flow.steps.iter().filter_map(|step| {
+    let ends = graph.steps.iter().filter_map(|step| {
         let insn = program.insns()[step.at];
         let load = insn.load().filter(|load| !load.indirect)?;
-        match view.place(insn.k + u32::from(load.size) - 1) {
-            Place::Bytes(last) if last < IN_PLACE_MAX => Some(last + 1),
+        match view.locate(insn.k + u32::from(load.size) - 1) {
+            ByteLocation::Bytes(last) if last < IN_PLACE_MAX => Some(last + 1),
             _ => None,
         }
     });
@@ -33,7 +38,7 @@ pub(super) fn bytes_in_place(program: &Program, flow: &Flow, target: Target, vie
 pub(super) struct Section<'a> {
     asm: &'a mut Asm,
     program: &'a Program,
-    flow: &'a Flow,
+    graph: &'a FlowGraph,
     cx: Context,
     ending: Ending,
     take: Label,
@@ -45,20 +50,20 @@ impl<'a> Section<'a> {
     pub(super) fn new(
         asm: &'a mut Asm,
         program: &'a Program,
-        flow: &'a Flow,
+        graph: &'a FlowGraph,
         (target, view, in_place): (Target, View, u32),
         ending: Ending,
     ) -> Section<'a> {
         let labels = program.insns().iter().map(|_| asm.label()).collect();
         let take = asm.label();
         let cx = Context { target, view, in_place, reject: asm.label(), numbers: true };
-        Section { asm, program, flow, cx, ending, take, labels }
+        Section { asm, program, graph, cx, ending, take, labels }
     }
 
     pub(super) fn emit(mut self) {
         self.zeroes();
-        let steps = &self.flow.steps;
-        let takes = self.flow.takes();
+        let steps = &self.graph.steps;
+        let takes = self.graph.takes();
         let last = if takes { To::Take } else { To::Reject };
         for (n, step) in steps.iter().enumerate() {
             let behind = steps.get(n + 1).map_or(last, |next| To::Insn(next.at));
@@ -93,11 +98,11 @@ impl<'a> Section<'a> {
     /// A, X and scratch memory begin as 0, where that can be seen.
     fn zeroes(&mut self) {
         for (bit, register) in [(A, R7), (X_REG, R8)] {
-            if self.flow.begins_as_zero & bit != 0 {
+            if self.graph.begins_as_zero & bit != 0 {
                 self.asm.mov(register, Operand::Imm(0));
             }
         }
-        for word in (0..MEMORY_WORDS).filter(|word| self.flow.begins_as_zero & 1 << word != 0) {
+        for word in (0..MEMORY_WORDS).filter(|word| self.graph.begins_as_zero & 1 << word != 0) {
             self.asm.store_imm(4, FP, memory(word), 0);
         }
     }

@@ -1,4 +1,4 @@
-//! The ways through a verified program: where each instruction leads, and what it relies on.
+//! The control-flow graph of a verified program: where each instruction leads, and what it relies on.
 
 use crate::insn::*;
 use crate::order;
@@ -9,7 +9,7 @@ use crate::verify::skips;
 /// nothing left out, so not every instruction is a step; code that no way leads to never is, as the kernel
 /// refuses such.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct FlowGraph {
     /// Where it begins.
     pub entry: To,
     /// In the program's order, so all ways go forward.
@@ -18,21 +18,21 @@ pub(crate) struct Flow {
     pub begins_as_zero: u32,
 }
 
-impl Flow {
+impl FlowGraph {
     /// With `verdicts`, what a `ret` gives matters, so it is a step; without, only whether it is 0.
-    pub(crate) fn of(insns: &[Insn], verdicts: bool) -> Flow {
+    pub(crate) fn of(insns: &[Insn], verdicts: bool) -> FlowGraph {
         let leads_to = follow(insns, verdicts);
         // By instruction that is reached: what every way there has written.
         let mut written = vec![None; insns.len()];
-        let mut flow = Flow { entry: leads_to[0], steps: Vec::new(), begins_as_zero: 0 };
-        if let To::Insn(first) = flow.entry {
+        let mut graph = FlowGraph { entry: leads_to[0], steps: Vec::new(), begins_as_zero: 0 };
+        if let To::Insn(first) = graph.entry {
             written[first] = Some(0);
         }
         // All jumps go forward, so one pass sees every way.
         for (at, &insn) in insns.iter().enumerate() {
             let Some(mut known) = written[at] else { continue };
             let (reads, writes) = uses(insn);
-            flow.begins_as_zero |= reads & !known;
+            graph.begins_as_zero |= reads & !known;
             known |= writes;
             let then = match skips(insn) {
                 [Some(yes), Some(no)] => {
@@ -48,11 +48,11 @@ impl Flow {
                     written[to] = Some(written[to].map_or(known, |others| others & known));
                 }
             }
-            flow.steps.push(Step { at, then, of_network: None });
+            graph.steps.push(Step { at, then, of_network: None });
         }
-        let sizes = order::of_network(insns, &flow.steps);
-        flow.steps.iter_mut().zip(sizes).for_each(|(step, size)| step.of_network = size);
-        flow
+        let sizes = order::of_network(insns, &graph.steps);
+        graph.steps.iter_mut().zip(sizes).for_each(|(step, size)| step.of_network = size);
+        graph
     }
 
     /// Whether some way leads to [`To::Take`].
@@ -87,5 +87,5 @@ pub(crate) fn always_rejects(insn: Insn) -> bool {
 }
 
 #[cfg(test)]
-#[path = "flow_tests.rs"]
+#[path = "flow_graph_tests.rs"]
 mod tests;
