@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use weir_capture::CaptureError;
-use weir_capture::bpf::{self, Attached, Place};
+use weir_capture::bpf::{self, AttachPoint, Attached};
 use weir_capture::interface::{Filter, InterfaceQuery, filters, own_traffic};
 
 use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
@@ -86,10 +86,10 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
 }
 
 fn program(attached: Attached) -> Hooked {
-    let hook = match attached.place {
-        Place::Xdp(mode) => mode.word(),
-        Place::TcxIngress => "tcx ingress",
-        Place::TcxEgress => "tcx egress",
+    let hook = match attached.point {
+        AttachPoint::Xdp(mode) => mode.word(),
+        AttachPoint::TcxIngress => "tcx ingress",
+        AttachPoint::TcxEgress => "tcx egress",
     };
     let Attached { program, name, link, .. } = attached;
     Hooked { hook, kind: "bpf".to_owned(), program: Some(program), name, link, priority: None }

@@ -194,7 +194,7 @@ fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_e
     let Some(Update::Joined(joined)) = consumer.take_updates().pop() else { panic!("nothing") };
     assert!(consumer.take_updates().is_empty());
     probe.start(source).unwrap();
-    let place = joined.place.as_ref().expect("it waits");
+    let progress = joined.progress.as_ref().expect("it waits");
     let (mut reader, mut batch) = (readers(&joined).remove(0), Batch::new());
     let (begin, mut frames) = (Instant::now(), 0);
     loop {
@@ -205,7 +205,7 @@ fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_e
             Poll::Empty => std::thread::yield_now(),
             Poll::Closed => break,
         }
-        place.reached(reader.ordinal());
+        progress.reached(reader.ordinal());
     }
     assert_eq!(frames, FRAMES);
     assert_eq!(ledger_of(&events, joined.feed).captured, FRAMES);

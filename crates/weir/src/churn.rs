@@ -139,11 +139,11 @@ fn churn(
     let stays = source.control().feeds().swap_remove(0);
     let control = source.control();
     let stop = AtomicBool::new(false);
-    let place = stays.pace.as_ref().map(|pace| pace.join(0));
+    let progress = stays.pace.as_ref().map(|pace| pace.join(0));
     let begin = Instant::now();
     thread::scope(|scope| {
         let reading = scope.spawn(|| {
-            read(&stays.rings, |ordinal| place.iter().for_each(|place| place.reached(ordinal)))
+            read(&stays.rings, |ordinal| progress.iter().for_each(|own| own.reached(ordinal)))
         });
         let stop = &stop;
         let pumping = scope.spawn(move || -> Result<()> {

@@ -152,15 +152,15 @@ impl FeedPlan {
     }
 }
 
-/// Makes feeds of what was typed, for any link type.
-pub struct Feeds<'a> {
+/// Compiles feeds as they were typed, for any link type.
+pub struct FeedCompiler<'a> {
     plan: &'a FeedPlan,
     compiled: BTreeMap<(u16, String), Arc<Filter>>,
 }
 
-impl<'a> Feeds<'a> {
-    pub fn new(plan: &'a FeedPlan) -> Feeds<'a> {
-        Feeds { plan, compiled: BTreeMap::new() }
+impl<'a> FeedCompiler<'a> {
+    pub fn new(plan: &'a FeedPlan) -> FeedCompiler<'a> {
+        FeedCompiler { plan, compiled: BTreeMap::new() }
     }
 
     /// The feeds of a source whose frames have this link type; their interfaces are yet to be given.

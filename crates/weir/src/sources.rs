@@ -8,7 +8,7 @@ use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 
-use crate::feeds::{self, Asked, Feeds};
+use crate::feeds::{self, Asked, FeedCompiler};
 use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
 
@@ -60,7 +60,7 @@ impl Subscriptions {
     /// What an engine or a filter says.
     pub fn open(probe: &Probe, plan: &CapturePlan) -> Result<Subscriptions> {
         let mut opened = Subscriptions::default();
-        let mut feeds = Feeds::new(&plan.feeds);
+        let mut feeds = FeedCompiler::new(&plan.feeds);
         for source in &plan.sources {
             let mut asked = Vec::new();
             let link_type = link_type_for_filters(source, plan)?;

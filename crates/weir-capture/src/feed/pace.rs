@@ -2,8 +2,8 @@
 //! not overtake them.
 //!
 //! A ring's writer never sees its readers, and for a live source that is the promise. Here readers
-//! *offer* their progress: each takes a [`Place`] and says after each poll what it has read. Only
-//! places of this process exist; a consumer elsewhere is fed by something in this process that holds
+//! *offer* their progress: each takes a [`ReaderProgress`] and says after each poll what it has read.
+//! Only readers of this process can; a consumer elsewhere is fed by something in this process that holds
 //! one. A reader that hangs holds up its file, and nothing else: the source's thread still stops when
 //! it is told to.
 
@@ -21,12 +21,12 @@ const LEFT: u64 = u64::MAX;
 /// The readers that one source's ring waits for. Clones are the same readers.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    places: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
+    readers: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
 }
 
 /// One reader's progress; dropping it leaves.
 #[derive(Debug)]
-pub struct Place {
+pub struct ReaderProgress {
     progress: Arc<AtomicU64>,
 }
 
@@ -40,27 +40,27 @@ impl Pace {
     /// Adds a reader that has read `ordinal` frames: [`Reader::ordinal`](weir_ring::Reader::ordinal).
     /// Join before the source starts, or the start of the file may be gone.
     #[must_use]
-    pub fn join(&self, ordinal: u64) -> Place {
+    pub fn join(&self, ordinal: u64) -> ReaderProgress {
         let progress = Arc::new(AtomicU64::new(ordinal));
         self.lock().push(Arc::clone(&progress));
-        Place { progress }
+        ReaderProgress { progress }
     }
 
     /// What the slowest has read; those that left are forgotten. `u64::MAX` if there is nobody.
     fn slowest(&self) -> u64 {
-        let mut places = self.lock();
-        // Acquire, pairs with the release in `Place::reached`: what it read is copied out.
-        places.retain(|place| place.load(Ordering::Acquire) != LEFT);
-        places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(LEFT)
+        let mut readers = self.lock();
+        // Acquire, pairs with the release in `ReaderProgress::reached`: what it read is copied out.
+        readers.retain(|reader| reader.load(Ordering::Acquire) != LEFT);
+        readers.iter().map(|reader| reader.load(Ordering::Acquire)).min().unwrap_or(LEFT)
     }
 
     /// A list of numbers is whole whoever panicked while holding it.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<AtomicU64>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl ReaderProgress {
     /// Says how many frames of the ring this reader has had so far: its ordinal, after each poll.
     #[inline]
     pub fn reached(&self, ordinal: u64) {
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ReaderProgress {
     fn drop(&mut self) {
         self.progress.store(LEFT, Ordering::Release);
     }

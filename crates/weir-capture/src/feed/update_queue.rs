@@ -26,17 +26,17 @@ pub(crate) trait Updated {
 /// Updates that a thread has not taken over yet.
 pub(crate) struct UpdateQueue<T: Updated> {
     is_fresh: AtomicBool,
-    state: Mutex<State<T>>,
+    state: Mutex<QueueState<T>>,
     changed: Condvar,
 }
 
-struct State<T: Updated> {
+struct QueueState<T: Updated> {
     updates: Vec<T::Update>,
     retired: Vec<T::Retired>,
     parked: Option<Box<T>>,
 }
 
-impl<T: Updated> State<T> {
+impl<T: Updated> QueueState<T> {
     /// Applies all updates; says whether there were any.
     fn apply(&mut self, state: &mut T) -> bool {
         let is_new = !self.updates.is_empty();
@@ -50,7 +50,7 @@ impl<T: Updated> State<T> {
 impl<T: Updated> UpdateQueue<T> {
     /// A queue whose thread has not begun: `state` is parked.
     pub(crate) fn new(state: Box<T>) -> UpdateQueue<T> {
-        let state = State { updates: Vec::new(), retired: Vec::new(), parked: Some(state) };
+        let state = QueueState { updates: Vec::new(), retired: Vec::new(), parked: Some(state) };
         UpdateQueue {
             is_fresh: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -116,7 +116,7 @@ impl<T: Updated> UpdateQueue<T> {
     }
 
     /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new: they wait for the updates to
-    /// be applied, and only [`State::apply`] does that. `notify_all` is a system call even if nobody waits, and a
+    /// be applied, and only [`QueueState::apply`] does that. `notify_all` is a system call even if nobody waits, and a
     /// thread that waits for frames parks here each time.
     fn tell(&self, is_new: bool) {
         if is_new {
@@ -125,7 +125,7 @@ impl<T: Updated> UpdateQueue<T> {
     }
 
     /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

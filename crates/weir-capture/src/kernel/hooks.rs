@@ -19,7 +19,7 @@ pub struct Hooks {
 
 /// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AttachPoint {
     /// XDP, in this mode.
     Xdp(XdpMode),
     /// tcx, frames that come in.
@@ -32,7 +32,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
     /// Where.
-    pub place: Place,
+    pub point: AttachPoint,
     /// Its id.
     pub program: u32,
     /// Its name; empty if that takes rights that this process lacks.
@@ -46,15 +46,15 @@ pub struct Attached {
 pub fn hooks(ifindex: u32) -> Hooks {
     let xdp = query(ifindex);
     let attached = xdp.and_then(|xdp| attached_at_xdp(&xdp));
-    let ingress = tcx(ifindex, Place::TcxIngress, libbpf_sys::BPF_TCX_INGRESS);
-    let egress = tcx(ifindex, Place::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
+    let ingress = tcx(ifindex, AttachPoint::TcxIngress, libbpf_sys::BPF_TCX_INGRESS);
+    let egress = tcx(ifindex, AttachPoint::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
     let counts = ingress.as_ref().zip(egress.as_ref());
     let tcx = counts.map(|(ingress, egress)| (ingress.len() as u32, egress.len() as u32));
     // NETDEV_XDP_ACT_BASIC and _XSK_ZEROCOPY, linux/netdev.h. A kernel that does not say leaves 0, and so
     // does a driver without XDP: from 6.6 on, which has tcx, 0 is an answer.
     let flags = xdp.map(|xdp| xdp.feature_flags).filter(|&flags| flags != 0 || tcx.is_some());
     let at_xdp = attached.map(|(program, mode)| Attached {
-        place: Place::Xdp(mode),
+        point: AttachPoint::Xdp(mode),
         program,
         name: String::new(),
         link: xdp_link(ifindex, program),
@@ -98,7 +98,7 @@ fn name(attached: &mut [Attached]) {
 /// Programs that one hook may have: `BPF_MPROG_MAX` of the kernel.
 const TCX_MAX: usize = 64;
 
-fn tcx(ifindex: u32, place: Place, at: libbpf_sys::bpf_attach_type) -> Option<Vec<Attached>> {
+fn tcx(ifindex: u32, point: AttachPoint, at: libbpf_sys::bpf_attach_type) -> Option<Vec<Attached>> {
     let (mut programs, mut links) = ([0u32; TCX_MAX], [0u32; TCX_MAX]);
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
@@ -113,7 +113,7 @@ fn tcx(ifindex: u32, place: Place, at: libbpf_sys::bpf_attach_type) -> Option<Ve
     // SAFETY: every bit pattern of the union's members is a value of this one.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
     let attached = |(&program, &link): (&u32, &u32)| Attached {
-        place,
+        point,
         program,
         name: String::new(),
         link: Some(link).filter(|&link| link != 0),
@@ -197,8 +197,8 @@ impl XdpOwner {
             return None;
         }
         let here = hooks(ifindex).programs;
-        let (one, mode) = here.iter().find_map(|one| match one.place {
-            Place::Xdp(mode) if one.program == program => Some((one, mode)),
+        let (one, mode) = here.iter().find_map(|one| match one.point {
+            AttachPoint::Xdp(mode) if one.program == program => Some((one, mode)),
             _ => None,
         })?;
         let Some(link) = one.link else { return Some(XdpOwner::Netlink(mode)) };

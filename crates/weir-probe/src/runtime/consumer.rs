@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_capture::CaptureError;
 use weir_capture::WakerSlot;
-use weir_capture::pace::Place;
+use weir_capture::pace::ReaderProgress;
 use weir_ring::wake::{Sleeper, Waker};
 use weir_ring::{Mapping, Ring};
 
@@ -50,7 +50,7 @@ pub struct Joined {
     /// The line of its first ring in the consumer's sleeper.
     pub first_line: usize,
     /// Where this consumer says how far it has read each ring, if their writer waits for readers.
-    pub place: Option<Place>,
+    pub progress: Option<ReaderProgress>,
 }
 
 /// A consumer as the probe knows it.
@@ -69,7 +69,7 @@ pub(super) struct Attached {
     pub(super) first_line: usize,
     pub(super) count: usize,
     /// Until the consumer is told of the feed: its writer waits for it from the start.
-    pub(super) place: Option<Place>,
+    pub(super) progress: Option<ReaderProgress>,
 }
 
 impl Member {
@@ -180,7 +180,7 @@ impl State {
             life: feed.life,
             rings: feed.rings.clone(),
             first_line: attached.first_line,
-            place: attached.place.take(),
+            progress: attached.progress.take(),
         };
         self.tell(consumer, Update::Joined(joined));
     }

@@ -169,7 +169,7 @@ impl Shared {
         let mut state = self.lock();
         let feed = state.feeds.get(&id).ok_or(CaptureError::Ended)?;
         let (count, notify) = (feed.rings.len(), feed.notify.as_ref());
-        let place = feed.pace.as_ref().map(|pace| pace.join(0));
+        let progress = feed.pace.as_ref().map(|pace| pace.join(0));
         let notify = notify.map(OwnedFd::try_clone).transpose().map_err(|source| {
             CaptureError::Os { doing: "duplicating an eventfd".into(), source }
         })?;
@@ -180,7 +180,8 @@ impl Shared {
         let mut state = self.lock();
         match attached {
             Ok(slot) => {
-                state.attached.insert((consumer, id), Attached { slot, first_line, count, place });
+                let attached = Attached { slot, first_line, count, progress };
+                state.attached.insert((consumer, id), attached);
                 Ok(Completion::Done)
             }
             Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_capture::pace::Place;
+use weir_capture::pace::ReaderProgress;
 use weir_consumer::{FeedChange, FrameSource, JoinedFeed};
 use weir_probe::{Consumer, Joined, Update};
 use weir_ring::wake::Sleeper;
@@ -24,10 +24,10 @@ pub struct Reading {
 
 impl Reading {
     fn joined(&self, joined: Joined) -> Option<FeedChange> {
-        let Joined { feed, rings, first_line, place, .. } = joined;
+        let Joined { feed, rings, first_line, progress, .. } = joined;
         let readers = self.journal.joined(self.consumer.id, feed);
         let (output, label) = self.subscriptions.output_of(&readers)?;
-        self.progress.joined(feed.number(), place);
+        self.progress.joined(feed.number(), progress);
         let key = feed.number();
         // Its writers are this process, so they cannot be gone without an end.
         let channel = None;
@@ -62,24 +62,24 @@ impl Drop for Reading {
 /// Where a consumer says how far it is, of feeds whose writers wait for that: by the feed's key. Such a writer has one
 /// ring a feed.
 #[derive(Clone, Default)]
-pub struct Progress(Arc<Mutex<Vec<(u64, Place)>>>);
+pub struct Progress(Arc<Mutex<Vec<(u64, ReaderProgress)>>>);
 
 impl Progress {
-    fn joined(&self, key: u64, place: Option<Place>) {
-        self.lock().extend(place.map(|place| (key, place)));
+    fn joined(&self, key: u64, progress: Option<ReaderProgress>) {
+        self.lock().extend(progress.map(|progress| (key, progress)));
     }
 
     /// Lets files that wait for this consumer go on.
     pub fn tell(&self, consumer: &(dyn RunConsumer + 'static)) {
-        for (feed, place) in self.lock().iter() {
+        for (feed, progress) in self.lock().iter() {
             // One that was read to its end waits for nobody.
             if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
-                place.reached(ordinal);
+                progress.reached(ordinal);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Place)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, ReaderProgress)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,11 +20,11 @@ pub struct Clients {
 
 struct Client {
     stream: UnixStream,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum ClientState {
     /// No whole message has come since.
     Waits(Instant),
     /// A change is being made for it.
@@ -45,7 +45,8 @@ impl Clients {
         stream: UnixStream,
         answer: impl Fn(&[u8]) -> Option<Value> + Send + 'static,
     ) {
-        let client = Arc::new(Client { stream, state: Mutex::new(State::Waits(Instant::now())) });
+        let client =
+            Arc::new(Client { stream, state: Mutex::new(ClientState::Waits(Instant::now())) });
         {
             let mut all = locked(&self.all);
             if all.len() >= CLIENTS_MAX && !make_room(&mut all) {
@@ -77,16 +78,16 @@ impl Clients {
 /// Sends away whoever has said nothing for the longest time; `false` if all are being served.
 fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
     let since = |client: &Arc<Client>| match *locked(&client.state) {
-        State::Waits(since) => Some(since),
-        State::Busy | State::Gone => None,
+        ClientState::Waits(since) => Some(since),
+        ClientState::Busy | ClientState::Gone => None,
     };
     loop {
         let waiting = all.iter().enumerate().filter_map(|(at, client)| Some((since(client)?, at)));
         let Some((_, at)) = waiting.min() else { return false };
         let mut state = locked(&all[at].state);
         // Unless its message came just now.
-        if matches!(*state, State::Waits(_)) {
-            *state = State::Gone;
+        if matches!(*state, ClientState::Waits(_)) {
+            *state = ClientState::Gone;
             // Its thread wakes up to the end of the connection.
             let _ = all[at].stream.shutdown(Shutdown::Both);
             drop(state);
@@ -105,18 +106,18 @@ impl Client {
             let Some(message) = rpc::receive(&mut stream)? else { return Ok(()) };
             {
                 let mut state = locked(&self.state);
-                if matches!(*state, State::Gone) {
+                if matches!(*state, ClientState::Gone) {
                     return Ok(());
                 }
-                *state = State::Busy;
+                *state = ClientState::Busy;
             }
             let answer = answer(&message);
             // Who does not read what it asked for waits, too.
-            *locked(&self.state) = State::Waits(Instant::now());
+            *locked(&self.state) = ClientState::Waits(Instant::now());
             if let Some(answer) = answer {
                 rpc::send(&mut stream, &answer)?;
                 let mut state = locked(&self.state);
-                if let State::Waits(since) = &mut *state {
+                if let ClientState::Waits(since) = &mut *state {
                     *since = Instant::now();
                 }
             }
@@ -170,7 +171,7 @@ mod tests {
             rpc::send(&mut &ours, &json!("please")).unwrap();
             all.push(ours);
         }
-        let busy = |client: &Arc<Client>| matches!(*locked(&client.state), State::Busy);
+        let busy = |client: &Arc<Client>| matches!(*locked(&client.state), ClientState::Busy);
         while !locked(&clients.all).iter().all(busy) {
             thread::sleep(Duration::from_millis(1));
         }

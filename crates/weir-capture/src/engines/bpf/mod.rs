@@ -33,7 +33,7 @@ use libbpf_rs::MapHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use weir_ring::wake;
 
-pub use crate::kernel::hooks::{Attached, Hooks, Place, XdpMode, hooks};
+pub use crate::kernel::hooks::{AttachPoint, Attached, Hooks, XdpMode, hooks};
 pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use clsact::has_clsact_filters;

@@ -31,10 +31,10 @@ const ALL: u32 = 0;
 /// The filter's maps. Clones are the same ones.
 #[derive(Clone)]
 pub(super) struct Maps {
-    shared: Arc<Shared>,
+    shared: Arc<SharedMaps>,
 }
 
-struct Shared {
+struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
     /// What the interfaces themselves say they lost, by number.
@@ -100,7 +100,7 @@ impl EngineCounts for Maps {
     }
 }
 
-impl Shared {
+impl SharedMaps {
     fn counts(&self, number: u32) -> Result<(u64, u64), CaptureError> {
         let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
         let by_cpu = self.by_member.lookup_percpu(&number.to_ne_bytes(), MapFlags::ANY);
@@ -149,6 +149,6 @@ fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbp
     let template = Template::take(object, program, Target::Socket, c"weir_judge", None)?;
     let skel = open.load()?;
     let sieve = put_on(socket, template, skel.progs.weir_count.as_fd())?;
-    let shared = Shared { members, by_member, missed: Mutex::default() };
+    let shared = SharedMaps { members, by_member, missed: Mutex::default() };
     Ok((Maps { shared: Arc::new(shared) }, AtSocket::Sieve(Arc::clone(socket), sieve)))
 }
