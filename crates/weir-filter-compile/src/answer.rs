@@ -4,7 +4,5 @@
 
 /// The child's name, as its first argument: what it is asked to be.
 pub(crate) const CHILD_NAME: &str = "weir-filter-compiler";
-/// Longest answer: 4096 instructions, and room.
-pub(crate) const ANSWER_MAX: u64 = 256 << 10;
 pub(crate) const OK: &str = "ok\n";
 pub(crate) const ERROR: &str = "error\n";

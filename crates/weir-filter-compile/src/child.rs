@@ -11,10 +11,8 @@ use weir_filter::Program;
 use crate::TEXT_MAX;
 use crate::answer::{CHILD_NAME, ERROR, OK};
 use crate::libpcap::Dead;
+use crate::limits::COMPILE_BYTES_MAX;
 use crate::{position, sandbox};
-
-/// Memory that the child may map: libpcap needs some megabytes for the longest filters.
-const MEMORY_BYTES: u64 = 512 << 20;
 
 /// What a program does if it was started to compile a filter: to be called first in `main`, which then
 /// returns this. `None`: it was started for something else.
@@ -36,7 +34,7 @@ pub fn child() -> Option<ExitCode> {
 
 fn compile(link_type: u16, cpu_s: u64) -> io::Result<()> {
     limit(Resource::Cpu, cpu_s)?;
-    limit(Resource::As, MEMORY_BYTES)?;
+    limit(Resource::As, COMPILE_BYTES_MAX)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
     sandbox::enter()?;

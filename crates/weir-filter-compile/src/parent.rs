@@ -11,7 +11,8 @@ use std::time::Duration;
 use weir_filter::Program;
 
 use crate::TEXT_MAX;
-use crate::answer::{ANSWER_MAX, CHILD_NAME, ERROR, OK};
+use crate::answer::{CHILD_NAME, ERROR, OK};
+use crate::limits::{ANSWER_BYTES_MAX, COMPILE_CPU_S_MAX, COMPILE_TIME_MAX};
 
 /// Ethernet, as a pcapng link type.
 const ETHERNET: u16 = 1;
@@ -91,8 +92,8 @@ impl Default for Compiler {
         Compiler {
             program: "/proc/self/exe".into(),
             link_type: ETHERNET,
-            cpu_s: 5,
-            wall: Duration::from_secs(15),
+            cpu_s: COMPILE_CPU_S_MAX,
+            wall: COMPILE_TIME_MAX,
         }
     }
 }
@@ -153,7 +154,7 @@ impl Compiler {
         // Ends with the child, which is killed if need be.
         thread::Builder::new().name("weir-filter".into()).spawn(move || {
             let mut answer = Vec::new();
-            let result = stdout.take(ANSWER_MAX).read_to_end(&mut answer).map(|_| answer);
+            let result = stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map(|_| answer);
             // Nobody listens any more: it took too long.
             let _ = send.send(result);
         })?;

@@ -13,3 +13,6 @@ pub const LIVE_SIZE_MAX: u32 = 4096 - 256 - 112 - 320 + 4;
 
 /// Most frames of one turn of a mix of sizes: the table of the BPF program.
 pub const TURN_MAX: usize = 4096;
+
+/// Most frames that a thread tries at a time: 2.4 ms at 6.9 Mpps, so it looks at the stop flag and the deadline often.
+pub const GRANT_MAX: u64 = 16_384;

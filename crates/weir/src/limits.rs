@@ -8,3 +8,6 @@ pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 
 /// Longest name of a feed, in bytes.
 pub const FEED_NAME_MAX: usize = 32;
+
+/// Longest pattern of interface names, in bytes: a name has 15 at most, and each may have a `*` beside it.
+pub const PATTERN_BYTES_MAX: usize = 31;

@@ -8,6 +8,7 @@ use weir_capture::engines::of_device;
 use weir_capture::interface::LinkPattern;
 use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
+use crate::limits::PATTERN_BYTES_MAX;
 use crate::usage_hints;
 
 /// Which of an interface's frames: what stands behind `@`.
@@ -62,9 +63,6 @@ impl std::fmt::Display for Part {
         }
     }
 }
-
-/// Longest pattern: a name has 15 bytes at most, and each may have a `*` beside it.
-const PATTERN_BYTES_MAX: usize = 31;
 
 /// A source as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]

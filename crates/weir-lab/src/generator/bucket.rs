@@ -2,13 +2,13 @@
 //!
 //! Arithmetic only: time comes in as nanoseconds, so tests use a clock of their own.
 
+pub(super) use crate::limits::GRANT_MAX;
+
 /// Time made up for at most. A sender that did not get the CPU for longer gives up the rest, so that
 /// it does not flood the receiver: 50 ms at 1 Mpps are 50,000 frames, some 6 MiB of ring at 60 B.
 pub(super) const DEPTH_NS: f64 = 50e6;
 /// Aim of one grant: short enough to look steady, long enough to pay for a system call.
 pub(super) const GRANT_NS: f64 = 200e3;
-/// Largest grant, so that the stop flag and the deadline are looked at often: 2.4 ms at 6.9 Mpps.
-pub(super) const GRANT_MAX: u64 = 16_384;
 
 /// Grants frames at a rate.
 #[derive(Debug, Clone)]
