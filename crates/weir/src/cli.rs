@@ -85,11 +85,11 @@ pub enum Command {
     Filter(FilterArgs),
     /// Exclude frames from a running capture by address, prefix or flow; the traffic goes on
     Block(BlockArgs),
-    /// Send numbered frames out of an interface and say exactly how many went
+    /// Send numbered frames out of an interface and report exactly how many were sent
     Gen(GenArgs),
-    /// Show the main job on live traffic that stays on this machine (without root: on a trace)
+    /// Capture live traffic between two namespaces of this machine (without root: replay a trace)
     Demo(DemoArgs),
-    /// Say what Weir can do on this machine, what stands in its way, and how to capture
+    /// Check what Weir can do on this machine, what prevents the rest, and how to capture
     Doctor(DoctorArgs),
     /// Check and measure Weir on this machine
     Lab(LabArgs),

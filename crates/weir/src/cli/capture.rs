@@ -56,9 +56,9 @@ pub enum HookName {
 /// Modes of AF_XDP sockets by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XdpModeName {
-    /// Zero-copy where the driver can
+    /// Zero-copy if the driver supports it
     Best,
-    /// The kernel copies
+    /// The kernel copies each frame
     Copy,
     /// Zero-copy or an error
     ZeroCopy,
@@ -67,11 +67,11 @@ pub enum XdpModeName {
 /// Sources of stamps by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TimestampName {
-    /// When the frame comes to the hook
+    /// When the frame arrives at the hook
     Hook,
-    /// When it is copied
+    /// When the frame is copied
     Copy,
-    /// When the driver says, if that is a time of day
+    /// The driver's stamp, if that is a time of day
     Nic,
 }
 
@@ -116,97 +116,98 @@ pub struct CaptureArgs {
     /// Print one line a frame; its time of day is UTC
     #[arg(long)]
     pub print: bool,
-    /// Count frames, too, beside --print and --write: what is done without them
+    /// Count frames beside --print and --write; without these two, counting is the default
     #[arg(long)]
     pub count: bool,
-    /// Write a pcapng file, whatever its name (- for a pipe), rings merged in time order; ends when the disk
+    /// Write a pcapng file in time order, whatever its name (- for standard output); the command ends when the disk
     /// has it. Frames of several link types go to a file each: out.pcapng, out.raw-ip.pcapng
     #[arg(short, long, value_name = "PATH")]
     pub write: Option<PathBuf>,
-    /// Permissions of files that --write makes, octal, less the umask
+    /// Permissions of the files that --write creates, in octal, before the umask
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode, requires = "write")]
     pub file_mode: u32,
-    /// Which frames, as tcpdump has it: 'tcp port 80'. It acts where the frames come in, in the kernel if it can
+    /// Capture only frames that match, in tcpdump's syntax: 'tcp port 80'. The filter runs in the kernel where
+    /// possible
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
-    /// One of several shares of the sources' frames, each with rings of its own: 'web: tcp port 80', 'dns: udp
-    /// port 53, snaplen 128'; with commas also in, out or both, and sample N or flows N
+    /// A feed: frames with a filter and rings of their own, such as 'web: tcp port 80' or 'dns: udp port 53, snaplen
+    /// 128'; behind further commas in, out or both, and sample N or flows N. May be given several times
     #[arg(long, value_name = "NAME: EXPR, ...")]
     pub feed: Vec<FeedName>,
-    /// Wait for interfaces that are not there or down, and take them up again each time they come back
+    /// Wait for interfaces that are missing or down, and capture them again each time they come back
     #[arg(long)]
     pub follow: bool,
-    /// A socket to change this capture by, while it runs: `weir filter`, `weir block`
+    /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// How frames are taken from an interface
+    /// How frames are captured from an interface
     #[arg(long, value_enum, default_value = "auto")]
     pub engine: EngineName,
-    /// Where in the kernel the bpf engine takes frames
+    /// Hook at which frames are captured
     #[arg(long, value_enum)]
     pub hook: Option<HookName>,
     /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
     #[arg(long, value_enum, default_value = "best", hide = true)]
     pub tc_attach: TcAttachName,
-    /// RX queues to take frames from: all, or 0-3
+    /// RX queues to capture from: all, or 0-3
     #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
     pub queues: weir_capture::af_xdp::Queues,
-    /// Threads that share each queue, a ring each
+    /// Threads that share each queue, each with a ring of its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub copiers: u32,
-    /// Who copies frames out of the driver's memory
+    /// Mode of the AF_XDP sockets
     #[arg(long, value_enum, default_value = "best")]
     pub xdp_mode: XdpModeName,
-    /// When a frame is stamped; an engine without a hook stamps when it copies, and engines without this flag at the
-    /// hook
+    /// Time that a frame is stamped with; engines without a hook stamp when they copy, and engines without this flag
+    /// at the hook
     #[arg(long, value_enum, default_value = "hook")]
     pub timestamp: TimestampName,
-    /// Frames end here instead of going on to the stack, also those that no feed takes; for monitoring ports,
-    /// and of bpf at XDP
+    /// Take frames away from the network stack, also those that no feed takes; for monitoring ports. With bpf, at XDP
     #[arg(long)]
     pub consume: bool,
-    /// Consume an interface that has an address or carries the default route, too: this machine is cut off there
+    /// Allow --consume on an interface that has an address or carries the default route: this machine is then cut off
+    /// there
     #[arg(long)]
     pub yes: bool,
     /// Most bytes kept of a frame
     #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX)]
     pub snaplen: u32,
-    /// Which frames are offered at all, seen from this machine; a file's by what it says of them
+    /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
     #[arg(long, value_enum, default_value = "both")]
     pub direction: DirectionName,
-    /// Memory of a feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
+    /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
-    /// Keep the threads that take frames, and so the rings' memory, on these CPUs: 0-3,8, or node:1 for those of a
-    /// NUMA node [default: any]
+    /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the
+    /// CPUs of a NUMA node [default: any]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// Leave an interface's promiscuous mode alone
+    /// Do not put interfaces into promiscuous mode
     #[arg(short = 'p', long)]
     pub no_promiscuous: bool,
     /// Record the NIC queue of every frame
     #[arg(long)]
     pub record_queue: bool,
-    /// Take memory in huge pages, which most NICs need
+    /// Use huge pages, which most NICs need
     #[arg(long)]
     pub hugepages: bool,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
-    /// Stop after this many frames, those of the file if there is one; what comes until the sources stop is "after
-    /// limit" in the ledger, not lost
+    /// Stop after this many frames, those in the file if there is one; frames captured until the sources have stopped
+    /// are "after limit" in the ledger, not lost
     #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// How long a frame waits for older ones of another ring, unless its own is half full (--write, --print)
+    /// How long a frame waits for older ones from other rings, unless its own ring is half full (--write, --print)
     #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = units::duration)]
     pub merge_slack: Duration,
     /// How fast a file is replayed: max, real, or a factor such as 2x
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = units::speed)]
     pub speed: Speed,
-    /// Let a file overtake slow readers instead of waiting for them
+    /// Do not wait for slow readers when replaying a file
     #[arg(long)]
     pub no_wait: bool,
-    /// End with one JSON object on standard output; on standard error if --write - has that
+    /// Print one JSON object at the end, on standard output, or on standard error with --write -
     #[arg(long)]
     pub json: bool,
     /// Exit with status 1 if any frame was lost

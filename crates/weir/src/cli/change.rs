@@ -7,13 +7,13 @@ use clap::Args;
 /// `weir filter`.
 #[derive(Args, Debug)]
 pub struct FilterArgs {
-    /// The filter, as tcpdump has it: in quotes, or its words; '' takes every frame
+    /// The filter in tcpdump's syntax, in quotes or word by word; '' takes every frame
     #[arg(value_name = "EXPR", required = true)]
     pub filter: Vec<String>,
-    /// The capture's socket: what it was given as --control
+    /// The --control socket of the capture
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
-    /// Which of its feeds, if they have names
+    /// The feed to change, if the capture has named feeds
     #[arg(long, value_name = "NAME")]
     pub feed: Option<String>,
     /// Answer with one JSON object
@@ -24,23 +24,23 @@ pub struct FilterArgs {
 /// `weir block`.
 #[derive(Args, Debug)]
 pub struct BlockArgs {
-    /// What to leave out: 10.0.0.1, 2001:db8::/32, or both directions of 'tcp 10.0.0.1:80 10.0.0.2:4711'; none: show
-    /// what is left out
+    /// What to exclude: 10.0.0.1, 2001:db8::/32, or both directions of 'tcp 10.0.0.1:80 10.0.0.2:4711'; without
+    /// entries, show the list
     #[arg(value_name = "ENTRY")]
     pub entries: Vec<String>,
-    /// More of them, one a line; what is behind a # is passed over
+    /// A file with more entries, one a line; text behind a # is ignored
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// Take all the entries given out of the list
+    /// Remove the given entries from the list
     #[arg(long)]
     pub remove: bool,
-    /// Take everything out of it
+    /// Remove all entries from the list
     #[arg(long, conflicts_with_all = ["entries", "file", "remove"])]
     pub clear: bool,
-    /// The capture's socket: what it was given as --control
+    /// The --control socket of the capture
     #[arg(long, value_name = "PATH")]
     pub control: PathBuf,
-    /// Which of its feeds, if they have names
+    /// The feed to change, if the capture has named feeds
     #[arg(long, value_name = "NAME")]
     pub feed: Option<String>,
     /// Answer with one JSON object

@@ -10,16 +10,17 @@ pub struct DoctorArgs {
     /// Interfaces to look at: eth0, netns:NAME/eth0 [default: all that are here]
     #[arg(value_name = "IFACE")]
     pub ifaces: Vec<SourceName>,
-    /// End with one JSON object on standard output, and nothing else
+    /// Print one JSON object on standard output, and nothing else
     #[arg(long)]
     pub json: bool,
-    /// The interfaces only receive copies of traffic: settings may change what this machine's own would use
+    /// Assume that the interfaces only receive copies of traffic: settings may then change what other traffic there
+    /// would use
     #[arg(long)]
     pub monitoring_port: bool,
-    /// Carry out the settings of the plan; former values are kept under /run/weir-doctor
+    /// Apply the settings of the plan; former values are kept under /run/weir-doctor
     #[arg(long, conflicts_with = "undo")]
     pub apply: bool,
-    /// Give back what --apply changed
+    /// Restore what --apply changed
     #[arg(long)]
     pub undo: bool,
 }

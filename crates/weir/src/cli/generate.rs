@@ -14,7 +14,7 @@ use crate::units::{self, Cpus, FrameRate};
 /// `weir gen`.
 #[derive(Args, Debug)]
 pub struct GenArgs {
-    /// The interface that sends: eth0 or netns:NAME/eth0
+    /// The interface to send from: eth0 or netns:NAME/eth0
     #[arg(value_name = "IFACE")]
     pub iface: SourceName,
     /// Bytes of a frame on the wire, with its FCS (64 is 60 bytes in memory); or a mix: 64:7,594:4,1518:1,
@@ -24,8 +24,8 @@ pub struct GenArgs {
     /// 5-tuples: single, multi (every frame its own), or a number
     #[arg(long, default_value = "single", value_parser = units::flows)]
     pub flows: weir_lab::generator::Flows,
-    /// max, or 1Mpps, or 1Gbps of frames with FCS, without preamble and gap; of all threads together, and of a
-    /// file whatever its stamps say
+    /// max, 1Mpps, or 1Gbps (frames with FCS, without preamble and gap); of all threads together. With a file, in
+    /// place of its stamps
     #[arg(long, default_value = "max", value_parser = units::frame_rate)]
     pub rate: FrameRate,
     /// Stop after this time
@@ -34,13 +34,13 @@ pub struct GenArgs {
     /// Stop after this many frames
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// Threads that send, sharing rate and numbers [default: one for each CPU of --cpu, else 1]
+    /// Number of sending threads, which share rate and frame numbers [default: one for each CPU of --cpu, else 1]
     #[arg(long, value_name = "N", conflicts_with = "file")]
     pub threads: Option<usize>,
-    /// The CPUs that send, one for each thread: 0, or 0,2-3
+    /// CPUs to send on, one for each thread: 0, or 0,2-3
     #[arg(long, value_name = "LIST", value_parser = units::cpus)]
     pub cpu: Option<Cpus>,
-    /// Put the time of sending in every frame
+    /// Write the time of sending into every frame
     #[arg(long)]
     pub stamp: bool,
     /// Send through AF_PACKET even where the kernel generator works
@@ -54,7 +54,7 @@ pub struct GenArgs {
         conflicts_with_all = ["size", "flows", "stamp", "af_packet"]
     )]
     pub file: Option<PathBuf>,
-    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; or give a --rate
+    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; --rate takes the place of this
     #[arg(
         long,
         value_name = "SPEED",
@@ -73,7 +73,7 @@ pub struct GenArgs {
         requires = "file"
     )]
     pub loops: u32,
-    /// End with one JSON object on standard output
+    /// Print one JSON object at the end, on standard output
     #[arg(long)]
     pub json: bool,
 }

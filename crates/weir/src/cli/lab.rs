@@ -18,13 +18,13 @@ pub struct LabArgs {
 /// The lab's verbs.
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
-    /// Load every BPF program with this kernel's verifier; attach none
+    /// Load every BPF program, to see whether this kernel's verifier accepts it; attach none
     LoadBpf,
-    /// Measure every live engine beside other tools, TCP while it is watched, the ring, and idling
+    /// Measure every live engine beside other tools, TCP under capture, the ring, and idle costs
     Bench(BenchArgs),
     /// Copy frames off a synthetic RX ring that is never empty, with threads that share it
     Copiers(CopiersArgs),
-    /// Hold every live engine's ledger against its generator, at full rate
+    /// Compare every live engine's ledger with the generator's count, at full rate
     Soak(SoakArgs),
     /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
     Churn(ChurnArgs),
@@ -33,7 +33,7 @@ pub enum LabCommand {
 /// `weir lab bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Two rounds of one second: to see that it works, not for figures
+    /// Two rounds of one second: to test that it works, not for figures
     #[arg(long)]
     pub quick: bool,
     /// All frame sizes from 64 to 1518 bytes
@@ -51,20 +51,20 @@ pub struct BenchArgs {
     /// How often that rate is searched [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub searches: Option<u32>,
-    /// Another build of weir, to be held against this one in every row that wire has of it
+    /// Another build of weir, to compare with this one in every row of wire
     #[arg(long, value_name = "PROGRAM")]
     pub before: Option<PathBuf>,
-    /// Frames that come one by one to a consumer that sleeps [default: 50]; 10,000 take 18 minutes
+    /// Number of single frames sent to a sleeping consumer [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
-    /// One part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter, idle, wake-ups
-    /// or any
+    /// Measure one part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter,
+    /// idle, wake-ups or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a page with plots, too
+    /// Also write a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ pub struct BenchArgs {
 /// `weir lab copiers`.
 #[derive(Args, Debug)]
 pub struct CopiersArgs {
-    /// Threads
+    /// Number of threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub copiers: u32,
     /// Bytes of a frame on the wire, with its FCS
@@ -92,10 +92,10 @@ pub struct ChurnArgs {
     /// Where the frames come from; bpf needs root
     #[arg(long, value_enum, default_value = "gen")]
     pub source: ChurnSource,
-    /// Feeds
+    /// How many feeds to add and remove
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub feeds: u64,
-    /// Consumers
+    /// How many consumers to attach and detach
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub consumers: u64,
     /// End with one JSON object on standard output

@@ -9,7 +9,7 @@ use crate::rights::NET_RAW;
 
 pub(crate) static DECLARATION: Declaration = Declaration {
     name: "pcap",
-    purpose: "libpcap, whatever it does here",
+    purpose: "libpcap, as this system has it",
     takes: Takes::Interfaces,
     takes_patterns: false,
     auto: None,
