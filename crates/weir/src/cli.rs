@@ -7,6 +7,7 @@ mod doctor;
 mod generate;
 mod lab;
 mod pages;
+mod tcpdump_flags;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -1,5 +1,7 @@
 //! `weir lab`: checks and measurements.
 
+mod churn;
+
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -13,7 +15,7 @@ use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, SoakOptions, Verdict};
 
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
-use crate::{EXIT_FAILED, EXIT_RAN, churn, signals};
+use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
 /// What a frame on the wire has behind its bytes in memory.
 const FCS_BYTES: u32 = 4;

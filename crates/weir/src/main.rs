@@ -6,7 +6,6 @@ mod out;
 
 mod capture;
 mod change;
-mod churn;
 mod cli;
 mod consumers;
 mod control;
@@ -27,7 +26,6 @@ mod run_result;
 mod signals;
 mod source_name;
 mod sources;
-mod tcpdump_flags;
 mod units;
 mod usage_hints;
 

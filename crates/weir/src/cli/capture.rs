@@ -13,9 +13,9 @@ use weir_capture::replay::Speed;
 use weir_frame::record::CAPLEN_MAX;
 use weir_probe::CpuList;
 
+use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
 use crate::source_name::SourceName;
-use crate::tcpdump_flags::TcpdumpFlags;
 use crate::units;
 
 /// An engine of interfaces or devices by name; without one, `auto` chooses.

@@ -1,6 +1,5 @@
-//! The flags that hands used to tcpdump type, and those that are Weir's one day. What means the same here is a short
-//! form of ours, in `cli/capture.rs`; what asks for nothing that Weir would not do anyway is let pass; the others end
-//! with the words that do it here.
+//! Flags of tcpdump, and flags that Weir will have. Those with the same meaning here are short forms in `capture.rs`;
+//! those that ask for what Weir does anyway are ignored; the others are answered with what to type instead.
 
 use clap::{ArgAction, Args};
 
