@@ -1,0 +1,188 @@
+//! The branches of a fan-out: what they have in common is done once a frame, and changes come between two frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weir_filter::UserFilterSet;
+use weir_filter::block::BlockList;
+use weir_frame::flow::{FlowKey, shard_hash};
+use weir_frame::headers::FrameView;
+use weir_frame::record::Meta;
+use weir_ring::wake::Waker;
+
+use super::branch::Branch;
+use crate::feed::control::{FeedSlot, WakerSlot};
+use crate::feed::interfaces::{Column, Tally};
+use crate::feed::update_queue::Updated;
+
+/// A change to a fan-out.
+pub(crate) enum Update {
+    /// One branch leaves, and another takes its place or joins as the last one.
+    Exchange { leaves: Option<FeedSlot>, joins: Option<Box<Branch>> },
+    /// The filters of all branches, in their order once the updates before this one are applied; `None` if they have
+    /// none.
+    Filters(Option<UserFilterSet>),
+    /// The block list of a branch.
+    Block(FeedSlot, Arc<BlockList>),
+    /// A sleeper for a branch; its line for this fan-out's ring is the last.
+    Attach(FeedSlot, WakerSlot, Waker, usize),
+    /// One less.
+    Detach(FeedSlot, WakerSlot),
+}
+
+/// What an update took out of service, to be freed where no frame waits.
+pub(crate) enum Retired {
+    Branch(Box<Branch>),
+    Other { _filters: Option<UserFilterSet>, _list: Option<Arc<BlockList>>, _waker: Option<Waker> },
+}
+
+/// The branches of a fan-out.
+#[derive(Default)]
+pub(crate) struct Branches {
+    pub(super) list: Vec<Branch>,
+    /// `None` if no branch has a filter.
+    filters: Option<UserFilterSet>,
+    /// There is one branch, it takes every frame, and nothing is counted by interface.
+    takes_all: bool,
+    /// Some branch goes by the flow's hash.
+    by_flow: bool,
+    /// Some branch has a block list that is not empty.
+    pub(super) has_blocks: bool,
+    /// Frames that came, for whatever branches.
+    seen: u64,
+    seen_visible: Arc<AtomicU64>,
+    /// Of a source with several interfaces: the same by interface.
+    by_interface: Option<Tally>,
+}
+
+impl Branches {
+    /// None yet. `seen`: where to say how many frames have come.
+    pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Tally>) -> Branches {
+        Branches { seen_visible: seen, by_interface, ..Branches::default() }
+    }
+
+    /// As [`Fanout::push`](super::Fanout::push).
+    #[inline]
+    pub(crate) fn push(&mut self, meta: &Meta, frame: &[u8]) {
+        self.seen += 1;
+        match &mut self.list[..] {
+            [only] if self.takes_all && meta.interface_id == 0 => only.write(meta, frame),
+            _ => self.offer(meta, frame),
+        }
+    }
+
+    /// Asks each branch whether it wants the frame.
+    fn offer(&mut self, meta: &Meta, frame: &[u8]) {
+        if let Some(tally) = &self.by_interface {
+            tally.add(meta.interface_id, Column::Seen, 1);
+        }
+        let taken = self.filters.as_ref().map_or(u32::MAX, |set| set.run(frame, meta.wire_len));
+        let (mut flow_hash, mut key) = (0, None);
+        if self.by_flow || self.has_blocks {
+            let view = FrameView::parse(frame);
+            flow_hash = if self.by_flow { shard_hash(&view) } else { 0 };
+            key = if self.has_blocks { FlowKey::of(&view) } else { None };
+        }
+        for (number, branch) in self.list.iter_mut().enumerate() {
+            branch.offer(meta, frame, taken >> number & 1 != 0, flow_hash, key.as_ref());
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        for branch in &mut self.list {
+            branch.publish();
+        }
+        self.seen_visible.store(self.seen, Ordering::Release);
+    }
+
+    /// Frames written, into all rings together.
+    pub(super) fn frames(&self) -> u64 {
+        self.list.iter().map(Branch::frames).sum()
+    }
+
+    /// As [`Fanout::is_open`](super::Fanout::is_open).
+    #[inline]
+    pub(super) fn are_open(&mut self) -> bool {
+        // Every gate looks: each follows its own ring's blocks.
+        self.list.iter_mut().map(Branch::is_open).fold(true, |all, one| all & one)
+    }
+
+    pub(super) fn close(&mut self) {
+        self.list.iter_mut().for_each(Branch::close);
+    }
+
+    pub(super) fn join(&mut self, at: usize, branch: Box<Branch>) {
+        branch.counts.joined_at.store(self.seen, Ordering::Release);
+        if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
+            own.join(all);
+        }
+        self.list.insert(at, *branch);
+    }
+
+    fn find(&mut self, slot: FeedSlot) -> Option<usize> {
+        self.list.iter().position(|branch| branch.slot == slot)
+    }
+
+    /// After a change: what the branches have in common.
+    pub(super) fn look(&mut self) {
+        self.by_flow = self.list.iter().any(|branch| branch.goes_by_flow);
+        self.has_blocks = self.list.iter().any(|branch| !branch.blocked.is_empty());
+        let [only] = &self.list[..] else {
+            self.takes_all = false;
+            return;
+        };
+        let has_conditions = self.filters.is_some() || self.has_blocks || !only.takes_all;
+        self.takes_all = !has_conditions && self.by_interface.is_none();
+    }
+
+    fn exchange(
+        &mut self,
+        leaves: Option<FeedSlot>,
+        joins: Option<Box<Branch>>,
+    ) -> Option<Retired> {
+        let place = leaves.and_then(|slot| self.find(slot));
+        let gone = place.map(|at| {
+            let mut branch = self.list.remove(at);
+            branch.publish();
+            branch.counts.left_at.store(self.seen, Ordering::Release);
+            branch
+        });
+        if let Some(branch) = joins {
+            self.join(place.unwrap_or(self.list.len()), branch);
+        }
+        gone.map(|branch| Retired::Branch(Box::new(branch)))
+    }
+}
+
+impl Updated for Branches {
+    type Update = Update;
+    type Retired = Retired;
+
+    fn apply(&mut self, update: Update) -> Option<Retired> {
+        let (mut filters, mut list, mut waker) = (None, None, None);
+        match update {
+            Update::Exchange { leaves, joins } => {
+                let gone = self.exchange(leaves, joins);
+                self.look();
+                return gone;
+            }
+            Update::Filters(new) => filters = std::mem::replace(&mut self.filters, new),
+            Update::Block(slot, new) => {
+                if let Some(at) = self.find(slot) {
+                    list = Some(std::mem::replace(&mut self.list[at].blocked, new));
+                }
+            }
+            Update::Attach(slot, number, new, line) => match self.find(slot) {
+                Some(at) => self.list[at].add_waker(number, new, line),
+                None => waker = Some(new),
+            },
+            Update::Detach(slot, number) => {
+                let at = self.find(slot)?;
+                waker = self.list[at].wakers.remove(number);
+            }
+        }
+        self.look();
+        Some(Retired::Other { _filters: filters, _list: list, _waker: waker })
+    }
+}
