@@ -81,6 +81,23 @@ impl<M: Words> Writer<M> {
     /// If the ring was closed: readers have been told that nothing more will come.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
+        self.push_one(meta, frame);
+    }
+
+    /// Writes frames one after another, each as [`push`](Writer::push) does: for a burst that is all here already.
+    ///
+    /// # Panics
+    /// As [`push`](Writer::push).
+    #[inline]
+    pub fn push_burst<'a>(&mut self, frames: impl Iterator<Item = (Meta, &'a [u8])>) {
+        for (meta, frame) in frames {
+            self.push_one(&meta, frame);
+        }
+    }
+
+    // Always, so that a burst is one loop: what its frames have in common (no options, say) is decided outside of it.
+    #[inline(always)]
+    fn push_one(&mut self, meta: &Meta, frame: &[u8]) {
         let frame = &frame[..frame.len().min(CAPLEN_MAX as usize)];
         let caplen = frame.len() as u32;
         let room = self.ring.geometry.room_for(caplen);
@@ -187,7 +204,7 @@ impl<M: Words> Drop for Writer<M> {
 /// Words are the unit of atomicity, and atomics of mixed width over the same bytes are not defined.
 /// A record may begin in the upper half of a word whose lower half is already published: that half is
 /// loaded (it is our own last store) and stored again unchanged, which no reader can tell.
-#[inline]
+#[inline(always)]
 fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     let caplen = frame.len() as u32;
     let [h0, h1, h2, h3, h4, h5, h6] = record::header(meta, caplen);

@@ -37,7 +37,8 @@ pub struct MemGen {
     feeds: Feeds,
     fanout: Fanout,
     maker: Maker,
-    meta: Meta,
+    /// The next stamp that no clock is read for.
+    next_ns: u64,
     step_ns: u64,
     /// Frames made: what is offered.
     made: u64,
@@ -75,13 +76,7 @@ impl MemGen {
             feeds,
             fanout,
             maker: Maker::new(frame_bytes, spec.flows, together),
-            meta: Meta {
-                interface_id: 0,
-                ts_ns: SYNTHETIC_START_NS,
-                wire_len: frame_bytes as u32,
-                flags: None,
-                queue: None,
-            },
+            next_ns: SYNTHETIC_START_NS,
             step_ns: spec.step_ns(),
             made: 0,
             frames_max: spec.frames.unwrap_or(u64::MAX),
@@ -93,28 +88,23 @@ impl MemGen {
 
     /// Makes a burst of at most `frames_max` frames, writes and publishes it.
     fn burst(&mut self, frames_max: u64) {
-        let MemGen { fanout, maker, meta, step_ns, spec, .. } = self;
+        let MemGen { fanout, maker, next_ns, step_ns, spec, .. } = self;
         let frames = maker.make(self.made, frames_max);
-        let count = frames.len() as u64;
-        let branches = fanout.branches();
-        if spec.stamps == Stamps::PerBurst {
-            meta.ts_ns = now_ns();
-        }
-        match spec.stamps {
-            Stamps::PerFrame => {
-                for frame in frames {
-                    meta.ts_ns = now_ns();
-                    branches.push(meta, frame);
-                }
+        let (count, wire_len) = (frames.len() as u64, spec.frame_bytes() as u32);
+        let (is_per_frame, step_ns) = match spec.stamps {
+            Stamps::PerFrame => (true, 0),
+            Stamps::PerBurst => {
+                *next_ns = now_ns();
+                (false, 0)
             }
-            Stamps::PerBurst | Stamps::Synthetic => {
-                let step_ns = if spec.stamps == Stamps::Synthetic { *step_ns } else { 0 };
-                for frame in frames {
-                    branches.push(meta, frame);
-                    meta.ts_ns = meta.ts_ns.wrapping_add(step_ns);
-                }
-            }
-        }
+            Stamps::Synthetic => (false, *step_ns),
+        };
+        let stamped = |frame| {
+            let ts_ns = if is_per_frame { now_ns() } else { *next_ns };
+            *next_ns = next_ns.wrapping_add(step_ns);
+            (Meta { ts_ns, wire_len, ..Meta::default() }, frame)
+        };
+        fanout.branches().push_burst(frames.map(stamped));
         self.made += count;
         self.fanout.publish();
     }

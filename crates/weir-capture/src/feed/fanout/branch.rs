@@ -135,15 +135,18 @@ impl Branch {
         self.gate.as_mut().is_none_or(|gate| gate.is_open(self.writer.frames()))
     }
 
-    #[inline]
-    fn kept_of<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
-        &frame[..frame.len().min(self.caplen_max)]
-    }
-
     /// Writes a frame of interface 0, the only one.
     #[inline]
     pub(super) fn write(&mut self, meta: &Meta, frame: &[u8]) {
-        self.writer.push(meta, self.kept_of(frame));
+        self.writer.push(meta, kept_of(frame, self.caplen_max));
+    }
+
+    /// Writes frames of a source with one interface, whatever number they have of it.
+    #[inline]
+    pub(super) fn write_burst<'a>(&mut self, frames: impl Iterator<Item = (Meta, &'a [u8])>) {
+        let caplen_max = self.caplen_max;
+        let kept = |(meta, frame)| (Meta { interface_id: 0, ..meta }, kept_of(frame, caplen_max));
+        self.writer.push_burst(frames.map(kept));
     }
 
     /// Writes a frame that was chosen.
@@ -152,7 +155,7 @@ impl Branch {
             // A feed of one interface, whatever its frames' numbers were before.
             return self.write(&Meta { interface_id: 0, ..*meta }, frame);
         };
-        let kept = self.kept_of(frame);
+        let kept = kept_of(frame, self.caplen_max);
         self.writer.push(meta, kept);
         let caplen = kept.len().min(CAPLEN_MAX as usize) as u64;
         tally.add(meta.interface_id, Column::Captured, 1);
@@ -213,4 +216,9 @@ impl Branch {
         self.counts.sampled.store(self.sampled, Ordering::Release);
         self.wakers.published(0, self.published);
     }
+}
+
+#[inline]
+fn kept_of(frame: &[u8], caplen_max: usize) -> &[u8] {
+    &frame[..frame.len().min(caplen_max)]
 }

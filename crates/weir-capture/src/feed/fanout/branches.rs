@@ -71,6 +71,19 @@ impl Branches {
         }
     }
 
+    /// Offers frames that are all here already: the branch that takes everything is looked up once.
+    #[inline]
+    pub(crate) fn push_burst<'a>(
+        &mut self,
+        frames: impl ExactSizeIterator<Item = (Meta, &'a [u8])>,
+    ) {
+        self.seen += frames.len() as u64;
+        match &mut self.list[..] {
+            [only] if self.takes_all => only.write_burst(frames),
+            _ => frames.for_each(|(meta, frame)| self.offer(&meta, frame)),
+        }
+    }
+
     /// Asks each branch whether it wants the frame.
     fn offer(&mut self, meta: &Meta, frame: &[u8]) {
         if let Some(tally) = &self.by_interface {
