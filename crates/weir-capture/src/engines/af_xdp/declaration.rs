@@ -1,6 +1,7 @@
 //! What the engine `af_xdp` says about itself.
 
-use super::{AfXdp, AfXdpOptions, Stamps, memory};
+use super::options::memory;
+use super::{AfXdp, AfXdpOptions, Stamps};
 use crate::engines::bpf::Hook;
 use crate::engines::declaration::{
     Declaration, Opening, QueueUse, Takes, Target, interface_link_type, its_interface,

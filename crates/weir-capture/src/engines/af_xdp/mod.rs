@@ -11,6 +11,7 @@
 mod area;
 mod copier;
 pub(crate) mod declaration;
+mod options;
 mod program;
 mod rings;
 mod segments;
@@ -18,7 +19,6 @@ mod socket;
 pub mod synthetic;
 mod words;
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use weir_ring::{Clock, Ledger};
 
+pub use options::{AfXdpOptions, Queues, Stamps};
 pub use socket::Mode;
 
 use self::segments::Segments;
@@ -35,68 +36,16 @@ use crate::engines::bpf::{cpus, xdp};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
-use crate::feed::direction::Direction;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::kernel::interface::{
-    Interface, InterfaceQuery, Missed, Presence, Promiscuity, ask_in, members,
-};
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Presence, Promiscuity};
 use crate::kernel::rcu;
-use crate::limits::COPIERS_MAX;
-use crate::memory::Memory;
-use crate::setup::{Setup, refuse_queue};
+use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use copier::{Copier, Partial, Queue};
+use options::{admit, check, refuse_masters, shape_of, wanted_queues};
 use program::{AtHook, Needs, OnInterface, Program};
-use socket::{Shape, Socket};
-
-/// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
-/// more queues.
-const CHUNKS_MAX: u32 = 8192;
-const CHUNKS_MIN: u32 = 128;
-const MEMORY_MAX: u32 = 32 << 20;
-
-/// Which RX queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Queues {
-    /// All that the interface has.
-    #[default]
-    All,
-    /// From the first to the last of these.
-    Range(u32, u32),
-}
-
-/// Who stamps frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stamps {
-    /// The program at the hook, when the frame comes.
-    #[default]
-    Hook,
-    /// The copier, when it copies.
-    Copier,
-}
-
-/// What only this engine asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AfXdpOptions {
-    /// RX queues to take frames from.
-    pub queues: Queues,
-    /// Threads a queue.
-    pub copiers: u32,
-    /// Who copies out of the driver's memory.
-    pub mode: Mode,
-    /// Who stamps.
-    pub stamps: Stamps,
-    /// Write the queue of every frame as an option.
-    pub record_queue: bool,
-}
-
-impl Default for AfXdpOptions {
-    fn default() -> Self {
-        let (queues, mode, stamps) = (Queues::All, Mode::Best, Stamps::Hook);
-        AfXdpOptions { queues, copiers: 1, mode, stamps, record_queue: false }
-    }
-}
+use socket::Socket;
 
 /// The source.
 pub struct AfXdp {
@@ -268,112 +217,6 @@ impl Drop for AfXdp {
     }
 }
 
-fn check(iface: &str, setup: &Setup, options: &AfXdpOptions) -> Result<(), CaptureError> {
-    let wrong = |text: String| Err(CaptureError::Options(text));
-    setup.check()?;
-    setup.feeds.iter().try_for_each(|feed| admit(iface, &mut feed.clone()))?;
-    if !(1..=COPIERS_MAX).contains(&options.copiers) {
-        return wrong(format!("--copiers {}: 1 to {COPIERS_MAX}", options.copiers));
-    }
-    Ok(())
-}
-
-/// Judges a feed: received frames are all that there are.
-fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
-    refuse_queue(feed, "a socket or poller")?;
-    if feed.direction == Direction::Out {
-        return Err(CaptureError::Options(format!(
-            "{iface}: AF_XDP sees received frames only; for --direction out use --engine bpf"
-        )));
-    }
-    feed.direction = Direction::Both;
-    Ok(())
-}
-
-/// Memory of a source with these options, as far as its interface says how many queues it has.
-fn memory(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Memory {
-    // Whatever is wrong with the names or the rights, `open` says.
-    let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
-    let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
-    Memory {
-        rings: u64::from(queues) * u64::from(options.copiers),
-        buffer_bytes: buffer_bytes_max(queues),
-    }
-}
-
-/// Most bytes of chunks that the sockets of so many queues have.
-fn buffer_bytes_max(queues: u32) -> u64 {
-    let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
-    u64::from(MEMORY_MAX).max(least)
-}
-
-/// A bond or a team has no queues of its own: frames come to those of its members, and a redirect from
-/// there into a socket of the master fails.
-fn refuse_masters(query: &InterfaceQuery, interface: &Interface) -> Result<(), CaptureError> {
-    let driver = query.driver(&interface.name).map(|driver| driver.name).unwrap_or_default();
-    let what = match driver.as_str() {
-        "bonding" => "a bond",
-        "team" => "a team",
-        _ => return Ok(()),
-    };
-    let iface = &interface.name;
-    let advice = members_advice(iface, members(interface.index));
-    Err(CaptureError::Options(format!(
-        "{iface} is {what}, and AF_XDP takes frames off the queues of real devices; {advice}, or use --engine \
-         bpf"
-    )))
-}
-
-/// What to capture instead of a master of these members.
-fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
-    match members {
-        Ok(members) if members.is_empty() => "it has no members now".to_owned(),
-        Ok(members) => format!("capture its members: {}", members.join(" ")),
-        Err(error) => format!(
-            "capture its members, which the kernel refused to list here ({error}; `ip link show master {master}` may)"
-        ),
-    }
-}
-
-fn wanted_queues(
-    iface: &str,
-    have: Option<u32>,
-    queues: Queues,
-) -> Result<std::ops::Range<u32>, CaptureError> {
-    // A driver that does not say has one.
-    let have = have.unwrap_or(1);
-    let Queues::Range(first, last) = queues else { return Ok(0..have) };
-    if first > last || last >= have {
-        return Err(CaptureError::Options(format!(
-            "--queues {first}-{last}: {iface} has queues 0 to {} (`ethtool -l {iface}`)",
-            have - 1
-        )));
-    }
-    Ok(first..last + 1)
-}
-
-fn shape_of(interface: &Interface, queues: u32, copiers: u32) -> Result<Shape, CaptureError> {
-    let mut shape = Shape::of(interface, CHUNKS_MAX);
-    let share = MEMORY_MAX / shape.chunk_bytes / queues;
-    shape.chunks = (1 << share.max(1).ilog2()).clamp(CHUNKS_MIN, CHUNKS_MAX);
-    if shape.multi && copiers > 1 {
-        return Err(CaptureError::Options(format!(
-            "--copiers {copiers}: frames of MTU {} lie in several chunks, which one copier alone can put \
-             together; leave --copiers out, or lower the MTU of {}",
-            interface.mtu, interface.name
-        )));
-    }
-    let most = segments::copiers_max(shape.chunks);
-    if copiers > most {
-        return Err(CaptureError::Options(format!(
-            "--copiers {copiers}: with {queues} queues each has {} slots, enough for {most} copiers; take \
-             fewer of either",
-            shape.chunks
-        )));
-    }
-    Ok(shape)
-}
-
 fn notes(
     interface: &Interface,
     queues: &[Arc<Queue>],
@@ -471,22 +314,5 @@ impl Source for AfXdp {
         waited.and(ended)?;
         self.missed.ask();
         self.count()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn members_that_cannot_be_listed_are_not_none() {
-        let of = |members| members_advice("bond0", members);
-        assert_eq!(of(Ok(Vec::new())), "it has no members now");
-        let two = vec!["eth0".to_owned(), "eth1".to_owned()];
-        assert_eq!(of(Ok(two)), "capture its members: eth0 eth1");
-        let refused = of(Err(io::Error::from_raw_os_error(libc::ENOBUFS)));
-        for words in ["refused to list", "No buffer space", "`ip link show master bond0`"] {
-            assert!(refused.contains(words), "'{words}' is not in: {refused}");
-        }
     }
 }
