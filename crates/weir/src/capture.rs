@@ -138,7 +138,6 @@ impl<'a> Run<'a> {
                 "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
             )?;
         }
-        self.introduce();
         let begin = Instant::now();
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
@@ -148,6 +147,8 @@ impl<'a> Run<'a> {
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
+        // Only now: frames come already, and fill a ring in milliseconds while a terminal is slow to take these lines.
+        self.introduce();
         self.wait(&working, begin, end);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
