@@ -1,6 +1,8 @@
 //! How often a capture wakes up while little or nothing comes, and how soon it has a frame that comes after
 //! silence: the two pull against each other, so they are measured together.
 
+mod bare;
+
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ pub(super) const SECTION: &str = "wake-ups";
 const SILENT: &str = "silent";
 const TRICKLE: &str = "1,000 frames/s";
 const SINGLE: &str = "one frame after silence, latest";
+/// Beside the tools, at the same time.
+const BARE: &str = "a thread that only sleeps";
 /// The unit of wake-ups.
 const PER_SECOND: &str = "1/s";
 const TRICKLE_PPS: f64 = 1000.0;
@@ -63,6 +67,10 @@ fn absent(tool: &Tool, reason: String) -> Row {
 
 fn name(what: &str, tool: &Tool, threads: &str) -> String {
     format!("{what}: {}{threads}", tool.name)
+}
+
+fn single_name(name: &str) -> String {
+    format!("{SINGLE}: {name}")
 }
 
 /// Wake-ups of one tool: rounds without a frame, then rounds with a few.
@@ -134,22 +142,27 @@ fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     let beds: Vec<Testbed> =
         tools.iter().map(|_| Testbed::builder().gro(true).build()).collect::<Result<_>>()?;
     let neighbours = context.calm();
-    let results: Vec<Result<Singles>> = thread::scope(|scope| {
+    let (results, bare) = thread::scope(|scope| {
+        let every = Duration::from_secs_f64(1.0 / SINGLES_PPS);
+        let bare = scope.spawn(move || bare::wake_ups(context, frames, every));
         let one = |(tool, bed)| scope.spawn(move || single(context, bed, tool, frames));
         let threads: Vec<_> = tools.iter().zip(&beds).map(one).collect();
-        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+        let results = threads.into_iter().map(|thread| thread.join().expect("it does not panic"));
+        (results.collect::<Vec<_>>(), bare.join().expect("it does not panic"))
     });
     let disturbance = neighbours.done();
-    let row = |(tool, result): (&Tool, Result<Singles>)| match result {
-        Ok(found) => Ok(found.row(tool, disturbance)),
+    let row = |(name, result): (&str, Result<Singles>)| match result {
+        Ok(found) => Ok(found.row(name, disturbance)),
         Err(Error::Measure { reason, .. }) => {
-            let mut row = Row::new(SECTION, name(SINGLE, tool, ""), "ms");
+            let mut row = Row::new(SECTION, single_name(name), "ms");
             row.absent = Some(reason);
             Ok(row)
         }
         Err(error) => Err(error),
     };
-    tools.iter().zip(results).map(row).collect()
+    let bare = bare.map(|delays| Singles { sent: delays.frames, delays });
+    let names = tools.iter().map(|tool| tool.name).chain([BARE]);
+    names.zip(results.into_iter().chain([bare])).map(row).collect()
 }
 
 /// What became of frames that came alone.
@@ -177,8 +190,8 @@ impl Singles {
         if all_came { self.delays.max_us / 1e3 } else { f64::INFINITY }
     }
 
-    fn row(&self, tool: &Tool, disturbance: Disturbance) -> Row {
-        let mut row = Row::new(SECTION, name(SINGLE, tool, ""), "ms");
+    fn row(&self, name: &str, disturbance: Disturbance) -> Row {
+        let mut row = Row::new(SECTION, single_name(name), "ms");
         row.add(0, self.latest_ms(), disturbance);
         let Percentiles { frames, p50_us, p99_us, .. } = self.delays;
         let [p50, p99] = [p50_us, p99_us].map(|us| figure(us / 1e3));
@@ -191,9 +204,12 @@ impl Singles {
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "wake-ups: voluntary context switches of the consumer's thread and of all threads, on CPU {}; single frames \
-         come every {:.0} ms, stamped as those of latency, to all engines at the same time, each on a link of its own",
+         come every {:.0} ms, stamped as those of latency, to all engines at the same time, each on a link of its own; \
+         beside them a thread on CPU {} wakes one that only sleeps on CPU {} as often",
         context.cpus.tool,
-        1e3 / SINGLES_PPS
+        1e3 / SINGLES_PPS,
+        context.cpus.generator,
+        context.cpus.tool
     )
 }
 
@@ -230,13 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_engine_decides_and_no_peer_does() {
+    fn the_worst_engine_decides_and_nothing_else() {
         let tools = Tool::weirs("weir".as_ref());
         let mut rows: Vec<Row> = tools
             .iter()
-            .map(|tool| singles(5, 5, 4000.0).row(tool, Disturbance::default()))
+            .map(|tool| singles(5, 5, 4000.0).row(tool.name, Disturbance::default()))
             .collect();
-        rows[1] = singles(5, 4, 1.0).row(&tools[1], Disturbance::default());
+        rows[1] = singles(5, 4, 1.0).row(tools[1].name, Disturbance::default());
+        rows.push(singles(5, 5, 90_000.0).row(BARE, Disturbance::default()));
         for (tool, rate) in [(&tools[0], 1.0), (&tools[1], 2.0), (&Tool::tcpdump(), 9.0)] {
             let mut row = Row::new(SECTION, name(SILENT, tool, ""), PER_SECOND);
             row.add(0, rate, Disturbance::default());
