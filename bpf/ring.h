@@ -193,40 +193,48 @@ static __always_inline struct weir_entry *weir_entry_of(void *meta, __u64 number
 	return meta + WEIR_INDEX_AT + slot * sizeof(struct weir_entry);
 }
 
-/*
- * Finds room for a record of the class: the open block, or the next one. Returns where the record
- * goes, and in *entry_out its block's entry; 0 only if the maps are not what they should be.
- */
-static __always_inline __u8 *weir_reserve(void *ring, void *meta, struct weir_writer *w, __u32 mask,
-					  __u32 room, __u64 ts_ns, struct weir_entry **entry_out)
+/* Closes the open block, if there is one, and opens the next. Non-zero only if the maps are not what they should be. */
+static __always_inline int weir_advance(void *ring, void *meta, struct weir_writer *w, __u32 mask,
+					__u64 first_ns)
 {
 	__u64 opened = w->opened;
 	__u64 at = w->offset;
-	struct weir_entry *entry;
-	__u8 *block;
 
-	if (!opened || at > WEIR_BLOCK_BYTES - room) {
-		if (opened && at < WEIR_BLOCK_BYTES) {
-			block = weir_block(ring, 1 + ((opened - 1) & mask));
-			if (!block)
-				return 0;
-			weir_close_block(w, weir_entry_of(meta, opened - 1, mask), block, at);
-		}
-		entry = weir_entry_of(meta, opened, mask);
-		weir_open_block(w, entry, opened, ts_ns);
-		opened++;
-		at = 0;
-	} else {
-		entry = weir_entry_of(meta, opened - 1, mask);
+	if (opened && at < WEIR_BLOCK_BYTES) {
+		__u8 *block = weir_block(ring, 1 + ((opened - 1) & mask));
+
+		if (!block)
+			return -1;
+		weir_close_block(w, weir_entry_of(meta, opened - 1, mask), block, at);
 	}
-	block = weir_block(ring, 1 + ((opened - 1) & mask));
+	weir_open_block(w, weir_entry_of(meta, opened, mask), opened, first_ns);
+	return 0;
+}
+
+/* Whether the open block, if there is one, has no room for a record of the class. */
+static __always_inline int weir_is_full(const struct weir_writer *w, __u32 room)
+{
+	return !w->opened || w->offset > WEIR_BLOCK_BYTES - room;
+}
+
+/*
+ * Where the next record of the class goes in the open block, which has room; in *entry_out the block's entry. 0 only if
+ * the maps are not what they should be.
+ */
+static __always_inline __u8 *weir_reserve(void *ring, void *meta, struct weir_writer *w, __u32 mask,
+					  __u32 room, struct weir_entry **entry_out)
+{
+	__u64 number = w->opened - 1;
+	__u64 at = w->offset;
+	__u8 *block = weir_block(ring, 1 + (number & mask));
+
 	if (!block)
 		return 0;
 	weir_opaque(at);
 	at &= ~3ull;
 	if (at > WEIR_BLOCK_BYTES - room)
 		return 0;
-	*entry_out = entry;
+	*entry_out = weir_entry_of(meta, number, mask);
 	return block + at;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_filter::block::{ENTRIES_MAX, Entry};
 use weir_frame::pcapng::Interface;
 use weir_ring::wake::Sleeper;
-use weir_ring::{Clock, Ledger, Reader, Start};
+use weir_ring::{Batch, Clock, Ledger, Reader, Start};
 
 use super::*;
 use crate::error::CaptureError;
@@ -137,6 +137,38 @@ fn push(fanout: &mut Fanout, frames: usize) {
     let meta = Meta { wire_len: 60, ..Meta::default() };
     (0..frames).for_each(|_| fanout.push(&meta, &frame(1)));
     fanout.publish();
+}
+
+#[test]
+fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
+    let kept = |blocks: &[Entry], at_once: bool| {
+        let (feeds, mut fanouts) = feeds(1);
+        change(&feeds, &[], blocks);
+        let frames = [1, 2, 3, 4].map(frame);
+        // The ring has one interface, whatever the frames say.
+        let burst = (0..4u32).map(|number| {
+            let ts_ns = 10 + u64::from(number);
+            let meta = Meta { interface_id: number, ts_ns, wire_len: 60, ..Meta::default() };
+            (meta, &frames[number as usize][..])
+        });
+        let branches = fanouts[0].branches();
+        match at_once {
+            true => branches.push_burst(burst),
+            false => burst.for_each(|(meta, frame)| branches.push(&meta, frame)),
+        }
+        fanouts[0].publish();
+        let (mut reader, mut batch) =
+            (Reader::new(&rings(&feeds)[0], Start::Oldest).unwrap(), Batch::new());
+        reader.poll(&mut batch).unwrap();
+        let records = batch.records().map(|record| (record.meta, record.frame.to_vec()));
+        (fanouts[0].branches().seen, records.collect::<Vec<_>>())
+    };
+    for (blocks, count) in [(&[][..], 4), (&[entry(2)][..], 3)] {
+        let (seen, records) = kept(blocks, true);
+        assert_eq!((seen, records.len()), (4, count));
+        assert!(records.iter().all(|(meta, _)| meta.interface_id == 0));
+        assert_eq!((seen, records), kept(blocks, false));
+    }
 }
 
 #[test]

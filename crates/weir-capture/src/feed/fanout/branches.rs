@@ -49,7 +49,7 @@ pub(crate) struct Branches {
     /// Some branch has a block list that is not empty.
     pub(super) has_blocks: bool,
     /// Frames that came, for whatever branches.
-    seen: u64,
+    pub(super) seen: u64,
     seen_visible: Arc<AtomicU64>,
     /// Of a source with several interfaces: the same by interface.
     by_interface: Option<Tally>,
