@@ -8,7 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use super::program::{AtHook, join};
 use super::relay::{self, Relay};
-use super::shared::{By, Place, Shared, State, members};
+use super::shared::{By, HookPlace, Shared, State, members};
 use super::{attach, memory};
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
@@ -197,7 +197,7 @@ impl Shared {
         let mut served = self.served();
         served.generations.clear(place);
         let missed_before = served.missed_before.unwrap_or(0);
-        served.places[place] = Place { rings, missed_before, ..Place::default() };
+        served.places[place] = HookPlace { rings, missed_before, ..HookPlace::default() };
     }
 
     /// Closes and frees what a place has, whose programs no longer run, and gives its ledger. `feed`: which one leaves
@@ -214,7 +214,7 @@ impl Shared {
             let mut served = self.served();
             let ledger = self.ledger_of(&served, place);
             served.places[place].wakers.wake_all();
-            served.places[place] = Place::default();
+            served.places[place] = HookPlace::default();
             served.feeds.retain(|own| Some(own.slot) != feed);
             ledger
         };

@@ -16,7 +16,7 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
 
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
-use record::{Place, Record};
+use record::{FilterPlace, Record};
 
 /// Priorities to try: well before tc's automatic ones (49152 and down), so that this filter sees frames
 /// before others. One that a filter of another kind or protocol has is refused by the kernel.
@@ -88,7 +88,7 @@ impl Filter {
         let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
         for priority in PRIORITIES {
             // Written down first: a process can be killed between any two steps.
-            let place = |netns| Place { netns, ifindex, side, priority, handle };
+            let place = |netns| FilterPlace { netns, ifindex, side, priority, handle };
             let record = match netns.as_ref().map(|&netns| Record::make(&place(netns))) {
                 Ok(Ok(record)) => Some(record),
                 // Another source of this process, or a namesake in another PID namespace.

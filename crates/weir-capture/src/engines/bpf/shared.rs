@@ -78,7 +78,7 @@ pub(super) struct State {
 /// Whom the programs serve, and what is told of it.
 pub(super) struct Served {
     /// By place in the programs: the rings, and who sleeps on them.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<HookPlace>,
     pub(super) generations: Generations,
     pub(super) feeds: Vec<Own>,
     pub(super) relay: Option<Relay>,
@@ -88,7 +88,7 @@ pub(super) struct Served {
 
 /// The rings of one feed that the programs write; none in a free place.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct HookPlace {
     pub(super) rings: Vec<Ring<Mapping>>,
     pub(super) wakers: Wakers,
     /// What the NIC had missed when the feed joined.
@@ -117,7 +117,7 @@ impl Shared {
         let mut rings = written.chunks(cpus);
         let place = |feed: &Option<Feed>| {
             let rings = feed.as_ref().and_then(|_| rings.next()).unwrap_or_default().to_vec();
-            Place { rings, ..Place::default() }
+            HookPlace { rings, ..HookPlace::default() }
         };
         let own = |(number, location): (usize, FilterLocation)| {
             let place = plan.at_hook.iter().position(|feed| *feed == number);
@@ -226,7 +226,7 @@ impl Shared {
 
     /// Wakes whoever got what it waits for.
     pub(super) fn wake(&self) {
-        for Place { rings, wakers, .. } in &mut self.served().places {
+        for HookPlace { rings, wakers, .. } in &mut self.served().places {
             for (cpu, ring) in rings.iter().enumerate() {
                 wakers.published(cpu, ring.frames_written());
             }
@@ -239,7 +239,7 @@ impl Shared {
         let mut settled = true;
         let mut served = self.served();
         let is_confirmed = confirmer.take_end();
-        for (place, Place { rings, wakers, .. }) in served.places.iter_mut().enumerate() {
+        for (place, HookPlace { rings, wakers, .. }) in served.places.iter_mut().enumerate() {
             wakers.take_messages();
             for (cpu, ring) in rings.iter().enumerate() {
                 let ordinal = ring.frames_written();

@@ -28,7 +28,7 @@ const PID_INIT_INO: u64 = 0xEFFF_FFFC;
 
 /// Where a filter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FilterPlace {
     pub(super) netns: u64,
     pub(super) ifindex: u32,
     pub(super) side: Side,
@@ -36,17 +36,17 @@ pub(super) struct Place {
     pub(super) handle: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilterPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { netns, ifindex, side, priority, handle } = self;
+        let FilterPlace { netns, ifindex, side, priority, handle } = self;
         write!(f, "{netns}-{ifindex}-{side}-{priority}-{handle}")
     }
 }
 
-impl Place {
-    fn parse(name: &str) -> Option<Place> {
+impl FilterPlace {
+    fn parse(name: &str) -> Option<FilterPlace> {
         let mut parts = name.split('-');
-        let place = Place {
+        let place = FilterPlace {
             netns: parts.next()?.parse().ok()?,
             ifindex: parts.next()?.parse().ok()?,
             side: match parts.next()? {
@@ -78,11 +78,11 @@ impl Record {
     ///
     /// # Errors
     /// `AlreadyExists`: there is, or was, another filter in that place. Others: this user may not.
-    pub(super) fn make(place: &Place) -> io::Result<Record> {
+    pub(super) fn make(place: &FilterPlace) -> io::Result<Record> {
         Record::make_in(Arc::new(PrivateFolder::open(records_folder())?), place)
     }
 
-    fn make_in(folder: Arc<PrivateFolder>, place: &Place) -> io::Result<Record> {
+    fn make_in(folder: Arc<PrivateFolder>, place: &FilterPlace) -> io::Result<Record> {
         let name = place.to_string();
         loop {
             let file = folder.create_new(&name)?;
@@ -111,17 +111,17 @@ impl Drop for Record {
 
 /// Calls `take_off` for every place in network namespace `here` whose filter outlived its process, and
 /// forgets those whose namespace is gone.
-pub(super) fn sweep(here: u64, take_off: impl Fn(Place)) {
+pub(super) fn sweep(here: u64, take_off: impl Fn(FilterPlace)) {
     // Not there: no filter was ever needed. Not ours alone: no record in it is believed.
     if let Ok(folder) = PrivateFolder::open_existing(records_folder()) {
         sweep_in(&Arc::new(folder), here, take_off);
     }
 }
 
-fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(Place)) {
+fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlace)) {
     let mut in_use = None;
     for name in folder.names().unwrap_or_default() {
-        let Some(place) = Place::parse(&name) else { continue };
+        let Some(place) = FilterPlace::parse(&name) else { continue };
         if place.netns != here {
             let in_use = in_use.get_or_insert_with(namespaces_in_use).as_ref();
             if in_use.is_none_or(|in_use| in_use.contains(&place.netns)) {
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn place(netns: u64) -> Place {
-        Place { netns, ifindex: 7, side: Side::Egress, priority: 1, handle: 123 }
+    fn place(netns: u64) -> FilterPlace {
+        FilterPlace { netns, ifindex: 7, side: Side::Egress, priority: 1, handle: 123 }
     }
 
     fn folder() -> (tempfile::TempDir, Arc<PrivateFolder>) {
@@ -181,10 +181,10 @@ mod tests {
     fn a_record_says_where_a_filter_is() {
         let place = place(4_026_531_840);
         assert_eq!(place.to_string(), "4026531840-7-egress-1-123");
-        assert_eq!(Place::parse(&place.to_string()), Some(place));
+        assert_eq!(FilterPlace::parse(&place.to_string()), Some(place));
         for bad in ["", "1-2-ingress-1", "1-2-sideways-1-3", "1-2-ingress-1-3-4", "x-2-egress-1-3"]
         {
-            assert_eq!(Place::parse(bad), None, "{bad}");
+            assert_eq!(FilterPlace::parse(bad), None, "{bad}");
         }
     }
 
@@ -215,14 +215,14 @@ mod tests {
         let (dir, folder) = folder();
         let victim = dir.path().join("victim");
         fs::write(&victim, b"precious").unwrap();
-        let at = |ifindex| folder.path().join(Place { ifindex, ..place(5) }.to_string());
+        let at = |ifindex| folder.path().join(FilterPlace { ifindex, ..place(5) }.to_string());
         std::os::unix::fs::symlink(&victim, at(1)).unwrap();
         mknodat(CWD, at(2), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         fs::create_dir(at(3)).unwrap();
         fs::hard_link(&victim, at(4)).unwrap();
         sweep_in(&folder, 5, |place| panic!("{place} is no record"));
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        Record::make_in(Arc::clone(&folder), &Place { ifindex: 1, ..place(5) }).unwrap_err();
+        Record::make_in(Arc::clone(&folder), &FilterPlace { ifindex: 1, ..place(5) }).unwrap_err();
     }
 
     #[test]
