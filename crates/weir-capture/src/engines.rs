@@ -13,6 +13,7 @@ pub mod dpdk;
 mod dpdk;
 pub mod generator;
 pub mod netns;
+mod opened;
 pub mod options;
 mod pattern;
 pub mod pcap;

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_ring::{Clock, Ledger};
 
+use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
-use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use blocks::BlockBytes;
@@ -74,11 +74,7 @@ impl AfPacket {
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
         setup.check()?;
         setup.refuse_queues("a packet socket")?;
-        rcu::prepare();
-        let query = InterfaceQuery::new()?;
-        let interface = query.find(iface)?;
-        let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type)?;
+        let Opened { query, interface, missed } = Opened::find(iface, &mut setup)?;
         let direction = setup.direction();
         let block_bytes = BlockBytes::for_frames_of(interface.frame_bytes_max());
         let socket = Arc::new(Socket::new(iface, direction, block_bytes)?);

@@ -33,6 +33,7 @@ pub use socket::Mode;
 use self::segments::Segments;
 use crate::engines::bpf::control::Control;
 use crate::engines::bpf::{cpus, xdp};
+use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
@@ -76,11 +77,7 @@ impl AfXdp {
     ) -> Result<AfXdp, CaptureError> {
         check(iface, &setup, &options)?;
         crate::engines::bpf::check_kernel()?;
-        rcu::prepare();
-        let query = InterfaceQuery::new()?;
-        let interface = query.find(iface)?;
-        let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type)?;
+        let Opened { query, interface, missed } = Opened::find(iface, &mut setup)?;
         setup.ignore_direction();
         refuse_masters(&query, &interface)?;
         let have = query.rx_queues(iface);

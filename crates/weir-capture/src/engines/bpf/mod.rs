@@ -38,6 +38,7 @@ pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use clsact::has_clsact_filters;
 
+use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::{FeedControl, FeedSlot};
@@ -138,11 +139,7 @@ impl Bpf {
     pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
         check_options(iface, &setup, &options)?;
         check_kernel()?;
-        rcu::prepare();
-        let query = InterfaceQuery::new()?;
-        let interface = query.find(iface)?;
-        let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type)?;
+        let Opened { query, interface, missed } = Opened::find(iface, &mut setup)?;
         if options.hook == Hook::Xdp {
             setup.ignore_direction();
         }

@@ -16,13 +16,14 @@ use rustix::event::{PollFd, PollFlags};
 use weir_frame::record::Meta;
 use weir_ring::{Clock, Ledger};
 
+use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Presence};
+use crate::kernel::interface::{Interface, Missed, Presence};
 use crate::kernel::rcu;
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
@@ -89,11 +90,7 @@ impl Pcap {
     pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
         setup.check()?;
         setup.refuse_queues("libpcap")?;
-        rcu::prepare();
-        let query = InterfaceQuery::new()?;
-        let interface = query.find(iface)?;
-        let missed = Missed::new(interface.index);
-        setup.set_link_type(interface.link_type)?;
+        let Opened { query, interface, missed } = Opened::find(iface, &mut setup)?;
         let direction = setup.direction();
         if !setup.is_of_one_direction() {
             return Err(one_direction(iface));

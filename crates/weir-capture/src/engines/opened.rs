@@ -1,0 +1,26 @@
+//! What every engine of a single interface begins with.
+
+use crate::error::CaptureError;
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
+use crate::kernel::rcu;
+use crate::setup::Setup;
+
+/// An interface that a source is opened on.
+pub(super) struct Opened {
+    pub(super) query: InterfaceQuery,
+    pub(super) interface: Interface,
+    /// What it says it lost.
+    pub(super) missed: Missed,
+}
+
+impl Opened {
+    /// Finds the interface, and gives the feeds its link type.
+    pub(super) fn find(iface: &str, setup: &mut Setup) -> Result<Opened, CaptureError> {
+        rcu::prepare();
+        let query = InterfaceQuery::new()?;
+        let interface = query.find(iface)?;
+        setup.set_link_type(interface.link_type)?;
+        let missed = Missed::new(interface.index);
+        Ok(Opened { query, interface, missed })
+    }
+}
