@@ -1,9 +1,10 @@
 //! Any bytecode is verified or refused. What is verified ends, and gives the same verdict interpreted and
-//! as machine code, alone and in a set; it converts for every home, or is too long for it. As a classic program for
-//! sockets it gives the same verdict in a model of the kernel, with a tag beside the bytes and without.
+//! as machine code, alone and in a set; it converts for every place where filters run, or is too long for it.
+//! As a classic program for sockets it gives the same verdict in a model of the kernel, with a tag beside the
+//! bytes and without.
 #![no_main]
 
-#[path = "../../crates/weir-filter/tests/homes/model.rs"]
+#[path = "../../crates/weir-filter/tests/locations/model.rs"]
 mod model;
 
 use libfuzzer_sys::fuzz_target;

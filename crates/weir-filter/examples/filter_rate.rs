@@ -13,10 +13,10 @@ use weir_lab::verdict::{FRAMES, frames, has_port, has_syn, thread_ns, time};
 
 use kernel::Loaded;
 
-#[path = "../tests/homes/kernel.rs"]
+#[path = "../tests/locations/kernel.rs"]
 #[allow(dead_code)] // the tests need more of it
 mod kernel;
-#[path = "../tests/homes/oracle.rs"]
+#[path = "../tests/locations/oracle.rs"]
 mod oracle;
 
 const ROUNDS: usize = 10;

@@ -1,5 +1,5 @@
-//! A program as the kernel's packet sockets run classic BPF (`SO_ATTACH_FILTER`): the home in the kernel for whoever
-//! may open a packet socket and not load eBPF.
+//! A program as the kernel's packet sockets run classic BPF (`SO_ATTACH_FILTER`): a filter in the kernel for
+//! processes that may open a packet socket and not load eBPF.
 //!
 //! # What differs
 //! - The outer VLAN tag may stand beside the bytes. So there are two *sections*: the program as it is, for frames
@@ -27,7 +27,7 @@ use crate::verify::INSNS_MAX;
 use asm::Asm;
 use section::Section;
 
-/// Why there is no classic program for a socket. The way out is the same: the filter goes to the next home.
+/// Why there is no classic program for a socket. The way out is the same: the filter runs in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClassicError {
     /// Whether the tag is beside the bytes or among them, it has to be found beside them.

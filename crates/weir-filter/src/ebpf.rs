@@ -65,8 +65,8 @@ pub enum Target {
 
 pub use crate::limits::EBPF_INSNS_MAX;
 
-/// Why there is no code. The way out is the same: the filter named, or the last ones of the set, go to the
-/// next home, and the others are converted without them.
+/// Why there is no code. The way out is the same: the filter named, or the last ones of the set, run in user
+/// space, and the others are converted without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// eBPF jumps over 32767 instructions at most.
@@ -153,7 +153,7 @@ enum Ending {
 /// Converts one program: r0 is its verdict, not 0 if it takes the frame.
 ///
 /// # Errors
-/// [`ConvertError::TooLong`], with some thousands of instructions: the next home takes the filter.
+/// [`ConvertError::TooLong`], with some thousands of instructions: the filter runs in user space then.
 pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, ConvertError> {
     let graph = FlowGraph::of(program.insns(), true);
     let member = Member { program, graph, bits: 0, number: 0 };

@@ -1,4 +1,4 @@
-//! The reference: a program, run step by step. Slow and plain; the other homes are held to it.
+//! The reference: a program, run step by step. Slow and plain; the other forms of a program are compared with it.
 
 use crate::flow_graph::OFFSET_MAX;
 use crate::frame::{ByteLocation, Frame, TAG_AT, TAG_BYTES, TAG_PROTOCOLS, Tag, View};

@@ -20,9 +20,9 @@
 //! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
 //!
 //! # One meaning
-//! What a program gives is what libpcap's own interpreter gives for the whole frame, tag and all. Tests hold
-//! every home to that. Where the kernel's classic BPF differs from libpcap's (indexes that wrap around, long
-//! shifts), libpcap's meaning holds here.
+//! What a program gives is what libpcap's own interpreter gives for the whole frame, tag and all. Tests compare
+//! every form of a program with that. Where the kernel's classic BPF differs from libpcap's (indexes that
+//! wrap around, long shifts), libpcap's meaning holds here.
 #![deny(unsafe_code)]
 
 #[cfg(target_endian = "big")]

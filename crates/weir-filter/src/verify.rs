@@ -1,7 +1,7 @@
 //! What makes bytecode a program.
 //!
-//! Bytecode comes from outside: a client sends it, a user pastes it. All that the homes rely on is looked
-//! at here, once.
+//! Bytecode comes from outside: a client sends it, a user pastes it. All that interpreter, eBPF and
+//! machine code rely on is looked at here, once.
 
 use crate::insn::*;
 

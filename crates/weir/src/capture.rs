@@ -330,14 +330,15 @@ impl<'a> Run<'a> {
 
     /// What came of the feeds, with the filters that are in force.
     fn feeds(&self) -> Vec<FeedResult> {
-        let homes = self.subscriptions.homes();
-        let result = |(asked, home): (&Subscribed, _)| FeedResult {
+        let locations = self.subscriptions.locations();
+        let result = |(asked, location): (&Subscribed, _)| FeedResult {
             ledger: self.journal.ledger(asked.subscription),
             asked: asked.clone(),
-            home,
+            location,
             interfaces: self.journal.interfaces(asked.subscription),
         };
-        let mut feeds: Vec<_> = self.subscriptions.feeds.iter().zip(homes).map(result).collect();
+        let mut feeds: Vec<_> =
+            self.subscriptions.feeds.iter().zip(locations).map(result).collect();
         let in_force = self.control.iter().flat_map(Control::in_force);
         for (feed, now) in feeds.iter_mut().zip(in_force) {
             feed.asked.takes.filter = now.filter;

@@ -175,8 +175,8 @@ mod tests {
             shares: None,
         };
         let share = InterfaceLedger { id: 1, ledger: ledger.clone(), ..InterfaceLedger::default() };
-        let (home, interfaces) = (FilterLocation::default(), vec![share]);
-        let feed = FeedResult { asked, ledger, home, interfaces };
+        let (location, interfaces) = (FilterLocation::default(), vec![share]);
+        let feed = FeedResult { asked, ledger, location, interfaces };
         let consumers = ["write", "print", "latency", "count"].map(consumer);
         let report = Report {
             sources: &[source],

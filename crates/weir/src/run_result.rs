@@ -43,7 +43,7 @@ pub struct FeedResult {
     /// All of its lives together.
     pub ledger: Ledger,
     /// Where its frames were chosen.
-    pub home: FilterLocation,
+    pub location: FilterLocation,
     /// The shares of its interfaces in that ledger, of a source by pattern.
     pub interfaces: Vec<InterfaceLedger>,
 }

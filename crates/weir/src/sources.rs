@@ -20,7 +20,7 @@ pub struct Subscriptions {
     /// Source by source.
     pub feeds: Vec<Subscribed>,
     /// Where each feed's frames are chosen, as it was last.
-    homes: Mutex<Vec<FilterLocation>>,
+    locations: Mutex<Vec<FilterLocation>>,
 }
 
 /// A source of the run; one that is followed may not be there yet.
@@ -142,20 +142,20 @@ impl Subscriptions {
     pub fn look(&self, probe: &Probe) {
         let now: Vec<_> =
             self.feeds.iter().map(|feed| Some(probe.feed_of(feed.subscription)?.1)).collect();
-        let mut homes = self.homes_now();
-        homes.resize(self.feeds.len(), FilterLocation::default());
-        for (home, now) in homes.iter_mut().zip(now) {
-            *home = now.unwrap_or(*home);
+        let mut locations = self.locations_now();
+        locations.resize(self.feeds.len(), FilterLocation::default());
+        for (location, now) in locations.iter_mut().zip(now) {
+            *location = now.unwrap_or(*location);
         }
     }
 
     /// Where frames of each feed were chosen when that was looked for last.
-    pub fn homes(&self) -> Vec<FilterLocation> {
-        self.homes_now().clone()
+    pub fn locations(&self) -> Vec<FilterLocation> {
+        self.locations_now().clone()
     }
 
-    fn homes_now(&self) -> MutexGuard<'_, Vec<FilterLocation>> {
-        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locations_now(&self) -> MutexGuard<'_, Vec<FilterLocation>> {
+        self.locations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

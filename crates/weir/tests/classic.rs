@@ -59,7 +59,7 @@ fn root_with_cap_net_raw_alone_the_filter_is_in_the_kernel() {
         closes(&json);
         assert_eq!(json["engine"], "af_packet", "{json}");
         let feed = &json["feeds"][0];
-        assert_eq!(feed["home"], "hook, classic", "{json}");
+        assert_eq!(feed["filter_location"], "hook, classic", "{json}");
         for counts in [&json, &json["sources"][0], feed] {
             let count = |name| number(counts, name) as usize;
             let found = (count("offered"), count("filtered"), count("captured"));
@@ -132,7 +132,7 @@ fn root_a_classic_filter_changes_under_traffic() {
     settle();
     let json = run.stop().expect(0).json();
     closes(&json);
-    assert_eq!(json["feeds"][0]["home"], "hook, classic", "{json}");
+    assert_eq!(json["feeds"][0]["filter_location"], "hook, classic", "{json}");
     assert_eq!(number(&json["feeds"][0], "changes"), 13, "{json}");
     let kept = bytes_of(&read(&file).1);
     let count = |frame: &Vec<u8>| kept.iter().filter(|kept| *kept == frame).count();

@@ -92,8 +92,8 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
             assert_eq!(number(own, "filtered") as usize, frames.len() - wanted.len(), "{own}");
             // The socket leaves out what no feed wants; which of them wants it, user space says.
             let in_kernel = hook.starts_with("--engine bpf");
-            let home = if in_kernel { "hook" } else { "user space, compiled" };
-            assert_eq!(own["home"], home, "{hook}");
+            let location = if in_kernel { "hook" } else { "user space, compiled" };
+            assert_eq!(own["filter_location"], location, "{hook}");
         }
     }
 }
@@ -147,7 +147,7 @@ fn root_a_filter_looks_into_frames_in_pages() {
         let wanted = bytes_of(&read(&wanted).1);
         assert!(!wanted.is_empty() && wanted.len() < frames.len(), "'{filter}' chooses nothing");
         assert_eq!(bytes_of(&mine), wanted, "'{filter}'");
-        assert_eq!(own["home"], "hook", "'{filter}'");
+        assert_eq!(own["filter_location"], "hook", "'{filter}'");
     }
 }
 
@@ -236,18 +236,22 @@ fn root_more_feeds_than_a_hook_has_places_are_derived() {
     settle();
     let json = run.stop().expect(0).json();
     all_close(&json);
-    let homes: Vec<&str> = json["feeds"]
+    let locations: Vec<&str> = json["feeds"]
         .as_array()
         .expect("feeds")
         .iter()
-        .map(|feed| feed["home"].as_str().expect("a home"))
+        .map(|feed| feed["filter_location"].as_str().expect("a location"))
         .collect();
-    for (number, home) in homes.iter().enumerate() {
+    for (number, location) in locations.iter().enumerate() {
         let own = feed(&json, &format!("f{number}"));
         assert_eq!(own["captured"].as_u64(), Some(number as u64 + 1), "{own}");
-        assert_eq!(own["drops"].get("relay").is_some(), *home != "hook", "{own}");
+        assert_eq!(own["drops"].get("relay").is_some(), *location != "hook", "{own}");
     }
-    assert_eq!(homes.iter().filter(|home| **home == "hook").count(), 15, "{homes:?}");
+    assert_eq!(
+        locations.iter().filter(|location| **location == "hook").count(),
+        15,
+        "{locations:?}"
+    );
 }
 
 /// Asks a capture's control socket, as docs/filters.md says.
@@ -360,8 +364,8 @@ fn root_what_changes_is_what_comes_after() {
         let json = run.stop().expect(0).json();
         all_close(&json);
         assert_eq!(number(&json, "captured"), 13 + 3 + 13, "{engine}: {json}");
-        let home = if engine.contains("bpf") { "hook" } else { "user space, compiled" };
-        assert_eq!(json["feeds"][0]["home"], home, "{json}");
+        let location = if engine.contains("bpf") { "hook" } else { "user space, compiled" };
+        assert_eq!(json["feeds"][0]["filter_location"], location, "{json}");
         assert!(!Path::new(&name).exists(), "the socket is left behind");
     }
 }
@@ -406,7 +410,7 @@ fn root_one_filter_is_all_in_the_kernel() {
         all_close(&json);
         let count = |name| number(&json, name);
         assert_eq!((count("captured"), count("filtered")), (3, 10), "{engine}: {json}");
-        assert_eq!(json["feeds"][0]["home"], "hook", "{engine}: {json}");
+        assert_eq!(json["feeds"][0]["filter_location"], "hook", "{engine}: {json}");
     }
 }
 
@@ -645,7 +649,10 @@ fn root_a_socket_left_by_a_killed_capture_makes_way_and_a_living_one_does_not() 
     let json = run.stop().expect(0).json();
     all_close(&json);
     let derived = feed(&json, "f16");
-    assert!(derived["home"].as_str().is_some_and(|home| home.starts_with("user")), "{derived}");
+    assert!(
+        derived["filter_location"].as_str().is_some_and(|location| location.starts_with("user")),
+        "{derived}"
+    );
     let left = number(derived, "captured") + number(derived, "blocked");
     assert_eq!((left, number(derived, "filtered")), (5, 4), "{derived}");
     assert_eq!(number(feed(&json, "f0"), "captured"), 4);

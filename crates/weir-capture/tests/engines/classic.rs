@@ -154,7 +154,7 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
         assert!(!pass(&mut source, 9, 0), "there is no filter yet");
         // What is in the kernel turns frames away without a count; too long for it, they are counted.
         let long = |loads| Some(Arc::new(long_filter(loads)));
-        for (filter, home, taken, turned_away) in [
+        for (filter, location, taken, turned_away) in [
             (Some(kinds(1, 1)), FilterLocation::Classic, 3, 0),
             (Some(kinds(0, 1)), FilterLocation::Classic, 6, 0),
             (long(3000), FilterLocation::Compiled, 9, 0),
@@ -162,7 +162,7 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
             (Some(kinds(2, 2)), FilterLocation::Classic, 3, 0),
         ] {
             let change = Change::Filter(filter);
-            assert_eq!(source.control().change(FeedSlot::first(), change).unwrap(), home);
+            assert_eq!(source.control().change(FeedSlot::first(), change).unwrap(), location);
             assert!(pass(&mut source, taken, turned_away), "some were left out");
         }
         assert!(source.finish().unwrap().closes());

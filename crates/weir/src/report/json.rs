@@ -118,7 +118,7 @@ struct JsonFeed<'a> {
     shares: Option<&'a str>,
     filter: Option<&'a str>,
     changes: u64,
-    home: Option<&'static str>,
+    filter_location: Option<&'static str>,
     snaplen: u32,
     direction: &'static str,
     one_in: u32,
@@ -219,7 +219,7 @@ impl Report<'_> {
 
     fn json_feeds(&self) -> Vec<JsonFeed<'_>> {
         self.feeds()
-            .map(|(FeedResult { asked: feed, ledger, home, interfaces }, source)| {
+            .map(|(FeedResult { asked: feed, ledger, location, interfaces }, source)| {
                 let number = |id| self.main().interface(feed.output, id);
                 let first = number(0);
                 let taken = self.main().taken(feed.output);
@@ -233,7 +233,7 @@ impl Report<'_> {
                     shares: feed.shares.as_deref(),
                     filter: feed.takes.filter.as_ref().map(|filter| filter.text.as_str()),
                     changes: feed.changes,
-                    home: home.name(),
+                    filter_location: location.name(),
                     snaplen: feed.takes.snaplen,
                     direction: match feed.takes.direction {
                         Direction::In => "in",

@@ -36,7 +36,7 @@ impl Report<'_> {
             }
             comings(source).into_iter().for_each(&mut line);
             let own = self.feeds.iter().filter(|feed| feed.asked.source == number);
-            own.filter_map(|feed| choice(&feed.asked, feed.home)).for_each(&mut line);
+            own.filter_map(|feed| choice(&feed.asked, feed.location)).for_each(&mut line);
         }
         line(format!(
             "{:.3} s, {}, {} reached the consumer",
@@ -124,13 +124,13 @@ fn comings(source: &SourceResult) -> Option<String> {
 }
 
 /// By what a feed chooses its frames, and where, if it has a filter or had one.
-fn choice(feed: &Subscribed, home: FilterLocation) -> Option<String> {
+fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
         None if feed.changes > 0 => "no filter".to_owned(),
         None => return None,
     };
-    let place = match home {
+    let place = match location {
         FilterLocation::Nowhere => "",
         FilterLocation::Hook => ", applied in the kernel, before the copy",
         FilterLocation::Classic => ", applied in the kernel, by classic BPF, before the copy",

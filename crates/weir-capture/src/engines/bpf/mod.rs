@@ -309,14 +309,14 @@ impl Prepared {
 /// Where each feed's frames are chosen.
 fn locations(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<FilterLocation> {
     let one_way = setup.is_of_one_direction();
-    let home = |(number, feed): (usize, &Feed)| {
+    let location = |(number, feed): (usize, &Feed)| {
         if let Ok(at) = plan.derived.binary_search(&number) {
             return relay.map_or(FilterLocation::Nowhere, |relay| relay.locations()[at]);
         }
         let chooses = setup.may_change || !feed.takes_all() || !one_way;
         if chooses { FilterLocation::Hook } else { FilterLocation::Nowhere }
     };
-    setup.feeds.iter().enumerate().map(home).collect()
+    setup.feeds.iter().enumerate().map(location).collect()
 }
 
 /// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring

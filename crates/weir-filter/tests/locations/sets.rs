@@ -1,4 +1,4 @@
-//! Sets of filters: in every home, each filter's bit is libpcap's verdict on it alone.
+//! Sets of filters: wherever they run, each filter's bit is libpcap's verdict on it alone.
 
 use proptest::collection::vec;
 use proptest::option;

@@ -1,4 +1,4 @@
-//! One meaning in every home: the same verdict from libpcap's interpreter, from ours, from machine code in
+//! One meaning wherever a filter runs: the same verdict from libpcap's interpreter, from ours, from machine code in
 //! user space, and from the kernel at XDP, at TC and at sockets, there as eBPF and as classic BPF.
 
 mod classic;
