@@ -53,10 +53,21 @@ pub(crate) fn prepare() {
 /// # Errors
 /// [`CaptureError::Os`]: no way to wait is allowed here.
 pub(crate) fn synchronize() -> Result<(), CaptureError> {
+    #[cfg(test)]
+    if REFUSED.get() {
+        let error = io::Error::from_raw_os_error(libc::EPERM);
+        return Err(CaptureError::os("waiting, as a test will have it")(error));
+    }
     if !is_real_time() && by_membarrier().is_ok() {
         return Ok(());
     }
     by_spare(&mut spares()).map_err(CaptureError::os("waiting for the kernel's packet handlers"))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Has every wait of this thread fail.
+    pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.

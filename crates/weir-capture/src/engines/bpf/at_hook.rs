@@ -8,7 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use super::program::{AtHook, join};
 use super::relay::{self, Relay};
-use super::shared::{By, HookPlace, Shared, State, members};
+use super::shared::{By, HookPlace, Own, Shared, State, members};
 use super::{attach, memory};
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
@@ -16,7 +16,6 @@ use crate::feed::change::{Change, change_list};
 use crate::feed::control::{FeedHandle, FeedSlot};
 use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
-use crate::limits::HOOK_FEEDS_MAX;
 
 impl Shared {
     /// Has the programs serve these feeds, by place. False if the kernel does not take such programs; then nothing has
@@ -121,12 +120,44 @@ impl Shared {
         state: &mut State,
         feed: &Feed,
     ) -> Result<Option<usize>, CaptureError> {
-        // One is for the relay, and one stays free for feeds that move to other rings.
-        let taken = state.feed_places().iter().flatten().count();
-        if !state.programs.may_change() || taken + 1 >= HOOK_FEEDS_MAX {
+        if !state.programs.may_change() {
+            return Ok(None);
+        }
+        self.free_left_places(state)?;
+        // One stays free for feeds that move to other rings.
+        if self.free_places(state).count() < 2 {
             return Ok(None);
         }
         self.take_place(state, feed, None)
+    }
+
+    /// Places that no program writes, and no feed has: those that have rings yet were left without a wait.
+    fn free_places(&self, state: &State) -> impl Iterator<Item = usize> + use<> {
+        let served = self.served();
+        let is_free = |(place, feed): (usize, &Option<Feed>)| {
+            (feed.is_none() && served.places[place].rings.is_empty()).then_some(place)
+        };
+        let free: Vec<usize> = state.feed_places().iter().enumerate().filter_map(is_free).collect();
+        free.into_iter()
+    }
+
+    /// Frees places that their feeds have left where the wait for the programs failed.
+    fn free_left_places(&self, state: &mut State) -> Result<(), CaptureError> {
+        let left: Vec<usize> = {
+            let served = self.served();
+            let is_left = |place: &usize| {
+                let is_own = |own: &Own| matches!(own.by, By::Hook(at) if at == *place);
+                state.places[*place].is_none()
+                    && !served.places[*place].rings.is_empty()
+                    && !served.feeds.iter().any(is_own)
+            };
+            (0..state.feed_places().len()).filter(is_left).collect()
+        };
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.settle(state)?;
+        left.into_iter().try_for_each(|place| self.free_place(state, place, None).1)
     }
 
     /// Has a feed join in a free place; the feed of the place `leaves` leaves in the same instant.
@@ -136,9 +167,7 @@ impl Shared {
         feed: &Feed,
         leaves: Option<usize>,
     ) -> Result<Option<usize>, CaptureError> {
-        let Some(place) = state.feed_places().iter().position(Option::is_none) else {
-            return Ok(None);
-        };
+        let Some(place) = self.free_places(state).next() else { return Ok(None) };
         let mut places = state.places.clone();
         places[place] = Some(feed.clone());
         if let Some(leaves) = leaves {
@@ -167,7 +196,7 @@ impl Shared {
         let put = copied.and_then(|()| self.put(state, places, words, programs));
         if let Err(error) = put {
             self.settle(state)?;
-            self.free_place(state, place, None)?;
+            let _ = self.free_place(state, place, None);
             return Err(error);
         }
         Ok(Some(place))
@@ -200,14 +229,14 @@ impl Shared {
         served.places[place] = HookPlace { rings, missed_before, ..HookPlace::default() };
     }
 
-    /// Closes and frees what a place has, whose programs no longer run, and gives its ledger. `feed`: which one leaves
-    /// the source.
+    /// Closes and frees what a place has, whose programs no longer run, and gives its ledger; and whether all could be
+    /// closed and freed. `feed`: which one leaves the source.
     fn free_place(
         &self,
         state: &mut State,
         place: usize,
         feed: Option<FeedSlot>,
-    ) -> Result<Ledger, CaptureError> {
+    ) -> (Ledger, Result<(), CaptureError>) {
         let numbers = place * self.cpus..(place + 1) * self.cpus;
         let closed: Vec<_> = numbers.map(|ring| state.programs.close_ring(ring as u32)).collect();
         let ledger = {
@@ -221,8 +250,7 @@ impl Shared {
         state.places[place] = None;
         let unblocked = state.empty_blocks(place);
         let freed = self.forget_rings(state, place);
-        closed.into_iter().chain([unblocked, freed]).collect::<Result<(), _>>()?;
-        Ok(ledger)
+        (ledger, closed.into_iter().chain([unblocked, freed]).collect())
     }
 
     /// Takes a feed out of its place at the hook.
@@ -241,7 +269,8 @@ impl Shared {
             }
             self.settle(&mut state)?;
         }
-        self.free_place(&mut state, place, Some(feed))
+        let (ledger, freed) = self.free_place(&mut state, place, Some(feed));
+        freed.map(|()| ledger)
     }
 
     /// Moves a feed at the hook to other rings, in another place.
@@ -256,8 +285,10 @@ impl Shared {
             return Err(CaptureError::Ended);
         }
         let own = state.places[place].clone().ok_or(CaptureError::NoFeed)?;
+        self.free_left_places(state)?;
         let to = self.take_place(state, &own, Some(place))?.ok_or_else(refused_by_kernel)?;
-        self.settle(state)?;
+        // From here on the feed is in the other place, as every frame is in exactly one: there is no way back that
+        // loses none.
         let slot = state.next_feed();
         let handle = {
             let mut served = self.served();
@@ -265,7 +296,13 @@ impl Shared {
             (served.feeds[at].slot, served.feeds[at].by) = (slot, By::Hook(to));
             self.handle(&served, &served.feeds[at])
         };
-        Ok((handle, self.free_place(state, place, None)?))
+        let ledger = match self.settle(state) {
+            // What cannot be freed costs memory, and no frame.
+            Ok(()) => self.free_place(state, place, None).0,
+            // Programs on other CPUs may be at their last frame there. The next change frees the place.
+            Err(_) => self.ledger_of(&self.served(), place),
+        };
+        Ok((handle, ledger))
     }
 
     /// A relay, which needs memory at the hook, and frames in it.
@@ -274,12 +311,10 @@ impl Shared {
         let base = relay::base(&self.setup);
         if self.served().relay.is_none() {
             let rings = self.make_rings(state, place, &base)?;
-            let relay = Relay::new(&self.setup.of_feeds(Vec::new()), &rings, &[])?;
-            self.begin_place(place, rings);
-            let mut served = self.served();
-            served.relay = Some(relay);
-            if state.has_begun {
-                self.start_relay(&mut served)?;
+            if let Err(error) = self.begin_relay(state, place, rings) {
+                self.served().places[place] = HookPlace::default();
+                self.forget_rings(state, place)?;
+                return Err(error);
             }
         }
         if state.places[place].is_none() {
@@ -290,6 +325,23 @@ impl Shared {
             }
             self.settle(state)?;
         }
+        Ok(())
+    }
+
+    /// The relay is there only once its thread is: feeds would join it, and get no frames.
+    fn begin_relay(
+        &self,
+        state: &State,
+        place: usize,
+        rings: Vec<Ring<Mapping>>,
+    ) -> Result<(), CaptureError> {
+        let mut relay = Relay::new(&self.setup.of_feeds(Vec::new()), &rings, &[])?;
+        self.begin_place(place, rings);
+        let mut served = self.served();
+        if state.has_begun {
+            self.start_relay(&mut relay, &mut served.places[place])?;
+        }
+        served.relay = Some(relay);
         Ok(())
     }
 

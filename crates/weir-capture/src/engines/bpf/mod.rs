@@ -57,7 +57,7 @@ use feed_control::BpfControl;
 use plan::Plan;
 use program::{Maps, Programs};
 use relay::Relay;
-use shared::{Shared, State};
+use shared::{Served, Shared, State};
 
 /// Where in the kernel frames are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,8 +364,9 @@ impl Source for Bpf {
         let mut state = shared.state();
         shared.control.follow_tai();
         {
-            let mut served = shared.served();
-            shared.start_relay(&mut served)?;
+            let Served { relay, places, .. } = &mut *shared.served();
+            let base = places.last_mut().expect("a source has a feed");
+            relay.as_mut().map_or(Ok(()), |relay| shared.start_relay(relay, base))?;
         }
         self.missed.begin();
         if self.promiscuous {

@@ -214,12 +214,14 @@ impl Shared {
         }
     }
 
-    /// Has the relay, if there is one, begin to pass frames on.
-    pub(super) fn start_relay(&self, served: &mut Served) -> Result<(), CaptureError> {
-        let Some(relay) = &mut served.relay else { return Ok(()) };
+    /// Has the relay begin to pass on what comes to its place.
+    pub(super) fn start_relay(
+        &self,
+        relay: &mut Relay,
+        base: &mut HookPlace,
+    ) -> Result<(), CaptureError> {
         let waker = relay.start(own_notify(&self.notify_fd)?)?;
         waker.announce_confirmations();
-        let base = served.places.last_mut().expect("what the relay reads has a place");
         base.wakers.add(RELAY_WAKER, waker, 0);
         Ok(())
     }

@@ -378,6 +378,50 @@ fn root_without_rights_a_change_says_which_are_missing() {
     assert_eq!(control.add(Feed::default()).unwrap().location, FilterLocation::Hook);
 }
 
+#[test]
+fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_for() {
+    let test = "root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_for";
+    if !root(test) {
+        return;
+    }
+    pin_to_cpu_0();
+    let setup = Setup { may_change: true, ..setup(64) };
+    let mut bpf = Bpf::open("lo", setup, BpfOptions::default()).unwrap();
+    let control = bpf.control();
+    let former = bpf.rings();
+    let send = |frames: u64| {
+        let program = egress(&bpf);
+        (0..frames).for_each(|number| run(program.as_fd(), &frame(number, 60)));
+    };
+    send(10);
+    rcu::REFUSED.set(true);
+    let (moved, before) = control.replace_rings(FeedSlot::first()).unwrap();
+    rcu::REFUSED.set(false);
+    assert_eq!((before.offered, before.captured), (10, 10));
+    assert!(!former[0].is_closed(), "programs may be writing there");
+    send(20);
+    // Another feed gets another place, and what was left is freed.
+    let joined = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
+    assert!(former.iter().all(|ring| ring.is_closed()));
+    send(30);
+    assert_eq!(former[0].frames_written(), 10);
+    assert_eq!(moved.rings[0].frames_written(), 50);
+    assert_eq!(joined.rings[0].frames_written(), 30);
+    // One that cannot leave now stays, and its place its own.
+    rcu::REFUSED.set(true);
+    control.remove(joined.slot).map(drop).unwrap_err();
+    rcu::REFUSED.set(false);
+    let third = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
+    send(5);
+    let left = control.remove(joined.slot).unwrap();
+    assert_eq!((left.offered, left.captured), (30, 30));
+    bpf.stop().unwrap();
+    for (slot, frames) in [(moved.slot, 55), (third.slot, 5)] {
+        let ledger = control.ledger(slot).unwrap();
+        assert!(ledger.closes() && ledger.captured == frames, "{ledger}");
+    }
+}
+
 fn memory_of_rings(setup: &Setup) -> Vec<MapHandle> {
     super::memory::create(setup, 0..1).unwrap()
 }
