@@ -10,7 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use weir_frame::pcapng::Interface;
-use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::idle::SLEEP_MAX;
+use weir_ring::wake::{Interrupter, Sleeper, Waker};
 use weir_ring::{Batch, Clock, Ledger, Mapping, Poll, Reader, Ring, RingError, Start};
 
 use crate::error::CaptureError;
@@ -21,11 +22,10 @@ use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
 use crate::setup::{Setup, refuse_queue};
 
-/// Pauses without a frame, each twice as long as the one before, before the relay sleeps.
+/// Pauses without a frame, each twice as long as the one before, before the relay sleeps: 1.6 ms in all. Consumers
+/// make pauses of their own behind these (`weir_ring::idle`), and a frame waits for both.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
-/// The longest sleep, as for any consumer: a threshold can be missed.
-const SLEEP: Duration = Duration::from_millis(8);
 
 /// What passes frames on.
 pub(super) struct Relay {
@@ -34,7 +34,7 @@ pub(super) struct Relay {
     readers: Vec<Reader<Mapping>>,
     lapped: Arc<AtomicU64>,
     ending: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), CaptureError>>>,
+    thread: Option<(JoinHandle<Result<(), CaptureError>>, Interrupter)>,
 }
 
 impl Drop for Relay {
@@ -106,6 +106,7 @@ impl Relay {
     pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
         let sleeper = Sleeper::new(self.readers.len())?;
         let waker = sleeper.waker_with(Some(notify_fd))?;
+        let interrupter = sleeper.interrupter()?;
         let mut work = Work {
             fanouts: std::mem::take(&mut self.fanouts),
             readers: std::mem::take(&mut self.readers),
@@ -118,13 +119,14 @@ impl Relay {
             work.fanouts.iter_mut().for_each(Fanout::close);
             result.map_err(CaptureError::from)
         });
-        self.thread = Some(thread.map_err(CaptureError::os("starting the relay"))?);
+        let thread = thread.map_err(CaptureError::os("starting the relay"))?;
+        self.thread = Some((thread, interrupter));
         Ok(waker)
     }
 
     /// Whether it has come to an end of its own, which it says in [`finish`](Relay::finish).
     pub(super) fn is_over(&self) -> bool {
-        self.thread.as_ref().is_some_and(JoinHandle::is_finished)
+        self.thread.as_ref().is_some_and(|(thread, _)| thread.is_finished())
     }
 
     /// Waits until all that is in the base rings, which nobody writes any more, has passed.
@@ -132,7 +134,8 @@ impl Relay {
         self.ending.store(true, Ordering::Release);
         // Of a source that never began.
         self.fanouts.iter_mut().for_each(Fanout::close);
-        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let Some((thread, interrupter)) = self.thread.take() else { return Ok(()) };
+        interrupter.interrupt();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
@@ -170,7 +173,8 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                sleeper.sleep(&self.readers, 1, SLEEP)?;
+                // A frame wakes it, and the end does. Who changes the feeds finds them parked.
+                sleeper.sleep(&self.readers, 1, SLEEP_MAX)?;
             }
         }
     }
@@ -229,6 +233,57 @@ mod tests {
             writer: WriterKind::User,
         };
         memory::create_memfd("base", &spec).expect("memory")
+    }
+
+    #[test]
+    fn a_silent_relay_sleeps_until_it_is_to_end() {
+        let setup = Setup {
+            feeds: vec![Feed::default()],
+            ring_bytes: 16 << 20,
+            promiscuous: false,
+            may_change: true,
+        };
+        let base = [base_ring(&setup)];
+        let mut relay = Relay::new(&setup, &base, &[FeedSlot::first()]).expect("a relay");
+        let sleeper = Sleeper::new(1).expect("a wake page");
+        let waker = sleeper.waker().expect("a channel");
+        let interrupter = sleeper.interrupter().expect("a descriptor");
+        let mut work = Work {
+            fanouts: std::mem::take(&mut relay.fanouts),
+            readers: std::mem::take(&mut relay.readers),
+            batch: Batch::new(),
+            lapped: Arc::default(),
+            ending: Arc::default(),
+        };
+        let ending = Arc::clone(&work.ending);
+        let (switches, took) = thread::scope(|scope| {
+            let relaying = scope.spawn(|| {
+                work.run(&sleeper).expect("sound rings");
+                switches_of_this_thread()
+            });
+            let begin = Instant::now();
+            while waker.wake_threshold(0) != 1 {
+                assert!(begin.elapsed() < Duration::from_secs(10), "it does not sleep");
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(400));
+            let begin = Instant::now();
+            ending.store(true, Ordering::Release);
+            interrupter.interrupt();
+            (relaying.join().expect("no panic"), begin.elapsed())
+        });
+        assert!(switches < 20, "{switches} times off its CPU in a silence of 400 ms");
+        assert!(took < SLEEP_MAX / 2, "{took:?}");
+    }
+
+    /// How often this thread gave up its CPU to wait.
+    fn switches_of_this_thread() -> i64 {
+        // SAFETY: `usage` is plain data, zeroed, and the kernel fills it.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_nvcsw
+        }
     }
 
     /// One CPU has frames all the time, and another none any more.
