@@ -25,7 +25,7 @@ use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
+use crate::kernel::interface::{Interface, Missed, Presence, Promiscuity};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use blocks::BlockBytes;
@@ -33,8 +33,6 @@ use count::Counter;
 use receiver::{Origins, Receiver};
 use socket::{Socket, Waited};
 
-/// How often the interface is looked for and the kernel's 32-bit counts are fetched.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longest link-layer header in front of the MTU, tags not counted: Ethernet's.
 const ETHERNET_BYTES: u32 = 14;
 
@@ -54,7 +52,7 @@ impl Origins for OneLink {
 pub struct AfPacket {
     info: Info,
     interface: Interface,
-    query: InterfaceQuery,
+    presence: Presence,
     promiscuous: bool,
     feeds: Feeds,
     receiver: Receiver<OneLink>,
@@ -62,7 +60,6 @@ pub struct AfPacket {
     counter: Counter,
     promiscuity: Option<Promiscuity>,
     missed: Missed,
-    looked: Instant,
     closed: bool,
 }
 
@@ -100,8 +97,8 @@ impl AfPacket {
         let receiver = Receiver::new(&socket, fanout, &setup, origins)?;
         Ok(AfPacket {
             info,
+            presence: Presence::new(query, &interface),
             interface,
-            query,
             promiscuous: setup.promiscuous,
             feeds,
             receiver,
@@ -109,7 +106,6 @@ impl AfPacket {
             counter,
             promiscuity: None,
             missed,
-            looked: Instant::now(),
             closed: false,
         })
     }
@@ -131,18 +127,6 @@ impl AfPacket {
         ledger.drops.insert("kernel", statistics.drops);
         self.feeds.count(ledger);
         Ok(())
-    }
-
-    fn look_for_interface(&mut self, now: bool) -> Result<(), CaptureError> {
-        if !now && self.looked.elapsed() < LOOK_EVERY {
-            return Ok(());
-        }
-        self.looked = Instant::now();
-        self.socket.statistics()?;
-        if self.query.exists(self.interface.index) {
-            return Ok(());
-        }
-        Err(CaptureError::Vanished { iface: self.interface.name.clone() })
     }
 }
 
@@ -177,8 +161,12 @@ impl Source for AfPacket {
             down = self.socket.wait(left)? == Waited::Down;
         }
         self.receiver.leave();
+        // Each turn: the kernel's counts have 32 bits.
         self.count()?;
-        self.look_for_interface(down)?;
+        match down {
+            true => self.presence.check_now()?,
+            false => self.presence.check()?,
+        }
         Ok(Pumped::More)
     }
 

@@ -44,7 +44,7 @@ use crate::feed::Feed;
 use crate::feed::control::{FeedControl, FeedSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
+use crate::kernel::interface::{Interface, Missed, Presence, Promiscuity};
 use crate::kernel::rcu;
 use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
@@ -111,22 +111,18 @@ pub fn least_ring_bytes() -> u64 {
     (rings * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
 }
 
-/// How often the interface is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
 /// A turn of answering takes this long, if only by waiting at its end: sleepers are woken before that.
 const TURN_MIN: Duration = wake::RING_GAP;
 
 /// The source.
 pub struct Bpf {
     info: Info,
-    query: InterfaceQuery,
+    presence: Presence,
     promiscuous: bool,
     shared: Arc<Shared>,
     doorbell: Doorbell,
     confirmer: Confirmer,
     promiscuity: Option<Promiscuity>,
-    looked: Instant,
     missed: Missed,
 }
 
@@ -202,6 +198,7 @@ impl Bpf {
             why: String::new(),
             notes,
         };
+        let presence = Presence::new(query, &interface);
         let shared = Shared::new(shared::Parts {
             interface,
             options,
@@ -220,13 +217,12 @@ impl Bpf {
         });
         Ok(Bpf {
             info,
-            query,
+            presence,
             promiscuous,
             shared: Arc::new(shared),
             doorbell,
             confirmer: Confirmer::new()?,
             promiscuity: None,
-            looked: Instant::now(),
             missed,
         })
     }
@@ -234,20 +230,6 @@ impl Bpf {
     /// Says why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
-    }
-
-    fn look_for_interface(&mut self) -> Result<(), CaptureError> {
-        let Shared { control, interface, .. } = &*self.shared;
-        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
-        control.follow_tai();
-        if self.looked.elapsed() < LOOK_EVERY {
-            return Ok(());
-        }
-        self.looked = Instant::now();
-        if self.query.exists(interface.index) {
-            return Ok(());
-        }
-        Err(CaptureError::Vanished { iface: interface.name.clone() })
     }
 }
 
@@ -417,7 +399,9 @@ impl Source for Bpf {
             relay.finish()?;
         }
         self.shared.count(self.missed.frames());
-        self.look_for_interface()?;
+        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
+        self.shared.control.follow_tai();
+        self.presence.check()?;
         Ok(Pumped::More)
     }
 
