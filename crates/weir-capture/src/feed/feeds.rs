@@ -6,27 +6,27 @@
 //! frames that never came to a fan-out as they were then. Since `offered` is the sum of both, any reading of the latter
 //! closes.
 
+mod control;
 mod interfaces;
+mod join;
+mod ledger;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_filter::block::{BlockList, Entry as BlockEntry};
-use weir_filter::{Program, UserFilterSet};
+use weir_filter::block::BlockList;
 use weir_ring::wake::Waker;
-use weir_ring::{Clock, Ledger, Mapping, Ring, WriterKind, memory};
+use weir_ring::{Clock, Ledger, Mapping, Ring};
 
-use super::fanout::{Branch, BranchCounts, Branches, Fanout, Retired, Update};
+use super::fanout::{BranchCounts, Branches, Fanout};
 use super::filters::Prefilter;
 use super::update_queue::UpdateQueue;
 use super::{FEEDS_MAX, Feed};
 use crate::error::CaptureError;
-use crate::feed::change::{Change, change_list};
-use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
-use crate::feed::counts::count_written;
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::direction::Direction;
-use crate::feed::interfaces::{InterfaceLedger, Interfaces, Tally};
+use crate::feed::interfaces::{Interfaces, Tally};
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 use crate::kernel::rcu;
@@ -231,125 +231,6 @@ impl Feeds {
         Arc::new(self.clone())
     }
 
-    /// Adds a feed under this slot.
-    ///
-    /// # Errors
-    /// See [`FeedControl::add`].
-    pub(crate) fn insert(
-        &self,
-        slot: FeedSlot,
-        mut feed: Feed,
-    ) -> Result<FeedHandle, CaptureError> {
-        self.shared.check(&mut feed)?;
-        let mut state = self.lock();
-        if state.is_over {
-            return Err(CaptureError::Ended);
-        }
-        let mut wanted = self.shared.feeds();
-        if wanted.len() >= FEEDS_MAX {
-            return Err(CaptureError::Options(format!(
-                "a source has {FEEDS_MAX} feeds at most in user space; remove one first"
-            )));
-        }
-        // The kernel first: what it leaves out until then, the new feed may want.
-        wanted.push(feed.clone());
-        let chosen = state.choose(&wanted)?;
-        let joined = self.join(slot, feed, None);
-        if joined.is_err() {
-            wanted.pop();
-            let _ = state.choose(&wanted);
-        }
-        let at = joined?;
-        let mut entries = self.shared.entries();
-        if let Some(location) = chosen {
-            entries[at].location = location;
-        }
-        Ok(entries[at].handle())
-    }
-
-    /// Makes the feed's rings and has it join in every fan-out. `replaces`: the
-    /// feed that leaves in the same instant. Gives its place among the entries.
-    fn join(
-        &self,
-        slot: FeedSlot,
-        feed: Feed,
-        replaces: Option<usize>,
-    ) -> Result<usize, CaptureError> {
-        let Shared { setup, clock, fanouts, offered, waits, .. } = &*self.shared;
-        let pace = waits.then(Pace::new);
-        let mut branch_feed = feed.clone();
-        if feed.direction == *offered {
-            // Nothing else comes.
-            branch_feed.direction = Direction::Both;
-        }
-        let (mut rings, mut counts) = (Vec::new(), Vec::<Arc<BranchCounts>>::new());
-        for _ in fanouts {
-            let each = fanouts.len() as u64;
-            let mut spec = setup.ring_spec_of(&feed, each, None, *clock, WriterKind::User)?;
-            spec.interfaces.extend(self.shared.described(&feed));
-            rings.push(memory::create_memfd("weir-ring", &spec)?);
-            counts.push(Arc::new(self.shared.new_counts()));
-        }
-        let branches: Vec<Branch> = (rings.iter().zip(&counts))
-            .map(|(ring, counts)| {
-                let branch = Branch::new(slot, &branch_feed, ring, Arc::clone(counts));
-                branch.that_waits_for(pace.as_ref())
-            })
-            .collect();
-        let mut feeds = self.shared.feeds();
-        match replaces {
-            Some(at) => feeds[at] = feed.clone(),
-            None => feeds.push(feed.clone()),
-        }
-        let sets = self.shared.filters(&feeds);
-        let location = self.shared.location(&feeds, &sets[0]);
-        let mut before = self.shared.engine();
-        let unwanted_before = self.shared.unwanted_by_interface()?;
-        if self.shared.interfaces.is_some() {
-            before.filtered = unwanted_before.iter().sum();
-        }
-        before.offered = before.filtered + before.dropped();
-        let blocked = Arc::default();
-        let mut entry =
-            Entry { slot, feed, rings, counts, before, unwanted_before, location, blocked, pace };
-        let (at, leaves, blocked) = {
-            let mut entries = self.shared.entries();
-            self.shared.describe_interfaces(&entry)?;
-            match replaces {
-                Some(at) => {
-                    entry.blocked = Arc::clone(&entries[at].blocked);
-                    let blocked = Arc::clone(&entry.blocked);
-                    let gone = std::mem::replace(&mut entries[at], entry);
-                    (at, Some(gone.slot), blocked)
-                }
-                None => {
-                    entries.push(entry);
-                    (entries.len() - 1, None, Arc::default())
-                }
-            }
-        };
-        for ((queue, branch), filters) in fanouts.iter().zip(branches).zip(sets) {
-            queue.post([
-                Update::Exchange { leaves, joins: Some(Box::new(branch)) },
-                Update::Filters(filters.filter(|_| has_filters(&feeds))),
-                Update::Block(slot, Arc::clone(&blocked)),
-            ]);
-        }
-        Ok(at)
-    }
-
-    /// Waits until a feed that was taken out has left every fan-out, closes its rings, and gives its final ledger.
-    fn finish(&self, gone: &Entry) -> Ledger {
-        for queue in &self.shared.fanouts {
-            for retired in queue.settle() {
-                if let Retired::Branch(mut branch) = retired {
-                    branch.close();
-                }
-            }
-        }
-        self.shared.ledger(gone)
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         // Whole whoever panicked while holding it: an entry is put in its place ready.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -357,10 +238,6 @@ impl Feeds {
 }
 
 impl Shared {
-    fn engine(&self) -> Ledger {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn check(&self, feed: &mut Feed) -> Result<(), CaptureError> {
         self.setup.admit(feed)?;
         (self.admit)(feed)
@@ -379,63 +256,6 @@ impl Shared {
     fn feeds(&self) -> Vec<Feed> {
         self.entries().iter().map(|entry| entry.feed.clone()).collect()
     }
-
-    /// The feeds' filters, once for each fan-out.
-    fn filters(&self, feeds: &[Feed]) -> Vec<Option<UserFilterSet>> {
-        let program = |feed: &'_ Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
-        let programs: Vec<Option<Program>> = feeds.iter().map(program).collect();
-        let programs: Vec<Option<&Program>> = programs.iter().map(Option::as_ref).collect();
-        self.fanouts.iter().map(|_| Some(UserFilterSet::new(&programs))).collect()
-    }
-
-    /// Where frames are chosen, of feeds with these filters.
-    fn location(&self, feeds: &[Feed], filters: &Option<UserFilterSet>) -> FilterLocation {
-        let chooses =
-            self.setup.may_change || feeds.len() > 1 || feeds.iter().any(|feed| !feed.takes_all());
-        match filters {
-            Some(filters) if chooses && filters.is_compiled() => FilterLocation::Compiled,
-            Some(_) if chooses => FilterLocation::Interpreted,
-            _ => FilterLocation::Nowhere,
-        }
-    }
-
-    fn ledger(&self, entry: &Entry) -> Ledger {
-        let engine = self.engine();
-        let mut ledger = engine.clone();
-        ledger.filtered = engine.filtered.saturating_sub(entry.before.filtered);
-        for (name, count) in &mut ledger.drops {
-            let before = entry.before.drops.get(name).copied().unwrap_or(0);
-            *count = count.saturating_sub(before);
-        }
-        if let (Some(now), Some(before)) = (ledger.missed_before, entry.before.missed_before) {
-            ledger.missed_before = Some(now.saturating_sub(before));
-        }
-        let (mut before, mut came, mut has_left) = (0, 0, true);
-        for (counts, seen) in entry.counts.iter().zip(&self.seen) {
-            let now = seen.load(Ordering::Acquire);
-            let joined = counts.joined_at().unwrap_or(now);
-            has_left &= counts.left_at().is_some();
-            before += joined;
-            came += counts.left_at().unwrap_or(now).saturating_sub(joined);
-        }
-        ledger.offered = match has_left {
-            true => came + ledger.filtered + ledger.dropped(),
-            false => engine.offered.saturating_sub(before + entry.before.offered),
-        };
-        let sum = |count: fn(&BranchCounts) -> &AtomicU64| {
-            let counts = entry.counts.iter().map(|own| count(own).load(Ordering::Acquire));
-            counts.sum::<u64>()
-        };
-        ledger.filtered += sum(|own| &own.filtered);
-        ledger.blocked += sum(|own| &own.blocked);
-        ledger.sampled += sum(|own| &own.sampled);
-        count_written(&mut ledger, &entry.rings);
-        ledger
-    }
-}
-
-fn has_filters(feeds: &[Feed]) -> bool {
-    feeds.iter().any(|feed| feed.filter.is_some())
 }
 
 impl State {
@@ -463,195 +283,6 @@ impl Entry {
         let Entry { slot, rings, location, pace, .. } = self;
         let (rings, pace) = (rings.clone(), pace.clone());
         FeedHandle { slot: *slot, rings, location: *location, notify: None, pace }
-    }
-}
-
-impl FeedControl for Feeds {
-    fn feeds(&self) -> Vec<FeedHandle> {
-        self.handles()
-    }
-
-    fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
-        let slot = self.lock().next_slot();
-        self.insert(slot, feed)
-    }
-
-    fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
-        let mut state = self.lock();
-        let at = self.shared.find(feed)?;
-        let mut wanted = self.shared.feeds();
-        wanted.remove(at);
-        let sets = self.shared.filters(&wanted);
-        let gone = self.shared.entries().remove(at);
-        for (queue, filters) in self.shared.fanouts.iter().zip(sets) {
-            queue.post([
-                Update::Exchange { leaves: Some(feed), joins: None },
-                Update::Filters(filters.filter(|_| has_filters(&wanted))),
-            ]);
-        }
-        let ledger = self.finish(&gone);
-        // What this leaves as it was passes more than is wanted, and user space leaves that out.
-        let _ = state.choose(&wanted);
-        Ok(ledger)
-    }
-
-    fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
-        let mut state = self.lock();
-        let slot = state.next_slot();
-        self.replace_as(&state, feed, slot)
-    }
-
-    fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
-        let mut state = self.lock();
-        let at = self.shared.find(feed)?;
-        if state.is_over {
-            return Err(CaptureError::Ended);
-        }
-        self.shared.setup.check_changes()?;
-        match change {
-            Change::Filter(filter) => {
-                let mut wanted = self.shared.feeds();
-                wanted[at].filter = filter;
-                self.shared.setup.admit(&mut wanted[at])?;
-                // The kernel first: it may refuse.
-                let chosen = state.choose(&wanted)?;
-                let sets = self.shared.filters(&wanted);
-                let location = chosen.unwrap_or(self.shared.location(&wanted, &sets[0]));
-                for (queue, filters) in self.shared.fanouts.iter().zip(sets) {
-                    queue.post([Update::Filters(filters.filter(|_| has_filters(&wanted)))]);
-                }
-                let mut entries = self.shared.entries();
-                entries[at].feed = wanted.swap_remove(at);
-                entries[at].location = location;
-                Ok(location)
-            }
-            Change::Block { remove, add } => {
-                self.block(at, &remove, &add)?;
-                Ok(self.shared.entries()[at].location)
-            }
-        }
-    }
-
-    fn attach(
-        &self,
-        feed: FeedSlot,
-        waker: Waker,
-        first_line: usize,
-    ) -> Result<WakerSlot, CaptureError> {
-        let mut state = self.lock();
-        let slot = WakerSlot::new(state.wakers_ever);
-        self.attach_as(feed, slot, &waker, first_line)?;
-        state.wakers_ever += 1;
-        Ok(slot)
-    }
-
-    fn detach(&self, feed: FeedSlot, waker: WakerSlot) {
-        let _state = self.lock();
-        for queue in &self.shared.fanouts {
-            queue.post([Update::Detach(feed, waker)]);
-        }
-        for queue in &self.shared.fanouts {
-            close_retired(queue.settle());
-        }
-    }
-
-    fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
-        let entries = self.shared.entries();
-        let entry = entries.iter().find(|entry| entry.slot == feed);
-        Ok(self.shared.ledger(entry.ok_or(CaptureError::NoFeed)?))
-    }
-
-    fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
-        self.shared.interface_ledgers(feed)
-    }
-}
-
-impl Feeds {
-    /// [`FeedControl::attach`] for a source that numbers its sleepers itself.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn attach_as(
-        &self,
-        feed: FeedSlot,
-        slot: WakerSlot,
-        waker: &Waker,
-        first_line: usize,
-    ) -> Result<(), CaptureError> {
-        self.shared.find(feed)?;
-        check_lines(waker, first_line, self.shared.fanouts.len())?;
-        let clones: Result<Vec<Waker>, _> =
-            self.shared.fanouts.iter().map(|_| waker.try_clone()).collect();
-        for (number, (queue, waker)) in self.shared.fanouts.iter().zip(clones?).enumerate() {
-            queue.post([Update::Attach(feed, slot, waker, first_line + number)]);
-        }
-        Ok(())
-    }
-
-    fn replace_as(
-        &self,
-        state: &State,
-        feed: FeedSlot,
-        slot: FeedSlot,
-    ) -> Result<(FeedHandle, Ledger), CaptureError> {
-        let at = self.shared.find(feed)?;
-        if state.is_over {
-            return Err(CaptureError::Ended);
-        }
-        let gone = self.shared.entries()[at].clone();
-        let at = self.join(slot, gone.feed.clone(), Some(at))?;
-        let handle = {
-            let mut entries = self.shared.entries();
-            entries[at].location = gone.location;
-            entries[at].handle()
-        };
-        Ok((handle, self.finish(&gone)))
-    }
-
-    /// [`FeedControl::replace_rings`] for a source that numbers its feeds itself.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn replace(
-        &self,
-        feed: FeedSlot,
-        slot: FeedSlot,
-    ) -> Result<(FeedHandle, Ledger), CaptureError> {
-        let state = self.lock();
-        self.replace_as(&state, feed, slot)
-    }
-
-    /// Changes a block list. The new one is made here, beside the old one: of 65,536 entries that takes milliseconds.
-    fn block(
-        &self,
-        at: usize,
-        remove: &[BlockEntry],
-        add: &[BlockEntry],
-    ) -> Result<(), CaptureError> {
-        let (slot, old) = {
-            let entry = &self.shared.entries()[at];
-            (entry.slot, Arc::clone(&entry.blocked))
-        };
-        let mut list = BlockList::clone(&old);
-        change_list(&mut list, remove, add)
-            .map_err(|full| CaptureError::Options(full.to_string()))?;
-        // A front is for those who block something.
-        let new = Arc::new(if list.is_empty() { BlockList::default() } else { list });
-        for queue in &self.shared.fanouts {
-            queue.post([Update::Block(slot, Arc::clone(&new))]);
-        }
-        self.shared.entries()[at].blocked = new;
-        Ok(())
-    }
-}
-
-/// Frees what updates took out of service. A branch among it is one whose asking thread has gone on to wait for it: its
-/// counts are final, and its rings are closed here as well as there.
-fn close_retired(retired: Vec<Retired>) {
-    for one in retired {
-        if let Retired::Branch(mut branch) = one {
-            branch.close();
-        }
     }
 }
 

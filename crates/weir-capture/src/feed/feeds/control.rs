@@ -1,0 +1,185 @@
+//! What changes the feeds from any thread.
+
+use std::sync::Arc;
+
+use weir_filter::block::{BlockList, Entry as BlockEntry};
+use weir_ring::Ledger;
+use weir_ring::wake::Waker;
+
+use super::join::has_filters;
+use super::{Entry, Feeds, check_lines};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::change::{Change, change_list};
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::fanout::{Retired, Update};
+use crate::feed::interfaces::InterfaceLedger;
+use crate::feed::location::FilterLocation;
+
+impl FeedControl for Feeds {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        self.handles()
+    }
+
+    fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
+        let slot = self.lock().next_slot();
+        self.insert(slot, feed)
+    }
+
+    fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        let mut state = self.lock();
+        let at = self.shared.find(feed)?;
+        let mut wanted = self.shared.feeds();
+        wanted.remove(at);
+        let sets = self.shared.filters(&wanted);
+        let gone = self.shared.entries().remove(at);
+        for (queue, filters) in self.shared.fanouts.iter().zip(sets) {
+            queue.post([
+                Update::Exchange { leaves: Some(feed), joins: None },
+                Update::Filters(filters.filter(|_| has_filters(&wanted))),
+            ]);
+        }
+        let ledger = self.finish(&gone);
+        // What this leaves as it was passes more than is wanted, and user space leaves that out.
+        let _ = state.choose(&wanted);
+        Ok(ledger)
+    }
+
+    fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        let mut state = self.lock();
+        let slot = state.next_slot();
+        self.replace_as(&state, feed, slot)
+    }
+
+    fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
+        let mut state = self.lock();
+        let at = self.shared.find(feed)?;
+        if state.is_over {
+            return Err(CaptureError::Ended);
+        }
+        self.shared.setup.check_changes()?;
+        match change {
+            Change::Filter(filter) => {
+                let mut wanted = self.shared.feeds();
+                wanted[at].filter = filter;
+                self.shared.setup.admit(&mut wanted[at])?;
+                // The kernel first: it may refuse.
+                let chosen = state.choose(&wanted)?;
+                let sets = self.shared.filters(&wanted);
+                let location = chosen.unwrap_or(self.shared.location(&wanted, &sets[0]));
+                for (queue, filters) in self.shared.fanouts.iter().zip(sets) {
+                    queue.post([Update::Filters(filters.filter(|_| has_filters(&wanted)))]);
+                }
+                let mut entries = self.shared.entries();
+                entries[at].feed = wanted.swap_remove(at);
+                entries[at].location = location;
+                Ok(location)
+            }
+            Change::Block { remove, add } => {
+                self.block(at, &remove, &add)?;
+                Ok(self.shared.entries()[at].location)
+            }
+        }
+    }
+
+    fn attach(
+        &self,
+        feed: FeedSlot,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<WakerSlot, CaptureError> {
+        let mut state = self.lock();
+        let slot = WakerSlot::new(state.wakers_ever);
+        self.attach_as(feed, slot, &waker, first_line)?;
+        state.wakers_ever += 1;
+        Ok(slot)
+    }
+
+    fn detach(&self, feed: FeedSlot, waker: WakerSlot) {
+        let _state = self.lock();
+        for queue in &self.shared.fanouts {
+            queue.post([Update::Detach(feed, waker)]);
+        }
+        for queue in &self.shared.fanouts {
+            close_retired(queue.settle());
+        }
+    }
+
+    fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
+        let entries = self.shared.entries();
+        let entry = entries.iter().find(|entry| entry.slot == feed);
+        Ok(self.shared.ledger(entry.ok_or(CaptureError::NoFeed)?))
+    }
+
+    fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
+        self.shared.interface_ledgers(feed)
+    }
+}
+
+impl Feeds {
+    /// [`FeedControl::attach`] for a source that numbers its sleepers itself.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn attach_as(
+        &self,
+        feed: FeedSlot,
+        slot: WakerSlot,
+        waker: &Waker,
+        first_line: usize,
+    ) -> Result<(), CaptureError> {
+        self.shared.find(feed)?;
+        check_lines(waker, first_line, self.shared.fanouts.len())?;
+        let clones: Result<Vec<Waker>, _> =
+            self.shared.fanouts.iter().map(|_| waker.try_clone()).collect();
+        for (number, (queue, waker)) in self.shared.fanouts.iter().zip(clones?).enumerate() {
+            queue.post([Update::Attach(feed, slot, waker, first_line + number)]);
+        }
+        Ok(())
+    }
+
+    /// Changes a block list. The new one is made here, beside the old one: of 65,536 entries that takes milliseconds.
+    fn block(
+        &self,
+        at: usize,
+        remove: &[BlockEntry],
+        add: &[BlockEntry],
+    ) -> Result<(), CaptureError> {
+        let (slot, old) = {
+            let entry = &self.shared.entries()[at];
+            (entry.slot, Arc::clone(&entry.blocked))
+        };
+        let mut list = BlockList::clone(&old);
+        change_list(&mut list, remove, add)
+            .map_err(|full| CaptureError::Options(full.to_string()))?;
+        // A front is for those who block something.
+        let new = Arc::new(if list.is_empty() { BlockList::default() } else { list });
+        for queue in &self.shared.fanouts {
+            queue.post([Update::Block(slot, Arc::clone(&new))]);
+        }
+        self.shared.entries()[at].blocked = new;
+        Ok(())
+    }
+
+    /// Waits until a feed that was taken out has left every fan-out, closes its rings, and gives its final ledger.
+    pub(super) fn finish(&self, gone: &Entry) -> Ledger {
+        for queue in &self.shared.fanouts {
+            for retired in queue.settle() {
+                if let Retired::Branch(mut branch) = retired {
+                    branch.close();
+                }
+            }
+        }
+        self.shared.ledger(gone)
+    }
+}
+
+/// Frees what updates took out of service. A branch among it is one whose asking thread has gone on to wait for it: its
+/// counts are final, and its rings are closed here as well as there.
+fn close_retired(retired: Vec<Retired>) {
+    for one in retired {
+        if let Retired::Branch(mut branch) = one {
+            branch.close();
+        }
+    }
+}
