@@ -3,7 +3,6 @@
 
 use std::thread;
 
-use weir_filter::block::{BlockList, Entry};
 use weir_ring::{Ledger, Mapping, Ring};
 
 use super::program::{AtHook, join};
@@ -12,7 +11,7 @@ use super::shared::{By, HookPlace, Own, Shared, State, members};
 use super::{attach, memory};
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
-use crate::feed::change::{Change, change_list};
+use crate::feed::change::Change;
 use crate::feed::control::{FeedHandle, FeedSlot};
 use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
@@ -375,48 +374,5 @@ impl State {
         let slot = FeedSlot::new(self.feeds_ever);
         self.feeds_ever += 1;
         slot
-    }
-
-    /// Gives a place that no program writes yet the block list of another.
-    fn copy_blocks(&mut self, from: usize, to: usize) -> Result<(), CaptureError> {
-        let list = self.blocks.as_ref().expect("set up for changes").list(from).clone();
-        self.set_blocks(to, &list)
-    }
-
-    fn empty_blocks(&mut self, place: usize) -> Result<(), CaptureError> {
-        self.set_blocks(place, &BlockList::default())
-    }
-
-    fn set_blocks(&mut self, place: usize, wanted: &BlockList) -> Result<(), CaptureError> {
-        let Some(blocks) = &mut self.blocks else { return Ok(()) };
-        if place + 1 == self.places.len() {
-            // The relay's place has none.
-            return Ok(());
-        }
-        let set = blocks.set(place, wanted);
-        set.map_err(|error| CaptureError::Options(error_text(&error)))
-    }
-
-    /// Changes the block list of a feed at the hook.
-    fn block(&mut self, at: usize, remove: &[Entry], add: &[Entry]) -> Result<(), CaptureError> {
-        let blocks = self.blocks.as_mut().expect("set up for changes");
-        let mut wanted = blocks.list(at).clone();
-        change_list(&mut wanted, remove, add)
-            .map_err(|full| CaptureError::Options(full.to_string()))?;
-        let before = blocks.list(at).clone();
-        if let Err(error) = blocks.set(at, &wanted) {
-            // What was taken away finds its room again.
-            let error = error_text(&error);
-            return Err(CaptureError::Options(match blocks.set(at, &before) {
-                Ok(()) => format!("{error}; the list is as it was"),
-                Err(undoing) => format!(
-                    "{error}; and so was the way back ({}): more may be blocked than the list says, until the \
-                     capture is started again",
-                    error_text(&undoing)
-                ),
-            }));
-        }
-        // What looked the list up before is over when this returns.
-        rcu::synchronize()
     }
 }

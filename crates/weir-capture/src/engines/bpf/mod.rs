@@ -17,6 +17,7 @@ mod doorbell;
 mod feed_control;
 mod generations;
 pub(crate) mod memory;
+mod place_blocks;
 mod plan;
 mod program;
 mod relay;
