@@ -39,7 +39,7 @@ use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Presence, Promiscuity};
+use crate::kernel::interface::{Interface, Missed, Presence, Promiscuity};
 use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
