@@ -28,6 +28,9 @@ struct weir_feed {
 
 #define WEIR_ANY_QUEUE 0xffffffffu
 
+/* Most bytes that bpf_xdp_load_bytes() reads. Source: bpf_xdp_pointer(), net/core/filter.c. */
+#define WEIR_XDP_LOAD_MAX 0xffff
+
 /*
  * Set before loading; of a program with filters, anew for each generation of it, which has a map of its own for them. A
  * place that is not among those wanted is free.
@@ -289,6 +292,9 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
 	}
 	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
+	/* Of a longer one (BIG TCP, at generic XDP) the rest is cut. */
+	if (hook == WEIR_XDP && frame->caplen > WEIR_XDP_LOAD_MAX)
+		frame->caplen = WEIR_XDP_LOAD_MAX;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
 		err = write_class(ctx, hook, number, ring, meta, w, frame,
 				  WEIR_CAPLEN_SMALL);

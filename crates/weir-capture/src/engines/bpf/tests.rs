@@ -176,6 +176,34 @@ fn root_xdp_with_frags_and_rust_writers_make_the_same_bytes() {
     }
 }
 
+/// Super-frames reach the generic hook as they are, and the kernel gives XDP programs 65,535 bytes of a frame.
+#[test]
+fn root_what_xdp_cannot_read_of_a_long_frame_is_cut() {
+    if !root("root_what_xdp_cannot_read_of_a_long_frame_is_cut") {
+        return;
+    }
+    pin_to_cpu_0();
+    let options = BpfOptions { hook: Hook::Xdp, ..BpfOptions::default() };
+    let mut bpf = Bpf::open("lo", setup(262_144), options).unwrap();
+    let program = {
+        let state = bpf.shared.state();
+        state.programs.at.program(None).try_clone_to_owned().unwrap()
+    };
+    let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
+    let mut batch = Batch::new();
+    for (number, size) in [65_534, 65_535, 65_536, 70_000].into_iter().enumerate() {
+        let frame = frame(number as u64, size);
+        run(program.as_fd(), &frame);
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1), "{size} bytes");
+        let record = batch.records().next().unwrap();
+        assert!(record.frame == &frame[..size.min(65_535)], "{size} bytes");
+        assert_eq!(record.meta.wire_len as usize, size);
+    }
+    let ledger = bpf.finish().unwrap();
+    assert_eq!((ledger.captured, ledger.dropped()), (4, 0), "{ledger}");
+    assert!(ledger.closes());
+}
+
 #[test]
 fn root_a_frozen_ring_cannot_be_mapped_writable() {
     if !root("root_a_frozen_ring_cannot_be_mapped_writable") {
