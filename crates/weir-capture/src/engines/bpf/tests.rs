@@ -406,6 +406,49 @@ fn root_without_rights_a_change_says_which_are_missing() {
     assert_eq!(control.add(Feed::default()).unwrap().location, FilterLocation::Hook);
 }
 
+/// Has the kernel refuse this thread channels from now on.
+fn refuse_socketpairs() {
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EMFILE as u32;
+    // ld call; jeq #socketpair, refuse
+    let insns = [
+        weir_filter::Insn::new(0x20, 0),
+        weir_filter::Insn::jump(0x15, libc::SYS_socketpair as u32, 1, 0),
+        weir_filter::Insn::new(6, libc::SECCOMP_RET_ALLOW),
+        weir_filter::Insn::new(6, refuse),
+    ];
+    let filter = insns.as_ptr().cast_mut().cast();
+    let program = libc::sock_fprog { len: insns.len() as u16, filter };
+    // SAFETY: the program points to instructions, laid out as `sock_filter`, that live through the call.
+    let result =
+        unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn root_a_relay_that_cannot_be_started_is_not_there() {
+    if !root("root_a_relay_that_cannot_be_started_is_not_there") {
+        return;
+    }
+    let setup = Setup { may_change: true, ..setup(64) };
+    let mut bpf = Bpf::open("lo", setup, BpfOptions::default()).unwrap();
+    bpf.start().unwrap();
+    let shared = &*bpf.shared;
+    std::thread::scope(|scope| {
+        let refused = || {
+            refuse_socketpairs();
+            shared.open_relay(&mut shared.state()).unwrap_err();
+        };
+        scope.spawn(refused).join().unwrap();
+    });
+    {
+        let served = shared.served();
+        assert!(served.relay.is_none() && served.places.last().unwrap().rings.is_empty());
+    }
+    shared.open_relay(&mut shared.state()).unwrap();
+    assert!(shared.served().relay.is_some());
+    bpf.stop().unwrap();
+}
+
 #[test]
 fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_for() {
     let test = "root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_for";
