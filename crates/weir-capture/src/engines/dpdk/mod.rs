@@ -31,7 +31,7 @@ use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
-use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Promiscuity};
+use crate::kernel::interface::{Interface, InterfaceQuery, Missed, Presence, Promiscuity};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx};
@@ -41,8 +41,6 @@ use queues::{queues, wish};
 
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
-/// How often the device and the pollers are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a NIC may take to hand over what it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
@@ -70,7 +68,7 @@ pub struct Dpdk {
     at_stop: u64,
     /// Of that interface.
     missed: Option<Missed>,
-    looked: Instant,
+    presence: Option<Presence>,
 }
 
 /// The port: alone before the start, then shared with its pollers.
@@ -134,6 +132,10 @@ impl Dpdk {
             ));
         }
         let missed = interface.as_ref().map(|own| Missed::new(own.index));
+        let presence = match &interface {
+            Some(interface) => Some(Presence::new(InterfaceQuery::new()?, interface)),
+            None => None,
+        };
         let info = Info {
             source: format!("dpdk:{device}"),
             engine: "dpdk",
@@ -164,7 +166,7 @@ impl Dpdk {
             over: None,
             at_stop: 0,
             missed,
-            looked: Instant::now(),
+            presence,
         })
     }
 
@@ -350,21 +352,19 @@ impl Source for Dpdk {
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
         std::thread::sleep(limit);
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            if let Some(dead) = self.pollers.iter().position(JoinHandle::is_finished) {
-                let dead = self.pollers.swap_remove(dead).join();
-                dead.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                unreachable!("a poller goes on until it is told to end");
-            }
-            let gone = match (&self.interface, &self.stage) {
-                (Some(interface), _) => !self.query.exists(interface.index),
-                (None, Stage::Running(port)) if !self.facts.is_virtual => port.is_removed(),
-                _ => false,
-            };
-            if gone {
-                return Err(CaptureError::Vanished { iface: self.info.source.clone() });
-            }
+        if let Some(dead) = self.pollers.iter().position(JoinHandle::is_finished) {
+            let dead = self.pollers.swap_remove(dead).join();
+            dead.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            unreachable!("a poller goes on until it is told to end");
+        }
+        let gone = match (&mut self.presence, &self.stage) {
+            (Some(presence), _) => presence.check().is_err(),
+            (None, Stage::Running(port)) if !self.facts.is_virtual => port.is_removed(),
+            _ => false,
+        };
+        if gone {
+            // By the name that the user gave, which is the device's.
+            return Err(CaptureError::Vanished { iface: self.info.source.clone() });
         }
         self.count()?;
         Ok(Pumped::More)
