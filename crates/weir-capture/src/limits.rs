@@ -1,5 +1,7 @@
 //! Limits of sources and feeds.
 
+use std::time::Duration;
+
 use weir_filter::limits::ENTRIES_MAX;
 
 /// Most feeds of one source.
@@ -22,3 +24,10 @@ pub const PATTERN_INTERFACES_MAX: u32 = 1024;
 
 /// Most that `af_packet` and `pcap` keep beside their rings.
 pub const BUFFER_BYTES_MAX: u64 = 32 << 20;
+
+/// Longest frame that `pcap` keeps: libpcap's buffer has blocks of 256 KiB, headers of the kernel's included.
+pub const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
+
+/// How long a packet socket that is stopped may take to hand over its last block: a few of its time-outs of 4 ms, on a
+/// machine that is busy with other things.
+pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_frame::record::CAPLEN_MAX;
 
+use crate::limits::BUFFER_BYTES_MAX;
+
 /// Bytes of all blocks of a socket.
-pub(super) const BLOCKS_BYTES: usize = 32 << 20;
-const _: () = assert!(BLOCKS_BYTES as u64 <= crate::limits::BUFFER_BYTES_MAX);
+pub(super) const BLOCKS_BYTES: usize = BUFFER_BYTES_MAX as usize;
 /// Fewest and most bytes of a block.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
 const BLOCK_BYTES_MAX: usize = 1 << 20;

@@ -13,12 +13,11 @@ use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::kernel::vlan;
+use crate::limits::DRAIN_TIME_MAX;
 use crate::setup::Setup;
 
 /// Frames that become visible together.
 const BURST: u32 = 64;
-/// How long a stopped socket may take to hand over its last block: a few of its time-outs.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Which interface of the rings a frame is of.
 pub(super) trait Origins {
@@ -73,7 +72,7 @@ impl<O: Origins> Receiver<O> {
     /// Takes all frames that the socket has placed in blocks by now; the last block is closed by its time-out. False if
     /// that takes too long.
     pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<bool, CaptureError> {
-        let deadline = Instant::now() + DRAIN_LIMIT;
+        let deadline = Instant::now() + DRAIN_TIME_MAX;
         let statistics = self.socket.statistics()?;
         let placed = statistics.packets - statistics.drops;
         loop {

@@ -20,8 +20,8 @@ use crate::error::CaptureError;
 use crate::kernel::map_options;
 pub use crate::limits::ENTRIES_OF_A_KIND_MAX;
 
-/// Most feeds of a source: keys have 16 bits for them.
-const FEEDS_MAX: usize = 1 << 16;
+/// Most lists: keys have 16 bits for a feed.
+const LISTS_MAX: usize = 1 << 16;
 
 /// Bytes of the structures of `bpf/block.h`.
 const ADDRESS_BYTES: usize = 24;
@@ -114,7 +114,7 @@ impl Blocks {
 
     /// With room for so many entries of each kind.
     fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
-        assert!((1..=FEEDS_MAX).contains(&feeds), "{feeds} feeds");
+        assert!((1..=LISTS_MAX).contains(&feeds), "{feeds} feeds");
         let front_bytes = (FRONT_WORDS * 8) as u32;
         let flag = libbpf_sys::BPF_F_MMAPABLE;
         let front = create(MapType::Array, "block_front", [4, front_bytes], feeds, flag)?;

@@ -25,20 +25,16 @@ use crate::feed::fanout::Fanout;
 use crate::feed::feeds::Feeds;
 use crate::kernel::interface::{Interface, Missed, Presence};
 use crate::kernel::rcu;
+use crate::limits::{BUFFER_BYTES_MAX, DRAIN_TIME_MAX, LIBPCAP_CAPLEN_MAX};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
-/// What libpcap is given to buffer in, and how long it may keep a frame back.
-const BUFFER_BYTES: i32 = 32 << 20;
+/// How long libpcap may keep a frame back.
 const TIMEOUT_MS: i32 = 4;
-/// Longest frame that libpcap surely keeps whole: its buffer has blocks of 256 KiB, headers of the kernel's included.
-const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
 /// Frames of one call.
 const BURST: usize = 256;
 /// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
 const QUIET: Duration = Duration::from_millis(60);
-/// How long a stopped handle may take to hand over what it has.
-const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// The source.
 pub struct Pcap {
@@ -100,7 +96,7 @@ impl Pcap {
             .map_err(failed)?
             .promisc(setup.promiscuous)
             .snaplen(setup.bytes_needed() as i32)
-            .buffer_size(BUFFER_BYTES)
+            .buffer_size(BUFFER_BYTES_MAX as i32)
             .timeout(TIMEOUT_MS)
             .precision(pcap::Precision::Nano)
             .open()
@@ -203,7 +199,7 @@ impl Pcap {
         // this asks in vain, and what comes meanwhile is counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;
-        let deadline = Instant::now() + DRAIN_LIMIT;
+        let deadline = Instant::now() + DRAIN_TIME_MAX;
         let mut quiet_since = Instant::now();
         loop {
             let taken = self.take()?;
