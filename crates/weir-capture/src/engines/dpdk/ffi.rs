@@ -50,10 +50,10 @@ struct RawFacts {
 }
 const _: () = assert!(size_of::<RawFacts>() == 148, "as in shim.h");
 
-/// How a port is set up: `struct weir_wish`.
+/// How a port is set up: `struct weir_port_setup`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct PortSetup {
     pub(super) queues: u32,
     /// Of each queue; [`Port::set_up`] writes back what the driver made of it.
     pub(super) descriptors: u32,
@@ -65,7 +65,7 @@ pub(super) struct Wish {
     /// 1: a frame may take several mbufs.
     pub(super) scatter: u32,
 }
-const _: () = assert!(size_of::<Wish>() == 24, "as in shim.h");
+const _: () = assert!(size_of::<PortSetup>() == 24, "as in shim.h");
 
 /// `struct weir_port`.
 #[repr(C)]
@@ -104,7 +104,7 @@ unsafe extern "C" {
     fn weir_said(text: *mut c_char, room: usize) -> usize;
     fn weir_probe(devargs: *const c_char, id: *mut u16) -> c_int;
     fn weir_facts(id: u16, facts: *mut RawFacts) -> c_int;
-    fn weir_setup(id: u16, wish: *mut Wish, pool: *mut *mut c_void) -> c_int;
+    fn weir_setup(id: u16, setup: *mut PortSetup, pool: *mut *mut c_void) -> c_int;
     fn weir_start(id: u16, port: *mut RawPort) -> c_int;
     fn weir_promiscuous(id: u16, on: c_int) -> c_int;
     fn weir_mtu(id: u16, mtu: u16) -> c_int;

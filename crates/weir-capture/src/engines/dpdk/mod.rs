@@ -37,7 +37,7 @@ use crate::source::{Info, Pumped, Source};
 use ffi::{BURST, Counts, Facts, Port, Rx};
 use options::stamp_ns;
 use poller::Poller;
-use queues::{queues, wish};
+use queues::{port_setup, queues};
 
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
@@ -121,8 +121,8 @@ impl Dpdk {
         let facts = port.facts().map_err(|error| eal::refused(device, &error))?;
         let queues = queues(device, &facts, options.queues)?;
         let stamp_ns = stamp_ns(&facts, options.stamps)?;
-        let mut wish = wish(device, &facts, queues, stamp_ns.is_some());
-        port.set_up(&mut wish).map_err(|error| eal::refused(device, &error))?;
+        let mut port_setup = port_setup(device, &facts, queues, stamp_ns.is_some());
+        port.set_up(&mut port_setup).map_err(|error| eal::refused(device, &error))?;
         let (feeds, fanouts) =
             Feeds::create(&setup, queues as usize, Clock::Realtime, Box::new(admit))?;
         let mut notes = vec![format!("offered frames are what DPDK's {} reports", facts.driver)];
@@ -154,7 +154,7 @@ impl Dpdk {
             fanouts,
             make: Make {
                 queues,
-                descriptors: wish.descriptors,
+                descriptors: port_setup.descriptors,
                 bytes_needed: setup.bytes_needed() as usize,
                 record_queue: options.record_queue,
                 stamp_ns,

@@ -1,7 +1,7 @@
 //! How many queues a port has, with how many descriptors and mbufs, and what memory those take.
 
 use super::device::Device;
-use super::ffi::{Facts, Wish};
+use super::ffi::{Facts, PortSetup};
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::memory::Memory;
@@ -70,13 +70,13 @@ pub(super) fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u
 }
 
 /// Queues as large as the memory of a source allows.
-pub(super) fn wish(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> Wish {
+pub(super) fn port_setup(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> PortSetup {
     let room_bytes = room_bytes(device, facts.min_rx_bufsize);
     let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;
     let filled = each.saturating_sub(SPARE).max(DESCRIPTORS_MIN);
     let descriptors = (1 << filled.ilog2()).min(DESCRIPTORS_MAX);
     let mbufs = queues * each.clamp(descriptors + SPARE, 2 * descriptors + SPARE);
-    Wish {
+    PortSetup {
         queues,
         descriptors,
         mbufs,
@@ -128,9 +128,9 @@ mod tests {
         assert!(of(&facts(4, true), Queues::Range(1, 2)).unwrap_err().contains("--queues 0-2"));
         // Whatever is asked for fits what a source may have, but for the least that a queue needs.
         for queues in [1, 2, 3, 16] {
-            let wish = wish(&device, &facts(16, true), queues, false);
-            assert!(wish.mbufs * (wish.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{wish:?}");
-            assert!(wish.descriptors.is_power_of_two() && wish.descriptors >= DESCRIPTORS_MIN);
+            let setup = port_setup(&device, &facts(16, true), queues, false);
+            assert!(setup.mbufs * (setup.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{setup:?}");
+            assert!(setup.descriptors.is_power_of_two() && setup.descriptors >= DESCRIPTORS_MIN);
         }
     }
 }

@@ -117,7 +117,7 @@ int weir_facts(uint16_t id, struct weir_facts *facts)
 	return 0;
 }
 
-int weir_setup(uint16_t id, struct weir_wish *wish, void **pool)
+int weir_setup(uint16_t id, struct weir_port_setup *setup, void **pool)
 {
 	struct rte_eth_dev_info info;
 	int result = rte_eth_dev_info_get(id, &info);
@@ -126,34 +126,34 @@ int weir_setup(uint16_t id, struct weir_wish *wish, void **pool)
 	char name[RTE_MEMPOOL_NAMESIZE];
 	snprintf(name, sizeof(name), "weir-%u", id);
 	int socket = rte_eth_dev_socket_id(id);
-	struct rte_mempool *mbufs = rte_pktmbuf_pool_create(name, wish->mbufs, 256, 0,
-							    wish->room_bytes + RTE_PKTMBUF_HEADROOM, socket);
+	struct rte_mempool *mbufs = rte_pktmbuf_pool_create(name, setup->mbufs, 256, 0,
+							    setup->room_bytes + RTE_PKTMBUF_HEADROOM, socket);
 	if (mbufs == NULL)
 		return -(rte_errno ? rte_errno : ENOMEM);
 	*pool = mbufs;
 	struct rte_eth_conf conf;
 	memset(&conf, 0, sizeof(conf));
-	if (wish->stamps)
+	if (setup->stamps)
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
-	if (wish->scatter)
+	if (setup->scatter)
 		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
-	if (wish->queues > 1) {
+	if (setup->queues > 1) {
 		uint64_t fields = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP;
 		conf.rx_adv_conf.rss_conf.rss_hf = fields & info.flow_type_rss_offloads;
 		if (conf.rx_adv_conf.rss_conf.rss_hf != 0)
 			conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 	}
 	/* Some drivers start with TX queues only, though nothing is ever sent. */
-	uint16_t tx_queues = info.max_tx_queues < wish->queues ? info.max_tx_queues : wish->queues;
-	result = rte_eth_dev_configure(id, wish->queues, tx_queues, &conf);
+	uint16_t tx_queues = info.max_tx_queues < setup->queues ? info.max_tx_queues : setup->queues;
+	result = rte_eth_dev_configure(id, setup->queues, tx_queues, &conf);
 	if (result < 0)
 		return result;
-	uint16_t rx_descriptors = wish->descriptors, tx_descriptors = 512;
+	uint16_t rx_descriptors = setup->descriptors, tx_descriptors = 512;
 	result = rte_eth_dev_adjust_nb_rx_tx_desc(id, &rx_descriptors, &tx_descriptors);
 	if (result < 0)
 		return result;
-	wish->descriptors = rx_descriptors;
-	for (uint16_t queue = 0; queue < wish->queues; queue++) {
+	setup->descriptors = rx_descriptors;
+	for (uint16_t queue = 0; queue < setup->queues; queue++) {
 		result = rte_eth_rx_queue_setup(id, queue, rx_descriptors, socket, NULL, mbufs);
 		if (result < 0)
 			return result;

@@ -33,7 +33,7 @@ struct weir_facts {
 };
 _Static_assert(sizeof(struct weir_facts) == 148, "shared with Rust");
 
-struct weir_wish {
+struct weir_port_setup {
 	uint32_t queues;
 	uint32_t descriptors; /* of each queue; what came of it is written back */
 	uint32_t mbufs;
@@ -41,7 +41,7 @@ struct weir_wish {
 	uint32_t stamps;     /* 1: the driver is to stamp */
 	uint32_t scatter;    /* 1: frames may take several mbufs */
 };
-_Static_assert(sizeof(struct weir_wish) == 24, "shared with Rust");
+_Static_assert(sizeof(struct weir_port_setup) == 24, "shared with Rust");
 
 struct weir_port {
 	uint64_t stamp_flag; /* in ol_flags; 0: no driver stamps */
@@ -63,7 +63,7 @@ size_t weir_said(char *text, size_t room);
 
 int weir_probe(const char *devargs, uint16_t *id);
 int weir_facts(uint16_t id, struct weir_facts *facts);
-int weir_setup(uint16_t id, struct weir_wish *wish, void **pool);
+int weir_setup(uint16_t id, struct weir_port_setup *setup, void **pool);
 int weir_start(uint16_t id, struct weir_port *port);
 int weir_promiscuous(uint16_t id, int on);
 int weir_mtu(uint16_t id, uint16_t mtu);

@@ -40,10 +40,10 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     let socket = Netlink::open()?;
     let mut filters = Vec::new();
     for (egress, parent) in PARENTS {
-        let mut wish = [0u8; TCMSG_BYTES];
-        wish[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-        wish[12..16].copy_from_slice(&parent.to_ne_bytes());
-        socket.request(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &wish)?;
+        let mut request = [0u8; TCMSG_BYTES];
+        request[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        request[12..16].copy_from_slice(&parent.to_ne_bytes());
+        socket.request(libc::RTM_GETTFILTER, libc::NLM_F_DUMP, &request)?;
         let mut side = Vec::new();
         while !messages(&socket.receive()?, egress, &mut side)? {
             if side.len() > MESSAGES_MAX {

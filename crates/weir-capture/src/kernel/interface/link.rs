@@ -40,15 +40,15 @@ pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
 /// What the kernel says.
 pub fn members(master: u32) -> io::Result<Vec<String>> {
     let socket = Netlink::open()?;
-    let mut wish = [0u8; ATTRIBUTE_BYTES + 4];
-    let bytes = wish.len() as u16;
-    wish[0..2].copy_from_slice(&bytes.to_ne_bytes());
-    wish[2..4].copy_from_slice(&libc::IFLA_MASTER.to_ne_bytes());
-    wish[4..8].copy_from_slice(&master.to_ne_bytes());
-    socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[&info(0)[..], &wish].concat())?;
+    let mut by_master = [0u8; ATTRIBUTE_BYTES + 4];
+    let bytes = by_master.len() as u16;
+    by_master[0..2].copy_from_slice(&bytes.to_ne_bytes());
+    by_master[2..4].copy_from_slice(&libc::IFLA_MASTER.to_ne_bytes());
+    by_master[4..8].copy_from_slice(&master.to_ne_bytes());
+    socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[&info(0)[..], &by_master].concat())?;
     let mut names = Vec::new();
     each_of_dump(&socket, |message| {
-        // Kernels that do not heed the wish tell of all links.
+        // Kernels that do not heed the attribute tell of all links.
         if attribute(message, libc::IFLA_MASTER) == Some(&master.to_ne_bytes()) {
             names.extend(name(message));
         }

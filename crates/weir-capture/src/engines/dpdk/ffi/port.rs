@@ -6,8 +6,9 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Counts, RawFacts, RawPort, Wish, result, weir_close, weir_counts, weir_facts, weir_is_removed,
-    weir_link_down, weir_mtu, weir_probe, weir_promiscuous, weir_setup, weir_start,
+    Counts, PortSetup, RawFacts, RawPort, result, weir_close, weir_counts, weir_facts,
+    weir_is_removed, weir_link_down, weir_mtu, weir_probe, weir_promiscuous, weir_setup,
+    weir_start,
 };
 
 /// The numbers of open ports. Ports are made, configured and taken down one at a time, by who holds this:
@@ -82,11 +83,11 @@ impl Port {
     }
 
     /// Makes the port's mbufs and queues. Once a port.
-    pub(crate) fn set_up(&mut self, wish: &mut Wish) -> io::Result<()> {
+    pub(crate) fn set_up(&mut self, setup: &mut PortSetup) -> io::Result<()> {
         assert!(self.pool.is_null(), "a port is set up once");
         let _alone = alone();
         // SAFETY: as in `facts`. The pool, once made, is kept until the port that uses it is closed.
-        result(unsafe { weir_setup(self.id, wish, &raw mut self.pool) })
+        result(unsafe { weir_setup(self.id, setup, &raw mut self.pool) })
     }
 
     /// Lets frames come.
