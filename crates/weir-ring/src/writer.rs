@@ -252,7 +252,7 @@ fn store_short(last: &AtomicU64, out: &[AtomicU64], h6: u32, frame: &[u8], meta:
 }
 
 /// Stores the last bytes of a frame, under 8, and the tail words.
-#[inline]
+#[inline(always)] // with `store_record`, or every frame of an engine that pushes one by one costs a call more
 fn store_tail(mut out: &[AtomicU64], end: &[u8], meta: &Meta, caplen: u32) {
     if meta.flags.is_none() && meta.queue.is_none() {
         return store_length(out, end, record::record_bytes(meta, caplen));
