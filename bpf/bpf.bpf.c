@@ -10,6 +10,7 @@
 
 #include "ring.h"
 #include "control.h"
+#include "members.h"
 #include "block.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -50,6 +51,7 @@ const volatile __u32 chooses;		/* some feed leaves frames out: count what each t
 const volatile __u32 with_flags;	/* write epb_flags */
 const volatile __u32 with_queue;	/* write epb_queue */
 const volatile __u32 consume;		/* XDP: the frame ends here */
+const volatile __u32 several;		/* TC: interfaces by pattern, each with counts of its own */
 
 struct weir_ring_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -172,13 +174,10 @@ __noinline int weir_next_block(__u32 number, __u64 first_ns)
 	return weir_advance(ring, meta, meta + WEIR_WRITER_AT, block_mask, first_ns);
 }
 
-/* A feed of one interface: its rings number it 0. */
-#define WEIR_INTERFACE 0
-
 /* Writes one frame whose class is a constant, so that every bound is one too. */
 static __always_inline int write_class(void *ctx, enum weir_hook hook, __u32 number, void *ring,
 				       void *meta, struct weir_writer *w, const struct weir_frame *frame,
-				       __u32 caplen_max)
+				       __u32 interface, __u32 caplen_max)
 {
 	__u32 bytes = weir_record_bytes(frame->caplen, with_flags, frame->has_queue);
 	__u64 caplen = frame->caplen;
@@ -190,7 +189,7 @@ static __always_inline int write_class(void *ctx, enum weir_hook hook, __u32 num
 	record = weir_reserve(ring, meta, w, block_mask, WEIR_ROOM(caplen_max), &entry);
 	if (!record)
 		return -1;
-	weir_put_header(record, frame, WEIR_INTERFACE, bytes);
+	weir_put_header(record, frame, interface, bytes);
 	if (copy_frame(ctx, hook, record + WEIR_HEADER_BYTES, caplen, caplen_max, frame->tag))
 		return -1;
 	caplen = weir_caplen_of(record);
@@ -231,11 +230,13 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 feed
 }
 
 /*
- * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline where
- * there is one feed: each return costs where the kernel makes returns safe (SRSO, retbleed).
+ * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
+ * where there is one feed of one interface: each return costs where the kernel makes returns safe (SRSO, retbleed).
+ * `interface`: its number in the rings, which is 0 where they have one.
  */
 static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 cpu,
-				       struct weir_frame *frame, struct found_key *found)
+				       struct weir_frame *frame, struct found_key *found,
+				       __u32 interface)
 {
 	__u32 number = feed * rings_per_feed + cpu, line_number = number + 1, zero = 0;
 	const volatile struct weir_feed *setup;
@@ -257,19 +258,27 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		return;
 	if (chooses)
 		line->chosen++;
+	if (several)
+		weir_count(number, interface, WEIR_CHOSEN);
 	if (may_block && is_blocked(ctx, hook, feed, frame, found)) {
 		line->blocked++;
+		if (several)
+			weir_count(number, interface, WEIR_BLOCKED);
 		return;
 	}
 	if (by_flow && setup->flows_one_in > 1 &&
 	    !weir_sample_takes(frame->flow_hash, setup->flows_one_in)) {
 		line->sampled++;
+		if (several)
+			weir_count(number, interface, WEIR_SAMPLED);
 		return;
 	}
 	if (setup->one_in > 1) {
 		if (line->skip) {
 			line->skip--;
 			line->sampled++;
+			if (several)
+				weir_count(number, interface, WEIR_SAMPLED);
 			return;
 		}
 		line->skip = setup->one_in - 1;
@@ -296,35 +305,40 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	if (hook == WEIR_XDP && frame->caplen > WEIR_XDP_LOAD_MAX)
 		frame->caplen = WEIR_XDP_LOAD_MAX;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
-		err = write_class(ctx, hook, number, ring, meta, w, frame,
+		err = write_class(ctx, hook, number, ring, meta, w, frame, interface,
 				  WEIR_CAPLEN_SMALL);
 	} else if (frame->caplen <= WEIR_CAPLEN_JUMBO) {
-		err = write_class(ctx, hook, number, ring, meta, w, frame,
+		err = write_class(ctx, hook, number, ring, meta, w, frame, interface,
 				  WEIR_CAPLEN_JUMBO);
 	} else if (frame->caplen <= WEIR_CAPLEN_SUPER) {
-		err = write_class(ctx, hook, number, ring, meta, w, frame,
+		err = write_class(ctx, hook, number, ring, meta, w, frame, interface,
 				  WEIR_CAPLEN_SUPER);
 	} else if (frame->caplen <= WEIR_CAPLEN_BIG_TCP) {
-		err = write_class(ctx, hook, number, ring, meta, w, frame,
+		err = write_class(ctx, hook, number, ring, meta, w, frame, interface,
 				  WEIR_CAPLEN_BIG_TCP);
 	} else {
 		if (frame->caplen > WEIR_CAPLEN_MAX)
 			frame->caplen = WEIR_CAPLEN_MAX;
-		err = write_class(ctx, hook, number, ring, meta, w, frame,
+		err = write_class(ctx, hook, number, ring, meta, w, frame, interface,
 				  WEIR_CAPLEN_MAX);
 	}
-	if (err)
+	if (err) {
 		w->drops_unreadable++;
-	else
-		ring_doorbell(line, w->ordinal, number);
+		if (several)
+			weir_count(number, interface, WEIR_UNREADABLE);
+		return;
+	}
+	if (several)
+		weir_count_written(number, interface, frame);
+	ring_doorbell(line, w->ordinal, number);
 }
 
 /* The same, verified once and called for each of several feeds. */
 __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
-			     struct found_key *found)
+			     struct found_key *found, __u32 interface)
 {
 	if (frame && found)
-		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, found);
+		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, found, interface);
 	return 0;
 }
 
@@ -332,7 +346,7 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 			      struct found_key *found)
 {
 	if (frame && found)
-		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, found);
+		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, found, 0);
 	return 0;
 }
 
@@ -400,25 +414,35 @@ static __always_inline void describe_xdp(struct xdp_md *ctx, struct weir_frame *
 }
 
 static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted,
-				    struct weir_frame *frame, __u32 tag)
+				    struct weir_frame *frame, __u32 tag, __u32 interface)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), line = cpu + 1, feed;
 	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
+	struct weir_came *own = 0;
 
 	if (!mine)
 		return;
+	if (several) {
+		own = weir_came_of(cpu, interface);
+		if (!own)
+			return;
+	}
 	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
 	 * `offered`; re-entries can interrupt one another, so they add atomically. At XDP there are none:
 	 * it runs with softirqs off. */
 	if (hook == WEIR_TC) {
 		if (mine->busy) {
 			__sync_fetch_and_add(&mine->nested_by[generation & (WEIR_GENERATIONS - 1)], 1);
+			if (several)
+				__sync_fetch_and_add(&own->nested[generation & (WEIR_GENERATIONS - 1)], 1);
 			return;
 		}
 		mine->busy = 1;
 		weir_barrier();
 	}
 	mine->offered_by[generation & (WEIR_GENERATIONS - 1)]++;
+	if (several)
+		own->judged[generation & (WEIR_GENERATIONS - 1)]++;
 	if (with_filters) {
 		if (hook == WEIR_TC)
 			wanted &= weir_judge_tc(ctx);
@@ -434,12 +458,12 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, tag & 0xffff)
 						   : flow_hash_xdp(ctx, tag & 0xffff);
 	}
-	if (feeds == 1) {
+	if (feeds == 1 && !several) {
 		struct found_key found;
 
 		found.looked = 0;
 		if (wanted & 1)
-			write_feed(ctx, hook, 0, cpu, frame, &found);
+			write_feed(ctx, hook, 0, cpu, frame, &found, 0);
 	} else {
 		struct found_key found = {};
 
@@ -447,7 +471,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 			if (!(wanted & (1u << feed)))
 				continue;
 			if (hook == WEIR_TC)
-				weir_write_tc(ctx, feed, frame, &found);
+				weir_write_tc(ctx, feed, frame, &found, interface);
 			else
 				weir_write_xdp(ctx, feed, frame, &found);
 		}
@@ -462,7 +486,7 @@ done:
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 {
 	/* A missing protocol means 802.1Q, as for the rest of the kernel's users. */
-	__u32 protocol = skb->vlan_proto;
+	__u32 protocol = skb->vlan_proto, interface = 0;
 	__u32 present = weir_is_set(skb->vlan_present);
 	struct weir_frame frame = {
 		.wire_len = skb->len + 4 * present,
@@ -470,6 +494,14 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 		.queue = WEIR_ANY_QUEUE,
 	};
 
+	if (several) {
+		__u32 ifindex = skb->ifindex, *number;
+
+		number = bpf_map_lookup_elem(&members, &ifindex);
+		if (!number)
+			return -1;	/* it has just left */
+		interface = *number;
+	}
 	protocol |= bpf_htons(ETH_P_8021Q) & (weir_is_set(protocol) - 1);
 	frame.tag = tag_of(protocol, bpf_htons(skb->vlan_tci), present);
 	/* Received skbs carry their queue plus one, 0 for none. Of a sent one the queue is chosen later. */
@@ -477,7 +509,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 		frame.has_queue = with_queue & weir_is_set(skb->queue_mapping);
 		frame.queue = skb->queue_mapping - 1;	/* 0: WEIR_ANY_QUEUE */
 	}
-	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, &frame, frame.tag);
+	capture(skb, WEIR_TC, direction == WEIR_FLAG_INBOUND ? wanted_in : wanted_out, &frame, frame.tag, interface);
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
@@ -504,7 +536,7 @@ static __always_inline int xdp(struct xdp_md *ctx, __u32 tag)
 {
 	struct weir_frame frame;
 
-	capture(ctx, WEIR_XDP, wanted_in, &frame, tag);
+	capture(ctx, WEIR_XDP, wanted_in, &frame, tag, 0);
 	return consume ? XDP_DROP : XDP_PASS;
 }
 

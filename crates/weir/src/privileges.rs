@@ -43,9 +43,9 @@ pub fn needed(plan: &CapturePlan) -> Option<u64> {
     }
     let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
-    if (plan.control.is_some() || plan.follow) && is_live {
+    if (plan.control.is_some() || plan.follow) && is_live || bpf::has_patterns() {
         // Other filters are other programs, and those that they replace are attached. So is all of an interface that
-        // comes back.
+        // comes back, or joins.
         keep |= BPF | PERFMON | NET_ADMIN | NET_RAW;
         // Which stands in for the first two where a process was given nothing else.
         let own = Status::of("self").map_or(0, |status| status.permitted);

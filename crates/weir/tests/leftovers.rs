@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::bpf::{CountingFilter, attached};
-use common::{HOOKS, Run, bed, closes, generate, number, promiscuity, ready, settle, sh};
+use common::{HOOKS, Run, bed, closes, generate, number, promiscuity, ready, settle, sh, weir};
 use weir_lab::Testbed;
 
 /// What a capture could leave on an interface: tcx ingress, tcx egress, XDP; clsact filters of both
@@ -136,9 +136,45 @@ fn root_the_filters_of_a_killed_clsact_capture_go_with_the_next_start() {
     assert_eq!(records_of(&pids), Vec::<String>::new(), "what is written down goes, too");
 }
 
+#[test]
+fn root_the_filters_of_a_killed_pattern_go_with_the_next_start() {
+    let test = "root_the_filters_of_a_killed_pattern_go_with_the_next_start";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let pairs = bed.add_pairs(1, 3).unwrap();
+    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+    let filters = |pid: u32| {
+        let of =
+            |iface: &str, side: &str| sh(&bed.rx, &format!("tc filter show dev {iface} {side}"));
+        let sides =
+            ["wrx1", "wrx2", "wrx3"].map(|iface| of(iface, "ingress") + &of(iface, "egress"));
+        sides.concat().matches(&format!("handle {pid:#x} ")).count()
+    };
+    let capture = || Run::capture_by(&bed.rx, weir("capture wrx? --engine bpf"));
+    let mut killed = capture();
+    let lives = capture();
+    let pids = [killed.pid(), lives.pid()];
+    killed.signal(libc::SIGKILL);
+    assert_eq!(killed.end().code, None);
+    assert_eq!(pids.map(filters), [6, 6]);
+    assert_eq!(records_of(&pids[..1]).len(), 2 * 4 + 1, "those of wrx0, and the lock");
+    let next = capture();
+    assert_eq!(pids.map(filters), [0, 6]);
+    assert_eq!(records_of(&pids[..1]), Vec::<String>::new());
+    next.stop().expect(0);
+    lives.stop().expect(0);
+    assert_eq!(pids.map(filters), [0, 0]);
+    assert_eq!(records_of(&pids), Vec::<String>::new());
+}
+
 /// What is written down about filters of these processes; other captures may have some.
 fn records_of(pids: &[u32]) -> Vec<String> {
-    let of_them = |record: &String| pids.iter().any(|pid| record.ends_with(&format!("-{pid}")));
+    let of_one = |record: &str, pid| {
+        // Those of many filters name their lock, which is a file, too.
+        let place = record.split('@').next().unwrap_or_default();
+        place.ends_with(&format!("-{pid}")) || place.starts_with(&format!("lock-{pid}-"))
+    };
+    let of_them = |record: &String| pids.iter().any(|pid| of_one(record, pid));
     files_in("/run/weir-tc").into_iter().filter(of_them).collect()
 }
 

@@ -47,20 +47,34 @@ fn rings(pid: u32) -> usize {
 fn root_any_is_one_source_with_exact_counts_of_each_interface() {
     let test = "root_any_is_one_source_with_exact_counts_of_each_interface";
     let Some(_alone) = ready(test, &["tshark"]) else { return };
+    // By default one socket, and one ring for all interfaces.
+    assert_eq!(any_is_one_source(""), 1);
+}
+
+#[test]
+fn root_any_by_bpf_is_one_source_with_exact_counts_of_each_interface() {
+    let test = "root_any_by_bpf_is_one_source_with_exact_counts_of_each_interface";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    // Its rings are arrays of the kernel's, one a CPU.
+    assert_eq!(any_is_one_source("--engine bpf"), 0);
+}
+
+/// Gives the memory files that the capture had as rings.
+fn any_is_one_source(engine: &str) -> usize {
     let bed = bed();
     let pairs = bed.add_pairs(1, LINKS).unwrap();
     pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
     let dir = folder();
     let (file, name) = path(&dir, "any.pcapng");
     let begin = Instant::now();
-    let line = format!("capture any --direction in --json --write {name}");
+    let line = format!("capture any {engine} --direction in --json --write {name}");
     let mut capture = Run::capture_by(&bed.rx, weir(&line));
     let took = begin.elapsed();
     println!("{} interfaces are captured after {took:?}", LINKS + 2);
     assert!(took < START_LIMIT, "{took:?}");
     let descriptors = fs::read_dir(format!("/proc/{}/fd", capture.pid())).unwrap().count();
     assert!(descriptors < 100, "{descriptors} descriptors");
-    assert_eq!(rings(capture.pid()), 1);
+    let memory_files = rings(capture.pid());
     let mut sent = BTreeMap::new();
     let mut send_on = |tx: &End, frames| {
         send(tx, frames);
@@ -100,6 +114,7 @@ fn root_any_is_one_source_with_exact_counts_of_each_interface() {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     by_tshark.lines().for_each(|line| *lines.entry(line.to_owned()).or_default() += 1);
     assert_eq!(lines, sent);
+    memory_files
 }
 
 #[test]
@@ -110,30 +125,32 @@ fn root_a_pattern_in_another_namespace_prints_and_reports_each_interface() {
     let pairs = bed.add_pairs(1, 2).unwrap();
     pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
     let source = format!("netns:{}/wrx*", bed.rx.netns);
-    let line = format!("capture {source} --print --direction in --feed few:arp --feed all:");
+    let captured = format!("capture {source} --print --direction in --feed few:arp --feed all:");
     let refused = Run::start(&bed.tx, weir(&format!("capture {source} --engine pcap"))).end();
     refused.refused(&["--engine af_packet"]);
-    let capture = Run::capture_by(&bed.tx, weir(&line));
-    assert!(
-        capture.stderr().contains("3 interfaces now: wrx0, wrx1, wrx2"),
-        "{}",
-        capture.stderr()
-    );
-    send(&bed.tx, 30);
-    send(&pairs[1].tx, 40);
-    settle();
-    let ended = capture.stop().expect(0);
-    let text = ended.text();
-    let printed = |name: &str| {
-        let name = format!(" netns:{}/{name}[all] ", bed.rx.netns);
-        text.lines().filter(|line| line.contains(&name)).count()
-    };
-    assert_eq!((printed("wrx0"), printed("wrx1"), printed("wrx2")), (30, 0, 40), "{text}");
-    let rows: Vec<&str> = ended
-        .stderr
-        .lines()
-        .filter(|line| line.contains(&format!("{}/wrx2 ", bed.rx.netns)))
-        .collect();
-    assert_eq!(rows.len(), 2, "a row in each feed: {}", ended.stderr);
-    assert!(ended.stderr.contains("one more had no frames"), "{}", ended.stderr);
+    for engine in ["", "--engine bpf"] {
+        let capture = Run::capture_by(&bed.tx, weir(&format!("{captured} {engine}")));
+        assert!(
+            capture.stderr().contains("3 interfaces now: wrx0, wrx1, wrx2"),
+            "{}",
+            capture.stderr()
+        );
+        send(&bed.tx, 30);
+        send(&pairs[1].tx, 40);
+        settle();
+        let ended = capture.stop().expect(0);
+        let text = ended.text();
+        let printed = |name: &str| {
+            let name = format!(" netns:{}/{name}[all] ", bed.rx.netns);
+            text.lines().filter(|line| line.contains(&name)).count()
+        };
+        assert_eq!((printed("wrx0"), printed("wrx1"), printed("wrx2")), (30, 0, 40), "{text}");
+        let rows: Vec<&str> = ended
+            .stderr
+            .lines()
+            .filter(|line| line.contains(&format!("{}/wrx2 ", bed.rx.netns)))
+            .collect();
+        assert_eq!(rows.len(), 2, "a row in each feed: {}", ended.stderr);
+        assert!(ended.stderr.contains("one more had no frames"), "{}", ended.stderr);
+    }
 }

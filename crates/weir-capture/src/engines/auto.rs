@@ -1,6 +1,6 @@
 //! Which engine for a live interface, and why.
 
-use crate::engines::declaration::{Declaration, Opening, QueueUse, Takes, Target};
+use crate::engines::declaration::{Declaration, Opening, Patterns, QueueUse, Takes, Target};
 use crate::engines::options::EngineOptions;
 use crate::engines::{ENGINES, netns};
 use crate::error::{CaptureError, error_text};
@@ -23,13 +23,17 @@ pub struct EngineRequest {
 impl EngineRequest {
     /// The engines that may come to take this target, best first.
     pub fn candidates(&self, target: &Target) -> impl Iterator<Item = &'static Declaration> {
-        let all: Vec<&'static Declaration> = match self.engine {
+        let mut all: Vec<&'static Declaration> = match self.engine {
             Some(engine) => vec![engine],
             None => ENGINES
                 .into_iter()
                 .filter(|engine| self.auto_may_take(engine) && engine.takes_target(target))
                 .collect(),
         };
+        let is_first = |engine: &&'static Declaration| engine.patterns == Patterns::First;
+        if matches!(target, Target::Pattern { .. }) && all.iter().any(is_first) {
+            all.retain(is_first);
+        }
         all.into_iter()
     }
 
@@ -115,15 +119,16 @@ impl EngineRequest {
 /// [`CaptureError::Options`] with the engines that take it.
 pub fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), CaptureError> {
     let Target::Pattern { pattern, .. } = target else { return Ok(()) };
-    if engine.takes_patterns {
+    if engine.patterns != Patterns::None {
         return Ok(());
     }
+    let of = |how| ENGINES.iter().filter(move |other| other.patterns == how);
     let able: Vec<&str> =
-        ENGINES.iter().filter(|other| other.takes_patterns).map(|other| other.name).collect();
+        of(Patterns::First).chain(of(Patterns::IfAsked)).map(|other| other.name).collect();
     Err(CaptureError::Options(format!(
         "{pattern}: --engine {} takes interfaces by name; for a pattern take --engine {}, or leave --engine out",
         engine.name,
-        able.join(" or ")
+        able.join(" or --engine ")
     )))
 }
 
@@ -168,13 +173,16 @@ mod tests {
     fn patterns_go_to_engines_that_take_them() {
         let pattern = LinkPattern::parse("any").unwrap();
         let target = Target::Pattern { netns: None, pattern };
-        let (engine, options) = (None, EngineOptions::default());
-        let request = EngineRequest { engine, options, flags: Vec::new() };
-        assert!(request.candidates(&target).all(|engine| engine.takes_patterns));
-        assert!(request.candidates(&target).count() > 0);
+        let names = |flags: &[&'static str]| {
+            let (engine, options) = (None, EngineOptions::default());
+            let request = EngineRequest { engine, options, flags: flags.to_vec() };
+            request.candidates(&target).map(|engine| engine.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["af_packet"]);
+        assert_eq!(names(&["--record-queue"]), ["bpf"], "which af_packet does not heed");
         for engine in ENGINES {
             let refused = refuse_pattern(engine, &target);
-            assert_eq!(refused.is_ok(), engine.takes_patterns, "{engine:?}");
+            assert_eq!(refused.is_ok(), engine.patterns != Patterns::None, "{engine:?}");
             if let Err(error) = refused {
                 assert!(error.to_string().contains("--engine af_packet"), "{error}");
             }

@@ -75,6 +75,17 @@ pub enum QueueUse {
     OneRange,
 }
 
+/// Whether an engine takes interfaces by pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patterns {
+    /// It does not.
+    None,
+    /// It does if it is asked for, by its name or by a flag that no engine of [`First`](Patterns::First) heeds.
+    IfAsked,
+    /// It does, and `auto` takes it.
+    First,
+}
+
 /// An engine. There is one of these in each engine's folder, and a list of them in `engines.rs`.
 pub struct Declaration {
     /// As `--engine` has it.
@@ -84,7 +95,7 @@ pub struct Declaration {
     /// What it takes.
     pub takes: Takes,
     /// Whether it takes interfaces by pattern, too, as one source.
-    pub takes_patterns: bool,
+    pub patterns: Patterns,
     /// Why `auto` prefers it to the engines of interfaces that are listed after it; `None`: `auto` never takes it.
     pub auto: Option<&'static str>,
     /// Flags that it heeds and not every engine does.
@@ -129,7 +140,7 @@ impl Declaration {
     pub fn takes_target(&self, target: &Target) -> bool {
         match target {
             Target::Interface { .. } => self.takes == Takes::Interfaces,
-            Target::Pattern { .. } => self.takes_patterns,
+            Target::Pattern { .. } => self.patterns != Patterns::None,
             Target::File(_) => self.takes == Takes::Files,
             Target::Text(_) => matches!(self.takes, Takes::Devices { .. } | Takes::Generated),
         }

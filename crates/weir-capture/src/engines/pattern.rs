@@ -67,6 +67,11 @@ impl PatternLinks {
         self.rules.joined(link);
     }
 
+    /// Whether changes that were read are not made yet.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.rules.pending.is_empty()
+    }
+
     /// An interface that fits could not join.
     pub(super) fn left_out(&mut self, link: &Link, error: &CaptureError) {
         self.rules.left_out(&link.name, error_text(error));

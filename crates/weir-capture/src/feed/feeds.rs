@@ -26,11 +26,12 @@ use super::{FEEDS_MAX, Feed};
 use crate::error::CaptureError;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::direction::Direction;
-use crate::feed::interfaces::{Interfaces, Tally};
+use crate::feed::interfaces::Tally;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 use crate::kernel::rcu;
 use crate::setup::Setup;
+use interfaces::Several;
 
 /// Judges a feed that is to join, and adapts it to the engine.
 pub(crate) type Admit = dyn Fn(&mut Feed) -> Result<(), CaptureError> + Send + Sync;
@@ -55,7 +56,7 @@ struct Shared {
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
     /// Of a source with several.
-    interfaces: Option<Interfaces>,
+    interfaces: Option<Several>,
     /// Held throughout a change, which may take as long as loading a program: of two at a time one would be lost.
     state: Mutex<State>,
     /// Held for moments only, also by threads that move frames.
@@ -120,7 +121,7 @@ impl Feeds {
         setup: &Setup,
         fanouts: usize,
         clock: Clock,
-        (admit, interfaces): (Box<Admit>, Option<Interfaces>),
+        (admit, interfaces): (Box<Admit>, Option<Several>),
         waits: bool,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
         let seen: Vec<Arc<AtomicU64>> = (0..fanouts).map(|_| Arc::default()).collect();

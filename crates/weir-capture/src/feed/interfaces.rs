@@ -14,8 +14,8 @@ use crate::limits::PATTERN_INTERFACES_MAX;
 
 /// One interface's share of a feed's ledger.
 ///
-/// `drops` is empty: the kernel's drops are of the socket that all interfaces share, and stand in the ledger of the
-/// feed. So `offered` exceeds the sum of the others by what the socket lost of this interface.
+/// With `af_packet` `drops` is empty: the kernel's drops are of the socket that all interfaces share, and stand in the
+/// ledger of the feed. So `offered` exceeds the sum of the others by what the socket lost of this interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceLedger {
     /// Its number in the feed's rings.
@@ -96,20 +96,30 @@ pub(crate) trait EngineCounts: Send + Sync {
 pub(crate) struct Interfaces {
     /// Stands in the names of the feeds' interfaces where the name of one of these comes.
     pattern: String,
-    pub(super) counts: Box<dyn EngineCounts>,
     /// The first has number 1.
     known: Mutex<Vec<Known>>,
 }
 
+/// An interface that a source has, or had.
 #[derive(Clone)]
-pub(super) struct Known {
-    pub(super) name: String,
-    pub(super) is_member: bool,
+pub(crate) struct Known {
+    pub(crate) name: String,
+    pub(crate) is_member: bool,
 }
 
 impl Interfaces {
-    pub(crate) fn new(pattern: String, counts: Box<dyn EngineCounts>) -> Interfaces {
-        Interfaces { pattern, counts, known: Mutex::default() }
+    pub(crate) fn new(pattern: String) -> Interfaces {
+        Interfaces { pattern, known: Mutex::default() }
+    }
+
+    /// Those so far; the first has number 1.
+    pub(crate) fn known(&self) -> Vec<Known> {
+        self.lock().clone()
+    }
+
+    /// How many there are so far.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
     }
 
     /// Gives an interface that joins its number: one that was there before has its old one, and `describe` describes
@@ -145,12 +155,12 @@ impl Interfaces {
     }
 
     /// Held for moments only, also by the thread that moves frames. Whole whoever panicked while holding it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the rings of a feed whose own interface is `of` say of the one called `name`.
-    pub(super) fn describe(&self, of: &Interface, name: &str) -> Interface {
+    pub(crate) fn describe(&self, of: &Interface, name: &str) -> Interface {
         let own = match of.name.rfind(&self.pattern) {
             Some(at) => {
                 format!("{}{name}{}", &of.name[..at], &of.name[at + self.pattern.len()..])
@@ -166,18 +176,10 @@ impl Interfaces {
 mod tests {
     use super::*;
 
-    struct None0;
-
-    impl EngineCounts for None0 {
-        fn of(&self, _: u32) -> Result<EngineCount, CaptureError> {
-            Ok(EngineCount::default())
-        }
-    }
-
     #[test]
     fn an_interface_is_called_as_the_pattern_was_in_its_place() {
         let described = |pattern: &str, of: &str| {
-            let interfaces = Interfaces::new(pattern.to_owned(), Box::new(None0));
+            let interfaces = Interfaces::new(pattern.to_owned());
             let of = Interface {
                 name: of.to_owned(),
                 filter: Some("tcp".to_owned()),

@@ -18,6 +18,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 pub use ethtool::{Channels, Driver, Feature, Rss, RxRing};
+pub(crate) use filters::hooks_qdisc;
 pub use filters::{Filter, filters};
 pub use link::members;
 pub use missed::Missed;
@@ -270,33 +271,61 @@ pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Keeps an interface promiscuous as long as it lives: the kernel counts such memberships and takes this
-/// one back when its socket closes, also after SIGKILL.
+/// Keeps interfaces promiscuous as long as it lives: the kernel counts such memberships and takes these
+/// back when their socket closes, also after SIGKILL.
 #[derive(Debug)]
 pub struct Promiscuity {
-    _socket: OwnedFd,
+    socket: OwnedFd,
 }
 
 impl Promiscuity {
-    /// Asks for promiscuous mode through a packet socket that receives nothing (protocol 0).
+    /// Asks for promiscuous mode.
     ///
     /// # Errors
     /// [`CaptureError::NoRights`] or [`CaptureError::Os`].
     pub fn new(interface: &Interface) -> Result<Promiscuity, CaptureError> {
+        let promiscuity = Promiscuity::of_none(&interface.name)?;
+        let doing = format!("promiscuous mode on {}", interface.name);
+        promiscuity.add(interface.index).map_err(CaptureError::os(doing))?;
+        Ok(promiscuity)
+    }
+
+    /// For interfaces that come and go: a packet socket that receives nothing (protocol 0). `source` is their name.
+    ///
+    /// # Errors
+    /// As [`new`](Promiscuity::new).
+    pub(crate) fn of_none(source: &str) -> Result<Promiscuity, CaptureError> {
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
-            let source = io::Error::last_os_error();
-            let what = format!("promiscuous mode on {}", interface.name);
-            return Err(match source.raw_os_error() {
+            let error = io::Error::last_os_error();
+            let what = format!("promiscuous mode on {source}");
+            return Err(match error.raw_os_error() {
                 Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_NET_RAW" },
-                _ => CaptureError::Os { doing: what, source },
+                _ => CaptureError::Os { doing: what, source: error },
             });
         }
         // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Promiscuity { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Asks for it on one interface more.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn add(&self, ifindex: u32) -> io::Result<()> {
+        self.request(libc::PACKET_ADD_MEMBERSHIP, ifindex)
+    }
+
+    /// Lets go of an interface, which may be gone.
+    pub(crate) fn remove(&self, ifindex: u32) {
+        // Refused where the interface is gone, and its memberships with it.
+        let _ = self.request(libc::PACKET_DROP_MEMBERSHIP, ifindex);
+    }
+
+    fn request(&self, option: libc::c_int, ifindex: u32) -> io::Result<()> {
         let request = libc::packet_mreq {
-            mr_ifindex: interface.index as i32,
+            mr_ifindex: ifindex as i32,
             mr_type: libc::PACKET_MR_PROMISC as u16,
             mr_alen: 0,
             mr_address: [0; 8],
@@ -304,17 +333,14 @@ impl Promiscuity {
         // SAFETY: the option takes one `packet_mreq`, which lives through the call, and its size.
         let result = unsafe {
             libc::setsockopt(
-                fd,
+                self.socket.as_raw_fd(),
                 libc::SOL_PACKET,
-                libc::PACKET_ADD_MEMBERSHIP,
+                option,
                 (&raw const request).cast(),
                 size_of_val(&request) as u32,
             )
         };
-        if result < 0 {
-            return Err(CaptureError::last_os(format!("promiscuous mode on {}", interface.name)));
-        }
-        Ok(Promiscuity { _socket: socket })
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

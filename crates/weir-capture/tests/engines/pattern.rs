@@ -3,12 +3,13 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use weir_capture::engines::auto::EngineRequest;
+use weir_capture::bpf::least_ring_bytes;
 use weir_capture::engines::declaration::Target;
+use weir_capture::engines::{self, auto::EngineRequest};
 use weir_capture::interface::LinkPattern;
 use weir_capture::{
-    CaptureError, Change, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger, Setup, Source,
-    SourceEvent,
+    CaptureError, Change, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger, Sampling, Setup,
+    Source, SourceEvent,
 };
 use weir_filter::{Insn, Program};
 use weir_frame::pcapng::Interface;
@@ -21,13 +22,31 @@ use super::common::{LIMIT, TURN, locations, pump_until, read_closed, setup};
 /// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
-fn open(pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
+/// The engines that take patterns: what they have in common holds of each.
+const ENGINES: [&str; 2] = ["af_packet", "bpf"];
+
+fn open(engine: &str, pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
     let pattern = LinkPattern::parse(pattern).expect("a pattern");
-    EngineRequest::default().open(&Target::Pattern { netns: None, pattern }, &setup)
+    let engine = Some(engines::by_name(engine).expect("an engine"));
+    let request = EngineRequest { engine, ..EngineRequest::default() };
+    request.open(&Target::Pattern { netns: None, pattern }, &setup)
+}
+
+/// The test, for each engine, in a testbed of its own.
+fn with_each_engine(name: &str, test: impl Fn(&str, &Testbed)) {
+    if !require_root(name) {
+        return;
+    }
+    for engine in ENGINES {
+        println!("{engine}");
+        let bed = Testbed::new().unwrap();
+        test(engine, &bed);
+    }
 }
 
 fn setup_of(pattern: &str, may_change: bool) -> Setup {
-    let mut setup = Setup { may_change, ..setup(16) };
+    let ring_bytes = (16 << 20).max(least_ring_bytes());
+    let mut setup = Setup { may_change, ring_bytes, ..setup(16) };
     setup.feeds[0].interface.name = pattern.to_owned();
     setup
 }
@@ -56,6 +75,15 @@ fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
     events
 }
 
+/// Pumps until this feed has so many frames.
+fn pump_until_feed(source: &mut dyn Source, feed: FeedSlot, frames: u64) {
+    let (begin, control) = (Instant::now(), source.control());
+    while control.ledger(feed).unwrap().captured < frames {
+        source.pump(TURN).unwrap();
+        assert!(begin.elapsed() < LIMIT, "{}", control.ledger(feed).unwrap());
+    }
+}
+
 fn joined(iface: &str) -> SourceEvent {
     SourceEvent::Joined { iface: iface.to_owned() }
 }
@@ -78,124 +106,126 @@ fn counts(interfaces: &[InterfaceLedger], name: &str) -> (u64, u64) {
     (ledger.offered, ledger.captured)
 }
 
-/// How many records of each interface a closed ring has, by the ring's own numbers.
-fn records(ring: &Ring<weir_ring::Mapping>) -> Vec<u64> {
-    let mut found = vec![0; ring.interfaces() as usize];
-    for seen in read_closed(&mut Reader::new(ring, Start::Oldest).unwrap()) {
-        found[seen.meta.interface_id as usize] += 1;
+/// How many records of each interface the closed rings of a feed have, by their own numbers.
+fn records(rings: &[Ring<weir_ring::Mapping>]) -> Vec<u64> {
+    let mut found = vec![0; rings[0].interfaces() as usize];
+    for ring in rings {
+        for seen in read_closed(&mut Reader::new(ring, Start::Oldest).unwrap()) {
+            found[seen.meta.interface_id as usize] += 1;
+        }
     }
     found
 }
 
 #[test]
 fn root_each_member_has_exact_counts_in_one_ring() {
-    if !require_root("root_each_member_has_exact_counts_in_one_ring") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    let pairs = bed.add_pairs(1, 30).unwrap();
-    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
-    bed.rx
-        .run(|| {
-            let mut source = open("wrx?", setup_of("wrx?", false)).unwrap();
-            let rings = source.rings();
-            assert_eq!(
-                (rings.len(), rings[0].interfaces()),
-                (1, 11),
-                "the pattern and wrx0 to wrx9"
-            );
-            source.start().unwrap();
-            let count = |n: u32| 10 + n * 3;
-            pairs.iter().zip(1..).for_each(|(pair, n)| send(&pair.tx, 0..count(n)));
-            let total: u32 = (1..=9).map(count).sum();
-            pump_until(&mut *source, total.into()).unwrap();
-            let ledger = source.finish().unwrap();
-            assert!(ledger.closes(), "{ledger}");
-            assert_eq!((ledger.offered, ledger.captured), (total.into(), total.into()));
-            let lines = interfaces(&*source, FeedSlot::first());
-            let found = records(&rings[0]);
-            for n in 1..=9 {
-                let (name, want) = (format!("wrx{n}"), u64::from(count(n)));
-                let line = of(&lines, &name);
-                assert!(line.is_member && line.ledger.closes(), "{line:?}");
-                assert_eq!((line.ledger.offered, line.ledger.captured), (want, want), "{name}");
-                assert_eq!(line.ledger.wire_bytes, 60 * want);
-                assert_eq!(found[line.id as usize], want, "{name}");
-            }
-            assert_eq!((lines.len(), found[0]), (10, 0), "wrx10 is no member");
-        })
-        .unwrap();
+    with_each_engine("root_each_member_has_exact_counts_in_one_ring", |engine, bed| {
+        let pairs = bed.add_pairs(1, 30).unwrap();
+        pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+        bed.rx
+            .run(|| {
+                let mut source = open(engine, "wrx?", setup_of("wrx?", false)).unwrap();
+                let rings = source.rings();
+                assert!(
+                    rings.iter().all(|ring| ring.interfaces() == 11),
+                    "the pattern and wrx0 to wrx9"
+                );
+                source.start().unwrap();
+                let count = |n: u32| 10 + n * 3;
+                pairs.iter().zip(1..).for_each(|(pair, n)| send(&pair.tx, 0..count(n)));
+                let total: u32 = (1..=9).map(count).sum();
+                pump_until(&mut *source, total.into()).unwrap();
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes(), "{ledger}");
+                assert_eq!((ledger.offered, ledger.captured), (total.into(), total.into()));
+                let lines = interfaces(&*source, FeedSlot::first());
+                let found = records(&rings);
+                for n in 1..=9 {
+                    let (name, want) = (format!("wrx{n}"), u64::from(count(n)));
+                    let line = of(&lines, &name);
+                    assert!(line.is_member && line.ledger.closes(), "{line:?}");
+                    assert_eq!((line.ledger.offered, line.ledger.captured), (want, want), "{name}");
+                    assert_eq!(line.ledger.wire_bytes, 60 * want);
+                    assert_eq!(found[line.id as usize], want, "{name}");
+                }
+                assert_eq!((lines.len(), found[0]), (10, 0), "wrx10 is no member");
+            })
+            .unwrap();
+    });
 }
 
 #[test]
 fn root_interfaces_join_leave_and_come_back() {
-    if !require_root("root_interfaces_join_leave_and_come_back") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
-        .run(|| {
-            let mut source = open("wrx1*", setup_of("wrx1*", false)).unwrap();
-            assert!(source.info().notes[0].contains("no interface"), "{:?}", source.info().notes);
-            source.start().unwrap();
-            let begin = Instant::now();
-            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
-            assert_eq!(pump_to(&mut *source, &joined("wrx1"))[0], joined("wrx1"));
-            let took = begin.elapsed();
-            println!("captured {took:?} after `ip` began to make it");
-            assert!(took < JOIN_LIMIT, "{took:?}");
-            pair.wait_for_carrier().unwrap();
-            send(&pair.tx, 0..100);
-            pump_until(&mut *source, 100).unwrap();
-            ip(&bed.rx, &["link", "delete", "wrx1"]);
-            pump_to(&mut *source, &left("wrx1"));
-            assert!(!interfaces(&*source, FeedSlot::first())[0].is_member);
-            // Another one in between, so that numbers would shift.
-            bed.add_pairs(12, 1).unwrap();
-            pump_to(&mut *source, &joined("wrx12"));
-            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
-            pump_to(&mut *source, &joined("wrx1"));
-            pair.wait_for_carrier().unwrap();
-            send(&pair.tx, 0..50);
-            pump_until(&mut *source, 150).unwrap();
-            let ledger = source.finish().unwrap();
-            assert!(ledger.closes(), "{ledger}");
-            let lines = interfaces(&*source, FeedSlot::first());
-            assert_eq!(lines.len(), 2);
-            assert_eq!((lines[0].id, counts(&lines, "wrx1")), (1, (150, 150)));
-            assert_eq!((lines[1].id, counts(&lines, "wrx12")), (2, (0, 0)));
-            assert_eq!(records(&source.rings()[0]), [0, 150, 0]);
-        })
-        .unwrap();
+    with_each_engine("root_interfaces_join_leave_and_come_back", |engine, bed| {
+        bed.rx
+            .run(|| {
+                let mut source = open(engine, "wrx1*", setup_of("wrx1*", false)).unwrap();
+                assert!(
+                    source.info().notes[0].contains("no interface"),
+                    "{:?}",
+                    source.info().notes
+                );
+                source.start().unwrap();
+                let begin = Instant::now();
+                let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+                assert_eq!(pump_to(&mut *source, &joined("wrx1"))[0], joined("wrx1"));
+                let took = begin.elapsed();
+                println!("captured {took:?} after `ip` began to make it");
+                assert!(took < JOIN_LIMIT, "{took:?}");
+                pair.wait_for_carrier().unwrap();
+                send(&pair.tx, 0..100);
+                pump_until(&mut *source, 100).unwrap();
+                ip(&bed.rx, &["link", "delete", "wrx1"]);
+                pump_to(&mut *source, &left("wrx1"));
+                assert!(!interfaces(&*source, FeedSlot::first())[0].is_member);
+                // Another one in between, so that numbers would shift.
+                bed.add_pairs(12, 1).unwrap();
+                pump_to(&mut *source, &joined("wrx12"));
+                let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+                pump_to(&mut *source, &joined("wrx1"));
+                pair.wait_for_carrier().unwrap();
+                send(&pair.tx, 0..50);
+                pump_until(&mut *source, 150).unwrap();
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes(), "{ledger}");
+                let lines = interfaces(&*source, FeedSlot::first());
+                assert_eq!(lines.len(), 2);
+                assert_eq!((lines[0].id, counts(&lines, "wrx1")), (1, (150, 150)));
+                assert_eq!((lines[1].id, counts(&lines, "wrx12")), (2, (0, 0)));
+                assert_eq!(records(&source.rings()), [0, 150, 0]);
+            })
+            .unwrap();
+    });
 }
 
 #[test]
 fn root_a_renamed_interface_leaves_and_joins_by_name() {
-    if !require_root("root_a_renamed_interface_leaves_and_joins_by_name") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
-        .run(|| {
-            let mut source = open("w*", setup_of("w*", false)).unwrap();
-            source.start().unwrap();
-            send(&bed.tx, 0..500);
-            // The frames are still in the socket's blocks when the name changes.
-            ip(&bed.rx, &["link", "set", "wrx0", "name", "wother"]);
-            let events = pump_to(&mut *source, &joined("wother"));
-            assert!(events.contains(&left("wrx0")), "{events:?}");
-            send(&bed.tx, 0..20);
-            pump_until(&mut *source, 520).unwrap();
-            ip(&bed.rx, &["link", "set", "wother", "name", "gone"]);
-            pump_to(&mut *source, &left("wother"));
-            send(&bed.tx, 0..7);
-            let ledger = source.finish().unwrap();
-            assert!(ledger.closes() && ledger.offered == 520, "{ledger}");
-            let lines = interfaces(&*source, FeedSlot::first());
-            assert_eq!([counts(&lines, "wrx0"), counts(&lines, "wother")], [(500, 500), (20, 20)]);
-            assert!(lines.iter().all(|line| !line.is_member));
-        })
-        .unwrap();
+    with_each_engine("root_a_renamed_interface_leaves_and_joins_by_name", |engine, bed| {
+        bed.rx
+            .run(|| {
+                let mut source = open(engine, "w*", setup_of("w*", false)).unwrap();
+                source.start().unwrap();
+                send(&bed.tx, 0..500);
+                // The frames are still in the socket's blocks when the name changes.
+                ip(&bed.rx, &["link", "set", "wrx0", "name", "wother"]);
+                let events = pump_to(&mut *source, &joined("wother"));
+                assert!(events.contains(&left("wrx0")), "{events:?}");
+                send(&bed.tx, 0..20);
+                pump_until(&mut *source, 520).unwrap();
+                ip(&bed.rx, &["link", "set", "wother", "name", "gone"]);
+                pump_to(&mut *source, &left("wother"));
+                send(&bed.tx, 0..7);
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes() && ledger.offered == 520, "{ledger}");
+                let lines = interfaces(&*source, FeedSlot::first());
+                assert_eq!(
+                    [counts(&lines, "wrx0"), counts(&lines, "wother")],
+                    [(500, 500), (20, 20)]
+                );
+                assert!(lines.iter().all(|line| !line.is_member));
+            })
+            .unwrap();
+    });
 }
 
 /// Takes frames whose number (see `frame`) is below this.
@@ -223,59 +253,57 @@ fn feed_of(pattern: &str, name: &str, filter: Option<Filter>) -> Feed {
 
 #[test]
 fn root_each_feed_has_its_own_counts_of_each_member() {
-    if !require_root("root_each_feed_has_its_own_counts_of_each_member") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    let pairs = bed.add_pairs(1, 2).unwrap();
-    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
-    bed.rx
-        .run(|| {
-            let mut setup = setup_of("wrx*", true);
-            setup.feeds = vec![feed_of("wrx*", "few", Some(below(10)))];
-            let mut source = open("wrx*", setup).unwrap();
-            let control = source.control();
-            assert_eq!(locations(&*source), [FilterLocation::Hook]);
-            source.start().unwrap();
-            // 10 of 30, the rest left out at the socket.
-            send(&pairs[0].tx, 0..30);
-            pump_until(&mut *source, 10).unwrap();
-            let late = control.add(feed_of("wrx*", "late", None)).unwrap();
-            assert_eq!(late.rings[0].interfaces(), 4, "those that are there are described");
-            assert_eq!(names(&late.rings[0]), names(&source.rings()[0]));
-            let third = bed.add_pairs(3, 1).unwrap().swap_remove(0);
-            pump_to(&mut *source, &joined("wrx3"));
-            third.wait_for_carrier().unwrap();
-            send(&pairs[0].tx, 0..25);
-            send(&third.tx, 0..40);
-            pump_until(&mut *source, 30).unwrap();
-            let change = Change::Filter(Some(below(5).into()));
-            control.change(FeedSlot::first(), change).unwrap();
-            send(&pairs[1].tx, 0..8);
-            let ledger = source.finish().unwrap();
-            assert!(ledger.closes(), "{ledger}");
-            let (few, all) = (FeedSlot::first(), late.slot);
-            for (feed, name, offered, filtered, captured) in [
-                (few, "wrx1", 55, 35, 20),
-                (few, "wrx2", 8, 3, 5),
-                (few, "wrx3", 40, 30, 10),
-                (all, "wrx1", 25, 0, 25),
-                (all, "wrx2", 8, 0, 8),
-                (all, "wrx3", 40, 0, 40),
-            ] {
-                let lines = interfaces(&*source, feed);
-                let ledger = &of(&lines, name).ledger;
-                let found = (ledger.offered, ledger.filtered, ledger.captured);
-                assert_eq!(found, (offered, filtered, captured), "{feed:?} {name}");
+    with_each_engine("root_each_feed_has_its_own_counts_of_each_member", |engine, bed| {
+        let pairs = bed.add_pairs(1, 2).unwrap();
+        pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+        bed.rx
+            .run(|| {
+                let mut setup = setup_of("wrx*", true);
+                setup.feeds = vec![feed_of("wrx*", "few", Some(below(10)))];
+                let mut source = open(engine, "wrx*", setup).unwrap();
+                let control = source.control();
+                assert_eq!(locations(&*source), [FilterLocation::Hook]);
+                source.start().unwrap();
+                // 10 of 30, the rest left out at the socket.
+                send(&pairs[0].tx, 0..30);
+                pump_until(&mut *source, 10).unwrap();
+                let late = control.add(feed_of("wrx*", "late", None)).unwrap();
+                assert_eq!(late.rings[0].interfaces(), 4, "those that are there are described");
+                assert_eq!(names(&late.rings[0]), names(&source.rings()[0]));
+                let third = bed.add_pairs(3, 1).unwrap().swap_remove(0);
+                pump_to(&mut *source, &joined("wrx3"));
+                third.wait_for_carrier().unwrap();
+                send(&pairs[0].tx, 0..25);
+                send(&third.tx, 0..40);
+                pump_until(&mut *source, 30).unwrap();
+                let change = Change::Filter(Some(below(5).into()));
+                control.change(FeedSlot::first(), change).unwrap();
+                send(&pairs[1].tx, 0..8);
+                let ledger = source.finish().unwrap();
                 assert!(ledger.closes(), "{ledger}");
-                let total = control.ledger(feed).unwrap();
-                assert!(total.closes(), "{total}");
-                let sum: u64 = lines.iter().map(|line| line.ledger.offered).sum();
-                assert_eq!(sum, total.offered, "{feed:?}");
-            }
-            assert_eq!(records(&late.rings[0]), [0, 0, 25, 8, 40]);
-        })
-        .unwrap();
+                let (few, all) = (FeedSlot::first(), late.slot);
+                for (feed, name, offered, filtered, captured) in [
+                    (few, "wrx1", 55, 35, 20),
+                    (few, "wrx2", 8, 3, 5),
+                    (few, "wrx3", 40, 30, 10),
+                    (all, "wrx1", 25, 0, 25),
+                    (all, "wrx2", 8, 0, 8),
+                    (all, "wrx3", 40, 0, 40),
+                ] {
+                    let lines = interfaces(&*source, feed);
+                    let ledger = &of(&lines, name).ledger;
+                    let found = (ledger.offered, ledger.filtered, ledger.captured);
+                    assert_eq!(found, (offered, filtered, captured), "{feed:?} {name}");
+                    assert!(ledger.closes(), "{ledger}");
+                    let total = control.ledger(feed).unwrap();
+                    assert!(total.closes(), "{total}");
+                    let sum: u64 = lines.iter().map(|line| line.ledger.offered).sum();
+                    assert_eq!(sum, total.offered, "{feed:?}");
+                }
+                assert_eq!(records(&late.rings), [0, 0, 25, 8, 40]);
+            })
+            .unwrap();
+    });
 }
 
 /// The names in a ring's descriptions, sizes of options as pcapng has them.
@@ -292,13 +320,10 @@ fn names(ring: &Ring<weir_ring::Mapping>) -> Vec<String> {
 
 #[test]
 fn root_links_without_an_ethernet_header_are_left_out_aloud() {
-    if !require_root("root_links_without_an_ethernet_header_are_left_out_aloud") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
+    with_each_engine("root_links_without_an_ethernet_header_are_left_out_aloud", |engine, bed| {
+        bed.rx
         .run(|| {
-            let mut source = open("any", setup_of("any", false)).unwrap();
+            let mut source = open(engine, "any", setup_of("any", false)).unwrap();
             source.start().unwrap();
             ip(&bed.rx, &["tuntap", "add", "dev", "tun7", "mode", "tun"]);
             ip(&bed.rx, &["link", "set", "tun7", "up"]);
@@ -318,6 +343,7 @@ fn root_links_without_an_ethernet_header_are_left_out_aloud() {
             assert_eq!(names, ["lo", "wrx0"]);
         })
         .unwrap();
+    });
 }
 
 /// Another link type for a tun or tap device that is down (`TUNSETLINK`, linux/if_tun.h).
@@ -346,27 +372,29 @@ fn make_tap(name: &str) -> File {
 
 #[test]
 fn root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet() {
-    if !require_root("root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
-        .run(|| {
-            let tap = make_tap("wtap");
-            let mut source = open("w*", setup_of("w*", false)).unwrap();
-            source.start().unwrap();
-            let is_in =
-                |source: &dyn Source| of(&interfaces(source, FeedSlot::first()), "wtap").is_member;
-            assert!(is_in(&*source));
-            set_link_type(&tap, libc::ARPHRD_NONE);
-            pump_to(&mut *source, &left("wtap"));
-            assert!(!is_in(&*source));
-            set_link_type(&tap, libc::ARPHRD_ETHER);
-            pump_to(&mut *source, &joined("wtap"));
-            assert!(is_in(&*source));
-            assert!(source.finish().unwrap().closes());
-        })
-        .unwrap();
+    with_each_engine(
+        "root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet",
+        |engine, bed| {
+            bed.rx
+                .run(|| {
+                    let tap = make_tap("wtap");
+                    let mut source = open(engine, "w*", setup_of("w*", false)).unwrap();
+                    source.start().unwrap();
+                    let is_in = |source: &dyn Source| {
+                        of(&interfaces(source, FeedSlot::first()), "wtap").is_member
+                    };
+                    assert!(is_in(&*source));
+                    set_link_type(&tap, libc::ARPHRD_NONE);
+                    pump_to(&mut *source, &left("wtap"));
+                    assert!(!is_in(&*source));
+                    set_link_type(&tap, libc::ARPHRD_ETHER);
+                    pump_to(&mut *source, &joined("wtap"));
+                    assert!(is_in(&*source));
+                    assert!(source.finish().unwrap().closes());
+                })
+                .unwrap();
+        },
+    );
 }
 
 /// Has the kernel refuse this thread promiscuous mode on packet sockets from now on.
@@ -409,55 +437,51 @@ fn pump_to_left_out(source: &mut dyn Source, name: &str) -> String {
 
 #[test]
 fn root_who_is_refused_promiscuous_mode_is_left_out_alone() {
-    if !require_root("root_who_is_refused_promiscuous_mode_is_left_out_alone") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
-        .run(|| {
-            let promiscuous = || Setup { promiscuous: true, ..setup_of("w*", false) };
-            let mut source = open("w*", promiscuous()).unwrap();
-            source.start().unwrap();
-            let mut late = open("w*", promiscuous()).unwrap();
-            refuse_promiscuous_mode();
-            // One at the start, and one that joins.
-            late.start().unwrap();
-            let why = pump_to_left_out(&mut *late, "wrx0");
-            assert!(why.contains("--no-promiscuous"), "{why}");
-            let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
-            pump_to_left_out(&mut *source, "wrx1");
-            pair.wait_for_carrier().unwrap();
-            send(&pair.tx, 0..20);
-            send(&bed.tx, 0..30);
-            pump_until(&mut *source, 30).unwrap();
-            let ledger = source.finish().unwrap();
-            assert!(ledger.closes() && ledger.offered == 30, "{ledger}");
-            assert!(!of(&interfaces(&*source, FeedSlot::first()), "wrx1").is_member);
-            assert_eq!(late.finish().unwrap().offered, 0);
-            assert!(!of(&interfaces(&*late, FeedSlot::first()), "wrx0").is_member);
-        })
-        .unwrap();
+    with_each_engine("root_who_is_refused_promiscuous_mode_is_left_out_alone", |engine, bed| {
+        bed.rx
+            .run(|| {
+                let promiscuous = || Setup { promiscuous: true, ..setup_of("w*", false) };
+                let mut source = open(engine, "w*", promiscuous()).unwrap();
+                source.start().unwrap();
+                let mut late = open(engine, "w*", promiscuous()).unwrap();
+                refuse_promiscuous_mode();
+                // One at the start, and one that joins.
+                late.start().unwrap();
+                let why = pump_to_left_out(&mut *late, "wrx0");
+                assert!(why.contains("--no-promiscuous"), "{why}");
+                let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+                pump_to_left_out(&mut *source, "wrx1");
+                pair.wait_for_carrier().unwrap();
+                send(&pair.tx, 0..20);
+                send(&bed.tx, 0..30);
+                pump_until(&mut *source, 30).unwrap();
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes() && ledger.offered == 30, "{ledger}");
+                assert!(!of(&interfaces(&*source, FeedSlot::first()), "wrx1").is_member);
+                assert_eq!(late.finish().unwrap().offered, 0);
+                assert!(!of(&interfaces(&*late, FeedSlot::first()), "wrx0").is_member);
+            })
+            .unwrap();
+    });
 }
 
 #[test]
 fn root_a_frame_of_a_larger_mtu_is_no_super_frame() {
-    if !require_root("root_a_frame_of_a_larger_mtu_is_no_super_frame") {
-        return;
-    }
-    let bed = Testbed::new().unwrap();
-    bed.rx
-        .run(|| {
-            let mut source = open("w*", setup_of("w*", false)).unwrap();
-            source.start().unwrap();
-            ip(&bed.rx, &["link", "set", "wrx0", "mtu", "9000"]);
-            ip(&bed.tx, &["link", "set", bed.tx.iface.as_str(), "mtu", "9000"]);
-            source.pump(TURN).unwrap();
-            bed.tx.run(|| Sender::new(&bed.tx.iface).send(&frame(0, 8000))).unwrap();
-            pump_until(&mut *source, 1).unwrap();
-            let ledger = source.finish().unwrap();
-            assert_eq!((ledger.captured, ledger.super_frames), (1, 0), "{ledger}");
-        })
-        .unwrap();
+    with_each_engine("root_a_frame_of_a_larger_mtu_is_no_super_frame", |engine, bed| {
+        bed.rx
+            .run(|| {
+                let mut source = open(engine, "w*", setup_of("w*", false)).unwrap();
+                source.start().unwrap();
+                ip(&bed.rx, &["link", "set", "wrx0", "mtu", "9000"]);
+                ip(&bed.tx, &["link", "set", bed.tx.iface.as_str(), "mtu", "9000"]);
+                source.pump(TURN).unwrap();
+                bed.tx.run(|| Sender::new(&bed.tx.iface).send(&frame(0, 8000))).unwrap();
+                pump_until(&mut *source, 1).unwrap();
+                let ledger = source.finish().unwrap();
+                assert_eq!((ledger.captured, ledger.super_frames), (1, 0), "{ledger}");
+            })
+            .unwrap();
+    });
 }
 
 #[test]
@@ -472,7 +496,7 @@ fn root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces() {
         .run(|| {
             let mut setup = setup_of("wrx*", false);
             setup.ring_bytes = 128 << 20;
-            let mut source = open("wrx*", setup).unwrap();
+            let mut source = open("af_packet", "wrx*", setup).unwrap();
             source.start().unwrap();
             // More than 32 MiB of blocks hold, which nobody takes meanwhile.
             for (end, frames) in [(&bed.tx, 30_000), (&pair.tx, 12_000)] {
@@ -496,16 +520,123 @@ fn root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces() {
 
 #[test]
 fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
-    if !require_root("root_without_bpf_a_pattern_is_refused_and_says_what_it_takes") {
+    const CAP_NET_RAW: u32 = 1 << 13;
+    with_each_engine(
+        "root_without_bpf_a_pattern_is_refused_and_says_what_it_takes",
+        |engine, bed| {
+            bed.rx
+                .run(|| {
+                    keep_only(CAP_NET_RAW);
+                    let refused = open(engine, "any", setup_of("any", false)).map(drop);
+                    let error = refused.unwrap_err().to_string();
+                    assert!(error.contains("CAP_BPF"), "{error}");
+                })
+                .unwrap();
+        },
+    );
+}
+
+/// Sampling, a block list and rings that are replaced: what each leaves out, or takes over, is counted by interface.
+#[test]
+fn root_each_line_closes_whatever_leaves_frames_out() {
+    with_each_engine("root_each_line_closes_whatever_leaves_frames_out", |engine, bed| {
+        let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+        pair.wait_for_carrier().unwrap();
+        bed.rx
+            .run(|| {
+                let mut setup = setup_of("wrx*", true);
+                let sampling = Sampling::OneIn(4);
+                let third = Feed { sampling, ..feed_of("wrx*", "fourth", Some(below(40))) };
+                setup.feeds = vec![third, feed_of("wrx*", "all", None)];
+                let mut source = open(engine, "wrx*", setup).unwrap();
+                let control = source.control();
+                source.start().unwrap();
+                send(&bed.tx, 0..60);
+                send(&pair.tx, 0..20);
+                let (fourth, all) = (FeedSlot::first(), FeedSlot::new(1));
+                pump_until_feed(&mut *source, all, 80);
+                let (moved, before) = control.replace_rings(all).unwrap();
+                assert!(before.closes() && before.captured == 80, "{before}");
+                send(&bed.tx, 0..30);
+                pump_until_feed(&mut *source, moved.slot, 30);
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes(), "{ledger}");
+                let lines = interfaces(&*source, fourth);
+                let (wrx0, wrx1) = (&of(&lines, "wrx0").ledger, &of(&lines, "wrx1").ledger);
+                assert!(wrx0.closes() && wrx1.closes(), "{wrx0}; {wrx1}");
+                assert_eq!((wrx0.offered, wrx0.filtered), (90, 20));
+                assert_eq!((wrx1.offered, wrx1.filtered), (20, 0));
+                assert_eq!(wrx0.sampled + wrx0.captured + wrx1.sampled + wrx1.captured, 90);
+                let lines = interfaces(&*source, moved.slot);
+                assert_eq!([counts(&lines, "wrx0"), counts(&lines, "wrx1")], [(30, 30), (0, 0)]);
+                assert_eq!(records(&moved.rings), [0, 30, 0]);
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
+    if !require_root("root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest") {
         return;
     }
-    const CAP_NET_RAW: u32 = 1 << 13;
     let bed = Testbed::new().unwrap();
+    let pairs = bed.add_pairs(1, 2).unwrap();
+    pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
+    // Where clsact would be.
+    let args = ["-n", &bed.rx.netns, "qdisc", "add", "dev", "wrx1", "ingress"];
+    assert!(Command::new("tc").args(args).status().unwrap().success());
     bed.rx
         .run(|| {
-            keep_only(CAP_NET_RAW);
-            let error = open("any", setup_of("any", false)).map(drop).unwrap_err().to_string();
-            assert!(error.contains("CAP_BPF"), "{error}");
+            let mut source = open("bpf", "wrx*", setup_of("wrx*", false)).unwrap();
+            source.start().unwrap();
+            let events = source.take_events();
+            let is_told = |events: &[SourceEvent]| match events {
+                [SourceEvent::LeftOut { iface, why }] => iface == "wrx1" && why.contains("egress"),
+                _ => false,
+            };
+            assert!(is_told(&events), "{events:?}");
+            send(&pairs[0].tx, 0..5);
+            send(&pairs[1].tx, 0..10);
+            pump_until(&mut *source, 10).unwrap();
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.offered == 10, "{ledger}");
+            let lines = interfaces(&*source, FeedSlot::first());
+            assert!(!of(&lines, "wrx1").is_member);
+            assert_eq!((counts(&lines, "wrx1"), counts(&lines, "wrx2")), ((0, 0), (10, 10)));
+        })
+        .unwrap();
+}
+
+/// What a feed's change does to a member that is gone is nothing, and nothing stays on those that are there.
+#[test]
+fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
+    if !require_root("root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.add_pairs(1, 3).unwrap();
+    let filters = || {
+        let shown = Command::new("tc")
+            .args(["-n", &bed.rx.netns, "filter", "show", "dev", "wrx0", "ingress"])
+            .output();
+        String::from_utf8(shown.unwrap().stdout).unwrap()
+    };
+    bed.rx
+        .run(|| {
+            let mut source = open("bpf", "wrx*", setup_of("wrx*", true)).unwrap();
+            source.start().unwrap();
+            assert!(filters().contains("weir_tc_in"), "{}", filters());
+            // Nobody has told the source when its programs are exchanged.
+            ip(&bed.rx, &["link", "delete", "wrx2"]);
+            let change = Change::Filter(Some(below(5).into()));
+            source.control().change(FeedSlot::first(), change).unwrap();
+            send(&bed.tx, 0..30);
+            pump_until(&mut *source, 5).unwrap();
+            assert!(source.take_events().contains(&left("wrx2")));
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.captured == 5 && ledger.offered == 30, "{ledger}");
+            assert!(!filters().contains("weir_tc_in"), "{}", filters());
         })
         .unwrap();
 }

@@ -200,8 +200,10 @@ mod tests {
         assert_eq!(checked("any --direction in --no-promiscuous"), Ok(()));
         assert_eq!(checked("vnet* --engine af_packet"), Ok(()));
         assert!(checked("any --engine pcap").unwrap_err().contains("--engine af_packet"));
-        assert!(checked("any --consume").unwrap_err().contains("not for af_packet"));
-        assert_eq!(checked("any eth0 --hook tc"), Ok(()), "eth0 heeds it");
+        assert!(checked("any --engine af_packet --hook tc").unwrap_err().contains("--engine bpf"));
+        assert_eq!(checked("any --hook tc"), Ok(()), "bpf heeds it");
+        let xdp = checked("any --engine bpf --hook xdp").unwrap_err();
+        assert!(xdp.contains("name the interface"), "{xdp}");
     }
 
     #[test]

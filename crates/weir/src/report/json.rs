@@ -132,7 +132,7 @@ struct JsonFeed<'a> {
     delivered: Option<u64>,
 }
 
-/// An interface of a pattern. It has no drops: they are those of the feed.
+/// An interface of a pattern. It has no drops where they are those of the feed.
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,
@@ -144,6 +144,8 @@ struct JsonInterface<'a> {
     sampled: u64,
     captured: u64,
     bytes: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    drops: &'a BTreeMap<&'static str, u64>,
     missed_before: Option<u64>,
     super_frames: u64,
 }
@@ -161,6 +163,7 @@ impl<'a> JsonInterface<'a> {
             sampled: ledger.sampled,
             captured: ledger.captured,
             bytes: ledger.wire_bytes,
+            drops: &ledger.drops,
             missed_before: ledger.missed_before,
             super_frames: ledger.super_frames,
         }

@@ -202,7 +202,10 @@ impl Report<'_> {
                 let [offered, filtered, captured] =
                     [ledger.offered, filtered, ledger.captured].map(grouped);
                 let name = format!("{INDENT}{name}");
-                rows.push(row([&name, &offered, &filtered, &captured, "", &missed]));
+                // Where interfaces share a buffer, what it lost is of none of them.
+                let is_counted = !ledger.drops.is_empty();
+                let dropped = is_counted.then(|| grouped(ledger.dropped())).unwrap_or_default();
+                rows.push(row([&name, &offered, &filtered, &captured, &dropped, &missed]));
             }
             match silent.len() {
                 0 => {}

@@ -3,7 +3,7 @@
 use super::AfPacket;
 use super::pattern::Pattern;
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, Target, check_nothing, interface_link_type,
+    Declaration, Opening, Patterns, QueueUse, Takes, Target, check_nothing, interface_link_type,
 };
 use crate::memory::Memory;
 use crate::rights::NET_RAW;
@@ -12,7 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "af_packet",
     purpose: "A TPACKET_V3 socket",
     takes: Takes::Interfaces,
-    takes_patterns: true,
+    patterns: Patterns::First,
     auto: Some("a packet socket"),
     flags: &[],
     rights: &[NET_RAW],

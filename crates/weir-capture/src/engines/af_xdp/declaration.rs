@@ -4,7 +4,7 @@ use super::options::memory;
 use super::{AfXdp, AfXdpOptions, Stamps};
 use crate::engines::bpf::Hook;
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, Target, interface_link_type, its_interface,
+    Declaration, Opening, Patterns, QueueUse, Takes, Target, interface_link_type, its_interface,
 };
 use crate::engines::options::{EngineOptions, Timestamp};
 use crate::error::CaptureError;
@@ -15,7 +15,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "af_xdp",
     purpose: "AF_XDP sockets; they take frames away from the stack, so --consume must be given",
     takes: Takes::Interfaces,
-    takes_patterns: false,
+    patterns: Patterns::None,
     auto: None,
     flags: &[
         "--hook",

@@ -8,7 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 use super::program::{AtHook, join};
 use super::relay::{self, Relay};
 use super::shared::{By, HookPlace, Own, Shared, State, members};
-use super::{attach, memory};
+use super::{attach, memory, pattern};
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
 use crate::feed::change::Change;
@@ -35,7 +35,7 @@ impl Shared {
         programs: AtHook,
     ) -> Result<(), CaptureError> {
         // Before any frame meets them.
-        self.served().generations.begin(words, members(&places), &self.control);
+        self.served().generations.begin(words, members(&places), self);
         if state.has_begun && !state.is_over {
             self.exchange(state, words, &programs)?;
         }
@@ -51,11 +51,11 @@ impl Shared {
         programs: &AtHook,
     ) -> Result<(), CaptureError> {
         let State { attachments, .. } = state;
-        let Err(error) = attach::exchange(&self.interface, programs, attachments) else {
+        let Err(error) = attach::exchange(programs, attachments) else {
             return Ok(());
         };
         // One of two sides may have the new one already.
-        let back = attach::exchange(&self.interface, &state.programs.at, attachments);
+        let back = attach::exchange(&state.programs.at, attachments);
         let Err(undoing) = back else { return Err(error) };
         self.served().generations.stuck(words);
         Err(CaptureError::Options(format!(
@@ -78,7 +78,7 @@ impl Shared {
     /// Returns when no program that was replaced runs any more.
     fn settle(&self, _state: &mut State) -> Result<(), CaptureError> {
         rcu::synchronize()?;
-        self.served().generations.end_replaced(&self.control);
+        self.served().generations.end_replaced(self);
         Ok(())
     }
 
@@ -187,7 +187,7 @@ impl Shared {
                 return refused.map(|_| None);
             }
         };
-        self.begin_place(place, rings);
+        self.begin_place(place, rings, feed);
         let copied = match leaves {
             Some(leaves) => state.copy_blocks(leaves, place),
             None => Ok(()),
@@ -211,6 +211,9 @@ impl Shared {
         let arrays = memory::create(&self.setup.of_feeds(vec![feed.clone()]), 0..1)?;
         let rings = memory::attach(&arrays)?;
         state.programs.put_rings((place * self.cpus) as u32, &arrays)?;
+        if let Some(several) = &self.several {
+            several.describe_all(&state.programs, place * self.cpus, &rings, feed)?;
+        }
         Ok(rings)
     }
 
@@ -220,12 +223,17 @@ impl Shared {
     }
 
     /// The counts of a place begin anew, with a new feed's rings.
-    fn begin_place(&self, place: usize, rings: Vec<Ring<Mapping>>) {
+    fn begin_place(&self, place: usize, rings: Vec<Ring<Mapping>>, feed: &Feed) {
         self.control.clear(place);
+        if let Some(several) = &self.several {
+            several.counts.clear(place, several.interfaces.count());
+        }
         let mut served = self.served();
         served.generations.clear(place);
         let missed_before = served.missed_before.unwrap_or(0);
-        served.places[place] = HookPlace { rings, missed_before, ..HookPlace::default() };
+        let interface = feed.interface.clone();
+        served.places[place] =
+            HookPlace { rings, interface, missed_before, ..HookPlace::default() };
     }
 
     /// Closes and frees what a place has, whose programs no longer run, and gives its ledger; and whether all could be
@@ -306,11 +314,14 @@ impl Shared {
 
     /// A relay, which needs memory at the hook, and frames in it.
     pub(super) fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
+        if self.several.is_some() {
+            return Err(pattern::no_relay());
+        }
         let place = state.places.len() - 1;
         let base = relay::base(&self.setup);
         if self.served().relay.is_none() {
             let rings = self.make_rings(state, place, &base)?;
-            if let Err(error) = self.begin_relay(state, place, rings) {
+            if let Err(error) = self.begin_relay(state, place, rings, &base) {
                 self.served().places[place] = HookPlace::default();
                 self.forget_rings(state, place)?;
                 return Err(error);
@@ -333,9 +344,10 @@ impl Shared {
         state: &State,
         place: usize,
         rings: Vec<Ring<Mapping>>,
+        base: &Feed,
     ) -> Result<(), CaptureError> {
         let mut relay = Relay::new(&self.setup.of_feeds(Vec::new()), &rings, &[])?;
-        self.begin_place(place, rings);
+        self.begin_place(place, rings, base);
         let mut served = self.served();
         if state.has_begun {
             self.start_relay(&mut relay, &mut served.places[place])?;

@@ -7,50 +7,97 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use super::TcAttach;
-use super::clsact::{self, Filter, Side};
+use super::clsact::{self, Filter, Lock, Side};
 use super::program::{AtHook, Programs};
 use super::xdp;
 use crate::error::CaptureError;
-use crate::kernel::interface::Interface;
+use crate::kernel::interface::{Interface, InterfaceQuery};
 
-/// A place at one hook, given up when dropped.
-pub(super) enum Attachment {
+/// A place at one hook of an interface, given up when dropped.
+pub(super) struct Attachment {
+    interface: Arc<Interface>,
+    held: Held,
+}
+
+enum Held {
     Link { fd: OwnedFd, side: Option<Side> },
     Filter(Filter),
+}
+
+impl Attachment {
+    /// Whether it is on the interface with this index.
+    pub(super) fn is_of(&self, ifindex: u32) -> bool {
+        self.interface.index == ifindex
+    }
+
+    fn exchange(&mut self, at: &AtHook) -> Result<(), CaptureError> {
+        match &mut self.held {
+            Held::Link { fd, side } => {
+                update(fd.as_fd(), at.program(*side).as_fd()).map_err(|source| match side {
+                    Some(side) => refused(&self.interface, *side, source),
+                    None => xdp::attach_error(&self.interface, source),
+                })
+            }
+            Held::Filter(filter) => {
+                let program = at.program(Some(filter.side()));
+                filter.replace(&self.interface, program)
+            }
+        }
+    }
+}
+
+/// Takes off what earlier processes have left in this network namespace.
+pub(super) fn sweep(programs: &Programs) {
+    let any = programs.at.sides().next().expect("there is one at least");
+    clsact::sweep(programs.at.program(any).as_fd());
 }
 
 /// Takes places at the TC hooks that are wanted, with a program that lets every frame by: a hook that
 /// has none to give says so now, while another engine can still be chosen. At XDP there are none to take.
 pub(super) fn take_places(
-    interface: &Interface,
+    interface: &Arc<Interface>,
     programs: &Programs,
     how: TcAttach,
 ) -> Result<Vec<Attachment>, CaptureError> {
-    let any = programs.at.sides().next().expect("there is one at least");
-    clsact::sweep(programs.at.program(any));
     let Some(wait) = &programs.wait else { return Ok(Vec::new()) };
-    let take = |side| take_place(interface, wait.as_fd(), side, how);
+    let take = |side| take_place(interface, wait, side, (how, None));
     programs.at.sides().flatten().map(take).collect()
 }
 
 fn take_place(
-    interface: &Interface,
-    program: BorrowedFd<'_>,
+    interface: &Arc<Interface>,
+    program: &Arc<OwnedFd>,
     side: Side,
-    how: TcAttach,
+    (how, lock): (TcAttach, Option<&Arc<Lock>>),
 ) -> Result<Attachment, CaptureError> {
+    let attachment = |held| Attachment { interface: Arc::clone(interface), held };
     if how == TcAttach::Best {
         // First of all programs, so that frames that a later one drops or redirects are seen too.
-        match link(program, interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
-            Ok(fd) => return Ok(Attachment::Link { fd, side: Some(side) }),
+        match link(program.as_fd(), interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
+            Ok(fd) => return Ok(attachment(Held::Link { fd, side: Some(side) })),
             // No tcx before Linux 6.6.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(source) => return Err(refused(interface, side, source)),
         }
     }
-    Ok(Attachment::Filter(Filter::attach(interface, program, side)?))
+    Ok(attachment(Held::Filter(Filter::attach(interface, program, side, lock)?)))
+}
+
+/// Attaches the capturing programs to one of several interfaces.
+///
+/// By clsact filters, whatever the kernel has: attaching a tcx link waits for RCU under the lock of the kernel's
+/// network configuration, which for hundreds of interfaces takes seconds (docs/decisions/0019-patterns.md).
+pub(super) fn attach_member(
+    interface: &Arc<Interface>,
+    at: &AtHook,
+    lock: Option<&Arc<Lock>>,
+) -> Result<Vec<Attachment>, CaptureError> {
+    let attach =
+        |side| take_place(interface, at.program(Some(side)), side, (TcAttach::Clsact, lock));
+    at.sides().flatten().map(attach).collect()
 }
 
 fn refused(interface: &Interface, side: Side, source: io::Error) -> CaptureError {
@@ -60,39 +107,36 @@ fn refused(interface: &Interface, side: Side, source: io::Error) -> CaptureError
 
 /// Lets frames in: through the places taken at TC, or at XDP.
 pub(super) fn begin(
-    interface: &Interface,
+    interface: &Arc<Interface>,
     at: &AtHook,
     attachments: &mut Vec<Attachment>,
 ) -> Result<(), CaptureError> {
     if at.sides().any(|side| side.is_none()) {
-        let fd = link(at.program(None), interface.index, libbpf_sys::BPF_XDP, 0)
+        let program = at.program(None).as_fd();
+        let fd = link(program, interface.index, libbpf_sys::BPF_XDP, 0)
             .map_err(|source| xdp::attach_error(interface, source))?;
-        attachments.push(Attachment::Link { fd, side: None });
+        let held = Held::Link { fd, side: None };
+        attachments.push(Attachment { interface: Arc::clone(interface), held });
         return Ok(());
     }
-    exchange(interface, at, attachments)
+    attachments.iter_mut().try_for_each(|attachment| attachment.exchange(at))
 }
 
 /// Puts these programs in the place of those that are there; every frame meets the one or the other.
-pub(super) fn exchange(
-    interface: &Interface,
-    at: &AtHook,
-    attachments: &mut [Attachment],
-) -> Result<(), CaptureError> {
+pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<(), CaptureError> {
     for attachment in attachments {
-        match attachment {
-            Attachment::Link { fd, side } => {
-                update(fd.as_fd(), at.program(*side)).map_err(|source| match side {
-                    Some(side) => refused(interface, *side, source),
-                    None => xdp::attach_error(interface, source),
-                })?
-            }
-            Attachment::Filter(filter) => {
-                filter.replace(interface, at.program(Some(filter.side())))?;
-            }
+        let exchanged = attachment.exchange(at);
+        // What was attached to an interface that is gone went with it.
+        if exchanged.is_err() && is_there(attachment.interface.index) {
+            return exchanged;
         }
     }
     Ok(())
+}
+
+fn is_there(ifindex: u32) -> bool {
+    // Where it cannot be asked, the refusal stands.
+    InterfaceQuery::new().map_or(true, |query| query.exists(ifindex))
 }
 
 /// Puts another program in a link's place; every frame meets one of the two.

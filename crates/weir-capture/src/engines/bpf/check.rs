@@ -50,6 +50,11 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
         ("weir_tc_in, weir_tc_out with queue option", try_load(Choice::Tc, &lo, Variant::Queues)),
         ("weir_tc_in, weir_tc_out with a block list", try_load(Choice::Tc, &lo, Variant::Changing)),
         ("weir_tc_in, weir_tc_out with feeds", try_load(Choice::Tc, &lo, Variant::Feeds)),
+        ("weir_tc_in, weir_tc_out of a pattern", try_load(Choice::Tc, &lo, Variant::Pattern)),
+        (
+            "weir_tc_in, weir_tc_out of a pattern with feeds",
+            try_load(Choice::Tc, &lo, Variant::PatternFeeds),
+        ),
         ("weir_xdp, weir_close, weir_store", try_load(Choice::Xdp, &lo, Variant::Plain)),
         ("weir_xdp with queue option", try_load(Choice::Xdp, &lo, Variant::Queues)),
         ("weir_xdp with a block list", try_load(Choice::Xdp, &lo, Variant::Changing)),
@@ -98,6 +103,10 @@ enum Variant {
     Changing,
     /// Two feeds with all that a feed can have.
     Feeds,
+    /// One feed that takes all, of several interfaces.
+    Pattern,
+    /// Two feeds with all that a feed can have, of several interfaces.
+    PatternFeeds,
 }
 
 fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<(), CaptureError> {
@@ -110,11 +119,11 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
         ..filtered.clone()
     };
     let feeds = match variant {
-        Variant::Plain | Variant::Queues => vec![all],
+        Variant::Plain | Variant::Queues | Variant::Pattern => vec![all],
         Variant::Changing => vec![filtered],
-        Variant::Feeds => vec![choosy, all],
+        Variant::Feeds | Variant::PatternFeeds => vec![choosy, all],
     };
-    let may_change = matches!(variant, Variant::Changing | Variant::Feeds);
+    let may_change = matches!(variant, Variant::Changing | Variant::Feeds | Variant::PatternFeeds);
     let setup =
         Setup { feeds, ring_bytes: super::least_ring_bytes(), promiscuous: false, may_change };
     let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
@@ -128,8 +137,9 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
         cpus: super::cpus::entries()?,
         has_filters: may_change,
         blocks: lists,
+        several: matches!(variant, Variant::Pattern | Variant::PatternFeeds),
     };
-    load(choice, interface, &setup, &options, maps).map(|_| ())
+    load(choice, interface.index, &setup, &options, maps).map(|_| ())
 }
 
 /// The device to bind to, on kernels where XDP can ask for tags.

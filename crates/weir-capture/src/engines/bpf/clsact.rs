@@ -10,12 +10,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook};
 
 use crate::error::CaptureError;
-use crate::kernel::interface::Interface;
+use crate::kernel::interface::{Interface, hooks_qdisc};
+pub(super) use record::Lock;
 use record::{FilterPlace, Record};
 
 /// Priorities to try: well before tc's automatic ones (49152 and down), so that this filter sees frames
@@ -64,7 +66,7 @@ pub fn has_clsact_filters() -> bool {
 
 /// One filter, taken off when dropped.
 pub(super) struct Filter {
-    program: OwnedFd,
+    program: Arc<OwnedFd>,
     ifindex: u32,
     side: Side,
     priority: u32,
@@ -74,22 +76,34 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// `lock`: of a source that has many, the one of all of their records.
     pub(super) fn attach(
         interface: &Interface,
-        program: BorrowedFd<'_>,
+        program: &Arc<OwnedFd>,
         side: Side,
+        lock: Option<&Arc<Lock>>,
     ) -> Result<Filter, CaptureError> {
         let doing = || format!("attaching a clsact filter to {side} of {}", interface.name);
-        let owned = program.try_clone_to_owned().map_err(CaptureError::os(doing()))?;
-        let mut hook = hook(program, interface.index, side);
+        let mut hook = hook(program.as_fd(), interface.index, side);
         hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
+        // There, the qdisc `ingress` would have the program see received frames once more.
+        if side == Side::Egress && hooks_qdisc(interface.index).is_ok_and(|kind| kind != "clsact") {
+            let (iface, hook) = (interface.name.clone(), "TC egress".to_owned());
+            let source =
+                io::Error::other("the qdisc `ingress` has the place of clsact, and no egress");
+            return Err(CaptureError::Attach { iface, hook, source });
+        }
         let mut refusal = None;
         // The process id is the filter's handle: several of ours can be on one interface.
         let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
         for priority in PRIORITIES {
             // Written down first: a process can be killed between any two steps.
             let place = |netns| FilterPlace { netns, ifindex, side, priority, handle };
-            let record = match netns.as_ref().map(|&netns| Record::make(&place(netns))) {
+            let make = |place: &FilterPlace| match lock {
+                Some(lock) => Record::make_with(lock, place),
+                None => Record::make(place),
+            };
+            let record = match netns.as_ref().map(|&netns| make(&place(netns))) {
                 Ok(Ok(record)) => Some(record),
                 // Another source of this process, or a namesake in another PID namespace.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -98,9 +112,8 @@ impl Filter {
             match hook.handle(handle).priority(priority).attach() {
                 Ok(_) => {
                     ATTACHED.fetch_add(1, Ordering::AcqRel);
-                    let filter =
-                        Filter { program: owned, ifindex, side, priority, _record: record };
-                    return Ok(filter);
+                    let program = Arc::clone(program);
+                    return Ok(Filter { program, ifindex, side, priority, _record: record });
                 }
                 Err(source) => refusal = Some(source),
             }
@@ -118,14 +131,13 @@ impl Filter {
     pub(super) fn replace(
         &mut self,
         interface: &Interface,
-        program: BorrowedFd<'_>,
+        program: &Arc<OwnedFd>,
     ) -> Result<(), CaptureError> {
         let what = || format!("replacing the clsact filter at {} of {}", self.side, interface.name);
-        let owned = program.try_clone_to_owned().map_err(CaptureError::os(what()))?;
-        let mut hook = hook(program, self.ifindex, self.side);
+        let mut hook = hook(program.as_fd(), self.ifindex, self.side);
         hook.handle(std::process::id()).priority(self.priority).replace(true);
         hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
-        self.program = owned;
+        self.program = Arc::clone(program);
         Ok(())
     }
 }

@@ -1,10 +1,12 @@
 //! What the engine `bpf` says about itself.
 
+use super::pattern::{BpfPattern, counts};
 use super::{Bpf, BpfOptions, Hook, cpus};
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, check_nothing, interface_link_type, its_interface,
+    Declaration, Opening, Patterns, QueueUse, Takes, Target, interface_link_type, its_interface,
 };
 use crate::engines::options::EngineOptions;
+use crate::error::CaptureError;
 use crate::memory::Memory;
 use crate::rights::{BPF, NET_ADMIN, NET_RAW, PERFMON};
 
@@ -12,22 +14,41 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "bpf",
     purpose: "BPF programs that copy frames into the ring in the kernel",
     takes: Takes::Interfaces,
-    takes_patterns: false,
+    patterns: Patterns::IfAsked,
     auto: Some("the fastest here: frames are copied once, in the kernel"),
     flags: &["--hook", "--consume", "--record-queue", "--tc-attach"],
     // Promiscuous mode, which is the default, takes CAP_NET_RAW of every engine.
     rights: &[BPF, PERFMON, NET_ADMIN, NET_RAW],
     queues: QueueUse::PerFrame,
-    memory: |_, _| Memory { rings: cpus::entries().unwrap_or(1).into(), buffer_bytes: 0 },
+    memory: |target, _| {
+        let rings = cpus::entries().unwrap_or(1).into();
+        let counts = matches!(target, Target::Pattern { .. }).then(|| counts::bytes_max(rings));
+        Memory { rings, buffer_bytes: counts.unwrap_or(0) }
+    },
     link_type: interface_link_type,
     taken_from: its_interface,
-    check: check_nothing,
+    check,
     open: |Opening { target, setup, options, why }| {
+        if let Target::Pattern { pattern, .. } = target {
+            return Ok(Box::new(BpfPattern::open(pattern, setup, own_options(options), why)?));
+        }
         let mut source = Bpf::open(target.iface(), setup, own_options(options))?;
         source.set_why(why);
         Ok(Box::new(source))
     },
 };
+
+fn check(target: &Target, options: &EngineOptions) -> Result<(), CaptureError> {
+    match target {
+        Target::Pattern { pattern, .. } if own_options(options).hook == Hook::Xdp => {
+            Err(CaptureError::Options(format!(
+                "{pattern}: XDP is for interfaces by name, since each driver decides what of it there is; leave \
+                 --hook xdp and --consume out, or name the interface"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
 
 fn own_options(options: &EngineOptions) -> BpfOptions {
     BpfOptions {

@@ -12,6 +12,7 @@ use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
 use crate::feed::feeds::check_lines;
+use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::{FEEDS_MAX, Feed};
 use crate::setup::{Setup, refuse_queue};
@@ -165,6 +166,14 @@ impl FeedControl for BpfControl {
         match own.by {
             By::Hook(place) => Ok(self.0.ledger_of(&served, place)),
             By::Relay => served.relay().control().ledger(feed),
+        }
+    }
+
+    fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
+        let served = self.0.served();
+        match (&self.0.several, served.feeds[served.find(feed)?].by) {
+            (Some(several), By::Hook(place)) => Ok(several.ledgers(&self.0, &served, place)),
+            _ => Ok(Vec::new()),
         }
     }
 }

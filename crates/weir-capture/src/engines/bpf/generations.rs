@@ -4,17 +4,38 @@
 //! program, so what a feed was offered is the sum of the generations that it is a member of. A generation that is
 //! replaced counts on until no program of it runs any more: its words are used again only after a wait for that.
 
-use super::control::{Came, Control, GENERATIONS};
+use super::control::{Came, GENERATIONS};
+
+/// All interfaces together, among the numbers of interfaces in rings: no frame is of it where there are several.
+pub(super) const ALL: usize = 0;
 
 /// Where to read what came: the programs' words.
 pub(super) trait Words {
-    /// What a generation has counted ever.
-    fn came(&self, generation: usize) -> Came;
+    /// What a generation has counted ever, of [`ALL`] or of one of several interfaces.
+    fn came(&self, generation: usize, interface: usize) -> Came;
+
+    /// The numbers in use, that of all included.
+    fn numbers(&self) -> usize;
 }
 
-impl Words for Control {
-    fn came(&self, generation: usize) -> Came {
-        Control::came(self, generation)
+/// What came by interface, or less than that: nothing came of an interface that joined later.
+#[derive(Clone, Debug, Default)]
+struct ByInterface(Vec<Came>);
+
+impl ByInterface {
+    fn read(generation: usize, counts: &impl Words) -> ByInterface {
+        ByInterface((0..counts.numbers()).map(|number| counts.came(generation, number)).collect())
+    }
+
+    fn of(&self, interface: usize) -> Came {
+        self.0.get(interface).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, interface: usize, more: Came) {
+        if self.0.len() <= interface {
+            self.0.resize(interface + 1, Came::default());
+        }
+        self.0[interface] = self.0[interface] + more;
     }
 }
 
@@ -25,7 +46,7 @@ struct Generation {
     /// Places of its feeds, a bit each.
     members: u32,
     /// What earlier ones had counted there.
-    before: Came,
+    before: ByInterface,
     /// It could not be taken away everywhere.
     is_stuck: bool,
 }
@@ -36,14 +57,21 @@ pub(super) struct Generations {
     /// The words of the one at the hook.
     current: usize,
     /// By place: of generations that are over.
-    over: Vec<Came>,
+    over: Vec<ByInterface>,
+}
+
+impl Generation {
+    fn came(&self, interface: usize, counts: &impl Words) -> Came {
+        counts.came(self.words, interface) - self.before.of(interface)
+    }
 }
 
 impl Generations {
     /// Of a source whose first program counts in the first words.
     pub(super) fn new(places: usize, members: u32) -> Generations {
-        let first = Generation { words: 0, members, before: Came::default(), is_stuck: false };
-        Generations { live: vec![first], current: 0, over: vec![Came::default(); places] }
+        let before = ByInterface::default();
+        let first = Generation { words: 0, members, before, is_stuck: false };
+        Generations { live: vec![first], current: 0, over: vec![ByInterface::default(); places] }
     }
 
     /// Words for one more; `None` until [`Generations::end_replaced`].
@@ -53,7 +81,7 @@ impl Generations {
 
     /// One more, which is about to be put at the hook.
     pub(super) fn begin(&mut self, words: usize, members: u32, counts: &impl Words) {
-        let before = counts.came(words);
+        let before = ByInterface::read(words, counts);
         self.live.push(Generation { words, members, before, is_stuck: false });
     }
 
@@ -76,11 +104,12 @@ impl Generations {
         self.live.retain(|own| {
             let is_over = own.words != current && !own.is_stuck;
             if is_over {
-                let came = counts.came(own.words) - own.before;
-                let is_member = |place: &usize| own.members >> place & 1 != 0;
-                (0..over.len())
-                    .filter(is_member)
-                    .for_each(|place| over[place] = over[place] + came);
+                for number in 0..counts.numbers() {
+                    let came = own.came(number, counts);
+                    let is_member = |place: &usize| own.members >> place & 1 != 0;
+                    let places = (0..over.len()).filter(is_member);
+                    places.for_each(|place| over[place].add(number, came));
+                }
             }
             !is_over
         });
@@ -88,14 +117,14 @@ impl Generations {
 
     /// A place is another feed's from here on. No live generation has it as a member.
     pub(super) fn clear(&mut self, place: usize) {
-        self.over[place] = Came::default();
+        self.over[place] = ByInterface::default();
     }
 
-    /// What came while this place's feed was at the hook.
-    pub(super) fn came(&self, place: usize, counts: &impl Words) -> Came {
+    /// What came of an interface while this place's feed was at the hook.
+    pub(super) fn came(&self, place: usize, interface: usize, counts: &impl Words) -> Came {
         let live = self.live.iter().filter(|own| own.members >> place & 1 != 0);
-        let live = live.map(|own| counts.came(own.words) - own.before);
-        live.fold(self.over[place], |sum, came| sum + came)
+        let live = live.map(|own| own.came(interface, counts));
+        live.fold(self.over[place].of(interface), |sum, came| sum + came)
     }
 }
 
@@ -115,15 +144,21 @@ mod tests {
     }
 
     impl Words for Counts {
-        fn came(&self, generation: usize) -> Came {
-            Came { judged: self.0[generation].get(), reentry: 0 }
+        fn came(&self, generation: usize, interface: usize) -> Came {
+            let all = self.0[generation].get();
+            // A third of them is of the one interface.
+            Came { judged: if interface == ALL { all } else { all / 3 }, reentry: 0 }
+        }
+
+        fn numbers(&self) -> usize {
+            2
         }
     }
 
     #[test]
     fn a_feed_was_offered_what_its_generations_counted() {
         let (counts, mut all) = (Counts::default(), Generations::new(3, 0b001));
-        let judged = |all: &Generations, place| all.came(place, &counts).judged;
+        let judged = |all: &Generations, place| all.came(place, ALL, &counts).judged;
         counts.count(0, 100);
         let second = all.free_words().unwrap();
         all.begin(second, 0b011, &counts);
@@ -144,6 +179,8 @@ mod tests {
         counts.count(third, 7);
         all.end_replaced(&counts);
         assert_eq!((judged(&all, 0), judged(&all, 1), judged(&all, 2)), (125, 3, 7));
+        // Thirds of 115, 3 and 122, of which the last begins at a third of 115.
+        assert_eq!([0, 1, 2].map(|place| all.came(place, 1, &counts).judged), [38 + 1 + 2, 1, 2]);
         all.clear(1);
         assert_eq!(judged(&all, 1), 0);
     }
@@ -156,9 +193,9 @@ mod tests {
             counts.count(words, 1);
             all.replaced_by(words);
         }
-        assert_eq!(all.came(0, &counts).judged, GENERATIONS as u64 - 1);
+        assert_eq!(all.came(0, ALL, &counts).judged, GENERATIONS as u64 - 1);
         all.end_replaced(&counts);
-        assert_eq!((all.live.len(), all.came(0, &counts).judged), (1, GENERATIONS as u64 - 1));
+        assert_eq!((all.live.len(), all.came(0, ALL, &counts).judged), (1, GENERATIONS as u64 - 1));
     }
 
     #[test]
@@ -169,11 +206,11 @@ mod tests {
         all.stuck(words);
         all.end_replaced(&counts);
         counts.count(words, 3);
-        assert_eq!(all.came(0, &counts).judged, 3);
+        assert_eq!(all.came(0, ALL, &counts).judged, 3);
         let next = all.free_words().unwrap();
         all.begin(next, 1, &counts);
         all.replaced_by(next);
         all.end_replaced(&counts);
-        assert_eq!((all.live.len(), all.came(0, &counts).judged), (1, 3));
+        assert_eq!((all.live.len(), all.came(0, ALL, &counts).judged), (1, 3));
     }
 }

@@ -5,7 +5,8 @@ mod object;
 
 use std::ffi::CStr;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -31,20 +32,29 @@ pub(super) struct Programs {
     /// Some feed leaves frames out, and they count what each of them chose.
     pub(super) count_chosen: bool,
     /// At TC: lets frames by until the capture starts.
-    pub(super) wait: Option<OwnedFd>,
+    pub(super) wait: Option<Arc<OwnedFd>>,
     /// By number.
     rings: MapHandle,
     close: OwnedFd,
     store: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
+    /// Of a source of several interfaces.
+    pub(super) members: Option<MemberMaps>,
     /// What runs at the hook, with a place for filters; empty where there are none.
     templates: Vec<Template>,
     constants: Constants,
 }
 
 /// What runs at the hook: a program for each side at TC, or one at XDP.
-pub(super) struct AtHook(Vec<(Option<Side>, OwnedFd)>);
+pub(super) struct AtHook(Vec<(Option<Side>, Arc<OwnedFd>)>);
+
+/// The maps of `bpf/members.h`.
+pub(super) struct MemberMaps {
+    pub(super) members: MapHandle,
+    pub(super) came: MapHandle,
+    pub(super) shares: MapHandle,
+}
 
 /// What XDP cannot see where the driver does not tell.
 pub(super) fn tags_note(interface: &Interface) -> String {
@@ -68,6 +78,8 @@ pub(super) struct Maps<'a> {
     pub(super) has_filters: bool,
     /// Block lists, if feeds may have any.
     pub(super) blocks: Option<block::Maps<'a>>,
+    /// The source has several interfaces, each with counts of its own.
+    pub(super) several: bool,
 }
 
 /// Which programs of the object to load.
@@ -105,24 +117,25 @@ impl AtHook {
     }
 
     /// The program of a side at TC; `None`: the one at XDP.
-    pub(super) fn program(&self, side: Option<Side>) -> BorrowedFd<'_> {
+    pub(super) fn program(&self, side: Option<Side>) -> &Arc<OwnedFd> {
         let found = self.0.iter().find(|(of, _)| *of == side);
-        found.expect("every side that is wanted has a program").1.as_fd()
+        &found.expect("every side that is wanted has a program").1
     }
 }
 
 impl Programs {
-    /// Loads what the hook needs; also notes on what it cannot see.
+    /// Loads what the hook needs; also notes on what it cannot see. `interface`: the one for XDP.
     pub(super) fn load(
-        interface: &Interface,
+        interface: Option<&Interface>,
         setup: &Setup,
         options: &BpfOptions,
         maps: Maps<'_>,
     ) -> Result<(Programs, Vec<String>), CaptureError> {
-        let load = |choice, maps| object::load(choice, interface, setup, options, maps);
-        if options.hook == Hook::Tc {
+        let index = interface.map_or(0, |interface| interface.index);
+        let load = |choice, maps| object::load(choice, index, setup, options, maps);
+        let Some(interface) = interface.filter(|_| options.hook == Hook::Xdp) else {
             return Ok((load(Choice::Tc, maps)?, Vec::new()));
-        }
+        };
         // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
         // plain program is the answer to all of them; its own refusal is the one to report.
         if super::xdp::metadata_possible(interface) {
@@ -166,7 +179,7 @@ impl Programs {
             let mut programs = Vec::new();
             for (side, made) in self.at.sides().zip(made) {
                 match made.map_err(libbpf_rs::Error::from) {
-                    Ok(program) => programs.push((side, program)),
+                    Ok(program) => programs.push((side, Arc::new(program))),
                     // No word about the programs: none would be taken.
                     Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
                     Err(_) => return Ok(None),
@@ -220,23 +233,26 @@ impl Programs {
         run(&self.close, &mut ring.to_ne_bytes(), || format!("closing ring {ring}"))
     }
 
-    /// Describes one more interface in a ring, which is frozen; gives its id there. Programs may write frames of it
-    /// once this has returned.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for sources of several interfaces"))]
+    /// Describes one more interface in the rings of a feed, which are frozen; gives its id there. `first`: the number
+    /// of the first of them. Programs may write frames of it once this has returned.
     pub(super) fn append_interface(
         &self,
-        number: u32,
-        ring: &Ring<Mapping>,
+        first: usize,
+        rings: &[Ring<Mapping>],
         interface: &weir_frame::pcapng::Interface,
     ) -> Result<u32, CaptureError> {
-        let append = header::append(ring.memory().words(), interface)?;
-        // The count comes last: `header::Append`.
-        for (index, value) in append.stores.into_iter().chain([append.count]) {
-            let mut context = [0; 16];
-            context[..4].copy_from_slice(&number.to_ne_bytes());
-            context[4..8].copy_from_slice(&index.to_ne_bytes());
-            context[8..].copy_from_slice(&value.to_ne_bytes());
-            run(&self.store, &mut context, || format!("describing an interface in ring {number}"))?;
+        // The rings of a feed say the same of its interfaces.
+        let append = header::append(rings[0].memory().words(), interface)?;
+        for number in (first as u32..).take(rings.len()) {
+            // The count comes last: `header::Append`.
+            for (index, value) in append.stores.iter().chain([&append.count]) {
+                let mut context = [0; 16];
+                context[..4].copy_from_slice(&number.to_ne_bytes());
+                context[4..8].copy_from_slice(&index.to_ne_bytes());
+                context[8..].copy_from_slice(&value.to_ne_bytes());
+                let doing = || format!("describing an interface in ring {number}");
+                run(&self.store, &mut context, doing)?;
+            }
         }
         Ok(append.id)
     }

@@ -4,8 +4,9 @@
 //! takes it at its start and stop only. `served` is held for moments, by everybody.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use weir_frame::pcapng::Interface;
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Ledger, Mapping, Ring};
 
@@ -14,7 +15,8 @@ use super::attach::Attachment;
 use super::block::Blocks;
 use super::confirm::Confirmer;
 use super::control::{Came, Control};
-use super::generations::Generations;
+use super::generations::{ALL, Generations, Words};
+use super::pattern::Several;
 use super::plan::Plan;
 use super::program::Programs;
 use super::relay::Relay;
@@ -25,13 +27,11 @@ use crate::feed::counts::count_written;
 use crate::feed::feeds::{Feeds, own_notify};
 use crate::feed::location::FilterLocation;
 use crate::feed::wakers::Wakers;
-use crate::kernel::interface::Interface;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
 /// What an opened source is made of.
 pub(super) struct Parts {
-    pub(super) interface: Interface,
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,
     pub(super) plan: Plan,
@@ -44,18 +44,20 @@ pub(super) struct Parts {
     pub(super) programs: Programs,
     pub(super) control: Control,
     pub(super) notify_fd: OwnedFd,
-    pub(super) attachments: Vec<Attachment>,
+    /// Of a source by pattern.
+    pub(super) several: Option<Several>,
     pub(super) locations: Vec<FilterLocation>,
     pub(super) cpus: usize,
 }
 
 /// Shared by the source and its control.
 pub(super) struct Shared {
-    pub(super) interface: Interface,
     pub(super) options: BpfOptions,
     pub(super) control: Control,
     pub(super) notify_fd: OwnedFd,
     pub(super) setup: Setup,
+    /// Of a source by pattern: its interfaces.
+    pub(super) several: Option<Several>,
     /// Rings of one feed.
     pub(super) cpus: usize,
     state: Mutex<State>,
@@ -91,6 +93,8 @@ pub(super) struct Served {
 pub(super) struct HookPlace {
     pub(super) rings: Vec<Ring<Mapping>>,
     pub(super) wakers: Wakers,
+    /// The feed's own: of a source by pattern the pattern.
+    pub(super) interface: Interface,
     /// What the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
 }
@@ -117,7 +121,8 @@ impl Shared {
         let mut rings = written.chunks(cpus);
         let place = |feed: &Option<Feed>| {
             let rings = feed.as_ref().and_then(|_| rings.next()).unwrap_or_default().to_vec();
-            HookPlace { rings, ..HookPlace::default() }
+            let interface = feed.as_ref().map(|feed| feed.interface.clone()).unwrap_or_default();
+            HookPlace { rings, interface, ..HookPlace::default() }
         };
         let own = |(number, location): (usize, FilterLocation)| {
             let place = plan.at_hook.iter().position(|feed| *feed == number);
@@ -134,7 +139,7 @@ impl Shared {
         };
         let state = State {
             programs: parts.programs,
-            attachments: parts.attachments,
+            attachments: Vec::new(),
             has_begun: false,
             is_over: false,
             places,
@@ -143,11 +148,11 @@ impl Shared {
             wakers_ever: 0,
         };
         Shared {
-            interface: parts.interface,
             options: parts.options,
             control: parts.control,
             notify_fd: parts.notify_fd,
             setup: parts.setup,
+            several: parts.several,
             cpus,
             state: Mutex::new(state),
             served: Mutex::new(served),
@@ -157,6 +162,15 @@ impl Shared {
     /// Whole whoever panicked while holding it: its parts are replaced one at a time.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless a change is under way.
+    pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// As above.
@@ -183,7 +197,7 @@ impl Shared {
     /// What the programs counted in a place.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
         // Read once, and before the counts of what became of these frames.
-        let Came { judged, reentry } = served.generations.came(place, &self.control);
+        let Came { judged, reentry } = served.generations.came(place, ALL, self);
         let mut ledger = Ledger { offered: judged + reentry, ..Ledger::default() };
         if served.count_chosen {
             ledger.filtered = judged.saturating_sub(self.control.chosen(place));
@@ -272,7 +286,7 @@ impl Shared {
         let waited = rcu::synchronize();
         let mut served = self.served();
         if waited.is_ok() {
-            served.generations.end_replaced(&self.control);
+            served.generations.end_replaced(self);
         }
         // A free place has no rings.
         let places = served.places.iter().enumerate().filter(|(_, place)| !place.rings.is_empty());
@@ -287,6 +301,19 @@ impl Shared {
             errors.extend(relay.finish().err());
         }
         errors.into_iter().next().map_or(Ok(()), Err)
+    }
+}
+
+impl Words for Shared {
+    fn came(&self, generation: usize, interface: usize) -> Came {
+        match &self.several {
+            Some(several) if interface != ALL => several.counts.came(generation, interface),
+            _ => self.control.came(generation),
+        }
+    }
+
+    fn numbers(&self) -> usize {
+        1 + self.several.as_ref().map_or(0, |several| several.interfaces.count())
     }
 }
 

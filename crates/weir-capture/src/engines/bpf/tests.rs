@@ -8,12 +8,20 @@ use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind,
 
 use super::clsact::Side;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use weir_ring::Mapping;
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Waker;
 
+use rustix::event::{PollFd, PollFlags};
+
+use libbpf_rs::MapHandle;
+
 use super::*;
+use crate::feed::Feed;
+use crate::feed::control::FeedSlot;
+use crate::feed::location::FilterLocation;
 
 fn setup(snaplen: u32) -> Setup {
     let own = PcapInterface { name: "lo".into(), link_type: 1, snaplen, ..Default::default() };
@@ -81,7 +89,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     let setup = setup(snaplen);
     let options = BpfOptions { hook, record_queue, ..BpfOptions::default() };
     let mut bpf = Bpf::open("lo", setup.clone(), options).unwrap();
-    bpf.shared.control.follow_tai();
+    bpf.serving.shared.control.follow_tai();
     let spec = RingSpec {
         data_blocks: 4,
         interfaces: vec![setup.feeds[0].interface.clone()],
@@ -91,9 +99,9 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     };
     let mut rust = Writer::new(memory::create_memfd("oracle", &spec).unwrap());
     let program = {
-        let state = bpf.shared.state();
+        let state = bpf.serving.shared.state();
         let at = &state.programs.at;
-        at.program(at.sides().next().expect("a side")).try_clone_to_owned().unwrap()
+        at.program(at.sides().next().expect("a side")).try_clone().unwrap()
     };
     let program = program.as_fd();
     let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
@@ -186,8 +194,8 @@ fn root_what_xdp_cannot_read_of_a_long_frame_is_cut() {
     let options = BpfOptions { hook: Hook::Xdp, ..BpfOptions::default() };
     let mut bpf = Bpf::open("lo", setup(262_144), options).unwrap();
     let program = {
-        let state = bpf.shared.state();
-        state.programs.at.program(None).try_clone_to_owned().unwrap()
+        let state = bpf.serving.shared.state();
+        state.programs.at.program(None).try_clone().unwrap()
     };
     let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
     let mut batch = Batch::new();
@@ -261,8 +269,8 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
 
 /// The program of the sending side.
 fn egress(bpf: &Bpf) -> std::os::fd::OwnedFd {
-    let state = bpf.shared.state();
-    state.programs.at.program(Some(Side::Egress)).try_clone_to_owned().unwrap()
+    let state = bpf.serving.shared.state();
+    state.programs.at.program(Some(Side::Egress)).try_clone().unwrap()
 }
 
 /// A consumer's wake page with a line for each ring, and the writer's end of its waker.
@@ -296,7 +304,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     let ring = bpf.rings()[0].clone();
     let (page, mut waker, writers_end) = wake_page();
     bpf.control().attach(FeedSlot::first(), writers_end, 0).unwrap();
-    let notify_fd = bpf.shared.notify_fd.try_clone().unwrap();
+    let notify_fd = bpf.serving.shared.notify_fd.try_clone().unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -345,7 +353,7 @@ fn root_a_source_that_is_dropped_is_detached_whoever_has_its_control() {
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     bpf.start().unwrap();
     let (control, rings) = (bpf.control(), bpf.rings());
-    let shared = Arc::clone(&bpf.shared);
+    let shared = Arc::clone(&bpf.serving.shared);
     assert!(!shared.state().attachments.is_empty());
     drop(bpf);
     assert!(shared.state().attachments.is_empty(), "its programs are at the hook still");
@@ -360,7 +368,7 @@ fn root_rings_are_put_all_or_none() {
     }
     let setup = Setup { may_change: true, ..setup(64) };
     let bpf = Bpf::open("lo", setup.clone(), BpfOptions::default()).unwrap();
-    let state = bpf.shared.state();
+    let state = bpf.serving.shared.state();
     let (place, cpus) = (3, cpus::entries().unwrap());
     let own = memory_of_rings(&setup);
     state.programs.put_rings(place * cpus, &own).unwrap();
@@ -432,7 +440,7 @@ fn root_a_relay_that_cannot_be_started_is_not_there() {
     let setup = Setup { may_change: true, ..setup(64) };
     let mut bpf = Bpf::open("lo", setup, BpfOptions::default()).unwrap();
     bpf.start().unwrap();
-    let shared = &*bpf.shared;
+    let shared = &*bpf.serving.shared;
     std::thread::scope(|scope| {
         let refused = || {
             refuse_socketpairs();
@@ -505,7 +513,8 @@ fn root_an_interface_joins_a_frozen_ring() {
     pin_to_cpu_0();
     let setup = setup(64);
     let bpf = Bpf::open("lo", setup.clone(), BpfOptions::default()).unwrap();
-    let ring = &bpf.rings()[0].clone();
+    let rings = &bpf.rings()[..1];
+    let ring = &rings[0];
     let program = egress(&bpf);
     let program = program.as_fd();
     run(program, &frame(1, 100));
@@ -514,7 +523,10 @@ fn root_an_interface_joins_a_frozen_ring() {
     let joined = PcapInterface { name: "vnet7".into(), ..own.clone() };
     assert!(matches!(ring.append_interface(&joined), Err(weir_ring::RingError::ReadOnly)));
     for id in 1..4 {
-        assert_eq!(bpf.shared.state().programs.append_interface(0, ring, &joined).unwrap(), id);
+        assert_eq!(
+            bpf.serving.shared.state().programs.append_interface(0, rings, &joined).unwrap(),
+            id
+        );
         assert_eq!(ring.interfaces(), id + 1);
     }
     let spec = RingSpec {
@@ -528,7 +540,7 @@ fn root_an_interface_joins_a_frozen_ring() {
     assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
     // What cannot share the ring is refused before anything is stored.
     let other = PcapInterface { link_type: 101, ..own };
-    assert!(bpf.shared.state().programs.append_interface(0, ring, &other).is_err());
+    assert!(bpf.serving.shared.state().programs.append_interface(0, rings, &other).is_err());
     run(program, &frame(2, 100));
     let mut batch = Batch::new();
     let mut frames = 0;
@@ -547,7 +559,7 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     use weir_ring::wake::{Sleeper, Woken};
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let rings = bpf.rings();
-    let notify_fd = bpf.shared.notify_fd.try_clone().unwrap();
+    let notify_fd = bpf.serving.shared.notify_fd.try_clone().unwrap();
     let sleeper = Sleeper::new(rings.len()).unwrap();
     let waker = sleeper.waker_with(Some(notify_fd)).unwrap();
     bpf.control().attach(FeedSlot::first(), waker, 0).unwrap();

@@ -1,13 +1,13 @@
 //! What the engine `dpdk` says about itself, also in builds without it: there it refuses its ports and says why.
 
-use crate::engines::declaration::{Declaration, QueueUse, Takes, Target, ethernet};
+use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target, ethernet};
 use crate::error::CaptureError;
 
 pub(crate) static DECLARATION: Declaration = Declaration {
     name: "dpdk",
     purpose: "A DPDK port, which is named dpdk:DEVICE; not in every build",
     takes: Takes::Devices { prefix: "dpdk:", example: "dpdk:DEVICE,ARGUMENT=VALUE" },
-    takes_patterns: false,
+    patterns: Patterns::None,
     auto: None,
     flags: &[
         "--consume",

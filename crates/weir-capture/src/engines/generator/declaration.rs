@@ -1,14 +1,16 @@
 //! What the engine `gen` says about itself.
 
 use super::{GenSpec, MemGen};
-use crate::engines::declaration::{Declaration, Opening, QueueUse, Takes, check_nothing, ethernet};
+use crate::engines::declaration::{
+    Declaration, Opening, Patterns, QueueUse, Takes, check_nothing, ethernet,
+};
 use crate::memory::Memory;
 
 pub(crate) static DECLARATION: Declaration = Declaration {
     name: "gen",
     purpose: "Frames made in memory",
     takes: Takes::Generated,
-    takes_patterns: false,
+    patterns: Patterns::None,
     auto: None,
     flags: &[],
     rights: &[],

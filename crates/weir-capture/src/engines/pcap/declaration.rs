@@ -2,7 +2,7 @@
 
 use super::Pcap;
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, check_nothing, interface_link_type,
+    Declaration, Opening, Patterns, QueueUse, Takes, check_nothing, interface_link_type,
 };
 use crate::memory::Memory;
 use crate::rights::NET_RAW;
@@ -11,7 +11,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "pcap",
     purpose: "libpcap, as this system has it",
     takes: Takes::Interfaces,
-    takes_patterns: false,
+    patterns: Patterns::None,
     auto: None,
     flags: &[],
     rights: &[NET_RAW],

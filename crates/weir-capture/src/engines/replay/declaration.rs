@@ -2,7 +2,7 @@
 
 use super::{Replay, ReplayOptions, link_type};
 use crate::engines::declaration::{
-    Declaration, Opening, QueueUse, Takes, Target, check_nothing, ethernet,
+    Declaration, Opening, Patterns, QueueUse, Takes, Target, check_nothing, ethernet,
 };
 use crate::error::CaptureError;
 use crate::memory::Memory;
@@ -11,7 +11,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     name: "replay",
     purpose: "A capture file",
     takes: Takes::Files,
-    takes_patterns: false,
+    patterns: Patterns::None,
     auto: None,
     flags: &["--speed", "--no-wait"],
     rights: &[],

@@ -8,8 +8,14 @@ use super::{Admit, Entry, Feeds, Shared};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
-use crate::feed::interfaces::{Column, InterfaceLedger, Interfaces, Known};
+use crate::feed::interfaces::{Column, EngineCounts, InterfaceLedger, Interfaces, Known};
 use crate::setup::Setup;
+
+/// The interfaces of a source that has several, and what the engine counts of each.
+pub(super) struct Several {
+    interfaces: Interfaces,
+    counts: Box<dyn EngineCounts>,
+}
 
 impl Feeds {
     /// [`create_one`](Feeds::create_one) for a source of several interfaces, of which none is there yet.
@@ -20,10 +26,10 @@ impl Feeds {
         setup: &Setup,
         clock: Clock,
         admit: Box<Admit>,
-        interfaces: Interfaces,
+        (interfaces, counts): (Interfaces, Box<dyn EngineCounts>),
     ) -> Result<(Feeds, Fanout), CaptureError> {
         let slots: Vec<FeedSlot> = FeedSlot::all().take(setup.feeds.len()).collect();
-        let with = (admit, Some(interfaces));
+        let with = (admit, Some(Several { interfaces, counts }));
         let (feeds, mut fanouts) = Feeds::create_with(&slots, setup, 1, clock, with, false)?;
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
@@ -34,7 +40,7 @@ impl Feeds {
     /// # Errors
     /// There have been too many, or a ring has no room for one more description; then no ring has it.
     pub(crate) fn add_interface(&self, name: &str) -> Result<u32, CaptureError> {
-        let interfaces = self.shared.several();
+        let interfaces = &self.shared.several().interfaces;
         let entries = self.shared.entries();
         let described = |entry: &Entry| interfaces.describe(&entry.feed.interface, name);
         let rings = || entries.iter().flat_map(|entry| entry.rings.iter().map(move |r| (entry, r)));
@@ -52,12 +58,12 @@ impl Feeds {
 
     /// An interface has left; its number stays its own.
     pub(crate) fn remove_interface(&self, number: u32) {
-        self.shared.several().leave(number);
+        self.shared.several().interfaces.leave(number);
     }
 }
 
 impl Shared {
-    fn several(&self) -> &Interfaces {
+    fn several(&self) -> &Several {
         self.interfaces.as_ref().expect("a source that was made for several interfaces")
     }
 
@@ -70,16 +76,16 @@ impl Shared {
 
     /// By number, that of the source included: what did not come to a fan-out because no feed wanted it.
     pub(super) fn unwanted_by_interface(&self) -> Result<Vec<u64>, CaptureError> {
-        let Some(interfaces) = &self.interfaces else { return Ok(Vec::new()) };
-        let numbers = 1..=interfaces.lock().len() as u32;
-        let unwanted = numbers.map(|number| Ok(interfaces.counts.of(number)?.unwanted));
+        let Some(several) = &self.interfaces else { return Ok(Vec::new()) };
+        let numbers = 1..=several.interfaces.count() as u32;
+        let unwanted = numbers.map(|number| Ok(several.counts.of(number)?.unwanted));
         std::iter::once(Ok(0)).chain(unwanted).collect()
     }
 
     /// The interfaces so far, as the rings of a feed describe them.
     pub(super) fn described(&self, feed: &Feed) -> Vec<Interface> {
-        let Some(interfaces) = &self.interfaces else { return Vec::new() };
-        let known = interfaces.lock();
+        let Some(Several { interfaces, .. }) = &self.interfaces else { return Vec::new() };
+        let known = interfaces.known();
         known.iter().map(|known| interfaces.describe(&feed.interface, &known.name)).collect()
     }
 
@@ -102,10 +108,10 @@ impl Shared {
     ) -> Result<Vec<InterfaceLedger>, CaptureError> {
         let entry = self.entries().iter().find(|entry| entry.slot == feed).cloned();
         let entry = entry.ok_or(CaptureError::NoFeed)?;
-        let Some(interfaces) = &self.interfaces else { return Ok(Vec::new()) };
-        let known = interfaces.lock().clone();
+        let Some(Several { interfaces, counts }) = &self.interfaces else { return Ok(Vec::new()) };
+        let known = interfaces.known();
         let one = |(number, known): (u32, &Known)| {
-            let count = interfaces.counts.of(number)?;
+            let count = counts.of(number)?;
             let unwanted_before = entry.unwanted_before.get(number as usize).copied().unwrap_or(0);
             let unwanted = count.unwanted.saturating_sub(unwanted_before);
             let sum = |column| {
@@ -136,7 +142,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::feed::control::{FeedControl, FeedHandle};
-    use crate::feed::interfaces::{EngineCount, EngineCounts};
+    use crate::feed::interfaces::EngineCount;
     use crate::limits::PATTERN_INTERFACES_MAX;
     use weir_frame::record::Meta;
 
@@ -158,8 +164,8 @@ mod tests {
 
     fn feeds(of: Vec<Feed>) -> (Feeds, Fanout) {
         let setup = Setup { feeds: of, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
-        let interfaces = Interfaces::new("v*".to_owned(), Box::new(Ten));
-        Feeds::create_of(&setup, Clock::Realtime, Box::new(|_| Ok(())), interfaces).unwrap()
+        let several = (Interfaces::new("v*".to_owned()), Box::new(Ten) as Box<dyn EngineCounts>);
+        Feeds::create_of(&setup, Clock::Realtime, Box::new(|_| Ok(())), several).unwrap()
     }
 
     fn names(feed: &FeedHandle) -> Vec<Vec<u8>> {

@@ -23,6 +23,8 @@ pub struct Filter {
 const TCMSG_BYTES: usize = 20;
 /// Parents of filters: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and `_EGRESS`. Source: linux/pkt_sched.h.
 const PARENTS: [(bool, u32); 2] = [(false, 0xffff_fff2), (true, 0xffff_fff3)];
+/// Parent of the qdisc itself (`TC_H_CLSACT`).
+const CLSACT: u32 = 0xffff_fff1;
 /// Source: linux/rtnetlink.h, linux/pkt_cls.h.
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
@@ -56,6 +58,33 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
         filters.extend(side);
     }
     Ok(filters)
+}
+
+/// The kind of the qdisc that an interface's TC hooks belong to: `clsact`, or `ingress`, which has no egress side and
+/// takes what is attached there to its ingress. Needs no rights.
+///
+/// # Errors
+/// What the kernel says; `UnexpectedEof` if there is none.
+pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
+    let socket = Netlink::open()?;
+    let mut wish = [0u8; TCMSG_BYTES];
+    wish[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    wish[12..16].copy_from_slice(&CLSACT.to_ne_bytes());
+    // The answer is the notification that such a qdisc is there.
+    socket.request(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &wish)?;
+    let answer = socket.receive()?;
+    if half(&answer, 4) == Some(libc::NLMSG_ERROR as u16) {
+        let error = word(&answer, HEADER_BYTES).unwrap_or(0).cast_signed();
+        return Err(io::Error::from_raw_os_error(error.wrapping_neg()));
+    }
+    let attributes = answer.get(HEADER_BYTES + TCMSG_BYTES..).unwrap_or_default();
+    let mut found = None;
+    each(attributes, |kind, value| {
+        if kind == TCA_KIND {
+            found = Some(text(value));
+        }
+    });
+    found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Goes through the messages of a datagram; true if the last is among them. What cannot be read ends it.

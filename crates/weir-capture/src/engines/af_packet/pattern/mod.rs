@@ -25,7 +25,7 @@ use crate::feed::Feed;
 use crate::feed::control::FeedControl;
 use crate::feed::feeds::Feeds;
 use crate::feed::filters::Prefilter;
-use crate::feed::interfaces::Interfaces;
+use crate::feed::interfaces::{EngineCounts, Interfaces};
 use crate::kernel::interface::{Link, LinkPattern, frame_bytes_max};
 use crate::kernel::rcu;
 use crate::limits::PATTERN_INTERFACES_MAX;
@@ -80,9 +80,9 @@ impl Pattern {
             Setup::admit_direction(direction, feed)?;
             refuse_queue(feed, "a packet socket")
         };
-        let interfaces = Interfaces::new(name.clone(), Box::new(maps.clone()));
-        let (feeds, fanout) =
-            Feeds::create_of(&setup, Clock::Realtime, Box::new(admit), interfaces)?;
+        let counts: Box<dyn EngineCounts> = Box::new(maps.clone());
+        let several = (Interfaces::new(name.clone()), counts);
+        let (feeds, fanout) = Feeds::create_of(&setup, Clock::Realtime, Box::new(admit), several)?;
         let location = at_socket.choose(&setup.feeds)?;
         feeds.set_prefilter(Box::new(at_socket), location);
         let receiver = Receiver::new(&socket, fanout, &setup, Members::default())?;

@@ -1,6 +1,7 @@
 //! The record of a filter: an empty file, named after the filter's place. Its maker holds it locked as long as
 //! the filter is there; the kernel gives the lock back when the process ends, whatever ends it, and in
-//! whichever PID namespace it ran.
+//! whichever PID namespace it ran. Filters of one source have one lock together, if there may be many: a descriptor
+//! each would be more than a process has.
 //!
 //! Records are in a folder that only their user can write in, and each user removes the filters of his own records
 //! only: whoever can write a record chooses a filter to be removed.
@@ -66,7 +67,38 @@ impl FilterPlace {
 pub(super) struct Record {
     folder: Arc<PrivateFolder>,
     name: String,
-    _locked: File,
+    _locked: Option<File>,
+    _lock: Option<Arc<Lock>>,
+}
+
+/// The lock of many records: a file of its own, which they name.
+#[derive(Debug)]
+pub(in crate::engines::bpf) struct Lock(Record);
+
+/// What names of locks begin with; then come the process, and a number.
+const LOCK: &str = "lock-";
+/// Stands between a place and the lock of its record.
+const LOCKED_BY: char = '@';
+/// Locks of processes of one number, in several PID namespaces or for several sources.
+const LOCKS_MAX: u32 = 256;
+
+impl Lock {
+    /// # Errors
+    /// This user may not, or there are too many.
+    pub(in crate::engines::bpf) fn make() -> io::Result<Arc<Lock>> {
+        Lock::make_in(&Arc::new(PrivateFolder::open(records_folder())?))
+    }
+
+    fn make_in(folder: &Arc<PrivateFolder>) -> io::Result<Arc<Lock>> {
+        let names = (0..LOCKS_MAX).map(|number| format!("{LOCK}{}-{number}", std::process::id()));
+        for name in names {
+            match Record::create(Arc::clone(folder), name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return Ok(Arc::new(Lock(made?))),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
 }
 
 fn records_folder() -> &'static Path {
@@ -79,27 +111,45 @@ impl Record {
     /// # Errors
     /// `AlreadyExists`: there is, or was, another filter in that place. Others: this user may not.
     pub(super) fn make(place: &FilterPlace) -> io::Result<Record> {
-        Record::make_in(Arc::new(PrivateFolder::open(records_folder())?), place)
+        let folder = Arc::new(PrivateFolder::open(records_folder())?);
+        Record::create(folder, place.to_string())
     }
 
-    fn make_in(folder: Arc<PrivateFolder>, place: &FilterPlace) -> io::Result<Record> {
-        let name = place.to_string();
+    /// The same with a lock that others have, too.
+    pub(super) fn make_with(lock: &Arc<Lock>, place: &FilterPlace) -> io::Result<Record> {
+        let folder = Arc::clone(&lock.0.folder);
+        let name = format!("{place}{LOCKED_BY}{}", lock.0.name);
+        folder.create_new(&name)?;
+        Ok(Record { folder, name, _locked: None, _lock: Some(Arc::clone(lock)) })
+    }
+
+    fn create(folder: Arc<PrivateFolder>, name: String) -> io::Result<Record> {
         loop {
             let file = folder.create_new(&name)?;
             flock(&file, FlockOperation::LockExclusive)?;
             // A sweep may have come before the lock, and removed a record that nobody held.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Record { folder, name, _locked: file });
+                return Ok(Record { folder, name, _locked: Some(file), _lock: None });
             }
         }
     }
 
     /// Takes over a record whose maker is gone.
     fn abandoned(folder: &Arc<PrivateFolder>, name: String) -> Option<Record> {
+        if let Some((_, lock)) = name.split_once(LOCKED_BY) {
+            // It is removed behind the last of its records, or by another sweep.
+            match folder.open_file_for_writing(lock) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                _ => drop(Record::abandoned(folder, lock.to_owned())?),
+            }
+            let folder = Arc::clone(folder);
+            return Some(Record { folder, name, _locked: None, _lock: None });
+        }
         let file = folder.open_file_for_writing(&name).ok()?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         let there = file.metadata().is_ok_and(|meta| meta.nlink() > 0);
-        there.then(|| Record { folder: Arc::clone(folder), name, _locked: file })
+        let folder = Arc::clone(folder);
+        there.then(|| Record { folder, name, _locked: Some(file), _lock: None })
     }
 }
 
@@ -121,7 +171,13 @@ pub(super) fn sweep(here: u64, take_off: impl Fn(FilterPlace)) {
 fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlace)) {
     let mut in_use = None;
     for name in folder.names().unwrap_or_default() {
-        let Some(place) = FilterPlace::parse(&name) else { continue };
+        if name.starts_with(LOCK) {
+            // Of a process that is gone: its records need none.
+            drop(Record::abandoned(folder, name));
+            continue;
+        }
+        let at = name.split(LOCKED_BY).next().and_then(FilterPlace::parse);
+        let Some(place) = at else { continue };
         if place.netns != here {
             let in_use = in_use.get_or_insert_with(namespaces_in_use).as_ref();
             if in_use.is_none_or(|in_use| in_use.contains(&place.netns)) {
@@ -197,9 +253,9 @@ mod tests {
             sweep_in(&folder, 5, |place| taken.borrow_mut().push(place));
             taken.into_inner()
         };
-        let record = Record::make_in(Arc::clone(&folder), &place(5)).unwrap();
+        let record = Record::create(Arc::clone(&folder), place(5).to_string()).unwrap();
         assert_eq!(swept(), []);
-        let taken = Record::make_in(Arc::clone(&folder), &place(5)).unwrap_err();
+        let taken = Record::create(Arc::clone(&folder), place(5).to_string()).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         drop(record);
         assert!(!path.exists());
@@ -207,6 +263,40 @@ mod tests {
         fs::write(&path, b"").unwrap();
         assert_eq!(swept(), [place(5)]);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn many_records_have_one_lock_and_are_swept_once_nobody_holds_it() {
+        let (_dir, folder) = folder();
+        let at = |ifindex| FilterPlace { ifindex, ..place(5) };
+        let swept = || {
+            let taken = RefCell::new(Vec::new());
+            sweep_in(&folder, 5, |place| taken.borrow_mut().push(place.ifindex));
+            let mut taken = taken.into_inner();
+            taken.sort_unstable();
+            taken
+        };
+        let lock = Lock::make_in(&folder).unwrap();
+        let other = Lock::make_in(&folder).unwrap();
+        let record = |lock, ifindex| Record::make_with(lock, &at(ifindex)).unwrap();
+        let (first, second, third) = (record(&lock, 1), record(&lock, 2), record(&other, 3));
+        let taken = Record::make_with(&lock, &at(1)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        drop(first);
+        assert_eq!(swept(), [0u32; 0]);
+        // As a killed process leaves them: the files stay, and the lock is free.
+        let path = |record: &Record| folder.path().join(&record.name);
+        let (left, of_lock) = (path(&second), path(&lock.0));
+        drop((second, lock));
+        assert!(!left.exists() && !of_lock.exists());
+        fs::write(&left, b"").unwrap();
+        fs::write(&of_lock, b"").unwrap();
+        // Whichever of its files is met first.
+        fs::write(folder.path().join(format!("{}@lock-1-0", at(9))), b"").unwrap();
+        assert_eq!(swept(), [2, 9]);
+        assert_eq!(swept(), [0u32; 0]);
+        drop((third, other));
+        assert_eq!(folder.names().unwrap(), [""; 0]);
     }
 
     #[test]
@@ -222,7 +312,8 @@ mod tests {
         fs::hard_link(&victim, at(4)).unwrap();
         sweep_in(&folder, 5, |place| panic!("{place} is no record"));
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        Record::make_in(Arc::clone(&folder), &FilterPlace { ifindex: 1, ..place(5) }).unwrap_err();
+        Record::create(Arc::clone(&folder), FilterPlace { ifindex: 1, ..place(5) }.to_string())
+            .unwrap_err();
     }
 
     #[test]

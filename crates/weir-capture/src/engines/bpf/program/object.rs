@@ -8,13 +8,14 @@ mod skel {
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle};
 use skel::{BpfSkelBuilder, OpenBpfSkel};
 
 use super::constants::{Constants, set_feeds};
-use super::{AtHook, Choice, Maps, Programs};
+use super::{AtHook, Choice, Maps, MemberMaps, Programs};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::clsact::Side;
 use crate::engines::bpf::memory::refused;
@@ -22,7 +23,7 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::direction::Direction;
 use crate::feed::filters::{Filters, Template, prepare};
-use crate::kernel::interface::Interface;
+use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
 /// Its read-only data.
@@ -70,12 +71,14 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places);
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    let chooses = chooses || !setup.is_of_one_direction();
+    // An interface has what came only, and what a feed chose: what is filtered is the difference.
+    let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
+    rodata.several = u32::from(maps.several);
     let data = *rodata;
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
@@ -98,6 +101,15 @@ fn set_up(
             own.block_prefixes.set_autocreate(false)?;
         }
     }
+    let rows = PATTERN_INTERFACES_MAX + 1;
+    if maps.several {
+        own.came.set_max_entries(maps.cpus * rows)?;
+        own.shares.set_max_entries(all * rows)?;
+    } else {
+        own.members.set_autocreate(false)?;
+        own.came.set_autocreate(false)?;
+        own.shares.set_autocreate(false)?;
+    }
     open.maps.rings.set_max_entries(all)?;
     open.maps.rings.set_inner_map_fd(rings[0].as_fd())?;
     Ok(data)
@@ -105,7 +117,7 @@ fn set_up(
 
 pub(in crate::engines::bpf) fn load(
     choice: Choice,
-    interface: &Interface,
+    ifindex: u32,
     setup: &Setup,
     options: &BpfOptions,
     maps: Maps<'_>,
@@ -123,11 +135,11 @@ pub(in crate::engines::bpf) fn load(
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
     if choice == Choice::XdpWithTags {
-        open.progs.weir_xdp_tags.set_ifindex(interface.index);
+        open.progs.weir_xdp_tags.set_ifindex(ifindex);
         open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
     }
     let templates = match maps.has_filters {
-        true => templates(&mut open, choice, interface, &sides).map_err(refuse)?,
+        true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
         false => Vec::new(),
     };
     // SAFETY: the map is the open object's, which lives through the call.
@@ -155,16 +167,25 @@ pub(in crate::engines::bpf) fn load(
         }
     };
     let progs = &skel.progs;
-    let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd())).transpose()?;
+    let own_maps = &skel.maps;
+    let member_maps = || -> Result<MemberMaps, libbpf_rs::Error> {
+        Ok(MemberMaps {
+            members: MapHandle::try_from(&own_maps.members)?,
+            came: MapHandle::try_from(&own_maps.came)?,
+            shares: MapHandle::try_from(&own_maps.shares)?,
+        })
+    };
+    let wait = (choice == Choice::Tc).then(|| own(progs.weir_tc_wait.as_fd()).map(Arc::new));
     Ok(Programs {
         count_chosen: data.chooses != 0,
-        at: AtHook(sides.into_iter().zip(programs).collect()),
-        wait,
+        at: AtHook(sides.into_iter().zip(programs.into_iter().map(Arc::new)).collect()),
+        wait: wait.transpose()?,
         close: own(progs.weir_close.as_fd())?,
         store: own(progs.weir_store.as_fd())?,
         rings: MapHandle::try_from(&skel.maps.rings).map_err(refuse)?,
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         doorbell: MapHandle::try_from(&skel.maps.doorbell).map_err(refuse)?,
+        members: maps.several.then(member_maps).transpose().map_err(refuse)?,
         templates,
         constants: Constants::new(data, named),
     })
@@ -180,12 +201,12 @@ fn sides(direction: Direction) -> Vec<Option<Side>> {
 fn templates(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,
-    interface: &Interface,
+    ifindex: u32,
     sides: &[Option<Side>],
 ) -> Result<Vec<Template>, libbpf_rs::Error> {
     prepare(open.open_object())?;
     let object = open.open_object();
-    let device = (choice == Choice::XdpWithTags).then_some(interface.index);
+    let device = (choice == Choice::XdpWithTags).then_some(ifindex);
     let take = |side: &Option<Side>| {
         let program = object.progs().find(|program| program.name() == name(choice, *side));
         let program = program.expect("every side has one");

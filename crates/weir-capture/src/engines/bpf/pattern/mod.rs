@@ -1,0 +1,274 @@
+//! Interfaces by pattern: one loaded program for each side, attached to every member, and one set of rings.
+//!
+//! The program finds the number of a frame's interface by the kernel's index of it, in a map. Members join and leave by
+//! name, as rtnetlink tells; each has its number in the rings, and has it again when an interface of its name comes
+//! back.
+
+pub(super) mod counts;
+mod several;
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+
+pub(super) use several::Several;
+
+use super::clsact::Lock;
+use super::serving::Serving;
+use super::shared::{Shared, State};
+use super::{BpfOptions, attach, check_kernel, check_options};
+use crate::engines::pattern::{Change, PatternLinks};
+use crate::error::CaptureError;
+use crate::feed::control::FeedControl;
+use crate::kernel::interface::{Interface, Link, LinkPattern, Missed, Promiscuity};
+use crate::kernel::rcu;
+use crate::limits::HOOK_FEEDS_MAX;
+use crate::setup::Setup;
+use crate::source::{Info, Pumped, Source, SourceEvent};
+
+/// How often the interfaces are asked what they lost: each is a question of its own.
+const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
+/// How soon members are changed that could not be because feeds were being changed.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// Sources that are open.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether this process has sources by pattern, which attach programs to interfaces that join.
+pub fn has_patterns() -> bool {
+    OPEN.load(Ordering::Acquire) > 0
+}
+
+/// The source.
+pub(super) struct BpfPattern {
+    info: Info,
+    serving: Serving,
+    links: PatternLinks,
+    /// By the kernel's index.
+    members: HashMap<u32, Member>,
+    promiscuity: Option<Promiscuity>,
+    /// Of the records of its filters; `None` where this user may make none.
+    lock: Option<Arc<Lock>>,
+    asked_missed: Instant,
+    missed: Option<u64>,
+}
+
+/// An interface that is in.
+struct Member {
+    /// In the rings.
+    number: u32,
+    link: Link,
+    missed: Missed,
+}
+
+impl BpfPattern {
+    /// Loads the programs, makes their rings, and has the interfaces join that are there; none is attached to before
+    /// `start`.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: rights, contradicting options, or a kernel that refuses.
+    pub(super) fn open(
+        pattern: &LinkPattern,
+        mut setup: Setup,
+        options: BpfOptions,
+        why: String,
+    ) -> Result<BpfPattern, CaptureError> {
+        let source = pattern.to_string();
+        check_options(&source, &setup, &options)?;
+        check_kernel()?;
+        rcu::prepare();
+        setup.set_link_type(LINKTYPE_ETHERNET)?;
+        let direction = setup.direction();
+        let promiscuity = setup.promiscuous.then(|| Promiscuity::of_none(&source)).transpose()?;
+        let links = PatternLinks::open(pattern)?;
+        let (serving, notes) = Serving::open(&source, None, setup, options)?;
+        attach::sweep(&serving.shared.state().programs);
+        let info = Info { source, engine: "bpf", hook: Some("tc"), why, notes };
+        let mut source = BpfPattern {
+            info,
+            serving,
+            links,
+            members: HashMap::new(),
+            promiscuity,
+            lock: Lock::make().ok(),
+            asked_missed: Instant::now(),
+            missed: None,
+        };
+        OPEN.fetch_add(1, Ordering::AcqRel);
+        source.change_members();
+        source.info.notes.extend(source.links.note_members(direction));
+        Ok(source)
+    }
+
+    /// Takes what has changed about the interfaces.
+    fn follow_links(&mut self) -> Result<(), CaptureError> {
+        self.links.read()?;
+        self.change_members();
+        Ok(())
+    }
+
+    /// Makes the changes that were read. Where a feed is being changed, which may take as long as loading a program,
+    /// they are made later: this thread wakes sleepers.
+    fn change_members(&mut self) {
+        let shared = Arc::clone(&self.serving.shared);
+        let Some(mut state) = shared.try_state() else { return };
+        while let Some(change) = self.links.next() {
+            match change {
+                Change::Leaves(index) => self.leave(&shared, &mut state, index),
+                // The kernel says of each frame whether it is a super-frame.
+                Change::HasOtherMtu(_) => {}
+                Change::Joins(link) => match self.join(&shared, &mut state, &link) {
+                    Ok(()) => self.links.joined(&link),
+                    Err(error) => self.links.left_out(&link, &error),
+                },
+            }
+        }
+    }
+
+    fn join(
+        &mut self,
+        shared: &Shared,
+        state: &mut State,
+        link: &Link,
+    ) -> Result<(), CaptureError> {
+        let number = several(shared).number(shared, state, &link.name)?;
+        let mut missed = Missed::new(link.index);
+        missed.begin();
+        self.members.insert(link.index, Member { number, link: link.clone(), missed });
+        if !state.has_begun {
+            return Ok(());
+        }
+        let attached = self.attach(shared, state, link.index);
+        if attached.is_err() {
+            self.leave(shared, state, link.index);
+        }
+        attached
+    }
+
+    /// Has a member's frames captured.
+    fn attach(&self, shared: &Shared, state: &mut State, index: u32) -> Result<(), CaptureError> {
+        let Member { number, link, .. } = &self.members[&index];
+        let interface = Arc::new(Interface {
+            name: link.name.clone(),
+            index,
+            link_type: LINKTYPE_ETHERNET,
+            mtu: link.mtu,
+        });
+        if let Some(promiscuity) = &self.promiscuity {
+            let refused = "promiscuous mode is refused; capture without it (--no-promiscuous)";
+            promiscuity.add(index).map_err(CaptureError::os(refused))?;
+        }
+        // First: from its attachment on every frame has its number.
+        several(shared).insert(index, *number)?;
+        state.attachments.extend(attach::attach_member(
+            &interface,
+            &state.programs.at,
+            self.lock.as_ref(),
+        )?);
+        Ok(())
+    }
+
+    fn leave(&mut self, shared: &Shared, state: &mut State, index: u32) {
+        let Some(Member { number, .. }) = self.members.remove(&index) else { return };
+        several(shared).remove(index);
+        state.attachments.retain(|attachment| !attachment.is_of(index));
+        if let Some(promiscuity) = &self.promiscuity {
+            promiscuity.remove(index);
+        }
+        if self.members.values().all(|member| member.number != number) {
+            several(shared).interfaces.leave(number);
+        }
+    }
+
+    fn ask_missed(&mut self) {
+        self.asked_missed = Instant::now();
+        let ask = |member: &mut Member| {
+            member.missed.ask();
+            (member.number, member.missed.frames())
+        };
+        let asked = self.members.values_mut().map(ask);
+        self.missed = several(&self.serving.shared).set_missed(asked);
+    }
+}
+
+fn several(shared: &Shared) -> &Several {
+    shared.several.as_ref().expect("opened for several interfaces")
+}
+
+/// Refuses a feed of a pattern that the hook has no place for.
+pub(super) fn no_relay() -> CaptureError {
+    CaptureError::Options(format!(
+        "by --engine bpf a pattern has {HOOK_FEEDS_MAX} feeds at most, one less if feeds may change, and filters that \
+         the kernel takes; --engine af_packet takes more"
+    ))
+}
+
+impl Drop for BpfPattern {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Source for BpfPattern {
+    fn info(&self) -> &Info {
+        &self.info
+    }
+
+    fn control(&self) -> Arc<dyn FeedControl> {
+        self.serving.control()
+    }
+
+    fn start(&mut self) -> Result<(), CaptureError> {
+        self.follow_links()?;
+        let shared = Arc::clone(&self.serving.shared);
+        let mut state = shared.state();
+        shared.control.follow_tai();
+        state.has_begun = true;
+        let links: Vec<Link> = self.members.values().map(|member| member.link.clone()).collect();
+        for link in links {
+            if let Err(error) = self.attach(&shared, &mut state, link.index) {
+                self.leave(&shared, &mut state, link.index);
+                self.links.leave_out_member(link.index, &error);
+            }
+        }
+        Ok(())
+    }
+
+    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = if self.links.is_behind() { left.min(AGAIN_AFTER) } else { left };
+            let has_news = self.serving.answer(wait, Some(self.links.as_fd()))?;
+            if has_news || self.links.is_behind() {
+                self.follow_links()?;
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        if self.asked_missed.elapsed() >= ASK_MISSED_EVERY {
+            self.ask_missed();
+        }
+        let shared = &self.serving.shared;
+        shared.control.follow_tai();
+        shared.count(self.missed);
+        Ok(Pumped::More)
+    }
+
+    fn take_events(&mut self) -> Vec<SourceEvent> {
+        self.links.take_events()
+    }
+
+    fn stop(&mut self) -> Result<(), CaptureError> {
+        let ended = self.serving.shared.end();
+        self.promiscuity = None;
+        self.ask_missed();
+        self.serving.shared.count(self.missed);
+        ended
+    }
+}

@@ -1,0 +1,244 @@
+//! Programs, rings and counts of a source, whatever it is attached to, and who is woken for them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::MapHandle;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use weir_ring::wake;
+
+use super::block::Blocks;
+use super::confirm::Confirmer;
+use super::control::Control;
+use super::doorbell::Doorbell;
+use super::feed_control::BpfControl;
+use super::pattern::{Several, no_relay};
+use super::plan::Plan;
+use super::program::{Maps, Programs};
+use super::relay::{self, Relay};
+use super::shared::{self, Shared};
+use super::{BpfOptions, Hook, TURN_MIN, cpus, memory};
+use crate::error::CaptureError;
+use crate::feed::Feed;
+use crate::feed::control::{FeedControl, FeedSlot};
+use crate::feed::direction::Direction;
+use crate::feed::location::FilterLocation;
+use crate::kernel::interface::Interface;
+use crate::limits::HOOK_FEEDS_MAX;
+use crate::setup::Setup;
+
+/// What the source's thread works on.
+pub(super) struct Serving {
+    pub(super) shared: Arc<Shared>,
+    doorbell: Doorbell,
+    confirmer: Confirmer,
+}
+
+impl Serving {
+    /// Loads the programs and makes their rings; attaches nothing. Also notes for the user. `interface`: `None` if
+    /// there are several, and `source` is their pattern.
+    ///
+    /// # Errors
+    /// [`CaptureError`]: rights, memory, or a kernel that refuses.
+    pub(super) fn open(
+        source: &str,
+        interface: Option<&Interface>,
+        setup: Setup,
+        options: BpfOptions,
+    ) -> Result<(Serving, Vec<String>), CaptureError> {
+        let prepare = |plan| Prepared::new(source, interface, &setup, &options, plan);
+        let plan = Plan::of(options.hook, &setup, HOOK_FEEDS_MAX);
+        let prepared = match (plan.has_filters, prepare(plan)) {
+            // Filters can be too much together with the program that they are in.
+            (true, Err(first @ CaptureError::Bpf { .. })) => {
+                let plan = Plan::without_filters(&setup, HOOK_FEEDS_MAX);
+                let mut prepared = prepare(plan).map_err(|_| first)?;
+                let note = "the kernel does not take these filters as part of the capture program: all of them \
+                                run in user space";
+                prepared.notes.push(note.to_owned());
+                prepared
+            }
+            (_, prepared) => prepared?,
+        };
+        let Prepared { plan, derived, places, arrays, blocks, mut programs, mut notes } = prepared;
+        notes.extend(notes_on(&setup, &options));
+        let written = memory::attach(&arrays)?;
+        let cpus = cpus::entries()? as usize;
+        let control = Control::map(&programs.control, cpus, places.len())?;
+        let relay = match plan.derived.is_empty() {
+            true => None,
+            false => {
+                let base = &written[plan.at_hook.len() * cpus..];
+                let slot = |feed: &usize| FeedSlot::new(*feed as u32);
+                let slots: Vec<FeedSlot> = plan.derived.iter().map(slot).collect();
+                Some(Relay::new(&derived, base, &slots)?)
+            }
+        };
+        let several = |maps| Several::new(source.to_owned(), maps, cpus, places.len());
+        let several = programs.members.take().map(several).transpose()?;
+        let doorbell = Doorbell::new(&programs.doorbell)?;
+        let notify_fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
+        let locations = locations(&setup, &plan, relay.as_ref());
+        let shared = Shared::new(shared::Parts {
+            options,
+            setup,
+            plan,
+            places,
+            blocks,
+            written,
+            relay,
+            programs,
+            control,
+            notify_fd,
+            several,
+            locations,
+            cpus,
+        });
+        let confirmer = Confirmer::new()?;
+        Ok((Serving { shared: Arc::new(shared), doorbell, confirmer }, notes))
+    }
+
+    /// What changes the source from any thread.
+    pub(super) fn control(&self) -> Arc<dyn FeedControl> {
+        Arc::new(BpfControl(Arc::clone(&self.shared)))
+    }
+
+    /// Answers the doorbell and notifications for about `limit`, or until `also` is readable: then it gives true.
+    pub(super) fn answer(
+        &mut self,
+        limit: Duration,
+        also: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, CaptureError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let turn = Instant::now();
+            let settled = self.shared.answer(&mut self.confirmer);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = if settled { left } else { Duration::ZERO };
+            let timeout = left.try_into().expect("a pump's limit fits a timespec");
+            let doorbell = self.doorbell.as_fd();
+            let mut wait = [
+                PollFd::from_borrowed_fd(doorbell, PollFlags::IN),
+                PollFd::new(&self.shared.notify_fd, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.confirmer.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(also.unwrap_or(doorbell), PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut wait, Some(&timeout)) {
+                Ok(0) if settled => return Ok(false),
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => return Ok(false),
+                Err(errno) => {
+                    return Err(CaptureError::os("waiting for the doorbell")(errno.into()));
+                }
+            }
+            let has_news = also.is_some() && !wait[3].revents().is_empty();
+            self.doorbell.drain();
+            wake::drain(self.shared.notify_fd.as_fd());
+            self.shared.wake();
+            // Thresholds and notifications of a hostile consumer cost a turn each, and the programs a doorbell.
+            std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
+            if has_news || Instant::now() >= deadline {
+                return Ok(has_news);
+            }
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Its control may outlive it, and has all that is attached.
+        let _ = self.shared.end();
+    }
+}
+
+/// What the hook cannot see, or does beside what was asked.
+fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
+    let mut notes = Vec::new();
+    if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
+        notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
+    }
+    if options.consume && !setup.feeds.iter().any(Feed::takes_all) {
+        notes.push("--consume: frames that no feed takes end here, too".to_owned());
+    }
+    if options.hook == Hook::Tc && setup.feeds.iter().any(|feed| feed.queue.is_some()) {
+        let note = "at tc only some drivers say which queue a frame came by (veth does not); at --hook xdp it \
+                    is always known";
+        notes.push(note.to_owned());
+    }
+    notes
+}
+
+/// What is in the kernel before the capture starts.
+struct Prepared {
+    plan: Plan,
+    /// The feeds that are derived.
+    derived: Setup,
+    /// The feeds that the hook serves, and the one that those come from; by place.
+    places: Vec<Option<Feed>>,
+    arrays: Vec<MapHandle>,
+    blocks: Option<Blocks>,
+    programs: Programs,
+    notes: Vec<String>,
+}
+
+impl Prepared {
+    fn new(
+        source: &str,
+        interface: Option<&Interface>,
+        setup: &Setup,
+        options: &BpfOptions,
+        plan: Plan,
+    ) -> Result<Prepared, CaptureError> {
+        let several = interface.is_none();
+        if several && !plan.derived.is_empty() {
+            return Err(no_relay());
+        }
+        let own = |feed: &usize| setup.feeds[*feed].clone();
+        let derived = setup.of_feeds(plan.derived.iter().map(own).collect());
+        let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
+        let mut places: Vec<Option<Feed>> = at_hook.feeds.iter().cloned().map(Some).collect();
+        if setup.may_change {
+            // For feeds that join later.
+            places.resize(HOOK_FEEDS_MAX, None);
+        }
+        if !plan.derived.is_empty() {
+            let base = relay::base(if setup.may_change { setup } else { &derived });
+            at_hook.feeds.push(base.clone());
+            places.push(Some(base));
+        } else if setup.may_change {
+            places.push(None);
+        }
+        let arrays = memory::create(&at_hook, 0..at_hook.feeds.len())?;
+        if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
+            return Err(CaptureError::Options(format!(
+                "{source}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
+                 filter is too long for the kernel",
+                HOOK_FEEDS_MAX
+            )));
+        }
+        // The relay's place has no list.
+        let blocks = setup.may_change.then(|| Blocks::new(places.len() - 1)).transpose()?;
+        let lists = blocks.as_ref().map(Blocks::maps);
+        let cpus = cpus::entries()?;
+        let has_filters = plan.has_filters;
+        let maps =
+            Maps { places: &places, rings: &arrays, cpus, has_filters, blocks: lists, several };
+        let (programs, notes) = Programs::load(interface, &at_hook, options, maps)?;
+        Ok(Prepared { plan, derived, places, arrays, blocks, programs, notes })
+    }
+}
+
+/// Where each feed's frames are chosen.
+fn locations(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<FilterLocation> {
+    let one_way = setup.is_of_one_direction();
+    let location = |(number, feed): (usize, &Feed)| {
+        if let Ok(at) = plan.derived.binary_search(&number) {
+            return relay.map_or(FilterLocation::Nowhere, |relay| relay.locations()[at]);
+        }
+        let chooses = setup.may_change || !feed.takes_all() || !one_way;
+        if chooses { FilterLocation::Hook } else { FilterLocation::Nowhere }
+    };
+    setup.feeds.iter().enumerate().map(location).collect()
+}
