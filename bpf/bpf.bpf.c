@@ -25,6 +25,7 @@ struct weir_feed {
 	__u32 shard_index;	/* it chooses frames of this shard only, of */
 	__u32 shard_of;		/* so many; 1: all */
 	__u32 queue;		/* and of this RX queue only; all ones: of all */
+	__u32 list;		/* the number of its block list, which it keeps when it moves to another place */
 };
 
 #define WEIR_ANY_QUEUE 0xffffffffu
@@ -215,10 +216,10 @@ static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordin
  * Whether the feed's block list has the frame. `found` keeps the frame's key from one feed to the next; none is made
  * while all lists are empty.
  */
-static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 feed,
+static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list,
 				      const struct weir_frame *frame, struct found_key *found)
 {
-	struct weir_blocklist_front *front = weir_blocklist_of(feed);
+	struct weir_blocklist_front *front = weir_blocklist_of(list);
 
 	if (!front)
 		return 0;
@@ -226,7 +227,7 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 feed
 		found->looked = 1;
 		weir_flow(ctx, hook, frame->tag & 0xffff, &found->key);
 	}
-	return weir_blocked(front, feed, &found->key);
+	return weir_blocked(front, list, &found->key);
 }
 
 /*
@@ -260,7 +261,7 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 		line->chosen++;
 	if (several)
 		weir_count(number, interface, WEIR_CHOSEN);
-	if (may_block && is_blocked(ctx, hook, feed, frame, found)) {
+	if (may_block && is_blocked(ctx, hook, setup->list, frame, found)) {
 		line->blocked++;
 		if (several)
 			weir_count(number, interface, WEIR_BLOCKED);

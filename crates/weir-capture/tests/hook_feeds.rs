@@ -223,25 +223,38 @@ fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     under_load(Hook::Tc, vec![Feed::default()], &steps, |_| ());
 }
 
+/// However full the block lists are: a list moves with its feed, and needs no second room.
 #[test]
-fn root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none() {
-    if !require_root("root_a_feed_whose_block_list_finds_no_second_room_stays_and_takes_none") {
+fn root_a_feed_moves_with_its_block_list() {
+    if !require_root("root_a_feed_moves_with_its_block_list") {
         return;
     }
     let addresses = |feed: usize, numbers: std::ops::Range<usize>| {
         let address = |number| Ipv4Addr::from((feed << 24 | number) as u32);
         block(numbers.map(|number| Entry::Address(IpAddr::V4(address(number)))).collect())
     };
+    let all = || {
+        ["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"]
+            .map(|prefix| prefix.parse().expect("a prefix"))
+            .to_vec()
+    };
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
         // Four such lists are all that a source has room for.
-        for (feed, handle) in handles.iter().enumerate().take(3) {
-            control.change(handle.slot, addresses(feed + 1, 0..ENTRIES_MAX)).expect("room");
+        for (feed, handle) in handles.iter().enumerate() {
+            control.change(handle.slot, addresses(feed + 1, 0..ENTRIES_MAX - 4)).expect("room");
         }
-        let last = handles[3].slot;
-        control.change(last, addresses(4, 0..40_000)).expect("room");
-        let error = control.replace_rings(last).map(drop).expect_err("no room for two").to_string();
-        assert!(error.contains("addresses"), "{error}");
-        control.change(last, addresses(4, 40_000..ENTRIES_MAX)).expect("what is left is free");
+        control.change(handles[3].slot, block(all())).expect("room");
+        let (moved, _) = control.replace_rings(handles[3].slot).expect("a place");
+        // The former place is another's, who blocks nothing.
+        let joined = control.add(short()).expect("a place");
+        has_frames(control, &joined);
+        let ledger = control.remove(joined.slot).expect("it is there");
+        assert_eq!(ledger.blocked, 0, "{ledger}");
+        let ledger = control.ledger(moved.slot).expect("it is there");
+        assert!(ledger.blocked > 0 && ledger.captured == 0, "{ledger}");
+        // It is the list that changes go to.
+        control.change(moved.slot, Change::Block { remove: all(), add: Vec::new() }).expect("less");
+        has_frames(control, &moved);
     };
     under_load(Hook::Tc, vec![short(); 4], &steps, |_| ());
 }

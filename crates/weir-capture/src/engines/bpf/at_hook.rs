@@ -21,7 +21,9 @@ impl Shared {
     /// changed.
     fn install(&self, state: &mut State, places: Vec<Option<Feed>>) -> Result<bool, CaptureError> {
         let words = self.free_words(state)?;
-        let Some(programs) = state.programs.with_feeds(&places, words)? else { return Ok(false) };
+        let Some(programs) = state.programs.with_feeds(&places, &state.lists, words)? else {
+            return Ok(false);
+        };
         self.put(state, places, words, programs)?;
         Ok(true)
     }
@@ -169,13 +171,15 @@ impl Shared {
         let Some(place) = self.free_places(state).next() else { return Ok(None) };
         let mut places = state.places.clone();
         places[place] = Some(feed.clone());
+        let mut lists = state.lists.clone();
         if let Some(leaves) = leaves {
             places[leaves] = None;
+            lists.swap(leaves, place);
         }
         let words = self.free_words(state)?;
         // Rings wait for RCU, in the kernel, while the verifier is at work.
         let (programs, rings) = thread::scope(|scope| {
-            let load = scope.spawn(|| state.programs.with_feeds(&places, words));
+            let load = scope.spawn(|| state.programs.with_feeds(&places, &lists, words));
             let rings = self.make_rings(state, place, feed);
             (join(load), rings)
         });
@@ -188,16 +192,12 @@ impl Shared {
             }
         };
         self.begin_place(place, rings, feed);
-        let copied = match leaves {
-            Some(leaves) => state.copy_blocks(leaves, place),
-            None => Ok(()),
-        };
-        let put = copied.and_then(|()| self.put(state, places, words, programs));
-        if let Err(error) = put {
+        if let Err(error) = self.put(state, places, words, programs) {
             self.settle(state)?;
             let _ = self.free_place(state, place, None);
             return Err(error);
         }
+        state.lists = lists;
         Ok(Some(place))
     }
 

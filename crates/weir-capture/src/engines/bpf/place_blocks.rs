@@ -7,13 +7,12 @@ use crate::error::{CaptureError, error_text};
 use crate::feed::change::change_list;
 use crate::kernel::rcu;
 
-impl State {
-    /// Gives a place that no program writes yet the block list of another.
-    pub(super) fn copy_blocks(&mut self, from: usize, to: usize) -> Result<(), CaptureError> {
-        let list = self.blocks.as_ref().expect("set up for changes").list(from).clone();
-        self.set_blocks(to, &list)
-    }
+/// The numbers of the lists that places have at the start. A feed that moves to another place takes its list with it.
+pub(super) fn first_lists(places: usize) -> Vec<u32> {
+    (0..places as u32).collect()
+}
 
+impl State {
     pub(super) fn empty_blocks(&mut self, place: usize) -> Result<(), CaptureError> {
         self.set_blocks(place, &BlockList::default())
     }
@@ -24,7 +23,7 @@ impl State {
             // The relay's place has none.
             return Ok(());
         }
-        let set = blocks.set(place, wanted);
+        let set = blocks.set(self.lists[place] as usize, wanted);
         set.map_err(|error| CaptureError::Options(error_text(&error)))
     }
 
@@ -35,6 +34,7 @@ impl State {
         remove: &[Entry],
         add: &[Entry],
     ) -> Result<(), CaptureError> {
+        let at = self.lists[at] as usize;
         let blocks = self.blocks.as_mut().expect("set up for changes");
         let mut wanted = blocks.list(at).clone();
         change_list(&mut wanted, remove, add)

@@ -152,14 +152,15 @@ impl Programs {
         Ok((load(Choice::Xdp, maps)?, vec![tags_note(interface)]))
     }
 
-    /// What runs at the hook, with these feeds by place, counting in the words of this generation; `None` if the kernel
-    /// does not take such programs.
+    /// What runs at the hook, with these feeds and the numbers of their block lists by place, counting in the words of
+    /// this generation; `None` if the kernel does not take such programs.
     ///
     /// # Errors
     /// No rights, or no memory for their constants.
     pub(super) fn with_feeds(
         &self,
         places: &[Option<Feed>],
+        lists: &[u32],
         generation: usize,
     ) -> Result<Option<AtHook>, CaptureError> {
         let refused = super::memory::refused("the capture program with other feeds");
@@ -167,7 +168,7 @@ impl Programs {
         let Some(filters) = Filters::of_each(target, places.iter().map(Option::as_ref)) else {
             return Ok(None);
         };
-        let constants = self.constants.with_feeds(places, generation).map_err(refused)?;
+        let constants = self.constants.with_feeds(places, lists, generation).map_err(refused)?;
         let (named, map) = (self.constants.named(), constants.as_fd());
         let filters = &filters;
         let with = move |template: &Template| template.with_map(filters, named, map);

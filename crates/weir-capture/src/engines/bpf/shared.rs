@@ -17,6 +17,7 @@ use super::confirm::Confirmer;
 use super::control::{Came, Control};
 use super::generations::{ALL, Generations, Words};
 use super::pattern::Several;
+use super::place_blocks::first_lists;
 use super::plan::Plan;
 use super::program::Programs;
 use super::relay::Relay;
@@ -73,6 +74,8 @@ pub(super) struct State {
     /// By place in the programs; the last is the relay's, if there is one or may be. `None`: it is free.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
+    /// By place: the number of its block list.
+    pub(super) lists: Vec<u32>,
     pub(super) feeds_ever: u32,
     pub(super) wakers_ever: u32,
 }
@@ -142,6 +145,7 @@ impl Shared {
             attachments: Vec::new(),
             has_begun: false,
             is_over: false,
+            lists: first_lists(places.len()),
             places,
             blocks: parts.blocks,
             feeds_ever: parts.setup.feeds.len() as u32,

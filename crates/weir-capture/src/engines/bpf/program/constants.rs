@@ -28,14 +28,15 @@ impl Constants {
         self.named
     }
 
-    /// A map for a generation with these feeds, by place.
+    /// A map for a generation with these feeds and the numbers of their block lists, by place.
     pub(super) fn with_feeds(
         &self,
         places: &[Option<Feed>],
+        lists: &[u32],
         generation: usize,
     ) -> Result<MapHandle, libbpf_rs::Error> {
         let mut data = self.data;
-        set_feeds(&mut data, places);
+        set_feeds(&mut data, places, lists);
         data.generation = generation as u32;
         let options = map_options(libbpf_sys::BPF_F_RDONLY_PROG);
         let bytes = size_of::<Data>() as u32;
@@ -52,7 +53,7 @@ impl Constants {
 }
 
 /// Sets what depends on the feeds.
-pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>]) {
+pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32]) {
     (data.wanted_in, data.wanted_out) = (0, 0);
     for (place, feed) in places.iter().enumerate() {
         let Some(feed) = feed else { continue };
@@ -63,6 +64,7 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>]) {
         own.shard_index = feed.shard.index();
         own.shard_of = feed.shard.of();
         own.queue = feed.queue.unwrap_or(ANY_QUEUE);
+        own.list = lists[place];
         data.wanted_in |= u32::from(feed.direction.takes_in()) << place;
         data.wanted_out |= u32::from(feed.direction.takes_out()) << place;
     }

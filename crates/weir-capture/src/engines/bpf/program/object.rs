@@ -19,6 +19,7 @@ use super::{AtHook, Choice, Maps, MemberMaps, Programs};
 use crate::engines::bpf::BpfOptions;
 use crate::engines::bpf::clsact::Side;
 use crate::engines::bpf::memory::refused;
+use crate::engines::bpf::place_blocks::first_lists;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::direction::Direction;
@@ -69,7 +70,7 @@ fn set_up(
     rodata.feeds = maps.places.len() as u32;
     rodata.rings_per_feed = maps.cpus;
     rodata.may_block = u32::from(maps.blocks.is_some());
-    set_feeds(rodata, maps.places);
+    set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
     // An interface has what came only, and what a feed chose: what is filtered is the difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
