@@ -203,8 +203,10 @@ impl Report<'_> {
                     [ledger.offered, filtered, ledger.captured].map(grouped);
                 let name = format!("{INDENT}{name}");
                 // Where interfaces share a buffer, what it lost is of none of them.
-                let is_counted = !ledger.drops.is_empty();
-                let dropped = is_counted.then(|| grouped(ledger.dropped())).unwrap_or_default();
+                let dropped = match ledger.drops.is_empty() {
+                    true => String::new(),
+                    false => grouped(ledger.dropped()),
+                };
                 rows.push(row([&name, &offered, &filtered, &captured, &dropped, &missed]));
             }
             match silent.len() {
