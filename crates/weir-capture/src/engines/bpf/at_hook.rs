@@ -7,8 +7,8 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use super::program::{AtHook, join};
 use super::relay::{self, Relay};
-use super::shared::{By, HookPlace, Own, Shared, State, members};
-use super::{attach, memory, pattern};
+use super::shared::{By, HookPlace, Own, Shared, State, taken_places};
+use super::{attach, memory, plan};
 use crate::error::{CaptureError, error_text};
 use crate::feed::Feed;
 use crate::feed::change::Change;
@@ -37,7 +37,7 @@ impl Shared {
         programs: AtHook,
     ) -> Result<(), CaptureError> {
         // Before any frame meets them.
-        self.served().generations.begin(words, members(&places), self);
+        self.served().generations.begin(words, taken_places(&places), self);
         if state.has_begun && !state.is_over {
             self.exchange(state, words, &programs)?;
         }
@@ -211,8 +211,8 @@ impl Shared {
         let arrays = memory::create(&self.setup.of_feeds(vec![feed.clone()]), 0..1)?;
         let rings = memory::attach(&arrays)?;
         state.programs.put_rings((place * self.cpus) as u32, &arrays)?;
-        if let Some(several) = &self.several {
-            several.describe_all(&state.programs, place * self.cpus, &rings, feed)?;
+        if let Some(members) = &self.members {
+            members.describe_all(&state.programs, place * self.cpus, &rings, feed)?;
         }
         Ok(rings)
     }
@@ -225,8 +225,8 @@ impl Shared {
     /// The counts of a place begin anew, with a new feed's rings.
     fn begin_place(&self, place: usize, rings: Vec<Ring<Mapping>>, feed: &Feed) {
         self.control.clear(place);
-        if let Some(several) = &self.several {
-            several.counts.clear(place, several.interfaces.count());
+        if let Some(members) = &self.members {
+            members.counts.clear(place, members.interfaces.count());
         }
         let mut served = self.served();
         served.generations.clear(place);
@@ -314,8 +314,8 @@ impl Shared {
 
     /// A relay, which needs memory at the hook, and frames in it.
     pub(super) fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
-        if self.several.is_some() {
-            return Err(pattern::no_relay());
+        if self.members.is_some() {
+            return Err(plan::no_relay());
         }
         let place = state.places.len() - 1;
         let base = relay::base(&self.setup);

@@ -295,6 +295,11 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
+/// The numbers of the lists that places have at the start. A feed that moves to another place takes its list with it.
+pub(super) fn first_lists(places: usize) -> Vec<u32> {
+    (0..places as u32).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use weir_lab::testbed::require_root;

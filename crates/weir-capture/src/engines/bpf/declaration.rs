@@ -1,7 +1,7 @@
 //! What the engine `bpf` says about itself.
 
-use super::pattern::{BpfPattern, counts};
-use super::{Bpf, BpfOptions, Hook, cpus};
+use super::pattern::BpfPattern;
+use super::{Bpf, BpfOptions, Hook, cpus, members};
 use crate::engines::declaration::{
     Declaration, Opening, Patterns, QueueUse, Takes, Target, interface_link_type, its_interface,
 };
@@ -22,7 +22,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     queues: QueueUse::PerFrame,
     memory: |target, _| {
         let rings = cpus::entries().unwrap_or(1).into();
-        let counts = matches!(target, Target::Pattern { .. }).then(|| counts::bytes_max(rings));
+        let counts = matches!(target, Target::Pattern { .. }).then(|| members::bytes_max(rings));
         Memory { rings, buffer_bytes: counts.unwrap_or(0) }
     },
     link_type: interface_link_type,

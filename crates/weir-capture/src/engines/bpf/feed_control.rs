@@ -171,9 +171,9 @@ impl FeedControl for BpfControl {
 
     fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
         let served = self.0.served();
-        match (&self.0.several, served.feeds[served.find(feed)?].by) {
-            (Some(several), By::Hook(place)) => Ok(several.ledgers(&self.0, &served, place)),
-            _ => Ok(Vec::new()),
+        match served.feeds[served.find(feed)?].by {
+            By::Hook(place) => Ok(self.0.interface_ledgers(&served, place)),
+            By::Relay => Ok(Vec::new()),
         }
     }
 }

@@ -7,11 +7,6 @@ use crate::error::{CaptureError, error_text};
 use crate::feed::change::change_list;
 use crate::kernel::rcu;
 
-/// The numbers of the lists that places have at the start. A feed that moves to another place takes its list with it.
-pub(super) fn first_lists(places: usize) -> Vec<u32> {
-    (0..places as u32).collect()
-}
-
 impl State {
     pub(super) fn empty_blocks(&mut self, place: usize) -> Result<(), CaptureError> {
         self.set_blocks(place, &BlockList::default())

@@ -3,8 +3,10 @@
 use weir_filter::ebpf::Target;
 
 use super::Hook;
+use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::Filters;
+use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 
 /// Which feeds the hook serves, and which are made from one of its own in user space.
@@ -81,6 +83,14 @@ impl Plan {
             derived.extend(at_hook.pop());
         }
     }
+}
+
+/// Refuses a feed of a pattern that the hook has no place for.
+pub(super) fn no_relay() -> CaptureError {
+    CaptureError::Options(format!(
+        "by --engine bpf a pattern has {HOOK_FEEDS_MAX} feeds at most, one less if feeds may change, and filters that \
+         the kernel takes; --engine af_packet takes more"
+    ))
 }
 
 #[cfg(test)]

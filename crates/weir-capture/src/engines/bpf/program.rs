@@ -3,6 +3,11 @@
 mod constants;
 mod object;
 
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
+mod skel {
+    include!(concat!(env!("OUT_DIR"), "/bpf.skel.rs"));
+}
+
 use std::ffi::CStr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -13,8 +13,8 @@ use super::confirm::Confirmer;
 use super::control::Control;
 use super::doorbell::Doorbell;
 use super::feed_control::BpfControl;
-use super::pattern::{Several, no_relay};
-use super::plan::Plan;
+use super::members::Members;
+use super::plan::{self, Plan};
 use super::program::{Maps, Programs};
 use super::relay::{self, Relay};
 use super::shared::{self, Shared};
@@ -75,8 +75,8 @@ impl Serving {
                 Some(Relay::new(&derived, base, &slots)?)
             }
         };
-        let several = |maps| Several::new(source.to_owned(), maps, cpus, places.len());
-        let several = programs.members.take().map(several).transpose()?;
+        let members = |maps| Members::new(source.to_owned(), maps, cpus, places.len());
+        let members = programs.members.take().map(members).transpose()?;
         let doorbell = Doorbell::new(&programs.doorbell)?;
         let notify_fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
@@ -92,7 +92,7 @@ impl Serving {
             programs,
             control,
             notify_fd,
-            several,
+            members,
             locations,
             cpus,
         });
@@ -193,7 +193,7 @@ impl Prepared {
     ) -> Result<Prepared, CaptureError> {
         let several = interface.is_none();
         if several && !plan.derived.is_empty() {
-            return Err(no_relay());
+            return Err(plan::no_relay());
         }
         let own = |feed: &usize| setup.feeds[*feed].clone();
         let derived = setup.of_feeds(plan.derived.iter().map(own).collect());

@@ -3,6 +3,8 @@
 //! Two locks. `state` is held throughout a change, which may take as long as loading a program; the source's thread
 //! takes it at its start and stop only. `served` is held for moments, by everybody.
 
+mod by_interface;
+
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -12,12 +14,11 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use super::BpfOptions;
 use super::attach::Attachment;
-use super::block::Blocks;
+use super::block::{Blocks, first_lists};
 use super::confirm::Confirmer;
 use super::control::{Came, Control};
 use super::generations::{ALL, Generations, Words};
-use super::pattern::Several;
-use super::place_blocks::first_lists;
+use super::members::Members;
 use super::plan::Plan;
 use super::program::Programs;
 use super::relay::Relay;
@@ -46,7 +47,7 @@ pub(super) struct Parts {
     pub(super) control: Control,
     pub(super) notify_fd: OwnedFd,
     /// Of a source by pattern.
-    pub(super) several: Option<Several>,
+    pub(super) members: Option<Members>,
     pub(super) locations: Vec<FilterLocation>,
     pub(super) cpus: usize,
 }
@@ -58,7 +59,7 @@ pub(super) struct Shared {
     pub(super) notify_fd: OwnedFd,
     pub(super) setup: Setup,
     /// Of a source by pattern: its interfaces.
-    pub(super) several: Option<Several>,
+    pub(super) members: Option<Members>,
     /// Rings of one feed.
     pub(super) cpus: usize,
     state: Mutex<State>,
@@ -134,7 +135,7 @@ impl Shared {
         };
         let served = Served {
             places: places.iter().map(place).collect(),
-            generations: Generations::new(places.len(), members(&places)),
+            generations: Generations::new(places.len(), taken_places(&places)),
             feeds: locations.into_iter().enumerate().map(own).collect(),
             relay: parts.relay,
             count_chosen: parts.programs.count_chosen,
@@ -156,7 +157,7 @@ impl Shared {
             control: parts.control,
             notify_fd: parts.notify_fd,
             setup: parts.setup,
-            several: parts.several,
+            members: parts.members,
             cpus,
             state: Mutex::new(state),
             served: Mutex::new(served),
@@ -310,14 +311,14 @@ impl Shared {
 
 impl Words for Shared {
     fn came(&self, generation: usize, interface: usize) -> Came {
-        match &self.several {
-            Some(several) if interface != ALL => several.counts.came(generation, interface),
+        match &self.members {
+            Some(members) if interface != ALL => members.counts.came(generation, interface),
             _ => self.control.came(generation),
         }
     }
 
     fn numbers(&self) -> usize {
-        1 + self.several.as_ref().map_or(0, |several| several.interfaces.count())
+        1 + self.members.as_ref().map_or(0, |members| members.interfaces.count())
     }
 }
 
@@ -342,7 +343,7 @@ impl Served {
 }
 
 /// The places that are taken, a bit each.
-pub(super) fn members(places: &[Option<Feed>]) -> u32 {
+pub(super) fn taken_places(places: &[Option<Feed>]) -> u32 {
     let taken = places.iter().enumerate().filter(|(_, feed)| feed.is_some());
     taken.fold(0, |members, (place, _)| members | 1 << place)
 }

@@ -4,9 +4,6 @@
 //! name, as rtnetlink tells; each has its number in the rings, and has it again when an interface of its name comes
 //! back.
 
-pub(super) mod counts;
-mod several;
-
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,8 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-
-pub(super) use several::Several;
 
 use super::clsact::Lock;
 use super::serving::Serving;
@@ -26,7 +21,6 @@ use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::kernel::interface::{Interface, Link, LinkPattern, Missed, Promiscuity};
 use crate::kernel::rcu;
-use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
@@ -135,7 +129,7 @@ impl BpfPattern {
         state: &mut State,
         link: &Link,
     ) -> Result<(), CaptureError> {
-        let number = several(shared).number(shared, state, &link.name)?;
+        let number = shared.join_interface(state, &link.name)?;
         let mut missed = Missed::new(link.index);
         missed.begin();
         self.members.insert(link.index, Member { number, link: link.clone(), missed });
@@ -163,7 +157,7 @@ impl BpfPattern {
             promiscuity.add(index).map_err(CaptureError::os(refused))?;
         }
         // First: from its attachment on every frame has its number.
-        several(shared).insert(index, *number)?;
+        shared.members().insert(index, *number)?;
         state.attachments.extend(attach::attach_member(
             &interface,
             &state.programs.at,
@@ -174,13 +168,13 @@ impl BpfPattern {
 
     fn leave(&mut self, shared: &Shared, state: &mut State, index: u32) {
         let Some(Member { number, .. }) = self.members.remove(&index) else { return };
-        several(shared).remove(index);
+        shared.members().remove(index);
         state.attachments.retain(|attachment| !attachment.is_of(index));
         if let Some(promiscuity) = &self.promiscuity {
             promiscuity.remove(index);
         }
         if self.members.values().all(|member| member.number != number) {
-            several(shared).interfaces.leave(number);
+            shared.members().interfaces.leave(number);
         }
     }
 
@@ -191,20 +185,8 @@ impl BpfPattern {
             (member.number, member.missed.frames())
         };
         let asked = self.members.values_mut().map(ask);
-        self.missed = several(&self.serving.shared).set_missed(asked);
+        self.missed = self.serving.shared.members().set_missed(asked);
     }
-}
-
-fn several(shared: &Shared) -> &Several {
-    shared.several.as_ref().expect("opened for several interfaces")
-}
-
-/// Refuses a feed of a pattern that the hook has no place for.
-pub(super) fn no_relay() -> CaptureError {
-    CaptureError::Options(format!(
-        "by --engine bpf a pattern has {HOOK_FEEDS_MAX} feeds at most, one less if feeds may change, and filters that \
-         the kernel takes; --engine af_packet takes more"
-    ))
 }
 
 impl Drop for BpfPattern {

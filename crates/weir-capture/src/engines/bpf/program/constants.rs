@@ -5,7 +5,7 @@ use std::slice;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
-use super::object::Data;
+use super::skel::types::rodata as Data;
 use crate::feed::Feed;
 use crate::kernel::map_options;
 

@@ -1,10 +1,5 @@
 //! The object of `bpf/bpf.bpf.c`: set up, and loaded.
 
-#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
-mod skel {
-    include!(concat!(env!("OUT_DIR"), "/bpf.skel.rs"));
-}
-
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,23 +7,21 @@ use std::sync::Arc;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{AsRawLibbpf, MapCore, MapFlags, MapHandle};
-use skel::{BpfSkelBuilder, OpenBpfSkel};
 
 use super::constants::{Constants, set_feeds};
+use super::skel::types::rodata as Data;
+use super::skel::{BpfSkelBuilder, OpenBpfSkel};
 use super::{AtHook, Choice, Maps, MemberMaps, Programs};
 use crate::engines::bpf::BpfOptions;
+use crate::engines::bpf::block::first_lists;
 use crate::engines::bpf::clsact::Side;
 use crate::engines::bpf::memory::refused;
-use crate::engines::bpf::place_blocks::first_lists;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::direction::Direction;
 use crate::feed::filters::{Filters, Template, prepare};
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
-
-/// Its read-only data.
-pub(super) type Data = skel::types::rodata;
 
 /// What `bpf/bpf.bpf.c` calls the program of a side at TC, or the one at XDP.
 fn name(choice: Choice, side: Option<Side>) -> &'static str {

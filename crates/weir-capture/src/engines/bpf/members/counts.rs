@@ -7,8 +7,8 @@ use libbpf_rs::MapHandle;
 use weir_ring::memory::Access;
 use weir_ring::{AtomicU64, Mapping, Words};
 
-use super::super::control::{Came, GENERATIONS};
-use super::super::program::MemberMaps;
+use crate::engines::bpf::control::{Came, GENERATIONS};
+use crate::engines::bpf::program::MemberMaps;
 use crate::error::CaptureError;
 use crate::limits::{HOOK_FEEDS_MAX, PATTERN_INTERFACES_MAX};
 
@@ -20,7 +20,7 @@ const SHARE_WORDS: usize = 8;
 
 /// A word of `struct weir_share`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub(in crate::engines::bpf) enum Share {
     Chosen,
     Blocked,
     Sampled,
@@ -62,7 +62,12 @@ impl Counts {
     }
 
     /// What became of it in the rings of a place.
-    pub(super) fn share(&self, place: usize, interface: usize, share: Share) -> u64 {
+    pub(in crate::engines::bpf) fn share(
+        &self,
+        place: usize,
+        interface: usize,
+        share: Share,
+    ) -> u64 {
         let words = self.row(place, interface).map(|row| &row[share as usize]);
         words.map(|word| word.load(Ordering::Acquire)).sum()
     }

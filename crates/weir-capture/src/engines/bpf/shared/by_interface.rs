@@ -1,0 +1,86 @@
+//! Of a source by pattern: an interface gets its number in all rings, and its share of each feed's ledger is told.
+
+use weir_ring::{Ledger, Words, header};
+
+use super::{Served, Shared, State};
+use crate::engines::bpf::control::Came;
+use crate::engines::bpf::members::{Members, Share};
+use crate::error::CaptureError;
+use crate::feed::interfaces::{InterfaceLedger, Known};
+
+impl Shared {
+    /// What there is for the interfaces of a source by pattern.
+    ///
+    /// # Panics
+    /// If the source was opened for one interface.
+    pub(in crate::engines::bpf) fn members(&self) -> &Members {
+        self.members.as_ref().expect("opened for several interfaces")
+    }
+
+    /// Gives an interface that joins its number, in all rings, which describe it when this returns.
+    ///
+    /// # Errors
+    /// There have been too many, or a ring has no room for one more description.
+    pub(in crate::engines::bpf) fn join_interface(
+        &self,
+        state: &State,
+        name: &str,
+    ) -> Result<u32, CaptureError> {
+        let interfaces = &self.members().interfaces;
+        let served = self.served();
+        let taken = || {
+            let places = state.places.iter().zip(&served.places).enumerate();
+            places.filter_map(|(at, (feed, place))| Some((at, feed.as_ref()?, &place.rings)))
+        };
+        interfaces.join(name, || {
+            // First whether all have room: the number must be the same in each.
+            for (_, feed, rings) in taken() {
+                let described = interfaces.describe(&feed.interface, name);
+                header::append(rings[0].memory().words(), &described)?;
+            }
+            for (place, feed, rings) in taken() {
+                let described = interfaces.describe(&feed.interface, name);
+                state.programs.append_interface(place * self.cpus, rings, &described)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The shares of the interfaces in the ledger of the feed in this place; none where there is one interface only.
+    pub(in crate::engines::bpf) fn interface_ledgers(
+        &self,
+        served: &Served,
+        place: usize,
+    ) -> Vec<InterfaceLedger> {
+        let Some(members) = &self.members else { return Vec::new() };
+        let of = &served.places[place].interface;
+        let missed = members.missed().clone();
+        let one = |(id, Known { name, is_member }): (u32, Known)| {
+            let number = id as usize;
+            // Read before the counts of what became of these frames.
+            let Came { judged, reentry } = served.generations.came(place, number, self);
+            let share = |share| members.counts.share(place, number, share);
+            let drops = [("reentry", reentry), ("unreadable", share(Share::Unreadable))];
+            let ledger = Ledger {
+                offered: judged + reentry,
+                filtered: judged.saturating_sub(share(Share::Chosen)),
+                blocked: share(Share::Blocked),
+                sampled: share(Share::Sampled),
+                captured: share(Share::Captured),
+                kept_bytes: share(Share::KeptBytes),
+                wire_bytes: share(Share::WireBytes),
+                super_frames: share(Share::SuperFrames),
+                missed_before: missed.get(number).copied().flatten(),
+                drops: drops.into(),
+                ..Ledger::default()
+            };
+            InterfaceLedger {
+                id,
+                name: members.interfaces.describe(of, &name).name,
+                is_member,
+                ledger,
+            }
+        };
+        (1..).zip(members.interfaces.known()).map(one).collect()
+    }
+}
