@@ -23,10 +23,11 @@ use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Change, Feed, FilterLocation, Info, Source};
 use weir_ring::{Ledger, Mapping, Ring};
 
+pub use consumer::Consumer;
 use consumer::{Attached, Member};
-pub use consumer::{Consumer, Joined, Update};
 use links::LinkWatches;
 use source_thread::{Panic, SourceThread};
+pub use updates::{Joined, Update};
 
 use crate::core::{
     Command, CommandId, ConsumerId, Core, Effect, EffectId, Event, FeedId, Note, Refused, Reply,

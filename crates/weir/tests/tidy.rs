@@ -82,13 +82,16 @@ fn planted_violations_are_found() {
             ("crates/a/src/d/mod.rs", "use crate::b::{B, X};\n"),
             ("crates/a/src/d/e.rs", "// crate::b\nuse crate::{b};\n"),
             ("crates/a/src/f.rs", "use crate::b::B;\n#[cfg(test)]\nuse crate::f;\n"),
+            ("crates/a/src/g.rs", "use self::h::H;\n"),
+            ("crates/a/src/g/h.rs", "use super::{G, i};\n"),
+            ("crates/a/src/g/i.rs", "use super::super::g::h::H;\nuse super::G;\n"),
         ],
         "",
     );
     assert_eq!(
         circles::circles(&circle),
-        ["a: b c d/e"].map(str::to_owned).into(),
-        "through the nearest file of a path"
+        ["a: b c d/e", "a: g/h g/i"].map(str::to_owned).into(),
+        "through the nearest file of a path, and not between a file and its folder"
     );
 
     let limits = planted(

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use weir_capture::CaptureError;
 use weir_capture::WakerSlot;
 use weir_capture::pace::ReaderProgress;
+use weir_ring::Ring;
 use weir_ring::wake::{Sleeper, Waker};
-use weir_ring::{Mapping, Ring};
 
-use super::updates::{LetGo, Updates};
+use super::updates::{Joined, LetGo, Update, Updates};
 use super::{Probe, Shared, State};
-use crate::core::{Command, ConsumerId, Event, FeedId, Reply, SourceId};
+use crate::core::{Command, ConsumerId, Event, FeedId, Reply};
 use crate::error::ProbeError;
 
 /// A consumer's own end. It sleeps on its own [`Sleeper`], for as many frames or as long as it likes; dropping it
@@ -24,33 +24,6 @@ pub struct Consumer {
     pub sleeper: Arc<Sleeper>,
     updates: Arc<Updates>,
     shared: Arc<Shared>,
-}
-
-/// A change of what a consumer reads. Of a source that comes and goes while none is taken, the feeds of its last
-/// [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told here, and
-/// [`Event::LetGo`] counts their frames.
-pub enum Update {
-    /// It reads these rings from here on, from their first frame.
-    Joined(Joined),
-    /// It reads the rings of this feed no further than these ordinals, ring by ring. That of a ring that has ended is
-    /// its end.
-    Left(FeedId, Vec<u64>),
-}
-
-/// A feed that a consumer reads.
-pub struct Joined {
-    /// Which one.
-    pub feed: FeedId,
-    /// Of this source.
-    pub source: SourceId,
-    /// How often that had been opened by then.
-    pub life: u64,
-    /// Its rings: one, or as many as threads or CPUs write.
-    pub rings: Vec<Ring<Mapping>>,
-    /// The line of its first ring in the consumer's sleeper.
-    pub first_line: usize,
-    /// Where this consumer says how far it has read each ring, if their writer waits for readers.
-    pub progress: Option<ReaderProgress>,
 }
 
 /// A consumer as the probe knows it.

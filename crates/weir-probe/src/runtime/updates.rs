@@ -1,13 +1,42 @@
-//! The updates that a consumer has not taken.
+//! What a consumer is told, and keeps until it takes it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::consumer::{Joined, Update};
+use weir_capture::pace::ReaderProgress;
+use weir_ring::{Mapping, Ring};
+
 use crate::core::{FeedId, SourceId};
 use crate::limits::PAST_LIVES_MAX;
+
+/// A change of what a consumer reads. Of a source that comes and goes while none is taken, the feeds of its last
+/// [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told here, and
+/// [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
+pub enum Update {
+    /// It reads these rings from here on, from their first frame.
+    Joined(Joined),
+    /// It reads the rings of this feed no further than these ordinals, ring by ring. That of a ring that has ended is
+    /// its end.
+    Left(FeedId, Vec<u64>),
+}
+
+/// A feed that a consumer reads.
+pub struct Joined {
+    /// Which one.
+    pub feed: FeedId,
+    /// Of this source.
+    pub source: SourceId,
+    /// How often that had been opened by then.
+    pub life: u64,
+    /// Its rings: one, or as many as threads or CPUs write.
+    pub rings: Vec<Ring<Mapping>>,
+    /// The line of its first ring in the consumer's sleeper.
+    pub first_line: usize,
+    /// Where this consumer says how far it has read each ring, if their writer waits for readers.
+    pub progress: Option<ReaderProgress>,
+}
 
 /// From the probe to one consumer.
 #[derive(Default)]

@@ -1,4 +1,5 @@
-//! Circles of modules inside a crate: files that need one another by `crate::` paths, outside tests.
+//! Circles of modules inside a crate: files that need one another by `crate::`, `super::` and `self::` paths, outside
+//! tests. What the file of a folder and the files in it share by `super::` and `self::` is no circle: they are one thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,34 +31,55 @@ pub fn circles(tree: &Tree) -> BTreeSet<String> {
     found
 }
 
-/// The modules whose files the `crate::` paths of a file lead to.
+/// The modules whose files the paths of a file lead to, but for the one whose folder it is in and those of its own.
 fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<String> {
     let code: String = text
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .flat_map(|line| [line, "\n"])
         .collect();
+    let is_inside = |one: &str, other: &str| {
+        one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let mut found = BTreeSet::new();
-    for (at, start) in code.match_indices("crate::") {
-        // Not the end of another word, such as `$crate` or `weir_crate`.
-        if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$') {
-            continue;
-        }
-        for path in paths(&code[at + start.len()..]) {
-            let mut words: Vec<&str> = path.split("::").collect();
-            while !words.is_empty() {
-                let module = words.join("/");
-                if modules.contains_key(&module) {
-                    if module != own {
-                        found.insert(module);
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(start) {
+            // Not the end of another word, such as `$crate` or `weir_crate`, nor of `super::super::`.
+            if code[..at].ends_with(|c: char| c.is_alphanumeric() || "_$:".contains(c)) {
+                continue;
+            }
+            for path in paths(&code[at..]) {
+                let mut words = from_the_root(own, &path);
+                while !words.is_empty() {
+                    let module = words.join("/");
+                    if modules.contains_key(&module) {
+                        let is_family = is_inside(&module, own) || is_inside(own, &module);
+                        if module != own && !(is_family && start != "crate::") {
+                            found.insert(module);
+                        }
+                        break;
                     }
-                    break;
+                    words.pop();
                 }
-                words.pop();
             }
         }
     }
     found
+}
+
+/// The words of a path in module `own`, from the crate's root on.
+fn from_the_root<'a>(own: &'a str, path: &'a str) -> Vec<&'a str> {
+    let mut base: Vec<&str> =
+        if matches!(own, "lib" | "main") { Vec::new() } else { own.split('/').collect() };
+    for word in path.split("::") {
+        match word {
+            "crate" => base.clear(),
+            "self" | "" => {}
+            "super" => drop(base.pop()),
+            word => base.push(word),
+        }
+    }
+    base
 }
 
 /// `a::b`, or of `a::{b, c::d}` both paths; groups in groups end at the inner ones.
