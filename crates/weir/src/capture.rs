@@ -128,26 +128,23 @@ impl<'a> Run<'a> {
             take_changes(&mut reading, named.consumer.as_mut())?;
             ready.push((named, reading));
         }
-        for source in &self.subscriptions.sources {
-            self.probe.start(source.id)?;
-        }
-        if rights == Rights::GiveUp
-            && let Some(keep) = privileges::needed(self.plan)
-        {
-            privileges::give_up(keep).context(
-                "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
-            )?;
-        }
-        let begin = Instant::now();
-        let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
-        stop.end_at(end);
+        // Before there are frames: the first ones fill a ring in milliseconds.
         let mut working: Vec<Working> = Vec::new();
         for (named, reading) in ready {
             // `--frames` is about the main one.
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
-        // Only now: frames come already, and fill a ring in milliseconds while a terminal is slow to take these lines.
+        if let Err(error) = self.start_sources(rights) {
+            self.probe.stop();
+            self.is_complete.store(true, Ordering::Release);
+            working.into_iter().for_each(|consumer| drop(consumer.running.finish()));
+            return Err(error);
+        }
+        let begin = Instant::now();
+        let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
+        stop.end_at(end);
+        // Only now: a terminal may be slow to take these lines.
         self.introduce();
         self.wait(&working, begin, end);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
@@ -175,6 +172,21 @@ impl<'a> Run<'a> {
             resume_unwind(panic);
         }
         Ok(RunResult { sources: self.sources(&feeds), feeds, consumers, duration })
+    }
+
+    /// From here on frames come, and no rights are left that a running capture has no need of.
+    fn start_sources(&self, rights: Rights) -> Result<()> {
+        for source in &self.subscriptions.sources {
+            self.probe.start(source.id)?;
+        }
+        if rights == Rights::GiveUp
+            && let Some(keep) = privileges::needed(self.plan)
+        {
+            privileges::give_up(keep).context(
+                "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
+            )?;
+        }
+        Ok(())
     }
 
     /// A consumer of all feeds.
