@@ -97,6 +97,9 @@ pub struct World {
     gone_consumers: BTreeSet<ConsumerId>,
     gone_sources: BTreeSet<SourceId>,
     reads: BTreeSet<(ConsumerId, FeedId)>,
+    /// The feed of each subscription, and the feeds that subscriptions have moved to from each feed.
+    feed_of: BTreeMap<SubscriptionId, FeedId>,
+    moved: BTreeMap<FeedId, BTreeSet<(SubscriptionId, FeedId)>>,
     /// Consumers whose right is withdrawn, and the feeds that they have seen.
     seen: BTreeMap<ConsumerId, BTreeSet<FeedId>>,
 }
@@ -123,6 +126,8 @@ impl World {
             gone_consumers: BTreeSet::new(),
             gone_sources: BTreeSet::new(),
             reads: BTreeSet::new(),
+            feed_of: BTreeMap::new(),
+            moved: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -391,17 +396,14 @@ impl World {
 
     /// A reader that moves to another feed misses nothing: the new one joined before the old one left.
     fn check_handed_over(&self, consumer: ConsumerId, old: FeedId) {
-        let old = &self.feeds[&old];
-        let Some(source) = self.open.get(&old.source) else { return };
-        let own = self.subscriptions.iter().filter(|(_, subscription)| {
-            subscription.source == old.source && subscription.consumers.contains(&consumer)
-        });
-        for (&id, _) in own {
-            let Some(new) = self.core.feed_of(id) else { continue };
-            if !self.reads.contains(&(consumer, new)) {
-                continue;
+        let left = &self.feeds[&old];
+        let Some(source) = self.open.get(&left.source) else { return };
+        for (subscription, new) in self.moved.get(&old).into_iter().flatten() {
+            let known = self.subscriptions.get(subscription);
+            let is_reader = known.is_some_and(|known| known.consumers.contains(&consumer));
+            if is_reader && self.reads.contains(&(consumer, *new)) {
+                assert!(self.feeds[new].joined <= left.left.unwrap_or(source.offered));
             }
-            assert!(self.feeds[&new].joined <= old.left.unwrap_or(source.offered));
         }
     }
 
@@ -482,8 +484,11 @@ impl World {
                     assert!(ledger.closes() && ledger.offered == offered);
                 }
             }
-            Event::Reads(_, feed) => {
+            Event::Reads(subscription, feed) => {
                 assert!(self.feeds.contains_key(&feed) && !self.closed.contains(&feed), "{feed:?}");
+                if let Some(old) = self.feed_of.insert(subscription, feed) {
+                    self.moved.entry(old).or_default().insert((subscription, feed));
+                }
             }
             Event::FeedLost(_, lost, _) => {
                 self.subscriptions.retain(|id, _| !lost.contains(id));
