@@ -40,19 +40,81 @@ pub(super) fn of(
         let numbers = rings.interfaces(*output);
         // Of a source that was never there no file knows.
         let Some(&first) = numbers.first() else { continue };
-        let os_drops = Some(ledger.dropped());
         let delivered = (outputs.len() == 1).then_some(delivered);
         if interfaces.is_empty() {
+            let os_drops = Some(ledger.dropped());
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
         // The pattern itself has what is no single interface's.
+        let own: Vec<Statistics> = interfaces
+            .iter()
+            .filter_map(|share| {
+                let number = *numbers.get(share.id as usize)?;
+                // Where interfaces share a buffer, what it lost is of none of them.
+                let is_counted = !share.ledger.drops.is_empty();
+                let os_drops = is_counted.then(|| share.ledger.dropped());
+                Some(Statistics { os_drops, ..counts(number, &share.ledger) })
+            })
+            .collect();
+        let theirs: u64 = own.iter().filter_map(|one| one.os_drops).sum();
+        let os_drops = Some(ledger.dropped().saturating_sub(theirs));
         all.push(Statistics { interface_id: first, os_drops, delivered, ..none() });
-        for share in interfaces {
-            if let Some(&number) = numbers.get(share.id as usize) {
-                all.push(counts(number, &share.ledger));
-            }
-        }
+        all.extend(own);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::Subscriptions;
+    use weir_capture::generator::MemGen;
+    use weir_capture::{Feed, FilterLocation, InterfaceLedger, Setup};
+    use weir_consumer::{Consumer, JoinedFeed, Null};
+    use weir_frame::pcapng::Interface;
+    use weir_probe::{Probe, SourceSpec};
+    use weir_ring::{Clock, RingSpec, WriterKind, memory};
+
+    #[test]
+    fn drops_that_are_counted_by_interface_are_not_the_patterns_too() {
+        let (probe, _events) = Probe::new().unwrap();
+        let spec = SourceSpec::new("gen:", |feeds| {
+            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            Ok(Box::new(MemGen::open("frames=1".parse()?, setup, false)?))
+        });
+        let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+        let asked = Subscriptions::of_one(id, own[0]).feeds.remove(0);
+        let named = |name: &str| Interface { name: name.into(), ..Interface::default() };
+        let spec = RingSpec {
+            data_blocks: 4,
+            interfaces: ["any", "a", "b"].map(named).into(),
+            cpu: None,
+            clock: Clock::Foreign,
+            writer: WriterKind::User,
+        };
+        let ring = memory::create_memfd("statistics-test", &spec).unwrap();
+        let mut consumer = Null::new();
+        for feed in JoinedFeed::in_order(vec![vec![ring]]) {
+            consumer.join(feed).unwrap();
+        }
+        let of_drops = |feed: Ledger, shares: [Ledger; 3]| {
+            let share = |(id, ledger)| InterfaceLedger { id, ledger, ..InterfaceLedger::default() };
+            let interfaces = (1..).zip(shares).map(share).collect();
+            let location = FilterLocation::default();
+            let feed = FeedResult { asked: asked.clone(), ledger: feed, location, interfaces };
+            let all = of(&[feed], consumer.rings(), 0, (0, 1));
+            all.iter().map(|one| (one.interface_id, one.os_drops)).collect::<Vec<_>>()
+        };
+        let ledger = |name: &'static str, frames| Ledger {
+            drops: [(name, frames)].into(),
+            ..Ledger::default()
+        };
+        // The third one has had no frame, so the file does not know it.
+        let shares = [2, 0, 1].map(|frames| ledger("unreadable", frames));
+        let by_interface = of_drops(ledger("unreadable", 3), shares);
+        assert_eq!(by_interface, [(0, Some(1)), (1, Some(2)), (2, Some(0))]);
+        let of_the_socket = of_drops(ledger("kernel", 3), Default::default());
+        assert_eq!(of_the_socket, [(0, Some(3)), (1, None), (2, None)]);
+    }
 }
