@@ -255,6 +255,27 @@ fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
     }
 }
 
+/// A long slack and an interface that comes and goes within it make no consumer slow.
+#[test]
+fn order_gives_way_before_a_feed_that_left_is_let_go() {
+    let silent = writer();
+    let mut consumer = Ordered::new(FOREVER, Collect::default());
+    consumer.join(feed(100, silent.ring())).unwrap();
+    let lives = PAST_FEEDS_MAX + 3;
+    for life in 0..lives {
+        let mut writer = writer();
+        (1..=5).for_each(|ts| push(&mut writer, 10 * life as u64 + ts));
+        consumer.join(JoinedFeed { output: 0, ..feed(life, writer.ring()) }).unwrap();
+        drop(writer);
+        consumer.rings_mut().leave(life as u64, &[]);
+        while consumer.step(u64::MAX).unwrap() == Step::Busy {}
+    }
+    let waiting = 5 * (PAST_FEEDS_MAX as u64 - 1);
+    assert_eq!((consumer.rings().let_go(), consumer.rings().unread()), (0, waiting));
+    let delivered = consumer.delivered();
+    assert_eq!((delivered.lapped, delivered.frames), (0, 5 * lives as u64 - waiting));
+}
+
 #[test]
 fn a_feed_that_leaves_within_a_batch_that_was_copied_is_not_passed_on_further() {
     let (mut fast, silent) = (writer(), writer());

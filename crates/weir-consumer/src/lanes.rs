@@ -60,6 +60,8 @@ pub struct Lane<T, M: Words = Mapping> {
     channel: Option<usize>,
     /// The output's number of the feed's first interface.
     first: u32,
+    /// One more feed of its output that leaves unread, and it is let go.
+    pub(crate) is_next_to_go: bool,
     /// Where it is read.
     pub cursor: Cursor<M>,
     /// The consumer's own.
@@ -110,6 +112,7 @@ impl<T: Default, M: Words> Lanes<T, M> {
             line: first_line + ring,
             channel,
             first,
+            is_next_to_go: false,
             cursor,
             work: T::default(),
         }));
@@ -182,6 +185,10 @@ impl<T, M: Words> Lanes<T, M> {
                 *let_go = let_go.saturating_add(unread);
             }
             numbering.leave(*key);
+        }
+        if keys.len() >= PAST_FEEDS_MAX {
+            let oldest = lanes.iter_mut().filter(|lane| lane.key == keys[surplus]);
+            oldest.for_each(|lane| lane.is_next_to_go = true);
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
 //! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
-//! that was overwritten is gone (decision 0004).
+//! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
+//! others have that it is the next one to be let go unread.
 
 mod lateness;
 mod notes;
@@ -283,10 +284,12 @@ impl<M: Words> Merge<M> {
     }
 }
 
-/// Whether some ring may be lapped soon. Any of them: the oldest frame, of whichever ring, holds up all
+/// Whether some ring may be lapped or let go soon. Any of them: the oldest frame, of whichever ring, holds up all
 /// others. Looked at only when a frame would wait, for it takes a line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
-    lanes.iter().any(|lane| lane.cursor.reader().fill() >= PRESSED)
+    lanes.iter().any(|lane| {
+        lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED
+    })
 }
 
 /// What may be passed on next.
