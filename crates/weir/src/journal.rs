@@ -61,6 +61,8 @@ pub enum News {
     NotRead(String),
     /// This consumer is so slow that unread frames of a past life of a source, so many, were let go.
     LetGo(&'static str, u64),
+    /// For now nobody notices whether its interface goes down or comes back.
+    NotWatched(CaptureError),
     /// It has failed, and others go on.
     Failed(String),
 }
@@ -87,6 +89,9 @@ impl Journal {
             Event::Up(source) => told.news.push((Some(source), News::Up)),
             Event::Ended(source) => told.fate(source).is_over = true,
             Event::Failed(source, error) => told.failed(source, error),
+            Event::NotWatched(source, error) => {
+                told.news.push((Some(source), News::NotWatched(error)));
+            }
             Event::Trouble(source, error) => {
                 told.fate(source).error.get_or_insert(error);
             }

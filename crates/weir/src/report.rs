@@ -3,6 +3,7 @@
 mod json;
 mod text;
 
+use std::iter;
 use std::time::Duration;
 
 use weir_ring::Ledger;
@@ -66,8 +67,12 @@ impl Report<'_> {
     pub fn unexplained(&self) -> i128 {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
-        // Of each feed: what one lacks another's surplus does not make up for.
-        match self.feeds.iter().map(|feed| feed.ledger.unexplained().abs()).sum() {
+        // Of each feed, and of each interface of a pattern: what one lacks another's surplus does not make up for.
+        let ledgers = self.feeds.iter().flat_map(|feed| {
+            let shares = feed.interfaces.iter().map(|share| &share.ledger);
+            iter::once(&feed.ledger).chain(shares)
+        });
+        match ledgers.map(|ledger| ledger.unexplained().abs()).sum() {
             0 => consumers.find(|unexplained| *unexplained != 0).unwrap_or_default(),
             unexplained => unexplained,
         }
@@ -201,6 +206,32 @@ mod tests {
         for row in rows.into_iter().filter(|row| *row != "web") {
             assert!(explained.contains(row), "{row}");
         }
+    }
+
+    #[test]
+    fn an_interface_of_a_pattern_whose_ledger_does_not_close_is_a_fault() {
+        let asked = Subscribed {
+            source: 0,
+            subscription: subscription(),
+            output: 0,
+            name: "any".into(),
+            part: Part::Whole,
+            takes: weir_capture::Feed::default(),
+            changes: 0,
+            shares: None,
+        };
+        let counts = |captured| Ledger { offered: 3, captured, ..Ledger::default() };
+        let unexplained = |captured| {
+            let share =
+                InterfaceLedger { id: 1, ledger: counts(captured), ..InterfaceLedger::default() };
+            let (location, interfaces) = (FilterLocation::default(), vec![share]);
+            let feed = FeedResult { asked: asked.clone(), ledger: counts(3), location, interfaces };
+            let delivered = Delivered { frames: 3, ..Delivered::default() };
+            let consumer = ConsumerResult { delivered, ..ConsumerResult::default() };
+            let duration = Duration::from_secs(1);
+            Report { sources: &[], feeds: &[feed], consumers: &[consumer], duration }.unexplained()
+        };
+        assert_eq!((unexplained(3), unexplained(1)), (0, 2));
     }
 
     #[test]

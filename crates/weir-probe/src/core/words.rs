@@ -271,6 +271,9 @@ pub enum Event<E> {
     /// A consumer stands still while a source that is followed comes and goes: it has not taken this feed, and is not
     /// told of it any more, so that the memory of its rings is free. So many frames were in them.
     LetGo(SourceId, ConsumerId, FeedId, u64),
+    /// Links are not watched where the interface of this source is, and that is tried again: until then it is not told
+    /// whether the interface goes down or comes back.
+    NotWatched(SourceId, E),
     /// An effect that cannot be taken back failed.
     Trouble(SourceId, E),
 }

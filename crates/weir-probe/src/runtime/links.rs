@@ -194,9 +194,9 @@ impl Shared {
             .map(|(&id, _)| id)
             .collect();
         for source in sources {
-            let doing = "watching interfaces, which is tried again".to_owned();
+            let doing = "watching interfaces".to_owned();
             let error = CaptureError::Os { doing, source: io::Error::other(error_text(error)) };
-            (state.listener)(Event::Trouble(source, error));
+            (state.listener)(Event::NotWatched(source, error));
         }
     }
 

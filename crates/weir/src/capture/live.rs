@@ -97,6 +97,10 @@ pub fn text(news: &News) -> String {
             "{} unread frames of a past life were let go, and count as lapped: the consumer {consumer} is too slow",
             grouped(*frames)
         ),
+        News::NotWatched(why) => format!(
+            "until this succeeds, which is tried again and again, nobody notices whether it goes down or comes back: {}",
+            error_text(why)
+        ),
         News::Failed(why) => format!("this source has ended, the others go on: {why}"),
     }
 }
