@@ -211,8 +211,13 @@ impl Shared {
         let arrays = memory::create(&self.setup.of_feeds(vec![feed.clone()]), 0..1)?;
         let rings = memory::attach(&arrays)?;
         state.programs.put_rings((place * self.cpus) as u32, &arrays)?;
-        if let Some(members) = &self.members {
-            members.describe_all(&state.programs, place * self.cpus, &rings, feed)?;
+        if let Some(members) = &self.members
+            && let Err(error) =
+                members.describe_all(&state.programs, place * self.cpus, &rings, feed)
+        {
+            // Nobody would free them before the next feed takes the place.
+            self.forget_rings(state, place)?;
+            return Err(error);
         }
         Ok(rings)
     }

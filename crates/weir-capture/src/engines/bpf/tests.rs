@@ -382,6 +382,28 @@ fn root_rings_are_put_all_or_none() {
     assert!(forgotten.is_err(), "the first ring was there still");
 }
 
+#[test]
+fn root_the_rings_of_a_feed_that_cannot_join_are_freed() {
+    if !root("root_the_rings_of_a_feed_that_cannot_join_are_freed") {
+        return;
+    }
+    let pattern = crate::kernel::interface::LinkPattern::parse("lo*").unwrap();
+    let setup = Setup { may_change: true, ..setup(64) };
+    let source =
+        pattern::BpfPattern::open(&pattern, setup.clone(), BpfOptions::default(), String::new());
+    let source = source.unwrap();
+    assert_eq!(source.control().interfaces(FeedSlot::first()).unwrap().len(), 1, "lo");
+    let mut feed = setup.feeds[0].clone();
+    // There is room for the pattern, and not for an interface beside it.
+    feed.interface.description = Some("long".repeat(10_000));
+    let error = source.control().add(feed).map(drop).unwrap_err();
+    let shared = &source.serving.shared;
+    let forgotten =
+        shared.state().programs.forget_rings(shared.cpus as u32..2 * shared.cpus as u32);
+    assert!(forgotten.is_err(), "the rings were there still: {error}");
+    assert_eq!(source.control().add(setup.feeds[0].clone()).unwrap().rings[0].interfaces(), 2);
+}
+
 /// Takes all capabilities from this thread, and from those that it starts.
 fn drop_capabilities() {
     // _LINUX_CAPABILITY_VERSION_3: two words each of effective, permitted, inheritable.

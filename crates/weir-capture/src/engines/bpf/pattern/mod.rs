@@ -40,7 +40,7 @@ pub fn has_patterns() -> bool {
 /// The source.
 pub(super) struct BpfPattern {
     info: Info,
-    serving: Serving,
+    pub(super) serving: Serving,
     links: PatternLinks,
     /// By the kernel's index.
     members: HashMap<u32, Member>,
