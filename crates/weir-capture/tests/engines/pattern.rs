@@ -640,3 +640,29 @@ fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
         })
         .unwrap();
 }
+
+/// Somebody else's `tc qdisc del` takes the filters of one member off, and is no reason to refuse all others a change.
+#[test]
+fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
+    if !require_root("root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+    pair.wait_for_carrier().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("bpf", "wrx*", setup_of("wrx*", true)).unwrap();
+            source.start().unwrap();
+            let args = ["-n", &bed.rx.netns, "qdisc", "del", "dev", "wrx1", "clsact"];
+            assert!(Command::new("tc").args(args).status().unwrap().success());
+            let change = Change::Filter(Some(below(5).into()));
+            source.control().change(FeedSlot::first(), change).unwrap();
+            send(&bed.tx, 0..30);
+            send(&pair.tx, 0..20);
+            pump_until(&mut *source, 10).unwrap();
+            let ledger = source.finish().unwrap();
+            assert!(ledger.closes() && ledger.captured == 10 && ledger.offered == 50, "{ledger}");
+        })
+        .unwrap();
+}

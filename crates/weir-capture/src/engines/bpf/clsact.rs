@@ -85,14 +85,7 @@ impl Filter {
     ) -> Result<Filter, CaptureError> {
         let doing = || format!("attaching a clsact filter to {side} of {}", interface.name);
         let mut hook = hook(program.as_fd(), interface.index, side);
-        hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
-        // There, the qdisc `ingress` would have the program see received frames once more.
-        if side == Side::Egress && hooks_qdisc(interface.index).is_ok_and(|kind| kind != "clsact") {
-            let (iface, hook) = (interface.name.clone(), "TC egress".to_owned());
-            let source =
-                io::Error::other("the qdisc `ingress` has the place of clsact, and no egress");
-            return Err(CaptureError::Attach { iface, hook, source });
-        }
+        make_qdisc(&mut hook, interface, side, &doing)?;
         let mut refusal = None;
         // The process id is the filter's handle: several of ours can be on one interface.
         let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
@@ -136,7 +129,11 @@ impl Filter {
         let what = || format!("replacing the clsact filter at {} of {}", self.side, interface.name);
         let mut hook = hook(program.as_fd(), self.ifindex, self.side);
         hook.handle(std::process::id()).priority(self.priority).replace(true);
-        hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
+        if hook.attach().is_err() {
+            // Whoever took the qdisc off took the filter with it.
+            make_qdisc(&mut hook, interface, self.side, &what)?;
+            hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
+        }
         self.program = Arc::clone(program);
         Ok(())
     }
@@ -155,6 +152,23 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     let mut hook = TcHook::new(program);
     hook.ifindex(ifindex as i32).attach_point(side.point());
     hook
+}
+
+/// Has the interface have the qdisc that filters are attached to. `doing`: what that is for.
+fn make_qdisc(
+    hook: &mut TcHook,
+    interface: &Interface,
+    side: Side,
+    doing: &dyn Fn() -> String,
+) -> Result<(), CaptureError> {
+    hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
+    // There, the qdisc `ingress` would have the program see received frames once more.
+    if side == Side::Egress && hooks_qdisc(interface.index).is_ok_and(|kind| kind != "clsact") {
+        let (iface, hook) = (interface.name.clone(), "TC egress".to_owned());
+        let source = io::Error::other("the qdisc `ingress` has the place of clsact, and no egress");
+        return Err(CaptureError::Attach { iface, hook, source });
+    }
+    Ok(())
 }
 
 /// Takes off filters of this network namespace whose process is gone. Costs nothing where no clsact
