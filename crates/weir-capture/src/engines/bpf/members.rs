@@ -75,9 +75,15 @@ impl Members {
             if missed.len() <= at {
                 missed.resize(at + 1, None);
             }
-            missed[at] = frames;
+            // One that is gone cannot be asked, and says no more than others did before it.
+            missed[at] = missed[at].max(frames);
         }
         missed.iter().flatten().copied().reduce(|a, b| a + b)
+    }
+
+    /// What those of one number said they lost.
+    pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
+        self.missed().get(number as usize).copied().flatten()
     }
 
     /// Plain numbers: whole whoever panicked while holding it.

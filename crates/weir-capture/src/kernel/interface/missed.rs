@@ -18,6 +18,8 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Missed {
     index: u32,
+    /// What other interfaces of its name lost before it, in the same capture.
+    before: Option<u64>,
     at_start: Option<u64>,
     last: Option<u64>,
     asked: Instant,
@@ -27,13 +29,19 @@ impl Missed {
     /// Of the interface of this index; asks nothing yet.
     #[must_use]
     pub fn new(index: u32) -> Missed {
-        Missed { index, at_start: None, last: None, asked: Instant::now() }
+        Missed { index, before: None, at_start: None, last: None, asked: Instant::now() }
     }
 
     /// The capture begins now.
     pub fn begin(&mut self) {
         self.ask();
         self.at_start = self.last;
+    }
+
+    /// The capture goes on with this interface, whose name others had that lost so many.
+    pub(crate) fn begin_after(&mut self, before: Option<u64>) {
+        self.before = before;
+        self.begin();
     }
 
     /// Asks now, whatever was asked before: at the end of a capture.
@@ -47,7 +55,12 @@ impl Missed {
         if self.asked.elapsed() >= KEPT_FOR {
             self.ask();
         }
-        Some(self.last?.saturating_sub(self.at_start?))
+        match (self.last, self.at_start) {
+            (Some(last), Some(at_start)) => {
+                Some(self.before.unwrap_or(0) + last.saturating_sub(at_start))
+            }
+            _ => self.before,
+        }
     }
 }
 
@@ -67,6 +80,14 @@ mod tests {
     fn the_loopback_device_can_be_asked() {
         assert!(missed(1).is_some());
         assert_eq!(missed(u32::MAX), None);
+    }
+
+    #[test]
+    fn what_others_of_its_name_lost_is_not_forgotten() {
+        let [mut there, mut gone] = [1, u32::MAX].map(Missed::new);
+        there.begin_after(Some(7));
+        gone.begin_after(Some(7));
+        assert_eq!((there.frames(), gone.frames()), (Some(7), Some(7)));
     }
 
     #[test]

@@ -83,7 +83,13 @@ impl Maps {
         if missed.len() <= at {
             missed.resize(at + 1, None);
         }
-        missed[at] = frames;
+        // One that is gone cannot be asked, and says no more than others did before it.
+        missed[at] = missed[at].max(frames);
+    }
+
+    /// What those of one number said they lost.
+    pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
+        self.shared.missed().get(number as usize).copied().flatten()
     }
 
     /// What all interfaces say that they lost; `None` if nobody can tell.
@@ -95,7 +101,7 @@ impl Maps {
 impl EngineCounts for Maps {
     fn of(&self, interface: u32) -> Result<EngineCount, CaptureError> {
         let (offered, unwanted) = self.shared.counts(interface)?;
-        let missed_before = self.shared.missed().get(interface as usize).copied().flatten();
+        let missed_before = self.missed_of(interface);
         Ok(EngineCount { offered, unwanted, missed_before })
     }
 }

@@ -29,10 +29,10 @@ impl Members {
         self.by_index.get(&ifindex).is_some_and(|member| member.number != number)
     }
 
-    /// From here on frames of this interface have this number.
-    pub(super) fn insert(&mut self, link: &Link, number: u32) {
+    /// From here on frames of this interface have this number, whose interfaces said they lost so many before.
+    pub(super) fn insert(&mut self, link: &Link, number: u32, missed_before: Option<u64>) {
         let mut missed = Missed::new(link.index);
-        missed.begin();
+        missed.begin_after(missed_before);
         let member = Member { number, link_bytes: link_bytes(link), is_in: true, missed };
         self.by_index.insert(link.index, member);
         self.last = (0, None);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn frames_are_as_long_as_the_mtu_that_the_link_has_now() {
         let mut members = Members::default();
-        members.insert(&link(1, 1500), 7);
+        members.insert(&link(1, 1500), 7, None);
         assert_eq!(members.of(1), Some((7, 1514)));
         members.set_mtu(&link(1, 9000));
         assert_eq!(members.of(1), Some((7, 9014)));
@@ -125,7 +125,7 @@ mod tests {
     fn what_has_left_has_its_number_until_it_is_forgotten() {
         let mut members = Members::default();
         for index in 1..=3 {
-            members.insert(&link(index, 1500), index + 10);
+            members.insert(&link(index, 1500), index + 10, None);
         }
         assert_eq!(members.remove(2), Some(12));
         assert_eq!(members.remove(2), None);

@@ -154,7 +154,8 @@ impl Pattern {
 
     /// The error is this interface's, and no reason to end the others.
     fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
-        self.receiver.origins().insert(link, number);
+        let missed_before = self.maps.missed_of(number);
+        self.receiver.origins().insert(link, number, missed_before);
         if self.is_started && self.promiscuous {
             self.make_promiscuous(link.index)?;
         }

@@ -131,7 +131,7 @@ impl BpfPattern {
     ) -> Result<(), CaptureError> {
         let number = shared.join_interface(state, &link.name)?;
         let mut missed = Missed::new(link.index);
-        missed.begin();
+        missed.begin_after(shared.members().missed_of(number));
         self.members.insert(link.index, Member { number, link: link.clone(), missed });
         if !state.has_begun {
             return Ok(());
