@@ -199,6 +199,28 @@ fn root_interfaces_join_leave_and_come_back() {
 }
 
 #[test]
+fn root_an_interface_that_is_gone_at_once_is_not_said_to_be_left_out() {
+    let test = "root_an_interface_that_is_gone_at_once_is_not_said_to_be_left_out";
+    with_each_engine(test, |engine, bed| {
+        bed.rx
+            .run(|| {
+                let setup = Setup { promiscuous: true, ..setup_of("wrx*", false) };
+                let mut source = open(engine, "wrx*", setup).unwrap();
+                source.start().unwrap();
+                bed.add_pairs(1, 1).unwrap();
+                ip(&bed.rx, &["link", "delete", "wrx1"]);
+                let events = pump_to(&mut *source, &left("wrx1"));
+                assert!(events.contains(&joined("wrx1")), "{events:?}");
+                let is_left_out =
+                    |event: &SourceEvent| matches!(event, SourceEvent::LeftOut { .. });
+                assert!(!events.iter().any(is_left_out), "{events:?}");
+                assert!(source.finish().unwrap().closes());
+            })
+            .unwrap();
+    });
+}
+
+#[test]
 fn root_a_renamed_interface_leaves_and_joins_by_name() {
     with_each_engine("root_a_renamed_interface_leaves_and_joins_by_name", |engine, bed| {
         bed.rx

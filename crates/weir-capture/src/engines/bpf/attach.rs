@@ -134,7 +134,7 @@ pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<()
     Ok(())
 }
 
-fn is_there(ifindex: u32) -> bool {
+pub(super) fn is_there(ifindex: u32) -> bool {
     // Where it cannot be asked, the refusal stands.
     InterfaceQuery::new().map_or(true, |query| query.exists(ifindex))
 }

@@ -136,11 +136,14 @@ impl BpfPattern {
         if !state.has_begun {
             return Ok(());
         }
-        let attached = self.attach(shared, state, link.index);
-        if attached.is_err() {
-            self.leave(shared, state, link.index);
+        match self.attach(shared, state, link.index) {
+            Err(error) if attach::is_there(link.index) => {
+                self.leave(shared, state, link.index);
+                Err(error)
+            }
+            // It is gone already, and that is told next.
+            _ => Ok(()),
         }
-        attached
     }
 
     /// Has a member's frames captured.
@@ -212,7 +215,9 @@ impl Source for BpfPattern {
         state.has_begun = true;
         let links: Vec<Link> = self.members.values().map(|member| member.link.clone()).collect();
         for link in links {
-            if let Err(error) = self.attach(&shared, &mut state, link.index) {
+            if let Err(error) = self.attach(&shared, &mut state, link.index)
+                && attach::is_there(link.index)
+            {
                 self.leave(&shared, &mut state, link.index);
                 self.links.leave_out_member(link.index, &error);
             }
