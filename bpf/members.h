@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * Interfaces by pattern: the number that each has in the rings, and what is counted of it;
- * crates/weir-capture/src/engines/bpf/pattern/counts.rs in Rust.
+ * crates/weir-capture/src/engines/bpf/members/counts.rs in Rust.
  */
 #ifndef WEIR_MEMBERS_H
 #define WEIR_MEMBERS_H

@@ -1,7 +1,8 @@
 //! What the source's thread and those that change its feeds have in common.
 //!
 //! Two locks. `state` is held throughout a change, which may take as long as loading a program; the source's thread
-//! takes it at its start and stop only. `served` is held for moments, by everybody.
+//! waits for it at its start and stop only; where interfaces join by pattern it tries in between whether it is free.
+//! Whoever takes both takes `state` first. `served` is held for moments, by everybody.
 
 mod by_interface;
 
