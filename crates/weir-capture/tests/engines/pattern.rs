@@ -8,11 +8,12 @@ use weir_capture::engines::declaration::Target;
 use weir_capture::engines::{self, auto::EngineRequest};
 use weir_capture::interface::LinkPattern;
 use weir_capture::{
-    CaptureError, Change, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger, Sampling, Setup,
-    Source, SourceEvent,
+    CaptureError, Change, Direction, Feed, FeedSlot, Filter, FilterLocation, InterfaceLedger,
+    Sampling, Setup, Source, SourceEvent,
 };
 use weir_filter::{Insn, Program};
 use weir_frame::pcapng::Interface;
+use weir_frame::shard::Shard;
 use weir_lab::testbed::{End, Testbed, require_root};
 use weir_ring::{Reader, Ring, Start};
 
@@ -558,7 +559,7 @@ fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
     );
 }
 
-/// Sampling, a block list and rings that are replaced: what each leaves out, or takes over, is counted by interface.
+/// Sampling and rings that are replaced: what each leaves out, or takes over, is counted by interface.
 #[test]
 fn root_each_line_closes_whatever_leaves_frames_out() {
     with_each_engine("root_each_line_closes_whatever_leaves_frames_out", |engine, bed| {
@@ -592,6 +593,93 @@ fn root_each_line_closes_whatever_leaves_frames_out() {
                 let lines = interfaces(&*source, moved.slot);
                 assert_eq!([counts(&lines, "wrx0"), counts(&lines, "wrx1")], [(30, 30), (0, 0)]);
                 assert_eq!(records(&moved.rings), [0, 30, 0]);
+            })
+            .unwrap();
+    });
+}
+
+/// A UDP packet from 10.0.0.`source`, which no stack takes: the address is nobody's.
+fn udp(source: u8) -> Vec<u8> {
+    let mut packet = frame(0, 60);
+    packet[12..14].copy_from_slice(&[0x08, 0x00]);
+    let ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, source, 10, 9, 9, 9];
+    packet[14..34].copy_from_slice(&ip);
+    packet[34..42].copy_from_slice(&[0x10, source, 0, 9, 0, 26, 0, 0]);
+    packet
+}
+
+/// Of each interface a block list leaves out what it names, and a frame is in one shard.
+#[test]
+fn root_block_lists_and_shards_are_counted_by_interface() {
+    with_each_engine("root_block_lists_and_shards_are_counted_by_interface", |engine, bed| {
+        let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+        pair.wait_for_carrier().unwrap();
+        bed.rx
+            .run(|| {
+                let mut setup = setup_of("wrx*", true);
+                let shard = |number| Feed {
+                    shard: Shard::new(number, 2).unwrap(),
+                    ..feed_of("wrx*", &format!("shard {number}"), None)
+                };
+                setup.feeds = vec![feed_of("wrx*", "most", None), shard(1), shard(2)];
+                let mut source = open(engine, "wrx*", setup).unwrap();
+                let control = source.control();
+                source.start().unwrap();
+                let slots = [0, 1, 2].map(FeedSlot::new);
+                let named = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+                let block = Change::Block { remove: Vec::new(), add: named.to_vec() };
+                control.change(slots[0], block).unwrap();
+                for (end, packets) in [(&bed.tx, 0..20), (&pair.tx, 0..10)] {
+                    end.run(|| {
+                        let sender = Sender::new(&end.iface);
+                        packets.for_each(|source| sender.send(&udp(source)));
+                    })
+                    .unwrap();
+                }
+                pump_until_feed(&mut *source, slots[0], 26);
+                let captured = |slot| control.ledger(slot).unwrap().captured;
+                let begin = Instant::now();
+                while captured(slots[1]) + captured(slots[2]) < 30 && begin.elapsed() < LIMIT {
+                    source.pump(TURN).unwrap();
+                }
+                assert!(source.finish().unwrap().closes());
+                for (name, packets) in [("wrx0", 20), ("wrx1", 10)] {
+                    let [most, first, second] =
+                        slots.map(|slot| of(&interfaces(&*source, slot), name).ledger.clone());
+                    for ledger in [&most, &first, &second] {
+                        assert!(ledger.closes() && ledger.offered == packets, "{name}: {ledger}");
+                    }
+                    assert_eq!((most.blocked, most.captured), (2, packets - 2), "{name}");
+                    assert_eq!(first.captured + second.captured, packets, "{name}");
+                    assert_eq!(first.filtered + second.filtered, packets, "{name}");
+                }
+                assert!(slots.iter().all(|slot| control.ledger(*slot).unwrap().closes()));
+                assert!(captured(slots[1]) > 0 && captured(slots[2]) > 0, "30 flows are in one");
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn root_of_one_direction_members_have_nothing_of_the_other() {
+    with_each_engine("root_of_one_direction_members_have_nothing_of_the_other", |engine, bed| {
+        let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
+        pair.wait_for_carrier().unwrap();
+        bed.rx
+            .run(|| {
+                let mut setup = setup_of("wrx*", false);
+                setup.feeds[0].direction = Direction::Out;
+                let mut source = open(engine, "wrx*", setup).unwrap();
+                source.start().unwrap();
+                for (end, frames) in [(&bed.tx, 30), (&pair.tx, 30), (&bed.rx, 7), (&pair.rx, 5)] {
+                    send(end, 0..frames);
+                }
+                pump_until(&mut *source, 12).unwrap();
+                let ledger = source.finish().unwrap();
+                assert!(ledger.closes() && ledger.offered == 12, "{ledger}");
+                let lines = interfaces(&*source, FeedSlot::first());
+                assert_eq!([counts(&lines, "wrx0"), counts(&lines, "wrx1")], [(7, 7), (5, 5)]);
+                assert_eq!(records(&source.rings()), [0, 7, 5]);
             })
             .unwrap();
     });
