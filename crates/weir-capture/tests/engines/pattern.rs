@@ -1,6 +1,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_capture::bpf::least_ring_bytes;
@@ -773,6 +775,43 @@ fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
             pump_until(&mut *source, 10).unwrap();
             let ledger = source.finish().unwrap();
             assert!(ledger.closes() && ledger.captured == 10 && ledger.offered == 50, "{ledger}");
+        })
+        .unwrap();
+}
+
+/// Whoever changes feeds without a pause gives way to an interface that is to join.
+#[test]
+fn root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time() {
+    if !require_root("root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time") {
+        return;
+    }
+    let bed = Testbed::new().unwrap();
+    bed.rx
+        .run(|| {
+            let mut source = open("bpf", "wrx*", setup_of("wrx*", true)).unwrap();
+            source.start().unwrap();
+            let (control, is_done) = (source.control(), AtomicBool::new(false));
+            let waited = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let begin = Instant::now();
+                    while !is_done.load(Ordering::Acquire) && begin.elapsed() < LIMIT {
+                        let change = Change::Filter(Some(below(5).into()));
+                        control.change(FeedSlot::first(), change).unwrap();
+                    }
+                });
+                let mut waited = Vec::new();
+                for iface in ["wrx5", "wrx6", "wrx7"] {
+                    ip(&bed.rx, &["link", "add", iface, "up", "type", "veth"]);
+                    let begin = Instant::now();
+                    pump_to(&mut *source, &joined(iface));
+                    waited.push(begin.elapsed());
+                }
+                is_done.store(true, Ordering::Release);
+                waited
+            });
+            println!("joined after {waited:?}");
+            assert!(waited.iter().all(|waited| *waited < JOIN_LIMIT), "{waited:?}");
+            assert!(source.finish().unwrap().closes());
         })
         .unwrap();
 }

@@ -91,7 +91,7 @@ impl Shared {
         place: usize,
         change: Change,
     ) -> Result<FilterLocation, CaptureError> {
-        let mut state = self.state();
+        let mut state = self.state_for_change();
         // Only now: the place may have become another feed's while this waited for the lock.
         self.served().find(feed)?;
         let filter = match change {
@@ -267,7 +267,7 @@ impl Shared {
 
     /// Takes a feed out of its place at the hook.
     pub(super) fn leave_hook(&self, feed: FeedSlot, place: usize) -> Result<Ledger, CaptureError> {
-        let mut state = self.state();
+        let mut state = self.state_for_change();
         self.served().find(feed)?;
         if !state.is_over {
             if !state.programs.may_change() {

@@ -36,7 +36,7 @@ impl FeedControl for BpfControl {
         } else {
             Setup::admit_direction(shared.setup.direction(), &feed)?;
         }
-        let mut state = shared.state();
+        let mut state = shared.state_for_change();
         if state.is_over {
             return Err(CaptureError::Ended);
         }
@@ -77,7 +77,7 @@ impl FeedControl for BpfControl {
         match (by, relay) {
             (By::Hook(place), _) => shared.leave_hook(feed, place),
             (By::Relay, Some(relay)) => {
-                let mut state = shared.state();
+                let mut state = shared.state_for_change();
                 shared.count_for_relay(&shared.served());
                 let ledger = relay.remove(feed)?;
                 shared.served().feeds.retain(|own| own.slot != feed);
@@ -90,7 +90,7 @@ impl FeedControl for BpfControl {
 
     fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
         let shared = &*self.0;
-        let mut state = shared.state();
+        let mut state = shared.state_for_change();
         let (by, relay) = shared.served().of(feed)?;
         let relay = match (by, relay) {
             (By::Hook(place), _) => return shared.replace_at_hook(&mut state, feed, place),

@@ -7,7 +7,9 @@
 mod by_interface;
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::Interface;
 use weir_ring::geometry::WriterWord;
@@ -64,6 +66,8 @@ pub(super) struct Shared {
     /// Rings of one feed.
     pub(super) cpus: usize,
     state: Mutex<State>,
+    /// An interface joins or leaves as soon as nobody changes feeds.
+    join_waits: AtomicBool,
     served: Mutex<Served>,
 }
 
@@ -160,6 +164,7 @@ impl Shared {
             setup: parts.setup,
             members: parts.members,
             cpus,
+            join_waits: AtomicBool::new(false),
             state: Mutex::new(state),
             served: Mutex::new(served),
         }
@@ -170,13 +175,25 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless a change is under way.
+    /// The same for a change of feeds, behind an interface that waits to join: nothing else orders those who ask for a
+    /// lock, and feeds can be changed without a pause.
+    pub(super) fn state_for_change(&self) -> MutexGuard<'_, State> {
+        let begin = Instant::now();
+        while self.join_waits.load(Ordering::Acquire) && begin.elapsed() < GIVE_WAY {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.state()
+    }
+
+    /// The same, unless a change is under way: then the next one waits for this caller.
     pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
-        match self.state.try_lock() {
+        let state = match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
             Err(TryLockError::WouldBlock) => None,
-        }
+        };
+        self.join_waits.store(state.is_none(), Ordering::Release);
+        state
     }
 
     /// As above.
@@ -322,6 +339,9 @@ impl Words for Shared {
         1 + self.members.as_ref().map_or(0, |members| members.interfaces.count())
     }
 }
+
+/// How long a change of feeds waits at most for an interface that is to join: its source may be at its end.
+const GIVE_WAY: Duration = Duration::from_millis(100);
 
 /// The relay, among the sleepers on its own rings: no consumer has this number.
 const RELAY_WAKER: WakerSlot = WakerSlot::new(u32::MAX);

@@ -27,6 +27,8 @@ impl Shared {
         name: &str,
     ) -> Result<u32, CaptureError> {
         let interfaces = &self.members().interfaces;
+        // No other joins meanwhile: the caller has the lock of the state.
+        let number = interfaces.count() as u32 + 1;
         let served = self.served();
         let taken = || {
             let places = state.places.iter().zip(&served.places).enumerate();
@@ -36,7 +38,12 @@ impl Shared {
             // First whether all have room: the number must be the same in each.
             for (_, feed, rings) in taken() {
                 let described = interfaces.describe(&feed.interface, name);
-                header::append(rings[0].memory().words(), &described)?;
+                if header::append(rings[0].memory().words(), &described)?.id != number {
+                    return Err(CaptureError::Options(format!(
+                        "the rings number their interfaces differently since one could not join; start the capture \
+                         again to have {name} in it"
+                    )));
+                }
             }
             for (place, feed, rings) in taken() {
                 let described = interfaces.describe(&feed.interface, name);
