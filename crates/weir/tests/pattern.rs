@@ -131,7 +131,7 @@ fn root_a_pattern_in_another_namespace_prints_and_reports_each_interface() {
     for engine in ["", "--engine bpf"] {
         let capture = Run::capture_by(&bed.tx, weir(&format!("{captured} {engine}")));
         assert!(
-            capture.stderr().contains("3 interfaces now: wrx0, wrx1, wrx2"),
+            capture.stderr().contains("3 interfaces at the start: wrx0, wrx1, wrx2"),
             "{}",
             capture.stderr()
         );

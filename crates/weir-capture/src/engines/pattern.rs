@@ -207,9 +207,9 @@ impl Rules {
             more => format!(" and {more} more"),
         };
         let mut notes = vec![match names.len() {
-            0 => "no interface fits now; each joins when it appears".to_owned(),
-            1 => format!("one interface now: {shown}"),
-            count => format!("{count} interfaces now: {shown}{more}"),
+            0 => "no interface matches at the start; each joins when it appears".to_owned(),
+            1 => format!("one interface at the start: {shown}"),
+            count => format!("{count} interfaces at the start: {shown}{more}"),
         }];
         if names.contains(&"lo") && direction == Direction::Both {
             notes.push(
@@ -269,7 +269,7 @@ mod tests {
             Change::Leaves(1),
         ];
         assert_eq!(changes, wanted);
-        assert_eq!(rules.note_members(Direction::Both), ["one interface now: v2"]);
+        assert_eq!(rules.note_members(Direction::Both), ["one interface at the start: v2"]);
         let gone = [link(1, "x"), link(2, "v2")].map(LinkEvent::Gone);
         assert_eq!(follow(&mut rules, gone), [Change::Leaves(2)]);
     }
