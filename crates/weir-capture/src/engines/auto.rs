@@ -30,9 +30,8 @@ impl EngineRequest {
                 .filter(|engine| self.auto_may_take(engine) && engine.takes_target(target))
                 .collect(),
         };
-        let is_first = |engine: &&'static Declaration| engine.patterns == Patterns::First;
-        if matches!(target, Target::Pattern { .. }) && all.iter().any(is_first) {
-            all.retain(is_first);
+        if all.iter().any(|engine| is_default_of_patterns(engine, target)) {
+            all.retain(|engine| is_default_of_patterns(engine, target));
         }
         all.into_iter()
     }
@@ -91,6 +90,10 @@ impl EngineRequest {
         while let Some(engine) = candidates.next() {
             let why = match &first {
                 Some((_, refusal)) => refusal.clone(),
+                None if is_default_of_patterns(engine, target) => {
+                    "the default for several interfaces: one socket, nothing is attached to them"
+                        .to_owned()
+                }
                 None if candidates.peek().is_none() => {
                     format!("only {} has what was asked for", engine.name)
                 }
@@ -111,6 +114,11 @@ impl EngineRequest {
             |(refusal, _)| refusal,
         ))
     }
+}
+
+/// Whether the target is a pattern, and `auto` prefers this engine for patterns.
+fn is_default_of_patterns(engine: &Declaration, target: &Target) -> bool {
+    matches!(target, Target::Pattern { .. }) && engine.patterns == Patterns::First
 }
 
 /// Refuses a pattern to an engine that takes single interfaces.
