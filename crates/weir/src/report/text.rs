@@ -79,6 +79,7 @@ impl Report<'_> {
         if self.consumers.len() > 1 {
             self.consumer_rows().into_iter().for_each(&mut line);
             line(String::new());
+            line(format!("  of {}:", self.main().name));
         }
         line(format!("  delivered  {:>15}", grouped(main.delivered.frames)));
         line(format!("  lapped     {:>15}", grouped(main.delivered.lapped)));
@@ -131,6 +132,7 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
         None => return None,
     };
     let place = match location {
+        _ if feed.takes.filter.is_none() => "",
         FilterLocation::Nowhere => "",
         FilterLocation::Hook => ", applied in the kernel, before the copy",
         FilterLocation::Classic => ", applied in the kernel, by classic BPF, before the copy",
