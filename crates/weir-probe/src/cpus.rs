@@ -1,7 +1,7 @@
 //! The CPUs that a source's threads may run on, and with them where its memory lies.
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -60,10 +60,11 @@ fn cpus_of_node(node: &str, nodes: &Path) -> Result<Vec<usize>, String> {
     let wrong = || format!("'node:{node}' is no NUMA node; write its number: node:0");
     let number: u32 = node.parse().map_err(|_| wrong())?;
     let list = std::fs::read_to_string(nodes.join(format!("node{number}/cpulist")));
-    let list = list.map_err(|error| {
-        format!(
-            "node:{number}: this machine has no such NUMA node ({error}); `ls {NODES}` lists them"
-        )
+    let list = list.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            format!("node:{number}: this machine has no such NUMA node; `ls {NODES}` lists them")
+        }
+        _ => format!("node:{number}: the list of its CPUs cannot be read: {error}"),
     })?;
     let list = list.trim();
     if list.is_empty() {

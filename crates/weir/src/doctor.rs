@@ -77,7 +77,9 @@ fn places(args: &DoctorArgs) -> Result<Vec<(Option<String>, String)>> {
         SourceName::Interface { netns, iface, part: Part::Whole } => {
             Ok((netns.clone(), iface.clone()))
         }
-        other => bail!("{other} is no interface; `weir doctor` looks at interfaces"),
+        other => bail!(
+            "{other} is not the name of an interface; name one, as `ip -brief link` lists them"
+        ),
     };
     args.ifaces.iter().map(place).collect()
 }
