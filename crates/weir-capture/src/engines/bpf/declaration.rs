@@ -42,7 +42,7 @@ fn check(target: &Target, options: &EngineOptions) -> Result<(), CaptureError> {
     match target {
         Target::Pattern { pattern, .. } if own_options(options).hook == Hook::Xdp => {
             Err(CaptureError::Options(format!(
-                "{pattern}: XDP is for interfaces by name, since each driver decides what of it there is; leave \
+                "{pattern}: XDP takes interfaces by name, because drivers differ in what they support of it; leave \
                  --hook xdp and --consume out, or name the interface"
             )))
         }

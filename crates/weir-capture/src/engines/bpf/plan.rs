@@ -88,8 +88,8 @@ impl Plan {
 /// Refuses a feed of a pattern that the hook has no place for.
 pub(super) fn no_relay() -> CaptureError {
     CaptureError::Options(format!(
-        "by --engine bpf a pattern has {HOOK_FEEDS_MAX} feeds at most, one less if feeds may change, and filters that \
-         the kernel takes; --engine af_packet takes more"
+        "--engine bpf serves a pattern with at most {HOOK_FEEDS_MAX} feeds (one less with --control), whose filters \
+         the kernel accepts; --engine af_packet has neither limit"
     ))
 }
 
