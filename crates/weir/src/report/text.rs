@@ -36,7 +36,12 @@ impl Report<'_> {
             }
             comings(source).into_iter().for_each(&mut line);
             let own = self.feeds.iter().filter(|feed| feed.asked.source == number);
-            own.filter_map(|feed| choice(&feed.asked, feed.location)).for_each(&mut line);
+            for FeedResult { asked, location, .. } in own {
+                [choice(asked, *location), sharing(asked)]
+                    .into_iter()
+                    .flatten()
+                    .for_each(&mut line);
+            }
         }
         line(format!(
             "{:.3} s, {}, {} reached the consumer",
@@ -144,13 +149,29 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
         1 => "; changed once since the start".to_owned(),
         many => format!("; changed {many} times since the start"),
     };
-    let whose = match (feed.part, feed.name.as_str()) {
+    Some(format!("  {}{what}{place}{changes}", whose(feed)))
+}
+
+/// Whose rings a feed shares: the rows then add up to more than the totals.
+fn sharing(feed: &Subscribed) -> Option<String> {
+    let other = match feed.shares.as_deref()? {
+        "" => "what was named before".to_owned(),
+        name => format!("feed {name}"),
+    };
+    Some(format!(
+        "  {}the same as {other}, so they share rings and are in the totals once",
+        whose(feed)
+    ))
+}
+
+/// The part and the name of a feed, as its lines begin.
+fn whose(feed: &Subscribed) -> String {
+    match (feed.part, feed.name.as_str()) {
         (Part::Whole, "") => String::new(),
         (Part::Whole, name) => format!("feed {name}: "),
         (part, "") => format!("{part}: "),
         (part, name) => format!("{part}, feed {name}: "),
-    };
-    Some(format!("  {whose}{what}{place}{changes}"))
+    }
 }
 
 impl Report<'_> {
