@@ -95,7 +95,7 @@ impl EngineRequest {
                         .to_owned()
                 }
                 None if candidates.peek().is_none() => {
-                    format!("only {} has what was asked for", engine.name)
+                    "the only engine with the flags that were given".to_owned()
                 }
                 None => engine.auto.unwrap_or_default().to_owned(),
             };

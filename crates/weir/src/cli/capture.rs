@@ -109,7 +109,7 @@ pub enum DirectionName {
 #[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
-    /// any or 'vnet*' (all that fit, as one source), netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
+    /// any or 'vnet*' (all with such names, as one source), netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
     // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<SourceName>,

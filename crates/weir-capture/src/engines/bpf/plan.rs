@@ -6,7 +6,7 @@ use super::Hook;
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::filters::Filters;
-use crate::limits::HOOK_FEEDS_MAX;
+use crate::limits::{FEEDS_MAX, HOOK_FEEDS_MAX};
 use crate::setup::Setup;
 
 /// Which feeds the hook serves, and which are made from one of its own in user space.
@@ -89,7 +89,7 @@ impl Plan {
 pub(super) fn no_relay() -> CaptureError {
     CaptureError::Options(format!(
         "--engine bpf serves a pattern with at most {HOOK_FEEDS_MAX} feeds (one less with --control), whose filters \
-         the kernel accepts; --engine af_packet has neither limit"
+         the kernel accepts; --engine af_packet serves {FEEDS_MAX}, with any filters"
     ))
 }
 
