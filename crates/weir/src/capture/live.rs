@@ -98,7 +98,7 @@ pub fn text(news: &News) -> String {
             grouped(*frames)
         ),
         News::NotWatched(why) => format!(
-            "until this succeeds, which is tried again and again, nobody notices whether it goes down or comes back: {}",
+            "nobody notices whether it goes down or comes back until this, which is tried again, succeeds: {}",
             error_text(why)
         ),
         News::Failed(why) => format!("this source has ended, the others go on: {why}"),
