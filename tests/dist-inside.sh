@@ -41,7 +41,7 @@ done
 units=$(dpkg -L weir | grep -E '^(/usr)?/lib/systemd|^/etc' || true)
 [[ -z $units ]] || die "the package puts something where systemd or the administrator looks: $units"
 
-printf 'ledger gen %s\n' "$(weir capture gen:size=64,flows=10 --frames 1000 --json)"
+printf 'ledger gen %s\n' "$(weir capture gen:size=64,flows=10,rate=1Mpps --frames 1000 --json)"
 printf 'ledger trace %s\n' "$(weir capture file:/check/trace.pcapng --json)"
 weir capture file:/check/trace.pcapng --write /check/copy.pcapng
 [[ -s /check/copy.pcapng ]] || die 'weir wrote no file'
