@@ -228,8 +228,10 @@ mod tests {
             let feed = FeedResult { asked: asked.clone(), ledger: counts(3), location, interfaces };
             let delivered = Delivered { frames: 3, ..Delivered::default() };
             let consumer = ConsumerResult { delivered, ..ConsumerResult::default() };
+            let source = SourceResult { ledger: counts(3), ..SourceResult::default() };
+            let (sources, consumers) = (&[source], &[consumer]);
             let duration = Duration::from_secs(1);
-            Report { sources: &[], feeds: &[feed], consumers: &[consumer], duration }.unexplained()
+            Report { sources, feeds: &[feed], consumers, duration }.unexplained()
         };
         assert_eq!((unexplained(3), unexplained(1)), (0, 2));
     }
