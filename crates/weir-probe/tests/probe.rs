@@ -7,8 +7,10 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use weir_capture::feed::PlainEngine;
 use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
+use weir_frame::record::Meta;
 use weir_probe::core::Event;
 use weir_probe::limits::PAST_LIVES_MAX;
 use weir_probe::{
@@ -379,34 +381,6 @@ fn feeds_of_different_groups_are_not_shared_even_after_their_source_came_back() 
     assert!(!after.contains(&before[0]) && !after.contains(&before[1]));
 }
 
-/// Seven frames, and it vanishes.
-struct Brief(MemGen);
-
-impl Source for Brief {
-    fn info(&self) -> &Info {
-        self.0.info()
-    }
-
-    fn control(&self) -> Arc<dyn FeedControl> {
-        self.0.control()
-    }
-
-    fn start(&mut self) -> Result<(), CaptureError> {
-        self.0.start()
-    }
-
-    fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        match self.0.pump(limit)? {
-            Pumped::Ended => Err(CaptureError::Vanished { iface: "eth9".into() }),
-            more => Ok(more),
-        }
-    }
-
-    fn stop(&mut self) -> Result<(), CaptureError> {
-        self.0.stop()
-    }
-}
-
 #[test]
 fn a_consumer_that_stands_still_holds_a_few_lives_of_a_source_and_the_others_are_counted() {
     let lives = PAST_LIVES_MAX as u32 + 5;
@@ -417,8 +391,14 @@ fn a_consumer_that_stands_still_holds_a_few_lives_of_a_source_and_the_others_are
             return Err(CaptureError::NoInterface { iface: "eth9".into() });
         }
         let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
-        let source = MemGen::open(GenSpec { frames: Some(7), ..GenSpec::default() }, setup, false)?;
-        Ok(Box::new(Brief(source)))
+        let mut is_over = false;
+        PlainEngine::ethernet("a test").open(Info::default(), setup, move |input, _| {
+            if std::mem::replace(&mut is_over, true) {
+                return Err(CaptureError::Vanished { iface: "eth9".into() });
+            }
+            (0..7).for_each(|_| input.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]));
+            Ok(Pumped::More)
+        })
     });
     let wants = vec![snaplen(64), snaplen(32)];
     let (source, own) = probe.open(spec(open, true), wants).unwrap();

@@ -399,8 +399,8 @@ mod tests {
     use crate::cli::{Cli, Command};
     use clap::Parser;
     use std::time::Duration;
-    use weir_capture::generator::MemGen;
-    use weir_capture::{CaptureError, Feed, FeedControl, Pumped, Setup, Source};
+    use weir_capture::feed::PlainEngine;
+    use weir_capture::{Feed, Pumped, Setup};
     use weir_consumer::{Consumer, Count, JoinedFeed, Null, Step};
     use weir_frame::pcapng::Interface;
     use weir_frame::record::Meta;
@@ -411,32 +411,6 @@ mod tests {
     // Types of blocks. Source: draft-ietf-opsawg-pcapng, "Block Types".
     const ENHANCED_PACKET: u32 = 6;
     const INTERFACE_STATISTICS: u32 = 5;
-
-    /// Seven frames, and a bug.
-    struct Panics(MemGen);
-
-    impl Source for Panics {
-        fn info(&self) -> &Info {
-            self.0.info()
-        }
-
-        fn control(&self) -> Arc<dyn FeedControl> {
-            self.0.control()
-        }
-
-        fn start(&mut self) -> Result<(), CaptureError> {
-            self.0.start()
-        }
-
-        fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-            assert!(self.0.pump(limit)? == Pumped::More, "a bug of ours");
-            Ok(Pumped::More)
-        }
-
-        fn stop(&mut self) -> Result<(), CaptureError> {
-            self.0.stop()
-        }
-    }
 
     #[test]
     fn what_was_taken_is_in_the_file_when_a_sources_thread_panics() {
@@ -450,7 +424,13 @@ mod tests {
         let probe = Arc::new(Probe::with_listener(move |event| noting.note(event)).unwrap());
         let spec = SourceSpec::new("gen:", |feeds| {
             let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
-            Ok(Box::new(Panics(MemGen::open("frames=7".parse()?, setup, false)?)))
+            let mut is_over = false;
+            PlainEngine::ethernet("a test").open(Info::default(), setup, move |input, _| {
+                assert!(!std::mem::replace(&mut is_over, true), "a bug of ours");
+                (0..7)
+                    .for_each(|_| input.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]));
+                Ok(Pumped::More)
+            })
         });
         let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
         let subscriptions = Arc::new(Subscriptions::of_one(id, own[0]));

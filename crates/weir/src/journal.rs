@@ -214,8 +214,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
+    use weir_capture::feed::PlainEngine;
     use weir_capture::generator::MemGen;
-    use weir_capture::{Feed, FeedControl, Info, Pumped, Setup, Source};
+    use weir_capture::{Feed, Info, Pumped, Setup, Source};
+    use weir_frame::record::Meta;
     use weir_probe::limits::PAST_LIVES_MAX;
     use weir_probe::{Opener, Probe, SourceSpec, Update};
 
@@ -266,32 +268,16 @@ mod tests {
         assert_eq!(journal.ledger(own[0]).captured, 10);
     }
 
-    /// Brings ten frames each time, and vanishes then.
-    struct Brief(MemGen);
-
-    impl Source for Brief {
-        fn info(&self) -> &Info {
-            self.0.info()
-        }
-
-        fn control(&self) -> Arc<dyn FeedControl> {
-            self.0.control()
-        }
-
-        fn start(&mut self) -> Result<(), CaptureError> {
-            self.0.start()
-        }
-
-        fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-            match self.0.pump(limit)? {
-                Pumped::Ended => Err(CaptureError::Vanished { iface: "eth9".into() }),
-                more => Ok(more),
+    /// Brings ten frames, and vanishes then.
+    fn brief(setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
+        let mut is_over = false;
+        PlainEngine::ethernet("a test").open(Info::default(), setup, move |input, _| {
+            if std::mem::replace(&mut is_over, true) {
+                return Err(CaptureError::Vanished { iface: "eth9".into() });
             }
-        }
-
-        fn stop(&mut self) -> Result<(), CaptureError> {
-            self.0.stop()
-        }
+            (0..10).for_each(|_| input.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]));
+            Ok(Pumped::More)
+        })
     }
 
     #[test]
@@ -306,7 +292,7 @@ mod tests {
                 return Err(CaptureError::NoInterface { iface: "eth9".into() });
             }
             let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
-            Ok(Box::new(Brief(MemGen::open("frames=10".parse()?, setup, false)?)))
+            brief(setup)
         });
         let spec = SourceSpec { follows: true, ..SourceSpec::new("eth9", |_| unreachable!()) };
         let wants = vec![Feed::default().into(), Feed::default().into()];

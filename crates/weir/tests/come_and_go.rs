@@ -25,6 +25,23 @@ fn of_source<'a>(json: &'a serde_json::Value, name: &str) -> &'a serde_json::Val
     sources.iter().find(|source| source["source"] == name).expect(name)
 }
 
+/// The second link comes for the `life`th time, brings so many frames, and goes.
+fn live(bed: &Testbed, run: &mut Run, life: usize, frames: usize) {
+    second_link(bed);
+    let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
+    run.wait_for("that it is there", there);
+    let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
+    let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
+    let end = End { iface, ifindex, ..bed.rx.clone() };
+    wait_for_carrier(&end);
+    let sender = Sender::new(&end);
+    (0..frames).for_each(|_| sender.send(&ipv4(60)));
+    settle();
+    sh(&bed.rx, "ip link delete wrx1");
+    let gone = |run: &Run| run.stderr().matches("wrx1: vanished; waiting").count() == life;
+    run.wait_for("that it is gone", gone);
+}
+
 #[test]
 fn root_a_source_that_vanishes_ends_alone() {
     let test = "root_a_source_that_vanishes_ends_alone";
@@ -141,19 +158,7 @@ fn root_an_interface_is_followed_from_before_it_is_there_through_two_lives() {
         run.wait_for("the other source", |run| run.stderr().contains("weir: wrx0: "));
         run.wait_for("word of it", |run| run.stderr().contains("wrx1: not there; waiting"));
         for life in 1..=2 {
-            second_link(&bed);
-            let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
-            run.wait_for("that it is there", there);
-            let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
-            let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
-            let end = End { iface, ifindex, ..bed.rx.clone() };
-            wait_for_carrier(&end);
-            let second = Sender::new(&end);
-            (0..10).for_each(|_| second.send(&ipv4(60)));
-            settle();
-            sh(&bed.rx, "ip link delete wrx1");
-            let gone = |run: &Run| run.stderr().matches("wrx1: vanished; waiting").count() == life;
-            run.wait_for("that it is gone", gone);
+            live(&bed, &mut run, life, 10);
         }
         let sender = Sender::new(&bed.tx);
         (0..10).for_each(|_| sender.send(&ipv4(60)));
@@ -200,20 +205,8 @@ fn root_a_consumer_that_stands_still_holds_few_lives_of_an_interface_that_comes_
     run.wait_for("word of it", |run| run.stderr().contains("wrx1: not there; waiting"));
     let lives = 14;
     for life in 1..=lives {
-        second_link(&bed);
-        let there = |run: &Run| run.stderr().matches("wrx1: there; captured").count() == life;
-        run.wait_for("that it is there", there);
-        let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
-        let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
-        let end = End { iface, ifindex, ..bed.rx.clone() };
-        wait_for_carrier(&end);
-        let sender = Sender::new(&end);
         // More than a pipe holds.
-        (0..1000).for_each(|_| sender.send(&ipv4(60)));
-        settle();
-        sh(&bed.rx, "ip link delete wrx1");
-        let gone = |run: &Run| run.stderr().matches("wrx1: vanished; waiting").count() == life;
-        run.wait_for("that it is gone", gone);
+        live(&bed, &mut run, life, 1000);
     }
     run.wait_for("word of it", |run| run.stderr().contains("a past life were let go"));
     // Of the lives that it has joined, of those that it has not, and the one that it stands still in.
