@@ -5,7 +5,7 @@
 pub struct Delivered {
     /// Frames.
     pub frames: u64,
-    /// Their bytes on the wire.
+    /// Their bytes on the wire. A frame that the output refuses is in both.
     pub wire_bytes: u64,
     /// Frames that the writers overtook, or that were let go unread with feeds that had left
     /// ([`Rings::let_go`](crate::Rings::let_go)).

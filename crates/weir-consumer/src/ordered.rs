@@ -56,10 +56,10 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
         let Ordered { output, wire_bytes, .. } = self;
         let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record, interfaces| {
-            output.describe(interfaces)?;
-            output.sink.take(record)?;
+            // Before anything can fail: the merge has counted the frame as passed on, refused or not.
             *wire_bytes += u64::from(record.meta.wire_len);
-            Ok::<(), ConsumerError>(())
+            output.describe(interfaces)?;
+            output.sink.take(record)
         })?;
         Ok(match turn {
             Turn::Passed(_) => Step::Busy,
@@ -105,5 +105,53 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
 
     fn due(&self) -> Duration {
         self.merge.due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frame::pcapng::Interface;
+    use weir_frame::record::Record;
+
+    use super::*;
+    use crate::testing::{feed, push, writer};
+
+    /// An output that has room for so many frames.
+    struct Full(u64);
+
+    impl Sink for Full {
+        fn describe(&mut self, _: u32, _: &Interface, _: &str) -> Result<(), ConsumerError> {
+            Ok(())
+        }
+
+        fn take(&mut self, _: &Record<'_>) -> Result<(), ConsumerError> {
+            let full = || ConsumerError::Output("no space left".into());
+            self.0 = self.0.checked_sub(1).ok_or_else(full)?;
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), ConsumerError> {
+            Ok(())
+        }
+
+        fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
+            Ok(())
+        }
+
+        fn kept(&self) -> Count {
+            Count::default()
+        }
+    }
+
+    #[test]
+    fn a_frame_that_the_output_refuses_counts_with_its_bytes() {
+        let mut writer = writer();
+        let mut consumer = Ordered::new(Duration::ZERO, Full(2));
+        consumer.join(feed(0, writer.ring())).unwrap();
+        (1..=5).for_each(|ts_ns| push(&mut writer, ts_ns));
+        assert!(matches!(consumer.step(10), Err(ConsumerError::Output(_))));
+        let Delivered { frames, wire_bytes, .. } = consumer.delivered();
+        assert_eq!((frames, wire_bytes), (3, 180), "60 bytes a frame");
+        assert_eq!(consumer.rings().unread(), 2);
     }
 }
