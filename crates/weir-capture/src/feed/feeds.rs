@@ -26,7 +26,7 @@ use super::{FEEDS_MAX, Feed};
 use crate::error::CaptureError;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot};
 use crate::feed::direction::Direction;
-use crate::feed::interfaces::Tally;
+use crate::feed::interfaces::{EngineCount, Tally};
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 use crate::kernel::rcu;
@@ -52,6 +52,8 @@ struct Shared {
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
     /// Frames that came to each.
     seen: Vec<Arc<AtomicU64>>,
+    /// Those by interface, of a source with several.
+    seen_by_interface: Vec<Arc<Tally>>,
     /// What the engine counted for all feeds.
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
@@ -80,7 +82,7 @@ struct Entry {
     /// The engine's counts when it joined, of frames that came to no fan-out.
     before: Ledger,
     /// Those by interface, of a source with several; interfaces that joined later have none.
-    unwanted_before: Vec<u64>,
+    interfaces_before: Vec<EngineCount>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
     /// The readers that its writer waits for, of a source that can wait.
@@ -125,8 +127,11 @@ impl Feeds {
         waits: bool,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
         let seen: Vec<Arc<AtomicU64>> = (0..fanouts).map(|_| Arc::default()).collect();
-        let queue = |seen: &Arc<AtomicU64>| {
-            let by_interface = interfaces.as_ref().map(|_| Tally::new());
+        let tallies = if interfaces.is_some() { fanouts } else { 0 };
+        let seen_by_interface: Vec<Arc<Tally>> =
+            (0..tallies).map(|_| Arc::new(Tally::new())).collect();
+        let queue = |(number, seen): (usize, &Arc<AtomicU64>)| {
+            let by_interface = seen_by_interface.get(number).cloned();
             let branches = Branches::new(Arc::clone(seen), by_interface);
             Arc::new(UpdateQueue::new(Box::new(branches)))
         };
@@ -135,8 +140,9 @@ impl Feeds {
             clock,
             offered: setup.direction(),
             waits,
-            fanouts: seen.iter().map(queue).collect(),
+            fanouts: seen.iter().enumerate().map(queue).collect(),
             seen,
+            seen_by_interface,
             engine: Mutex::default(),
             admit,
             interfaces,

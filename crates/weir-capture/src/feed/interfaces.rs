@@ -87,6 +87,11 @@ pub(crate) struct EngineCount {
     pub(crate) missed_before: Option<u64>,
 }
 
+/// What an interface has missed since a feed joined; it had missed `then` at that time, none if that is not known.
+pub(crate) fn missed_since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
+    now.map(|now| now.saturating_sub(then.unwrap_or(0)))
+}
+
 /// The engine's counts by interface, from any thread.
 pub(crate) trait EngineCounts: Send + Sync {
     fn of(&self, interface: u32) -> Result<EngineCount, CaptureError>;

@@ -236,9 +236,11 @@ impl Shared {
         let mut served = self.served();
         served.generations.clear(place);
         let missed_before = served.missed_before.unwrap_or(0);
+        let missed_by_interface =
+            self.members.as_ref().map(|members| members.missed().clone()).unwrap_or_default();
         let interface = feed.interface.clone();
-        served.places[place] =
-            HookPlace { rings, interface, missed_before, ..HookPlace::default() };
+        let new = HookPlace { rings, interface, ..HookPlace::default() };
+        served.places[place] = HookPlace { missed_before, missed_by_interface, ..new };
     }
 
     /// Closes and frees what a place has, whose programs no longer run, and gives its ledger; and whether all could be

@@ -52,12 +52,12 @@ pub(crate) struct Branches {
     pub(super) seen: u64,
     seen_visible: Arc<AtomicU64>,
     /// Of a source with several interfaces: the same by interface.
-    by_interface: Option<Tally>,
+    by_interface: Option<Arc<Tally>>,
 }
 
 impl Branches {
     /// None yet. `seen`: where to say how many frames have come.
-    pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Tally>) -> Branches {
+    pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Arc<Tally>>) -> Branches {
         Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
 
@@ -126,10 +126,11 @@ impl Branches {
     }
 
     pub(super) fn join(&mut self, at: usize, branch: Box<Branch>) {
-        branch.counts.joined_at.store(self.seen, Ordering::Release);
         if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
             own.join(all);
         }
+        // Last: whoever sees it sees the counts by interface, too.
+        branch.counts.joined_at.store(self.seen, Ordering::Release);
         self.list.insert(at, *branch);
     }
 

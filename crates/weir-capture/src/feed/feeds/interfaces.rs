@@ -8,7 +8,9 @@ use super::{Admit, Entry, Feeds, Shared};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
-use crate::feed::interfaces::{Column, EngineCounts, InterfaceLedger, Interfaces, Known};
+use crate::feed::interfaces::{
+    Column, EngineCount, EngineCounts, InterfaceLedger, Interfaces, Known, missed_since,
+};
 use crate::setup::Setup;
 
 /// The interfaces of a source that has several, and what the engine counts of each.
@@ -74,12 +76,12 @@ impl Shared {
         }
     }
 
-    /// By number, that of the source included: what did not come to a fan-out because no feed wanted it.
-    pub(super) fn unwanted_by_interface(&self) -> Result<Vec<u64>, CaptureError> {
+    /// The engine's counts by number, that of the source included.
+    pub(super) fn counts_by_interface(&self) -> Result<Vec<EngineCount>, CaptureError> {
         let Some(several) = &self.interfaces else { return Ok(Vec::new()) };
         let numbers = 1..=several.interfaces.count() as u32;
-        let unwanted = numbers.map(|number| Ok(several.counts.of(number)?.unwanted));
-        std::iter::once(Ok(0)).chain(unwanted).collect()
+        let counts = numbers.map(|number| several.counts.of(number));
+        std::iter::once(Ok(EngineCount::default())).chain(counts).collect()
     }
 
     /// The interfaces so far, as the rings of a feed describe them.
@@ -112,13 +114,20 @@ impl Shared {
         let known = interfaces.known();
         let one = |(number, known): (u32, &Known)| {
             let count = counts.of(number)?;
-            let unwanted_before = entry.unwanted_before.get(number as usize).copied().unwrap_or(0);
-            let unwanted = count.unwanted.saturating_sub(unwanted_before);
+            let then = entry.interfaces_before.get(number as usize).copied().unwrap_or_default();
+            let unwanted = count.unwanted.saturating_sub(then.unwanted);
             let sum = |column| {
                 let tallies = entry.counts.iter().filter_map(|own| own.by_interface.as_ref());
                 tallies.map(|tally| tally.get(number, column)).sum::<u64>()
             };
-            let before = sum(Column::Seen) + unwanted_before;
+            // Until a fan-out takes the feed over, all that has come there came before it.
+            let fanouts = entry.counts.iter().zip(&self.seen_by_interface);
+            let seen_before =
+                fanouts.map(|(own, all)| match (own.joined_at(), &own.by_interface) {
+                    (Some(_), Some(own)) => own.get(number, Column::Seen),
+                    _ => all.get(number, Column::Seen),
+                });
+            let before = seen_before.sum::<u64>() + then.unwanted;
             let ledger = Ledger {
                 offered: count.offered.saturating_sub(before),
                 filtered: unwanted + sum(Column::Filtered),
@@ -128,7 +137,7 @@ impl Shared {
                 kept_bytes: sum(Column::KeptBytes),
                 wire_bytes: sum(Column::WireBytes),
                 super_frames: sum(Column::SuperFrames),
-                missed_before: count.missed_before,
+                missed_before: missed_since(count.missed_before, then.missed_before),
                 ..Ledger::default()
             };
             let name = interfaces.describe(&entry.feed.interface, &known.name).name;
@@ -142,17 +151,20 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::feed::control::{FeedControl, FeedHandle};
-    use crate::feed::interfaces::EngineCount;
     use crate::limits::PATTERN_INTERFACES_MAX;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use weir_frame::record::Meta;
 
-    /// An engine that has offered ten frames of each, of which no feed wanted the number's own count.
-    struct Ten;
+    /// An engine that has offered ten frames of each, of which no feed wanted the number's own count, and whose
+    /// interfaces say that they missed one frame more each time they are asked.
+    #[derive(Default)]
+    struct Ten(AtomicU64);
 
     impl EngineCounts for Ten {
         fn of(&self, interface: u32) -> Result<EngineCount, CaptureError> {
             let unwanted = interface.into();
-            Ok(EngineCount { offered: 10, unwanted, missed_before: None })
+            let missed_before = Some(self.0.fetch_add(1, Ordering::Relaxed));
+            Ok(EngineCount { offered: 10, unwanted, missed_before })
         }
     }
 
@@ -164,7 +176,8 @@ mod tests {
 
     fn feeds(of: Vec<Feed>) -> (Feeds, Fanout) {
         let setup = Setup { feeds: of, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
-        let several = (Interfaces::new("v*".to_owned()), Box::new(Ten) as Box<dyn EngineCounts>);
+        let several =
+            (Interfaces::new("v*".to_owned()), Box::new(Ten::default()) as Box<dyn EngineCounts>);
         Feeds::create_of(&setup, Clock::Realtime, Box::new(|_| Ok(())), several).unwrap()
     }
 
@@ -237,5 +250,29 @@ mod tests {
         assert_eq!(lines(FeedSlot::first()), first);
         // Without what had come, and what had been left out, when it joined.
         assert_eq!(lines(late.slot), [line("v1", (6, 0, 1)), line("v2", (8, 0, 4))]);
+    }
+
+    #[test]
+    fn a_feed_that_no_thread_has_taken_over_yet_has_had_no_frame_of_an_interface() {
+        let (feeds, mut fanout) = feeds(vec![feed("first")]);
+        feeds.add_interface("v1").unwrap();
+        let meta = Meta { interface_id: 1, wire_len: 60, ..Meta::default() };
+        (0..9).for_each(|_| fanout.push(&meta, &[0; 60]));
+        // The thread holds the fan-out, and looks for updates when the next frame comes.
+        let late = feeds.add(feed("late")).unwrap();
+        let offered = || feeds.interfaces(late.slot).unwrap()[0].ledger.offered;
+        assert_eq!(offered(), 0, "nine came, and one no feed wanted");
+        fanout.leave();
+        assert_eq!(offered(), 0);
+    }
+
+    #[test]
+    fn an_interface_missed_for_a_feed_what_it_missed_since_the_feed_joined() {
+        let (feeds, _fanout) = feeds(vec![feed("first")]);
+        feeds.add_interface("v1").unwrap();
+        let missed = |slot| feeds.interfaces(slot).unwrap()[0].ledger.missed_before;
+        assert_eq!((missed(FeedSlot::first()), missed(FeedSlot::first())), (Some(0), Some(1)));
+        let late = feeds.add(feed("late")).unwrap();
+        assert_eq!((missed(late.slot), missed(FeedSlot::first())), (Some(1), Some(4)));
     }
 }

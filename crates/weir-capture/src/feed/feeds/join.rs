@@ -88,14 +88,14 @@ impl Feeds {
         let sets = self.shared.filters(&feeds);
         let location = self.shared.location(&feeds, &sets[0]);
         let mut before = self.shared.engine();
-        let unwanted_before = self.shared.unwanted_by_interface()?;
+        let interfaces_before = self.shared.counts_by_interface()?;
         if self.shared.interfaces.is_some() {
-            before.filtered = unwanted_before.iter().sum();
+            before.filtered = interfaces_before.iter().map(|count| count.unwanted).sum();
         }
         before.offered = before.filtered + before.dropped();
         let blocked = Arc::default();
         let mut entry =
-            Entry { slot, feed, rings, counts, before, unwanted_before, location, blocked, pace };
+            Entry { slot, feed, rings, counts, before, interfaces_before, location, blocked, pace };
         let (at, leaves, blocked) = {
             let mut entries = self.shared.entries();
             self.shared.describe_interfaces(&entry)?;

@@ -2,11 +2,11 @@
 
 use weir_ring::{Ledger, Words, header};
 
-use super::{Served, Shared, State};
+use super::{HookPlace, Served, Shared, State};
 use crate::engines::bpf::control::Came;
 use crate::engines::bpf::members::{Members, Share};
 use crate::error::CaptureError;
-use crate::feed::interfaces::{InterfaceLedger, Known};
+use crate::feed::interfaces::{InterfaceLedger, Known, missed_since};
 
 impl Shared {
     /// What there is for the interfaces of a source by pattern.
@@ -60,10 +60,11 @@ impl Shared {
         place: usize,
     ) -> Vec<InterfaceLedger> {
         let Some(members) = &self.members else { return Vec::new() };
-        let of = &served.places[place].interface;
+        let HookPlace { interface: of, missed_by_interface, .. } = &served.places[place];
         let missed = members.missed().clone();
         let one = |(id, Known { name, is_member }): (u32, Known)| {
             let number = id as usize;
+            let of_number = |all: &[Option<u64>]| all.get(number).copied().flatten();
             // Read before the counts of what became of these frames.
             let Came { judged, reentry } = served.generations.came(place, number, self);
             let share = |share| members.counts.share(place, number, share);
@@ -77,7 +78,7 @@ impl Shared {
                 kept_bytes: share(Share::KeptBytes),
                 wire_bytes: share(Share::WireBytes),
                 super_frames: share(Share::SuperFrames),
-                missed_before: missed.get(number).copied().flatten(),
+                missed_before: missed_since(of_number(&missed), of_number(missed_by_interface)),
                 drops: drops.into(),
                 ..Ledger::default()
             };
