@@ -110,6 +110,8 @@ struct State {
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
     panic: Panic,
+    /// Consumers were told that nothing more comes.
+    is_stopped: bool,
     is_over: bool,
 }
 
@@ -160,6 +162,7 @@ impl Probe {
             listener: Box::new(listener),
             links: LinkWatches::default(),
             panic: None,
+            is_stopped: false,
             is_over: false,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
@@ -321,7 +324,7 @@ impl Probe {
     pub fn stop(&self) {
         let _ = self.done(Command::Stop);
         let mut state = self.shared.lock();
-        state.members.values().for_each(Member::end);
+        state.end_members();
         let panic = state.panic.take();
         drop(state);
         if let Some(panic) = panic {
@@ -338,7 +341,7 @@ impl Drop for Probe {
     fn drop(&mut self) {
         let _ = self.done(Command::Stop);
         let mut state = self.shared.lock();
-        state.members.values().for_each(Member::end);
+        state.end_members();
         state.is_over = true;
         drop(state);
         self.shared.changed.notify_all();

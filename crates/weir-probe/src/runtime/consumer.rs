@@ -72,7 +72,7 @@ impl Member {
     }
 
     /// Nothing more is told.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.updates.end();
     }
 
@@ -92,15 +92,23 @@ impl Probe {
         let Reply::Added(id) = self.shared.ask(Command::AddConsumer, None)? else {
             unreachable!("the answer to AddConsumer")
         };
+        Ok(self.add_member(id, sleeper, waker))
+    }
+
+    /// A consumer that the core has added.
+    fn add_member(&self, id: ConsumerId, sleeper: Arc<Sleeper>, waker: Waker) -> Consumer {
+        let lines = vec![false; waker.lines()];
         let updates = Arc::new(Updates::default());
-        let member = Member {
-            sleeper: Arc::clone(&sleeper),
-            waker,
-            lines: vec![false; lines],
-            updates: Arc::clone(&updates),
-        };
-        self.shared.lock().members.insert(id, member);
-        Ok(Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) })
+        let own = Arc::clone(&updates);
+        let member = Member { sleeper: Arc::clone(&sleeper), waker, lines, updates: own };
+        let mut state = self.shared.lock();
+        if state.is_stopped {
+            // It was stopped since the core added the consumer, and has told the others so.
+            member.end();
+        }
+        state.members.insert(id, member);
+        drop(state);
+        Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -141,6 +149,12 @@ impl Drop for Consumer {
 }
 
 impl State {
+    /// The probe was stopped: tells consumers that nothing more comes, those of later included.
+    pub(super) fn end_members(&mut self) {
+        self.is_stopped = true;
+        self.members.values().for_each(Member::end);
+    }
+
     pub(super) fn joined(&mut self, consumer: ConsumerId, id: FeedId) {
         let (Some(feed), Some(attached)) =
             (self.feeds.get(&id), self.attached.get_mut(&(consumer, id)))
@@ -192,5 +206,25 @@ impl State {
         if let Some(member) = self.members.get_mut(&consumer) {
             member.free_lines(first_line, count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_that_is_added_while_the_probe_stops_is_told_at_once() {
+        let (probe, _events) = Probe::new().unwrap();
+        let Reply::Added(id) = probe.shared.ask(Command::AddConsumer, None).unwrap() else {
+            panic!("the answer to AddConsumer")
+        };
+        probe.stop();
+        let sleeper = Arc::new(Sleeper::new(1).unwrap());
+        let waker = sleeper.waker().unwrap();
+        let consumer = probe.add_member(id, sleeper, waker);
+        let begin = Instant::now();
+        assert!(consumer.wait_for_update(Duration::from_secs(60)).is_none());
+        assert!(begin.elapsed() < Duration::from_secs(30), "it waited for its whole limit");
     }
 }
