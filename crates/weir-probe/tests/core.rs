@@ -271,6 +271,24 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
 }
 
 #[test]
+fn a_source_that_nobody_is_subscribed_to_comes_back_with_the_next_subscription() {
+    let mut bench = Bench::default();
+    let (source, own) = bench.open(&[80], true);
+    bench.give(Command::Start(source)).unwrap();
+    bench.give(Command::Unsubscribe(own[0])).unwrap();
+    bench.core.note(source, Note::Vanished("gone".into()));
+    assert_eq!(words(&bench.outputs()), ["Event Vanished", "CloseSource SourceId"]);
+    bench.core.note(source, Note::Appeared);
+    assert!(words(&bench.outputs()).is_empty(), "an engine opens no source without a feed");
+    bench.core.command(Command::Subscribe { source, wants: Port(443) });
+    let outputs = bench.outputs();
+    let expected = ["OpenSource SourceId", "StartSource SourceId", "Event CameBack", "Event Reads"];
+    assert_eq!(words(&outputs)[..4], expected);
+    let Ok(Reply::Subscribed(subscription)) = reply(outputs) else { panic!() };
+    bench.feed(subscription);
+}
+
+#[test]
 fn a_life_that_is_over_before_it_was_told_is_told() {
     for note in [Note::Ended, Note::Vanished("gone again".into())] {
         let mut bench = Bench::default();

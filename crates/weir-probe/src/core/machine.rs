@@ -20,7 +20,11 @@ impl<W: Wanted, E> Core<W, E> {
                 self.end(id, end);
             } else if source.running.is_some() {
                 self.go_on(id);
-            } else if source.phase == Phase::Waiting && source.may_be_there {
+            } else if source.phase == Phase::Waiting
+                && source.may_be_there
+                && self.subscriptions.values().any(|known| known.source == id)
+            {
+                // Nothing is opened for nobody: without a subscription it waits for the next one.
                 source.may_be_there = false;
                 source.queue.push_front(Op::Open(None));
                 self.begin(id);

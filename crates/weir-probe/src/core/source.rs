@@ -12,7 +12,8 @@ pub(super) enum Phase {
     New,
     /// Open.
     Open,
-    /// Its interface is not there: commands change what is wanted, and nothing is done.
+    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change what is wanted, and
+    /// nothing is done.
     Waiting,
 }
 

@@ -134,7 +134,7 @@ pub enum Refused<E> {
 /// one at a time.
 #[derive(Clone, Debug)]
 pub enum Effect<W: Wanted> {
-    /// Open a source with these feeds.
+    /// Open a source with these feeds, at least one.
     OpenSource(SourceId, Vec<(FeedId, W)>),
     /// Let it offer frames.
     StartSource(SourceId),
