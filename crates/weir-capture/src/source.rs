@@ -80,6 +80,9 @@ pub trait Source: Send {
     /// Begins: from here on frames are offered. For an engine that has nothing to attach the first
     /// [`pump`](Source::pump) is early enough.
     ///
+    /// The calling thread must be in the network namespace in which the source was opened: an engine may find its
+    /// interface again by its index, and in another namespace another interface has that.
+    ///
     /// # Errors
     /// Whatever keeps the engine from attaching.
     fn start(&mut self) -> Result<(), CaptureError> {

@@ -597,11 +597,15 @@ fn root_a_single_frame_on_an_idle_link_is_seen_within_20_ms() {
         return;
     }
     let bed = Testbed::new().unwrap();
-    let mut source = bed.rx.run(|| AfPacket::open(&bed.rx.iface, setup(16))).unwrap().unwrap();
+    let started = bed.rx.run(|| {
+        let mut source = AfPacket::open(&bed.rx.iface, setup(16)).unwrap();
+        source.start().unwrap();
+        source
+    });
+    let mut source = started.unwrap();
     let mut readers = [Reader::new(&source.rings()[0], Start::Oldest).unwrap()];
     let sleeper = Sleeper::new(1).unwrap();
     source.control().attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
-    source.start().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let pumping = std::thread::spawn({
         let stop = Arc::clone(&stop);

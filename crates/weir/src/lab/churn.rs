@@ -21,6 +21,7 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_lab::Testbed;
 use weir_lab::bench::Footprint;
 use weir_lab::generator::{self, Flows, GenEngine, GenOptions};
+use weir_lab::testbed::End;
 use weir_ring::wake::Sleeper;
 use weir_ring::{Ledger, Mapping, Poll, Reader, Ring, Start, Tally};
 
@@ -80,7 +81,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
         ChurnSource::Gen => {
             let source = MemGen::open("size=64".parse()?, setup(), true)?;
             let stop = AtomicBool::new(false);
-            Ok(churn(args, &filter, Box::new(source), &stop, || {})?.0)
+            Ok(churn(args, &filter, (Box::new(source), None), &stop, || {})?.0)
         }
         ChurnSource::Bpf => {
             let bed = Testbed::builder().gro(true).build()?;
@@ -106,7 +107,8 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
                     }
                 });
                 let started = move || tell.send(()).expect("the generator waits for it");
-                let churned = churn(args, &filter, Box::new(source), &stop, started);
+                let opened: Opened = (Box::new(source), Some(&bed.rx));
+                let churned = churn(args, &filter, opened, &stop, started);
                 stop.store(true, Ordering::Release);
                 let sent = sending.join().expect("the generator does not panic")?;
                 let (mut churned, ledger) = churned?;
@@ -127,12 +129,15 @@ fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
     Feed { name: name.to_owned(), interface, filter, snaplen, ..Feed::default() }
 }
 
+/// A source, and the end of the testbed in whose network namespace it was opened.
+type Opened<'a> = (Box<dyn Source>, Option<&'a End>);
+
 /// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set
 /// when nothing is to be sent any more; `started` is called once frames are captured.
 fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,
-    mut source: Box<dyn Source>,
+    (mut source, end): Opened<'_>,
     generating: &AtomicBool,
     started: impl FnOnce() + Send,
 ) -> Result<(Churned, Ledger)> {
@@ -146,7 +151,7 @@ fn churn(
             read(&stays.rings, |ordinal| progress.iter().for_each(|own| own.reached(ordinal)))
         });
         let stop = &stop;
-        let pumping = scope.spawn(move || -> Result<()> {
+        let pump = move || -> Result<()> {
             source.start()?;
             started();
             while !stop.load(Ordering::Acquire) {
@@ -155,6 +160,10 @@ fn churn(
                 }
             }
             Ok(source.stop()?)
+        };
+        let pumping = scope.spawn(move || match end {
+            Some(end) => end.run(pump)?,
+            None => pump(),
         });
         let mut churned = Churned::default();
         let worked = come_and_go(args, filter, &*control, &stays, &mut churned);
