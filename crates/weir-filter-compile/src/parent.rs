@@ -75,14 +75,16 @@ fn refusal(text: &str, message: &str, place: Option<(usize, usize)>) -> String {
     let message = message.trim_start_matches("can't parse filter expression: ");
     let shown: String = text.chars().take(200).collect();
     let place = place.and_then(|(from, to)| Some((text.get(..from)?, text.get(from..to)?)));
-    match place {
-        None => format!("filter '{shown}': {message}"),
-        Some((_, "")) => format!("filter '{shown}': {message} at its end: something is missing"),
-        Some((before, word)) => {
-            let column = before.chars().count() + 1;
-            format!("filter '{shown}': {message} at '{word}', character {column}")
-        }
-    }
+    let place = match place {
+        None => String::new(),
+        Some((_, "")) => " at its end: something is missing".to_owned(),
+        Some((before, word)) => format!(" at '{word}', character {}", before.chars().count() + 1),
+    };
+    let manual = match message.contains("syntax error") {
+        true => "; the syntax is described in pcap-filter(7)",
+        false => "",
+    };
+    format!("filter '{shown}': {message}{place}{manual}")
 }
 
 /// By the program that runs, for Ethernet, within 5 s of processor time and 15 s by the clock: a name

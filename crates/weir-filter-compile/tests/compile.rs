@@ -34,7 +34,10 @@ fn an_expression_becomes_a_program() {
 #[test]
 fn a_mistake_is_told_with_its_place() {
     let cases = [
-        ("tcp prt 80", "syntax error at 'prt', character 5"),
+        (
+            "tcp prt 80",
+            "syntax error at 'prt', character 5; the syntax is described in pcap-filter(7)",
+        ),
         ("tcp port", "syntax error at its end: something is missing"),
         ("tcp and (udp or icmp", "at its end"),
         ("tcp port 80 and and udp", "at 'and', character 17"),
