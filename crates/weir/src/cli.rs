@@ -9,10 +9,15 @@ mod lab;
 mod pages;
 mod tcpdump_flags;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use weir_capture::CaptureError;
 use weir_capture::engines::ENGINES;
 use weir_capture::engines::declaration::{Declaration, Takes};
+use weir_capture::interface::InterfaceQuery;
+
+use crate::source_name::SourceName;
 
 pub use capture::{
     CaptureArgs, DirectionName, EngineName, HookName, LatencyName, TcAttachName, TimestampName,
@@ -77,6 +82,25 @@ pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
+/// The hint for a source that stands where a verb should, as in `weir eth0`.
+pub fn capture_hint(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let ContextValue::String(word) = error.get(ContextKind::InvalidSubcommand)? else {
+        return None;
+    };
+    let is_there = match word.parse().ok()? {
+        // A mistyped verb has the form of a name, too.
+        SourceName::Interface { netns: None, iface, .. } => {
+            let found = InterfaceQuery::new().ok()?.find(&iface);
+            !matches!(found, Err(CaptureError::NoInterface { .. }))
+        }
+        _ => true,
+    };
+    is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
+}
+
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -97,4 +121,20 @@ pub enum Command {
     /// Write man pages and shell completions, for whoever installs or packages Weir
     #[command(hide = true)]
     Pages(PagesArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
+        let hint =
+            |word| capture_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
+        for source in ["lo", "any", "file:a.pcap"] {
+            let hint = hint(source).expect(source);
+            assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
+        }
+        assert_eq!((hint("captur"), hint("--no-such-flag")), (None, None));
+    }
 }

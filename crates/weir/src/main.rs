@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         // Help and the version, too: they go to standard output.
         Err(error) => {
             out::printed(error.print());
+            if let Some(hint) = cli::capture_hint(&error) {
+                eprintln!("weir: {hint}");
+            }
             Ok(error.exit_code() as u8)
         }
     };

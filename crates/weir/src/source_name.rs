@@ -173,6 +173,12 @@ impl FromStr for SourceName {
                 return Err(usage_hints::filter_hint(text.trim()));
             }
         }
+        if iface.contains(['[', ']', '{', '}']) {
+            return Err(format!(
+                "'{iface}': in a pattern * stands for any characters, ? for one, and there is nothing else like it \
+                 ([..], {{..}}); name several sources instead, and write ? for such a character of a name"
+            ));
+        }
         if !valid {
             return Err(format!(
                 "'{iface}' cannot be an interface name (1 to 15 characters, no '/'); \
@@ -289,6 +295,10 @@ mod tests {
             ("eth0@1/x", "up to 1024"),
             ("eth0@if12", "leave out"),
             ("eth0@q-1", "@q0"),
+            ("vnet[01]", "* stands for any characters"),
+            ("netns:blue/vnet[0-9]*", "? for one"),
+            ("{eth0,eth1,eth2}", "several sources"),
+            ("ether[0] & 1 = 0", "--filter"),
         ] {
             let error = bad.parse::<SourceName>().unwrap_err();
             assert!(error.contains(way), "{bad}: {error}");
