@@ -15,6 +15,7 @@ use weir_doctor::settings::System;
 use weir_doctor::{machine, nic};
 
 use crate::cli::DoctorArgs;
+use crate::out::plain;
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_FAILED, EXIT_RAN};
 
@@ -129,16 +130,16 @@ fn examine(
 }
 
 fn show_all(title: &str, findings: &[Finding]) {
-    println!("{title}");
+    println!("{}", plain(title));
     for finding in findings {
         let grade = match finding.grade {
             Grade::Ok => "ok",
             Grade::Note => "note",
             Grade::No => "NO",
         };
-        println!("  {grade:<4} {:<20} {}", finding.about, finding.meaning);
+        println!("  {grade:<4} {:<20} {}", finding.about, plain(&finding.meaning));
         if let Some(remedy) = &finding.remedy {
-            println!("{:28}$ {remedy}", "");
+            println!("{:28}$ {}", "", plain(remedy));
         }
     }
 }
@@ -148,10 +149,10 @@ fn show(one: &Examined, args: &DoctorArgs) {
     show_all(&one.nic.name, &one.findings);
     let Plan { passive, monitoring_port, cores, settings, .. } = &one.plan;
     if let Some(line) = passive {
-        println!("\n  to watch it         $ {line}");
+        println!("\n  to watch it         $ {}", plain(line));
     }
     if let Some(line) = monitoring_port {
-        println!("  a monitoring port   $ {line}");
+        println!("  a monitoring port   $ {}", plain(line));
     }
     if passive.is_some() {
         let cores: Vec<_> = cores.iter().map(ToString::to_string).collect();
@@ -163,15 +164,16 @@ fn show(one: &Examined, args: &DoctorArgs) {
             println!("  nothing to {}", if args.apply { "change" } else { "take back" });
         }
         for (knob, outcome) in steps {
-            println!("  {knob}: {}", said(outcome));
+            println!("  {knob}: {}", plain(&said(outcome)));
         }
     }
     if !settings.is_empty() {
         println!("\n  --apply does this, and --undo takes it back:");
     }
     for setting in settings {
-        let command = one.nic.command(&setting.knob.command(&setting.value));
-        println!("    {command:<40} # {}", setting.why);
+        // Escaped before it is padded: what is shown of it is as long as the column then.
+        let command = plain(&one.nic.command(&setting.knob.command(&setting.value)));
+        println!("    {command:<40} # {}", plain(&setting.why));
     }
 }
 
