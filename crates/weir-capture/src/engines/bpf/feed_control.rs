@@ -6,6 +6,7 @@ use weir_ring::Ledger;
 use weir_ring::wake::Waker;
 
 use super::Hook;
+use super::plan::no_place_by_queue;
 use super::shared::{By, Own, Shared};
 use crate::error::CaptureError;
 use crate::feed::change::Change;
@@ -15,7 +16,7 @@ use crate::feed::feeds::check_lines;
 use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::{FEEDS_MAX, Feed};
-use crate::setup::{Setup, refuse_queue};
+use crate::setup::Setup;
 
 /// A handle on what the source shares.
 pub(super) struct BpfControl(pub(super) Arc<Shared>);
@@ -53,7 +54,9 @@ impl FeedControl for BpfControl {
             served.feeds.push(own);
             return Ok(handle);
         }
-        refuse_queue(&feed, "the relay, which serves feeds that find no place at the hook,")?;
+        if feed.queue.is_some() && shared.members.is_none() {
+            return Err(no_place_by_queue(&shared.setup.feeds[0].interface.name));
+        }
         shared.open_relay(&mut state)?;
         let slot = state.next_feed();
         let relay = {

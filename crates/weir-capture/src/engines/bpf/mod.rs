@@ -44,7 +44,7 @@ use crate::engines::opened::Opened;
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
-use crate::kernel::interface::{Interface, Missed, Presence, Promiscuity};
+use crate::kernel::interface::{Driver, Interface, Missed, Presence, Promiscuity};
 use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
@@ -133,11 +133,15 @@ impl Bpf {
         let direction = setup.direction();
         let caplen_max = setup.caplen_max();
         let promiscuous = setup.promiscuous;
+        let by_queue = setup.feeds.iter().any(|feed| feed.queue.is_some());
         let interface = Arc::new(interface);
         let (serving, mut notes) = Serving::open(iface, Some(&interface), setup, options)?;
         let hook = match options.hook {
             Hook::Tc => {
                 notes.extend(interface.notes(direction, caplen_max));
+                if by_queue {
+                    notes.insert(0, queue_warning(query.driver(iface).ok()));
+                }
                 "tc"
             }
             Hook::Xdp => "xdp",
@@ -187,6 +191,17 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
         ));
     }
     Ok(())
+}
+
+/// What a feed of an RX queue gets at TC.
+fn queue_warning(driver: Option<Driver>) -> String {
+    let what = match driver {
+        Some(driver) if driver.name == "veth" => {
+            "@q captures nothing here: a veth does not say at tc which queue a frame came by"
+        }
+        _ => "@q may capture nothing here: only some drivers say at tc which queue a frame came by",
+    };
+    format!("warning: {what}; capture with --hook xdp, where it is always known")
 }
 
 impl Source for Bpf {

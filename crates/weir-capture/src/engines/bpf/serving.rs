@@ -157,15 +157,14 @@ impl Drop for Serving {
 fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
-        notes.push("XDP sees received frames only; --hook tc sees both directions".to_owned());
+        let way_out = match options.consume {
+            true => "--consume needs XDP",
+            false => "--hook tc sees both directions",
+        };
+        notes.push(format!("XDP sees received frames only; {way_out}"));
     }
     if options.consume && !setup.feeds.iter().any(Feed::takes_all) {
         notes.push("--consume: frames that no feed takes end here, too".to_owned());
-    }
-    if options.hook == Hook::Tc && setup.feeds.iter().any(|feed| feed.queue.is_some()) {
-        let note = "at tc only some drivers say which queue a frame came by (veth does not); at --hook xdp it \
-                    is always known";
-        notes.push(note.to_owned());
     }
     notes
 }
@@ -212,11 +211,7 @@ impl Prepared {
         }
         let arrays = memory::create(&at_hook, 0..at_hook.feeds.len())?;
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
-            return Err(CaptureError::Options(format!(
-                "{source}: feeds go by an RX queue at the hook only, and these are too many for it ({} at most), or a \
-                 filter is too long for the kernel",
-                HOOK_FEEDS_MAX
-            )));
+            return Err(plan::no_place_by_queue(source));
         }
         // The relay's place has no list.
         let blocks = setup.may_change.then(|| Blocks::new(places.len() - 1)).transpose()?;

@@ -22,6 +22,7 @@ use super::*;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
 use crate::feed::location::FilterLocation;
+use crate::limits::HOOK_FEEDS_MAX;
 
 fn setup(snaplen: u32) -> Setup {
     let own = PcapInterface { name: "lo".into(), link_type: 1, snaplen, ..Default::default() };
@@ -359,6 +360,21 @@ fn root_a_source_that_is_dropped_is_detached_whoever_has_its_control() {
     assert!(shared.state().attachments.is_empty(), "its programs are at the hook still");
     assert!(rings.iter().all(|ring| ring.is_closed()));
     assert!(control.ledger(FeedSlot::first()).unwrap().closes());
+}
+
+#[test]
+fn root_a_feed_of_a_queue_that_finds_no_place_is_told_the_limit() {
+    if !root("root_a_feed_of_a_queue_that_finds_no_place_is_told_the_limit") {
+        return;
+    }
+    let setup = Setup { may_change: true, ..setup(64) };
+    let bpf = Bpf::open("lo", setup, BpfOptions::default()).unwrap();
+    let control = bpf.control();
+    let feed = || Feed { queue: Some(0), ..Feed::default() };
+    let error = (1..=HOOK_FEEDS_MAX).find_map(|_| control.add(feed()).err()).expect("it is full");
+    let error = error.to_string();
+    assert!(error.contains(&format!("{HOOK_FEEDS_MAX} feeds")) && error.contains("@q"), "{error}");
+    assert!(!error.contains("relay"), "{error}");
 }
 
 #[test]
