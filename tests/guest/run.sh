@@ -10,6 +10,8 @@
 #     WEIR_BIN            the weir binary (target/debug/weir, else target/release/weir)
 #     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. Not by
 #                         default: a /dev/kvm that opens and then boots nothing is common in VMs
+#     WEIR_GUEST_CPU      QEMU's -cpu (max); QEMU 7.2 needs max,-cx16 for Linux 6.12
+#     WEIR_GUEST_CPUS     how many (2)
 #     WEIR_GUEST_TIMEOUT  seconds until the guest is ended (180)
 #     WEIR_GUEST_MODULES  more kernel modules to take along
 #     WEIR_GUEST_VERBOSE  1: the kernel's messages too
@@ -19,6 +21,8 @@ set -euo pipefail
 source "$(dirname "$0")/../common.sh"
 
 timeout_s=${WEIR_GUEST_TIMEOUT:-180}
+cpu=${WEIR_GUEST_CPU:-max}
+cpus=${WEIR_GUEST_CPUS:-2}
 modules="veth sch_ingress cls_bpf act_mirred dummy bonding 8021q tun virtio_pci virtio_blk ${WEIR_GUEST_MODULES:-}"
 add=()
 out=
@@ -185,7 +189,7 @@ sed -u 's/\r$//' <"$scratch/console" &
 console_pid=$!
 # Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
 timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-    -display none -machine pc "${accel[@]}" -cpu max -smp 2 -m 1G "${disk[@]}" \
+    -display none -machine pc "${accel[@]}" -cpu "$cpu" -smp "$cpus" -m 1G "${disk[@]}" \
     -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
     -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
 qemu_pid=$!

@@ -1,11 +1,13 @@
 //! The filters of all feeds in the kernel: code in the place of a function of the program at the hook or socket, which
 //! is loaded anew when they change (docs/decisions/0012-filters-in-the-program.md).
 
+mod bound;
 mod prefilter;
 mod sieve;
 mod splice;
 mod template;
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
@@ -17,6 +19,7 @@ use crate::feed::Feed;
 
 pub(crate) use prefilter::Prefilter;
 pub(crate) use sieve::Sieve;
+use splice::{Code, Function};
 pub(crate) use template::{Template, prepare};
 
 /// Filters as code.
@@ -47,7 +50,8 @@ impl Filters {
 
     /// Whether the kernel takes them by themselves: tried without the program that they are to be part of.
     pub(crate) fn are_taken(&self) -> bool {
-        let alone = ebpf::alone(&self.code, self.target);
+        let insns = ebpf::alone(&self.code, self.target);
+        let alone = Code { insns, functions: Vec::new() };
         load(self.target, c"weir_filters", &alone, Default::default()).is_ok()
     }
 }
@@ -55,8 +59,8 @@ impl Filters {
 /// Has the kernel take a program. What `options` points to lives through the call.
 fn load(
     target: Target,
-    name: &std::ffi::CStr,
-    code: &[EbpfInsn],
+    name: &CStr,
+    code: &Code,
     mut options: libbpf_sys::bpf_prog_load_opts,
 ) -> io::Result<OwnedFd> {
     let kind = match target {
@@ -69,6 +73,11 @@ fn load(
         }
         Target::User => panic!("not for the kernel"),
     };
+    if !code.functions.is_empty() {
+        options.func_info = code.functions.as_ptr().cast();
+        options.func_info_cnt = code.functions.len() as u32;
+        options.func_info_rec_size = size_of::<Function>() as u32;
+    }
     options.sz = size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t;
     // SAFETY: name and license are terminated, the code lives through the call with its true length (an instruction is
     // as large as `bpf_insn`), and the options are whole and say their size.
@@ -77,8 +86,8 @@ fn load(
             kind,
             name.as_ptr(),
             c"Dual MIT/GPL".as_ptr(),
-            code.as_ptr().cast(),
-            code.len() as libbpf_sys::size_t,
+            code.insns.as_ptr().cast(),
+            code.insns.len() as libbpf_sys::size_t,
             ptr::from_mut(&mut options),
         )
     };

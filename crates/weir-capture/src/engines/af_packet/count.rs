@@ -164,5 +164,5 @@ pub(super) fn put_on(
     socket.attach_ebpf(program).map_err(|error| {
         libbpf_rs::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EINVAL))
     })?;
-    Ok(Sieve::new(template, program)?)
+    Ok(Sieve::new(template, program.try_clone_to_owned()?))
 }

@@ -158,22 +158,22 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    if tags {
-        open.progs.weir_xsk_tags.set_ifindex(interface.index);
-        open.progs.weir_xsk_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
-    }
-    let template = match needs.has_filters {
-        true => Some(template(&open, tags.then_some(interface.index)).map_err(refuse)?),
+    // What is bound to a device is loaded by us, in any case: libbpf gives it no room to grow in.
+    let by_us = tags || needs.has_filters;
+    let template = match by_us {
+        true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),
         false => None,
     };
     let skel = open.load().map_err(refuse)?;
-    let plain = if tags { skel.progs.weir_xsk_tags.as_fd() } else { skel.progs.weir_xsk.as_fd() };
-    let own = CaptureError::os("duplicating a program");
-    let xdp = match template {
-        Some(template) => Sieve::new(template, plain).map(Xdp::Sieve),
-        None => plain.try_clone_to_owned().map(Xdp::Plain),
+    let plain = match &template {
+        Some(template) => template.plain(),
+        None => skel.progs.weir_xsk.as_fd().try_clone_to_owned(),
     };
-    let xdp = xdp.map_err(own)?;
+    let plain = plain.map_err(|error| refuse(error.into()))?;
+    let xdp = match template.filter(|_| needs.has_filters) {
+        Some(template) => Xdp::Sieve(Sieve::new(template, plain)),
+        None => Xdp::Plain(plain),
+    };
     let program = Program {
         control: MapHandle::try_from(&skel.maps.control).map_err(refuse)?,
         sockets: MapHandle::try_from(&skel.maps.sockets).map_err(refuse)?,
@@ -182,14 +182,20 @@ fn load(
     Ok((program, OnInterface { interface: interface.clone(), xdp, link: None }))
 }
 
-fn template(open: &OpenAfXdpSkel<'_>, device: Option<u32>) -> Result<Template, libbpf_rs::Error> {
-    let object = open.open_object();
-    prepare(object)?;
+/// Takes the program out of the object, as a template; libbpf does not load it then.
+fn template(
+    open: &mut OpenAfXdpSkel<'_>,
+    device: Option<u32>,
+) -> Result<Template, libbpf_rs::Error> {
+    prepare(open.open_object())?;
     let (program, target) = match device {
         Some(_) => (&open.progs.weir_xsk_tags, Target::XdpTag),
         None => (&open.progs.weir_xsk, Target::Xdp),
     };
-    Ok(Template::take(object, program, target, c"weir_judge_xsk", device)?)
+    let template = Template::take(open.open_object(), program, target, c"weir_judge_xsk", device)?;
+    open.progs.weir_xsk.set_autoload(false);
+    open.progs.weir_xsk_tags.set_autoload(false);
+    Ok(template)
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ pub(crate) struct Sieve {
 
 impl Sieve {
     /// `plain`: the program of the template as it is without filters.
-    pub(crate) fn new(template: Template, plain: BorrowedFd<'_>) -> io::Result<Sieve> {
-        Ok(Sieve { template, plain: plain.try_clone_to_owned()?, chosen: None })
+    pub(crate) fn new(template: Template, plain: OwnedFd) -> Sieve {
+        Sieve { template, plain, chosen: None }
     }
 
     /// Makes the program for these feeds and has `put` put it where it runs. True if it takes just what the only one of

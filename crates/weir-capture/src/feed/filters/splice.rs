@@ -46,6 +46,16 @@ impl Code {
         });
         Some(Code { insns, functions: functions.collect() })
     }
+
+    /// The same with these instructions, which call nothing, run first.
+    pub(super) fn with_ahead(&self, ahead: &[EbpfInsn]) -> Code {
+        let moved = self.functions.iter().enumerate().map(|(number, function)| {
+            // They are part of the program itself.
+            let begin = if number == 0 { 0 } else { function.begin + ahead.len() as u32 };
+            Function { begin, ..*function }
+        });
+        Code { insns: [ahead, &self.insns].concat(), functions: moved.collect() }
+    }
 }
 
 /// How far away the function is, counted from the next instruction, if one is called here or its address is taken.
@@ -114,6 +124,13 @@ mod tests {
         let before = code(&[call(2), helper, EXIT, EXIT, helper, EXIT], &[0, 3, 4]);
         let after = code(&[call(2), helper, EXIT, 1, 2, EXIT, helper, EXIT], &[0, 3, 6]);
         assert_eq!(before.with_body(1, &[1, 2, EXIT]), Some(after));
+    }
+
+    #[test]
+    fn what_runs_first_is_part_of_the_program_itself() {
+        let before = code(&[call(2), EXIT, EXIT, call(-2), EXIT], &[0, 2, 3]);
+        let after = code(&[1, 2, 3, call(2), EXIT, EXIT, call(-2), EXIT], &[0, 5, 6]);
+        assert_eq!(before.with_ahead(&[1, 2, 3]), after);
     }
 
     #[test]

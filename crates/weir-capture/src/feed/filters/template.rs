@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use libbpf_rs::{AsRawLibbpf, OpenObject, OpenProgram};
 use weir_filter::ebpf::{EbpfInsn, Target};
 
+use super::bound::load_bound;
 use super::splice::{Code, Function};
 use super::{Filters, load};
 
@@ -83,6 +84,11 @@ impl Template {
         self.target
     }
 
+    /// The program as it is, which takes every frame.
+    pub(crate) fn plain(&self) -> io::Result<OwnedFd> {
+        self.load(&self.code)
+    }
+
     /// The program with these filters.
     pub(crate) fn with(&self, filters: &Filters) -> io::Result<OwnedFd> {
         let code = self.code.with_body(self.judge, &filters.code).expect("it has the function");
@@ -108,18 +114,14 @@ impl Template {
     }
 
     fn load(&self, code: &Code) -> io::Result<OwnedFd> {
-        let mut options = libbpf_sys::bpf_prog_load_opts {
+        let options = libbpf_sys::bpf_prog_load_opts {
             prog_btf_fd: self.btf.as_raw_fd() as u32,
-            func_info: code.functions.as_ptr().cast(),
-            func_info_cnt: code.functions.len() as u32,
-            func_info_rec_size: size_of::<Function>() as u32,
             ..Default::default()
         };
-        if self.device != 0 {
-            options.prog_ifindex = self.device;
-            options.prog_flags = libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
+        match self.device {
+            0 => load(self.target, &self.name, code, options),
+            device => load_bound(device, self.target, &self.name, code, options),
         }
-        load(self.target, &self.name, &code.insns, options)
     }
 }
 

@@ -128,11 +128,9 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    if choice == Choice::XdpWithTags {
-        open.progs.weir_xdp_tags.set_ifindex(ifindex);
-        open.progs.weir_xdp_tags.set_flags(libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
-    }
-    let templates = match maps.has_filters {
+    // What is bound to a device is loaded by us, in any case: libbpf gives it no room to grow in.
+    let by_us = maps.has_filters || choice == Choice::XdpWithTags;
+    let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
         false => Vec::new(),
     };
@@ -149,9 +147,13 @@ pub(in crate::engines::bpf) fn load(
     let own = |program: BorrowedFd<'_>| {
         program.try_clone_to_owned().map_err(CaptureError::os("duplicating a program"))
     };
-    let programs = match maps.has_filters {
-        true => with_filters(&templates, choice, maps.places).map_err(refuse)?,
-        false => {
+    let programs = match (maps.has_filters, by_us) {
+        (true, _) => with_filters(&templates, choice, maps.places).map_err(refuse)?,
+        (false, true) => {
+            let plain = templates.drain(..).map(|template| template.plain());
+            plain.collect::<io::Result<_>>().map_err(|error| refuse(error.into()))?
+        }
+        (false, false) => {
             let loaded = |side: &Option<Side>| {
                 let mut all = skel.object().progs();
                 let program = all.find(|program| program.name() == name(choice, *side));

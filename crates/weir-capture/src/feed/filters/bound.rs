@@ -1,0 +1,225 @@
+//! Programs that are bound to a device, and stay where the kernel put them.
+//!
+//! The kernel keeps two pointers to such a program: one with its descriptor, one with the device. While it verifies a
+//! program it adds instructions, and one that outgrows its pages is moved; the pointer that the device has stays
+//! behind. When the device goes before the program, the kernel reads freed memory while it holds the lock of its
+//! network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow in, and is
+//! let go at once if it was moved all the same.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use weir_filter::ebpf::{EbpfInsn, Target};
+
+use super::load;
+use super::splice::Code;
+
+/// Instructions that take no time: the verifier sees that they never run and takes them out, before it adds any.
+/// They are as many as the program has itself, or some more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Instructions in front of the program, the jump over them among them.
+    ahead: usize,
+    /// What the program takes in pages of memory with them.
+    pages: usize,
+    page_bytes: usize,
+}
+
+/// `r0 = 0`
+const R0_IS_0: EbpfInsn = 0xb7;
+/// `if r0 == 0 goto`, over as many instructions as bits 16 to 31 say.
+const SKIP_IF_R0_IS_0: EbpfInsn = 0x15;
+
+impl Room {
+    /// For a program of this many instructions; `None` if it is too long for the jump.
+    fn of(insns: usize, page_bytes: usize) -> Option<Room> {
+        let in_page = page_bytes / size_of::<EbpfInsn>();
+        // The kernel's own data in front of the instructions is some 70 bytes, and may be another size elsewhere: with
+        // half a page at the end the number of pages does not depend on it.
+        let full_pages = (2 * insns).div_ceil(in_page);
+        let ahead = full_pages * in_page + in_page / 2 - insns;
+        let room = Room { ahead, pages: full_pages + 1, page_bytes };
+        (ahead - 2 <= i16::MAX as usize).then_some(room)
+    }
+
+    /// The program with the room in front of it.
+    fn before(self, code: &Code) -> Code {
+        let skipped = self.ahead - 2;
+        let mut ahead = vec![R0_IS_0, SKIP_IF_R0_IS_0 | (skipped as EbpfInsn) << 16];
+        ahead.resize(self.ahead, R0_IS_0);
+        code.with_ahead(&ahead)
+    }
+
+    /// Whether the program has the pages that it was loaded into.
+    fn is_kept_by(self, program: BorrowedFd<'_>) -> io::Result<bool> {
+        Ok(memory_bytes(program)? == (self.pages * self.page_bytes) as u64)
+    }
+}
+
+/// Loads a program that is bound to a device, by its number.
+///
+/// # Errors
+/// Besides the kernel's: the kernel moves such programs here.
+pub(super) fn load_bound(
+    device: u32,
+    target: Target,
+    name: &CStr,
+    code: &Code,
+    mut options: libbpf_sys::bpf_prog_load_opts,
+) -> io::Result<OwnedFd> {
+    if are_constants_blinded()? {
+        return Err(moved("the kernel blinds constants (net.core.bpf_jit_harden)"));
+    }
+    let room = Room::of(code.insns.len(), rustix::param::page_size())
+        .ok_or_else(|| moved("the program is too long"))?;
+    options.prog_ifindex = device;
+    options.prog_flags = libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
+    let program = load(target, name, &room.before(code), options)?;
+    match room.is_kept_by(program.as_fd())? {
+        true => Ok(program),
+        false => Err(moved("it grew out of its pages")),
+    }
+}
+
+fn moved(why: &str) -> io::Error {
+    io::Error::other(format!("a program bound to a device would be moved in the kernel: {why}"))
+}
+
+/// Whether the kernel replaces constants in programs of ours, each by several instructions: that is a copy of the
+/// program, wherever there is room. Asked of a small program that has a constant, since the sysctl is not to be seen in
+/// other network namespaces than the first.
+fn are_constants_blinded() -> io::Result<bool> {
+    const CODE: [EbpfInsn; 2] = [0x0123_4567 << 32 | R0_IS_0, 0x95];
+    let code = Code { insns: CODE.to_vec(), functions: Vec::new() };
+    let program = load(Target::Xdp, c"weir_constant", &code, Default::default())?;
+    Ok(translated_bytes(program.as_fd())? != size_of_val(&CODE))
+}
+
+/// Bytes of the instructions that the kernel made of a program, before it made machine code of them.
+fn translated_bytes(program: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    // SAFETY: `info` and its size are ours and live through the call; zeros in it ask for no more than the numbers.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            program.as_raw_fd(),
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::from_raw_os_error(-result))
+    } else {
+        Ok(info.xlated_prog_len as usize)
+    }
+}
+
+/// The pages of a program, in bytes. Source: `bpf_prog_show_fdinfo` (kernel/bpf/syscall.c).
+fn memory_bytes(program: BorrowedFd<'_>) -> io::Result<u64> {
+    let path = format!("/proc/thread-self/fdinfo/{}", program.as_raw_fd());
+    let text = fs::read_to_string(&path)?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok())
+        .ok_or_else(|| io::Error::other(format!("{path} has no memlock")))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_lab::testbed::{Testbed, in_netns, require_root, skip};
+
+    use super::*;
+
+    const EXIT: EbpfInsn = 0x95;
+    /// `r0 /= r0`: the kernel puts several instructions in its place, since what it is divided by may be 0.
+    const DIVIDE: EbpfInsn = 0x3f;
+    const PAGE_BYTES: usize = 4096;
+
+    fn code(insns: Vec<EbpfInsn>) -> Code {
+        Code { insns, functions: Vec::new() }
+    }
+
+    /// A program of two pages and a little that the kernel makes three quarters longer.
+    fn growing() -> Code {
+        let divisions = [DIVIDE, R0_IS_0, R0_IS_0, R0_IS_0].repeat(rustix::param::page_size() / 16);
+        code([vec![R0_IS_0], divisions, vec![EXIT]].concat())
+    }
+
+    #[test]
+    fn a_program_has_as_much_room_as_it_is_long_and_ends_in_the_middle_of_a_page() {
+        for insns in 1..3000 {
+            let room = Room::of(insns, PAGE_BYTES).expect("short enough");
+            assert!(room.ahead >= insns, "{insns}");
+            let bytes = 8 * (insns + room.ahead);
+            assert_eq!(bytes % PAGE_BYTES, PAGE_BYTES / 2, "{insns}");
+            assert_eq!(bytes.div_ceil(PAGE_BYTES), room.pages, "{insns}");
+        }
+        assert_eq!(Room::of(40_000, PAGE_BYTES), None);
+    }
+
+    #[test]
+    fn the_jump_ends_at_the_program() {
+        let room = Room::of(2, PAGE_BYTES).expect("short enough");
+        let before = room.before(&code(vec![R0_IS_0, EXIT]));
+        let distance = (before.insns[1] >> 16) as u16;
+        assert_eq!(2 + usize::from(distance), room.ahead);
+        assert_eq!(before.insns[room.ahead..], [R0_IS_0, EXIT]);
+    }
+
+    #[test]
+    fn root_a_program_with_room_stays_where_it_is() {
+        if !require_root("root_a_program_with_room_stays_where_it_is") {
+            return;
+        }
+        let page_bytes = rustix::param::page_size();
+        let code = growing();
+        let room = Room::of(code.insns.len(), page_bytes).expect("short enough");
+        let with_room = room.before(&code);
+        let program = load(Target::Xdp, c"weir_room", &with_room, Default::default());
+        let program = program.expect("the kernel takes it");
+        assert!(room.is_kept_by(program.as_fd()).expect("/proc tells"));
+        let translated = translated_bytes(program.as_fd()).expect("the kernel tells");
+        assert!(translated > 8 * code.insns.len() && translated < 8 * with_room.insns.len());
+    }
+
+    #[test]
+    fn root_a_program_that_was_moved_is_told_apart() {
+        if !require_root("root_a_program_that_was_moved_is_told_apart") {
+            return;
+        }
+        let page_bytes = rustix::param::page_size();
+        // Not bound to a device: it may be moved.
+        let code = growing();
+        let program = load(Target::Xdp, c"weir_no_room", &code, Default::default());
+        let program = program.expect("the kernel takes it");
+        let loaded = Room { ahead: 0, pages: 3, page_bytes };
+        assert!(!loaded.is_kept_by(program.as_fd()).expect("/proc tells"));
+    }
+
+    #[test]
+    fn root_a_device_may_go_before_the_program_that_is_bound_to_it() {
+        let test = "root_a_device_may_go_before_the_program_that_is_bound_to_it";
+        if !require_root(test) {
+            return;
+        }
+        let bed = Testbed::builder().build().expect("a testbed");
+        let device = bed.rx.ifindex;
+        let load =
+            || load_bound(device, Target::XdpTag, c"weir_bound", &growing(), Default::default());
+        let program = match in_netns(&bed.rx.netns, load).expect("its namespace") {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                return skip(
+                    test,
+                    "needs Linux 6.3: before, no program could be bound to a device",
+                );
+            }
+            loaded => loaded.expect("the kernel takes it"),
+        };
+        // Where the program was moved, the kernel's log shows an oops from here on, and no interface can be made any
+        // more: the next testbed is not built.
+        drop(bed);
+        drop(program);
+        Testbed::builder().build().expect("another testbed");
+    }
+}
