@@ -233,25 +233,21 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
  * where there is one feed of one interface: each return costs where the kernel makes returns safe (SRSO, retbleed).
- * `interface`: its number in the rings, which is 0 where they have one.
+ * `number`: the ring's, and `line` that ring's words. `interface`: its number in the rings, which is 0 where they have one.
  */
-static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 cpu,
-				       struct weir_frame *frame, struct found_key *found,
-				       __u32 interface)
+static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 number,
+				       struct weir_control *line, struct weir_frame *frame,
+				       struct found_key *found, __u32 interface)
 {
-	__u32 number = feed * rings_per_feed + cpu, line_number = number + 1, zero = 0;
 	const volatile struct weir_feed *setup;
-	struct weir_control *line;
 	struct weir_writer *w;
+	__u32 zero = 0;
 	void *ring, *meta;
 	int err;
 
 	if (feed >= WEIR_FEEDS_MAX)
 		return;
 	setup = &feed_of[feed];
-	line = bpf_map_lookup_elem(&control, &line_number);
-	if (!line)
-		return;
 	if (by_queue && setup->queue != WEIR_ANY_QUEUE && setup->queue != frame->queue)
 		return;
 	if (by_flow && setup->shard_of > 1 &&
@@ -334,12 +330,23 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	ring_doorbell(line, w->ordinal, number);
 }
 
+static __always_inline void write_one_of(void *ctx, enum weir_hook hook, __u32 feed,
+					 struct weir_frame *frame, struct found_key *found,
+					 __u32 interface)
+{
+	__u32 number = feed * rings_per_feed + bpf_get_smp_processor_id(), line_number = number + 1;
+	struct weir_control *line = bpf_map_lookup_elem(&control, &line_number);
+
+	if (line)
+		write_feed(ctx, hook, feed, number, line, frame, found, interface);
+}
+
 /* The same, verified once and called for each of several feeds. */
 __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
 			     struct found_key *found, __u32 interface)
 {
 	if (frame && found)
-		write_feed(skb, WEIR_TC, feed, bpf_get_smp_processor_id(), frame, found, interface);
+		write_one_of(skb, WEIR_TC, feed, frame, found, interface);
 	return 0;
 }
 
@@ -347,7 +354,7 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 			      struct found_key *found)
 {
 	if (frame && found)
-		write_feed(xdp, WEIR_XDP, feed, bpf_get_smp_processor_id(), frame, found, 0);
+		write_one_of(xdp, WEIR_XDP, feed, frame, found, 0);
 	return 0;
 }
 
@@ -463,8 +470,9 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		struct found_key found;
 
 		found.looked = 0;
+		/* The only feed's line is the one that counts what came. */
 		if (wanted & 1)
-			write_feed(ctx, hook, 0, cpu, frame, &found, 0);
+			write_feed(ctx, hook, 0, cpu, mine, frame, &found, 0);
 	} else {
 		struct found_key found = {};
 
