@@ -2,6 +2,10 @@
 # Runs every test that has threads, processes or interfaces REPEAT times (50), and stops at the first
 # failure: a test that fails once in fifty runs is a bug. `tests/repeat.sh FILTER...` repeats only tests
 # whose names contain a FILTER.
+#
+# LANES runs go at the same time, each at another place of the list of test binaries: tests wait more
+# than they compute, and meet other neighbours in every run. WEIR_REPEATED=1 tells the tests that send much
+# to send a fifth (weir_lab::testbed::volume).
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -9,14 +13,44 @@ cd "$root"
 
 times=${REPEAT:-50}
 [[ $times =~ ^[1-9][0-9]*$ ]] || die "REPEAT=$times: a number of runs, 1 or more"
-# One pass of everything takes about six minutes on two cores; a test that hangs must not hold the machine.
-binary_limit_s=900
+lanes=${LANES:-$(nproc)}
+[[ $lanes =~ ^[1-9][0-9]*$ ]] || die "LANES=$lanes: how many runs go at the same time, 1 or more"
+if ((lanes > times)); then lanes=$times; fi
+cpus=$(nproc)
+# A test that hangs must not hold the machine. The slowest binary takes about a minute alone; where lanes
+# share a CPU, it takes longer.
+binary_limit_s=$((600 * ((lanes + cpus - 1) / cpus)))
+
+# Tests that change something which the whole machine has once: these run when the lanes are done, one by one.
+# PACKAGE BINARY TEST
+alone=(
+    'weir quiet root_stamps_do_not_mind_leap_seconds' # the clock's TAI offset
+)
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-export WEIR_SKIP_LOG=$scratch/skips
+lane_pids=()
+export WEIR_SKIP_LOG=$scratch/skips WEIR_REPEATED=1
 
-# Prints `NAME PATH` for every test binary of the workspace.
+# Ends the lanes and all that they started: a lane is a process group (`set -m` below). The tests get the time to
+# end; their namespaces are removed by the next testbed.
+stop_lanes() {
+    local pid tries
+    for pid in "${lane_pids[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
+    for ((tries = 0; tries < 50; tries++)); do
+        local left=
+        for pid in "${lane_pids[@]}"; do
+            if kill -0 -- "-$pid" 2>/dev/null; then left=1; fi
+        done
+        if [[ -z $left ]]; then return; fi
+        sleep 0.1
+    done
+    for pid in "${lane_pids[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || true; done
+}
+trap 'stop_lanes; rm -rf "$scratch"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Prints `PACKAGE NAME PATH` for every test binary of the workspace.
 test_binaries() {
     cargo test --locked --workspace --no-run --message-format=json 2>"$scratch/build" |
         jq -r 'select(.profile.test == true and .executable != null)
@@ -31,24 +65,103 @@ is_pure() { # PACKAGE
     esac
 }
 
-test_binaries >"$scratch/binaries" || {
+# Runs a test binary, or says in $scratch/failed what failed: the first failure of all lanes.
+run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
+    local output=$scratch/output.$1 run=$2 package=$3 name=$4 path=$5 status=0 how=failed
+    shift 5
+    # In the foreground of its lane's group, so that the group's end is its end, too.
+    (cd "crates/$package" && exec timeout --foreground --kill-after=10 "$binary_limit_s" \
+        "$path" --test-threads=1 "$@") >"$output" 2>&1 </dev/null || status=$?
+    if ((status == 0)); then return; fi
+    if ((status == 124)); then how="took more than $binary_limit_s s"; fi
+    if mkdir "$scratch/first" 2>/dev/null; then
+        mv "$output" "$scratch/failed.output"
+        echo "run $run of $times: $package, $name $how" >"$scratch/failed"
+    fi
+    return 1
+}
+
+# Every LANES-th run, each of the whole list from this lane's place on.
+run_lane() { # LANE FILTER...
+    local lane=$1 run i begin count=${#binaries[@]} package name path
+    shift
+    for ((run = lane + 1; run <= times; run += lanes)); do
+        begin=$SECONDS
+        for ((i = 0; i < count; i++)); do
+            read -r package name path <<<"${binaries[(i + lane * count / lanes) % count]}"
+            run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" "$@"
+        done
+        say "run $run of $times: passed in $((SECONDS - begin)) s"
+    done
+}
+
+# Whether one of the filters takes this test; no filter takes all.
+is_wanted() { # TEST FILTER...
+    local test=$1 filter
+    shift
+    if (($# == 0)); then return 0; fi
+    for filter in "$@"; do
+        if [[ $test == *"$filter"* ]]; then return 0; fi
+    done
+    return 1
+}
+
+run_alone() { # FILTER...
+    local entry run wanted_package wanted_name test package name path
+    for entry in "${alone[@]}"; do
+        read -r wanted_package wanted_name test <<<"$entry"
+        if ! is_wanted "$test" "$@"; then continue; fi
+        for binary in "${binaries[@]}"; do
+            read -r package name path <<<"$binary"
+            if [[ $package != "$wanted_package" || $name != "$wanted_name" ]]; then continue; fi
+            for ((run = 1; run <= times; run++)); do
+                run_binary alone "$run" "$package" "$name" "$path" --exact "$test"
+            done
+        done
+        say "$test: passed $times times, alone"
+    done
+}
+
+# Waits for all lanes, or for the first that fails.
+wait_for_lanes() {
+    local lane
+    for lane in "${lane_pids[@]}"; do
+        if ! wait -n; then
+            stop_lanes
+            cat "$scratch/failed.output" >&2 || true
+            die "$(cat "$scratch/failed" || echo "lane $lane was ended")"
+        fi
+    done
+}
+
+test_binaries >"$scratch/all" || {
     cat "$scratch/build" >&2
     die 'the tests do not build'
 }
-[[ -s $scratch/binaries ]] || die 'cargo named no test binary'
+binaries=()
+while read -r package name path; do
+    if ! is_pure "$package"; then binaries+=("$package $name $path"); fi
+done <"$scratch/all"
+((${#binaries[@]} > 0)) || die 'cargo named no test binary'
+skips=()
+for entry in "${alone[@]}"; do skips+=(--skip "${entry##* }"); done
 
-runs=0
-for ((run = 1; run <= times; run++)); do
-    begin=$SECONDS
-    while read -r package name path; do
-        if is_pure "$package"; then continue; fi
-        if ! (cd "crates/$package" && timeout --kill-after=10 "$binary_limit_s" \
-            "$path" --test-threads=1 "$@") >"$scratch/output" 2>&1 </dev/null; then
-            cat "$scratch/output" >&2
-            die "run $run of $times: $package, $name failed"
-        fi
-        runs=$((runs + 1))
-    done <"$scratch/binaries"
-    say "run $run of $times: passed in $((SECONDS - begin)) s"
+# Jobs of their own group, which also have SIGINT as tests expect it: bash has others ignore it.
+set -m
+for ((lane = 0; lane < lanes; lane++)); do
+    (
+        trap - EXIT INT TERM
+        run_lane "$lane" "$@"
+    ) &
+    lane_pids+=($!)
 done
-say "$times runs, $runs test binaries, none failed"
+wait_for_lanes
+(
+    trap - EXIT INT TERM
+    run_alone "$@"
+) &
+lane_pids=($!)
+wait_for_lanes
+lane_pids=()
+set +m
+say "$times runs in $lanes lanes, $((times * ${#binaries[@]})) test binaries in $SECONDS s, none failed"

@@ -4,9 +4,10 @@
 use std::process::Command;
 
 use serde_json::Value;
-use weir_lab::testbed::require_root;
+use weir_lab::testbed::{require_root, volume};
 
 fn churn(source: &str, feeds: u64, consumers: u64) {
+    let (feeds, consumers) = (volume(feeds), volume(consumers));
     let (feeds_arg, consumers_arg) = (feeds.to_string(), consumers.to_string());
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["lab", "churn", "--json", "--source", source])

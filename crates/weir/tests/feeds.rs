@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use weir_frame::flow::shard_hash;
 use weir_frame::headers::FrameView;
 use weir_frame::shard::{Sample, Shard};
-use weir_lab::testbed::Testbed;
+use weir_lab::testbed::{Testbed, volume};
 
 /// `weir capture` of the bed's receiving end, with arguments that have spaces in them behind the plain ones.
 fn capture(bed: &Testbed, plain: &str, more: &[&str]) -> Run {
@@ -290,7 +290,7 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         ("--engine af_packet", 100),
         ("--engine af_xdp --consume", 100),
     ] {
-        let times = if soaks() { 10 * times } else { times };
+        let times = if soaks() { 10 * times } else { volume(times) };
         let bed = bed();
         let dir = folder();
         let (socket, name) = path(&dir, "control");
@@ -300,7 +300,7 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         // As fast as it goes: what the capture cannot keep up with is counted, too.
         let generator = weir(&format!("gen {} --json", bed.tx.iface));
         let generator = Run::start(&bed.tx, generator);
-        for turn in 0..times {
+        for turn in 0..times as usize {
             // Every generated frame matches each of them.
             let filter = ["udp", "ip", "udp or tcp", "ip and not tcp"][turn % 4];
             let answer = client.filter("both", filter);

@@ -11,6 +11,7 @@ use common::{
 };
 use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, number_of};
+use weir_lab::testbed::volume;
 
 #[test]
 fn root_every_frame_sent_at_full_rate_is_captured_or_named() {
@@ -22,7 +23,7 @@ fn root_every_frame_sent_at_full_rate_is_captured_or_named() {
             let bed = bed();
             let capture = Run::capture(&bed.rx, &format!("{hook} --json"));
             let duration = seconds(if size == 64 { 2 } else { 1 });
-            let sent = generate(&bed.tx, &format!("--size {size} --duration {duration}s"));
+            let sent = generate(&bed.tx, &format!("--size {size} --duration {duration}"));
             settle();
             let json = capture.stop().expect(0).json();
             println!(
@@ -145,11 +146,11 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
 fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
     let bed = bed();
     let mut stopped = Run::capture(&bed.rx, &format!("{hook} --json --ring-size 16MiB"));
-    let before = generate(&bed.tx, "--duration 1s");
+    let before = generate(&bed.tx, &format!("--duration {}ms", volume(1000)));
     stopped.signal(libc::SIGSTOP);
-    let during = generate(&bed.tx, &format!("--duration {}s", seconds(2)));
+    let during = generate(&bed.tx, &format!("--duration {}", seconds(2)));
     stopped.signal(libc::SIGCONT);
-    let after = generate(&bed.tx, "--duration 1s");
+    let after = generate(&bed.tx, &format!("--duration {}ms", volume(1000)));
     settle();
     let json = stopped.stop().expect(0).json();
     let rate = |sent: &serde_json::Value| sent["mpps"].as_f64().expect("a rate");
@@ -187,7 +188,8 @@ fn root_two_captures_of_one_link_do_not_know_of_each_other() {
     let xdp = Run::capture(&bed.rx, "--engine bpf --hook xdp --json");
     bad.signal(libc::SIGSTOP);
     // Five seconds.
-    let sent = number(&generate(&bed.tx, "--frames 500k --rate 100kpps"), "sent");
+    let line = format!("--frames {} --rate 100kpps", volume(500_000));
+    let sent = number(&generate(&bed.tx, &line), "sent");
     settle();
     bad.signal(libc::SIGCONT);
     for (name, run) in [("good", good), ("bad", bad), ("xdp", xdp)] {

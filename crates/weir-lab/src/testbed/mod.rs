@@ -8,6 +8,7 @@ mod command;
 mod netns;
 mod pairs;
 mod skip;
+mod volume;
 
 use std::ffi::CString;
 use std::process::Command;
@@ -20,6 +21,7 @@ pub use command::Running;
 pub use netns::{in_netns, spawn_in_netns, sweep};
 pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};
+pub use volume::volume;
 
 /// Two namespaces and the veth pair between them; all of it goes away on drop, also in a panic.
 ///

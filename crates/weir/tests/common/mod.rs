@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use weir_lab::Testbed;
-use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool};
+use weir_lab::testbed::{End, Running, in_netns, require_root, require_tool, volume};
 
 /// Longest that anything here may take; a debug build on a busy machine is slow.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -64,9 +64,10 @@ pub fn soaks() -> bool {
     std::env::var_os("WEIR_SOAK").is_some_and(|value| value == "1")
 }
 
-/// Seconds of traffic where more of it shows more: `short`, or 30 s with `WEIR_SOAK=1`.
-pub fn seconds(short: u64) -> u64 {
-    if soaks() { 30 } else { short }
+/// A generator's `--duration` where more traffic shows more: `short` seconds, a fifth of them in a repeated run
+/// ([`volume`]), or 30 s with `WEIR_SOAK=1`.
+pub fn seconds(short: u64) -> String {
+    format!("{}ms", if soaks() { 30_000 } else { volume(1000 * short) })
 }
 
 /// A pair whose receiving end takes the kernel generator's frames at any hook.
