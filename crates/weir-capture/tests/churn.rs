@@ -13,11 +13,12 @@ use weir_capture::{CaptureError, Feed, FeedControl, FeedSlot, Setup, Source};
 use weir_filter::insn::RET_K;
 use weir_filter::{Insn, Program};
 use weir_lab::generator::{self, GenEngine, GenOptions};
-use weir_lab::testbed::{Testbed, require_root};
+use weir_lab::testbed::{Testbed, require_root, volume};
 use weir_ring::Ledger;
 use weir_ring::wake::Sleeper;
 
-const ROUNDS: usize = 200;
+/// A feed comes and goes in each.
+const ROUNDS: u64 = 200;
 const TURN: Duration = Duration::from_millis(5);
 /// What should take seconds has failed after this.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -86,7 +87,8 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
 
 /// Pumps on a thread of its own while feeds come and go, and gives the first feed's ledger and what the others were
 /// offered.
-fn run(source: &mut dyn Source, rounds: usize) -> (Ledger, u64) {
+fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
+    let rounds = volume(rounds) as usize;
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
     // What is made once, and stays for the next feed.
@@ -129,7 +131,7 @@ fn feeds_come_and_go_at_the_generators_full_rate() {
 
 /// As many frames as the first feed was offered are in its rings or in its named drops, while feeds come and go under
 /// load.
-fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: usize) {
+fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: u64) {
     let _alone = alone();
     let bed = Testbed::builder().gro(true).build().expect("a testbed");
     let stop = AtomicBool::new(false);

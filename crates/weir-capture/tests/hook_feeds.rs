@@ -9,7 +9,7 @@ use weir_capture::bpf::{Bpf, BpfOptions, Hook};
 use weir_capture::{Change, Feed, FeedControl, FeedHandle, FilterLocation, Setup, Source};
 use weir_filter::block::{ENTRIES_MAX, Entry};
 use weir_lab::generator::{self, GenEngine, GenOptions};
-use weir_lab::testbed::{Testbed, require_root};
+use weir_lab::testbed::{Testbed, require_root, volume};
 use weir_ring::Ledger;
 
 const TURN: Duration = Duration::from_millis(5);
@@ -96,7 +96,7 @@ fn every_frame_is_in_one_ring(hook: Hook) {
     let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
         let mut slot = handles[1].slot;
-        for round in 0..12 {
+        for round in 0..volume(12) {
             let (twin, ledger) = control.replace_rings(slot).expect("the same again");
             holds_all(&ledger);
             before.lock().unwrap().add(&ledger);
