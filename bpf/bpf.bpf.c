@@ -233,7 +233,8 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
  * where there is one feed of one interface: each return costs where the kernel makes returns safe (SRSO, retbleed).
- * `number`: the ring's, and `line` that ring's words. `interface`: its number in the rings, which is 0 where they have one.
+ * `number`: which ring; `line`: that ring's words in the control map; `interface`: the frame's interface in the rings,
+ * 0 where the source has one.
  */
 static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 number,
 				       struct weir_control *line, struct weir_frame *frame,
@@ -330,6 +331,7 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	ring_doorbell(line, w->ordinal, number);
 }
 
+/* Looks up the words of the ring of one of several feeds, and writes. */
 static __always_inline void write_one_of(void *ctx, enum weir_hook hook, __u32 feed,
 					 struct weir_frame *frame, struct found_key *found,
 					 __u32 interface)
@@ -341,7 +343,7 @@ static __always_inline void write_one_of(void *ctx, enum weir_hook hook, __u32 f
 		write_feed(ctx, hook, feed, number, line, frame, found, interface);
 }
 
-/* The same, verified once and called for each of several feeds. */
+/* Verified once, and called for each of several feeds. */
 __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
 			     struct found_key *found, __u32 interface)
 {
@@ -470,7 +472,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		struct found_key found;
 
 		found.looked = 0;
-		/* The only feed's line is the one that counts what came. */
+		/* Of the only feed the ring's number is the CPU's: its line is the one that counts what came. */
 		if (wanted & 1)
 			write_feed(ctx, hook, 0, cpu, mine, frame, &found, 0);
 	} else {

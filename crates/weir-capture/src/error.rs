@@ -15,7 +15,7 @@ pub enum CaptureError {
     /// No such interface.
     #[error(
         "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network \
-         namespace)", ip(.iface)
+         namespace){}", ip(.iface), brackets(.iface)
     )]
     NoInterface {
         /// Name that was asked for.
@@ -267,6 +267,14 @@ fn ip(iface: &str) -> String {
     parts(iface).0.map_or_else(|| "ip".to_owned(), |netns| format!("ip -n {netns}"))
 }
 
+/// For a name that is meant as a pattern of the shell's.
+fn brackets(iface: &str) -> &'static str {
+    match bare(iface).contains(['[', ']', '{', '}']) {
+        true => "; a pattern has * (any characters) and ? (one character) only",
+        false => "",
+    }
+}
+
 pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
 }
@@ -318,6 +326,9 @@ mod tests {
         assert!(missing.to_string().contains("`ip -brief link`"));
         let missing = missing.in_netns("blue").to_string();
         assert!(missing.starts_with("netns:blue/d0: ") && missing.contains("`ip -n blue -brief"));
+        assert!(!missing.contains("pattern"), "{missing}");
+        let meant = CaptureError::NoInterface { iface: "netns:blue/d[01]".to_owned() };
+        assert!(meant.to_string().ends_with("? (one character) only"), "{meant}");
         let down = CaptureError::InterfaceDown { iface: iface() };
         assert!(down.to_string().contains("`ip link set d0 up`"));
         assert!(down.in_netns("blue").to_string().contains("`ip -n blue link set d0 up`"));

@@ -81,7 +81,7 @@ pub trait Source: Send {
     /// [`pump`](Source::pump) is early enough.
     ///
     /// The calling thread must be in the network namespace in which the source was opened: an engine may find its
-    /// interface again by its index, and in another namespace another interface has that.
+    /// interface again by its index, and in another namespace the same index is another interface.
     ///
     /// # Errors
     /// Whatever keeps the engine from attaching.

@@ -164,7 +164,7 @@ fn show(one: &Examined, args: &DoctorArgs) {
             println!("  nothing to {}", if args.apply { "change" } else { "take back" });
         }
         for (knob, outcome) in steps {
-            println!("  {knob}: {}", plain(&said(outcome)));
+            println!("  {}", plain(&format!("{knob}: {}", said(outcome))));
         }
     }
     if !settings.is_empty() {

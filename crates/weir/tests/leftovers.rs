@@ -157,7 +157,9 @@ fn root_the_filters_of_a_killed_pattern_go_with_the_next_start() {
     killed.signal(libc::SIGKILL);
     assert_eq!(killed.end().code, None);
     assert_eq!(pids.map(filters), [6, 6]);
-    assert_eq!(records_of(&pids[..1]).len(), 2 * 4 + 1, "those of wrx0, and the lock");
+    // Their lock may be gone already: it is of no namespace, and any capture that starts meanwhile removes it.
+    let of_filters = records_of(&pids[..1]).into_iter().filter(|name| !name.starts_with("lock-"));
+    assert_eq!(of_filters.count(), 2 * 4, "those of wrx0, too");
     let next = capture();
     assert_eq!(pids.map(filters), [0, 6]);
     assert_eq!(records_of(&pids[..1]), Vec::<String>::new());

@@ -17,6 +17,7 @@ use weir_filter::ebpf::{self, EbpfInsn, Target};
 
 use crate::feed::Feed;
 
+pub(crate) use bound::are_constants_blinded;
 pub(crate) use prefilter::Prefilter;
 pub(crate) use sieve::Sieve;
 use splice::{Code, Function};

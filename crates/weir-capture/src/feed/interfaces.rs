@@ -87,7 +87,7 @@ pub(crate) struct EngineCount {
     pub(crate) missed_before: Option<u64>,
 }
 
-/// What an interface has missed since a feed joined; it had missed `then` at that time, none if that is not known.
+/// Frames that an interface missed since a feed joined. `then`: those missed until then; unknown counts as none.
 pub(crate) fn missed_since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(then.unwrap_or(0)))
 }

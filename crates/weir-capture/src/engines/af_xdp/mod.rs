@@ -48,6 +48,9 @@ use options::{admit, check, refuse_masters, shape_of, wanted_queues};
 use program::{AtHook, Needs, OnInterface, Program};
 use socket::Socket;
 
+/// The flags that keep VLAN tags which XDP does not see.
+const INSTEAD_OF_XDP: &str = "--engine bpf --hook tc";
+
 /// The source.
 pub struct AfXdp {
     info: Info,
@@ -240,17 +243,9 @@ fn notes(
                 .to_owned(),
         );
     } else if !program.sees_tags {
-        notes.push(tags_note(interface));
+        notes.push(xdp::unbound_note(interface, INSTEAD_OF_XDP));
     }
     notes
-}
-
-fn tags_note(interface: &Interface) -> String {
-    format!(
-        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
-         `ethtool -K {} rxvlan off`, or --engine bpf --hook tc",
-        interface.name
-    )
 }
 
 impl Source for AfXdp {
@@ -306,7 +301,7 @@ impl Source for AfXdp {
         let ended = self.end_copiers();
         self.promiscuity = None;
         if self.control.tags_unknown() {
-            self.info.notes.push(tags_note(&self.interface));
+            self.info.notes.push(xdp::tags_note(&self.interface, INSTEAD_OF_XDP));
         }
         waited.and(ended)?;
         self.missed.ask();

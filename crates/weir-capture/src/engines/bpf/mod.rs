@@ -193,7 +193,7 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
     Ok(())
 }
 
-/// What a feed of an RX queue gets at TC.
+/// The warning for feeds of an RX queue at TC.
 fn queue_warning(driver: Option<Driver>) -> String {
     let what = match driver {
         Some(driver) if driver.name == "veth" => {
@@ -255,7 +255,7 @@ impl Source for Bpf {
         let ended = self.serving.shared.end();
         self.promiscuity = None;
         if self.serving.shared.control.tags_unknown() {
-            self.info.notes.push(program::tags_note(&self.interface));
+            self.info.notes.push(xdp::tags_note(&self.interface, "--hook tc"));
         }
         self.missed.ask();
         self.serving.shared.count(self.missed.frames());

@@ -61,15 +61,6 @@ pub(super) struct MemberMaps {
     pub(super) shares: MapHandle,
 }
 
-/// What XDP cannot see where the driver does not tell.
-pub(super) fn tags_note(interface: &Interface) -> String {
-    format!(
-        "VLAN tags that the driver takes off do not reach XDP here; to keep them: \
-         `ethtool -K {} rxvlan off`, or --hook tc",
-        interface.name
-    )
-}
-
 /// Maps that are there before the programs.
 #[derive(Clone, Copy)]
 pub(super) struct Maps<'a> {
@@ -154,7 +145,7 @@ impl Programs {
                 Err(_) => {}
             }
         }
-        Ok((load(Choice::Xdp, maps)?, vec![tags_note(interface)]))
+        Ok((load(Choice::Xdp, maps)?, vec![super::xdp::unbound_note(interface, "--hook tc")]))
     }
 
     /// What runs at the hook, with these feeds and the numbers of their block lists by place, counting in the words of

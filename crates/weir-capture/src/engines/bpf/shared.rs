@@ -106,7 +106,7 @@ pub(super) struct HookPlace {
     pub(super) interface: Interface,
     /// What the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
-    /// The same by the numbers of the interfaces, of a source by pattern.
+    /// The same by the numbers of the interfaces, of a source by pattern: as they were last asked, before that.
     pub(super) missed_by_interface: Vec<Option<u64>>,
 }
 

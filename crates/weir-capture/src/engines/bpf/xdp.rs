@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::error::CaptureError;
+use crate::feed::filters::are_constants_blinded;
 use crate::kernel::hooks::{XdpMode, attached_at_xdp, query};
 use crate::kernel::interface::Interface;
 
@@ -64,6 +65,26 @@ pub(crate) fn is_generic(ifindex: u32) -> bool {
 /// that kernels before 6.3 do not report).
 pub(crate) fn metadata_possible(interface: &Interface) -> bool {
     query(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
+}
+
+/// The note on what XDP cannot see where the driver does not tell. `instead`: the flags that keep the tags.
+pub(crate) fn tags_note(interface: &Interface, instead: &str) -> String {
+    format!(
+        "VLAN tags that the driver takes off do not reach XDP here; to keep them: `ethtool -K {} rxvlan off`, or \
+         {instead}",
+        interface.name
+    )
+}
+
+/// The same where the program is not bound to the device, with the reason if it is the kernel's setting.
+pub(crate) fn unbound_note(interface: &Interface, instead: &str) -> String {
+    let note = tags_note(interface, instead);
+    match metadata_possible(interface) && are_constants_blinded().unwrap_or(false) {
+        true => format!(
+            "{note} (net.core.bpf_jit_harden=2 keeps Weir from asking the driver: decision 0020)"
+        ),
+        false => note,
+    }
 }
 
 #[cfg(test)]

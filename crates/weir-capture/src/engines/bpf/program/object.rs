@@ -150,6 +150,7 @@ pub(in crate::engines::bpf) fn load(
     let programs = match (maps.has_filters, by_us) {
         (true, _) => with_filters(&templates, choice, maps.places).map_err(refuse)?,
         (false, true) => {
+            // Not kept: a source without filters has no place for any ([`Programs::may_change`]).
             let plain = templates.drain(..).map(|template| template.plain());
             plain.collect::<io::Result<_>>().map_err(|error| refuse(error.into()))?
         }
