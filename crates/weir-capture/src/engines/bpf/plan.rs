@@ -96,9 +96,9 @@ pub(super) fn no_relay() -> CaptureError {
 /// Refuses a feed of an RX queue that the hook has no place for.
 pub(super) fn no_place_by_queue(source: &str) -> CaptureError {
     CaptureError::Options(format!(
-        "{source}: no place in the kernel for another feed of an RX queue (@q): there are {HOOK_FEEDS_MAX}, one less \
-         with --control or with feeds chosen in user space, for filters that the kernel accepts; leave out @q or some \
-         feeds, or shorten a filter"
+        "{source}: no place in the kernel for another feed of an RX queue (@q): it has places for {HOOK_FEEDS_MAX} \
+         feeds, one less with --control or where some are chosen in user space, and takes no filter that is too long; \
+         leave out @q or some feeds, or shorten a filter"
     ))
 }
 
