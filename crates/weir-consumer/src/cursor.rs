@@ -14,6 +14,8 @@ pub struct Cursor<M: Words = Mapping> {
     until: u64,
     taken: u64,
     lapped: u64,
+    /// Those among the lapped ones that were gone before it began.
+    missed: u64,
     /// The writer has gone without an end: it is where nothing more is found.
     is_abandoned: bool,
     has_ended: bool,
@@ -32,9 +34,20 @@ impl<M: Words> Cursor<M> {
             until: u64::MAX,
             taken: 0,
             lapped: 0,
+            missed: 0,
             is_abandoned: false,
             has_ended: false,
         })
+    }
+
+    /// The same, where all frames of the ring are for this consumer: those that were overwritten before are lapped.
+    ///
+    /// # Errors
+    /// As [`new`](Cursor::new).
+    pub fn from_first(ring: &Ring<M>) -> Result<Cursor<M>, RingError> {
+        let cursor = Cursor::new(ring)?;
+        let missed = cursor.ordinal;
+        Ok(Cursor { missed, lapped: missed, ..cursor })
     }
 
     /// As [`Reader::keep_distance`].
@@ -120,6 +133,11 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
+        // What was gone before it began, and is not its own after all. Frames that were read or lapped since show that
+        // it began before that.
+        if self.ordinal == self.missed && self.until < self.missed {
+            self.lapped = self.until;
+        }
     }
 
     pub(crate) fn abandon(&mut self) {

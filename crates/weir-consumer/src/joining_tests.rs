@@ -9,7 +9,7 @@ use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_ring::{Mapping, Writer};
 
-use crate::account::Taken;
+use crate::account::{Delivered, Taken};
 use crate::consumer::{Consumer, Step};
 use crate::lanes::Lanes;
 use crate::limits::PAST_FEEDS_MAX;
@@ -292,6 +292,33 @@ fn a_feed_that_leaves_within_a_batch_that_was_copied_is_not_passed_on_further() 
     ordered.rings_mut().leave(1, &[0]);
     while ordered.step(u64::MAX).unwrap() != Step::Ended {}
     assert_eq!((ordered.delivered().frames, ordered.rings().unread()), (4, 0));
+}
+
+/// A consumer that stands still while its source comes back is told of a feed long before it joins it.
+#[test]
+fn frames_that_were_overwritten_before_a_consumer_joined_are_lapped() {
+    for until in [None, Some(90), Some(3)] {
+        let consumers: [Box<dyn Consumer>; 2] =
+            [Box::new(Null::new()), Box::new(Ordered::new(Duration::ZERO, Collect::default()))];
+        for mut consumer in consumers {
+            let mut writer = writer();
+            // Some 70 frames fill the ring.
+            for ts_ns in 1..=100 {
+                let meta = Meta { ts_ns, wire_len: 60_000, ..Meta::default() };
+                writer.push(&meta, &[0; 60_000]);
+            }
+            writer.publish();
+            let from_first = true;
+            consumer.join(JoinedFeed { from_first, ..feed(0, writer.ring()) }).unwrap();
+            until.iter().for_each(|until| consumer.rings_mut().leave(0, &[*until]));
+            drop(writer);
+            while consumer.step(u64::MAX).unwrap() != Step::Ended {}
+            let Delivered { frames, lapped, .. } = consumer.delivered();
+            assert_eq!(frames + lapped, until.unwrap_or(100), "{frames} + {lapped}");
+            assert!(lapped > 0 && (frames > 0) == (until != Some(3)), "{frames}, {lapped}");
+            assert_eq!(consumer.by_interface(), [Taken { frames, lapped }]);
+        }
+    }
 }
 
 #[test]

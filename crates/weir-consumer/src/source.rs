@@ -49,6 +49,9 @@ pub struct JoinedFeed<M: Words = Mapping> {
     /// The sleeper's channel to the feed's writers, if they are another process, which can end at any time. Rings that
     /// this leaves open are read up to there, and then the consumer fails with [`weir_ring::RingError::WriterGone`].
     pub channel: Option<usize>,
+    /// All of its frames are this consumer's: those that were overwritten before it joined are lapped. Otherwise its
+    /// account begins where it begins to read.
+    pub from_first: bool,
 }
 
 impl JoinedFeed {
@@ -61,7 +64,15 @@ impl JoinedFeed {
             let first_line = lines;
             lines += rings.len();
             let (key, label) = (number as u64, String::new());
-            JoinedFeed { key, output: number, label, rings, first_line, channel: None }
+            JoinedFeed {
+                key,
+                output: number,
+                label,
+                rings,
+                first_line,
+                channel: None,
+                from_first: false,
+            }
         });
         joined.collect()
     }
@@ -76,7 +87,7 @@ impl<M: Words> Clone for JoinedFeed<M> {
 
 impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let JoinedFeed { key, output, label, rings, first_line, channel } = self;
+        let JoinedFeed { key, output, label, rings, first_line, channel, from_first } = self;
         f.debug_struct("JoinedFeed")
             .field("key", key)
             .field("output", output)
@@ -84,6 +95,7 @@ impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
             .field("rings", &rings.len())
             .field("first_line", first_line)
             .field("channel", channel)
+            .field("from_first", from_first)
             .finish()
     }
 }

@@ -37,7 +37,8 @@ pub(crate) fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
 /// A feed of one ring, with an output and a line of its own.
 pub(crate) fn feed(key: usize, ring: &Ring<Mapping>) -> JoinedFeed {
     let (label, rings) = (String::new(), vec![ring.clone()]);
-    JoinedFeed { key: key as u64, output: key, label, rings, first_line: key, channel: None }
+    let (key, output, first_line) = (key as u64, key, key);
+    JoinedFeed { key, output, label, rings, first_line, channel: None, from_first: false }
 }
 
 /// What a [`Collect`] was handed: names of interfaces, and the number and the stamp of each frame.

@@ -77,6 +77,7 @@ fn read<S: Sink>(
         rings,
         first_line: 0,
         channel: Some(0),
+        from_first: false,
     };
     let (mut now, mut later) = (Vec::new(), Vec::new());
     now.extend(first.ring);

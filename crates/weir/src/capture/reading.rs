@@ -31,7 +31,10 @@ impl Reading {
         let key = feed.number();
         // Its writers are this process, so they cannot be gone without an end.
         let channel = None;
-        Some(FeedChange::Joined(JoinedFeed { key, output, label, rings, first_line, channel }))
+        // The journal holds all that is captured against what its consumers account for.
+        let from_first = true;
+        let feed = JoinedFeed { key, output, label, rings, first_line, channel, from_first };
+        Some(FeedChange::Joined(feed))
     }
 }
 
