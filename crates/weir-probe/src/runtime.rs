@@ -8,24 +8,22 @@ mod consumer;
 mod effects;
 mod interfaces;
 mod links;
+pub mod registry;
 mod source_thread;
-mod updates;
+pub mod updates;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use weir_capture::FeedSlot;
-use weir_capture::pace::Pace;
 use weir_capture::{CaptureError, Change, Feed, FilterLocation, Info, Source};
 use weir_ring::{Ledger, Mapping, Ring};
 
 pub use consumer::Consumer;
-use consumer::{Attached, Member};
 use links::LinkWatches;
+use registry::Registry;
 use source_thread::{Panic, SourceThread};
 pub use updates::{Joined, Update};
 
@@ -100,31 +98,15 @@ struct State {
     replies: BTreeMap<CommandId, Result<Reply, Refused<CaptureError>>>,
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
-    feeds: BTreeMap<FeedId, OpenFeed>,
-    members: BTreeMap<ConsumerId, Member>,
-    attached: BTreeMap<(ConsumerId, FeedId), Attached>,
+    registry: Registry,
     /// What each source says about itself, or said last.
     infos: BTreeMap<SourceId, Info>,
-    /// How often each source has been opened.
-    lives: BTreeMap<SourceId, u64>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
     panic: Panic,
     /// Consumers were told that nothing more comes.
     is_stopped: bool,
     is_over: bool,
-}
-
-/// A feed that there is.
-struct OpenFeed {
-    source: SourceId,
-    life: u64,
-    slot: FeedSlot,
-    rings: Vec<Ring<Mapping>>,
-    location: FilterLocation,
-    /// Its owner's eventfd, if that wants to hear of new thresholds.
-    notify: Option<OwnedFd>,
-    pace: Option<Pace>,
 }
 
 impl Probe {
@@ -154,11 +136,8 @@ impl Probe {
             replies: BTreeMap::new(),
             specs: BTreeMap::new(),
             threads: BTreeMap::new(),
-            feeds: BTreeMap::new(),
-            members: BTreeMap::new(),
-            attached: BTreeMap::new(),
+            registry: Registry::default(),
             infos: BTreeMap::new(),
-            lives: BTreeMap::new(),
             listener: Box::new(listener),
             links: LinkWatches::default(),
             panic: None,
@@ -299,14 +278,14 @@ impl Probe {
     pub fn feed_of(&self, subscription: SubscriptionId) -> Option<(FeedId, FilterLocation)> {
         let state = self.shared.lock();
         let feed = state.core.feed_of(subscription)?;
-        Some((feed, state.feeds.get(&feed)?.location))
+        Some((feed, state.registry.feed(feed)?.location))
     }
 
     /// The rings that a subscription reads now; none while its source is waited for.
     #[must_use]
     pub fn rings_of(&self, subscription: SubscriptionId) -> Vec<Ring<Mapping>> {
         let state = self.shared.lock();
-        let feed = state.core.feed_of(subscription).and_then(|feed| state.feeds.get(&feed));
+        let feed = state.core.feed_of(subscription).and_then(|feed| state.registry.feed(feed));
         feed.map(|feed| feed.rings.clone()).unwrap_or_default()
     }
 

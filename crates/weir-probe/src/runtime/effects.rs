@@ -2,16 +2,14 @@
 
 use std::error::Error;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weir_capture::interface::{InterfaceQuery, ask_in};
 use weir_capture::{CaptureError, Change, FilterLocation};
-use weir_capture::{FeedControl, FeedHandle, FeedSlot};
+use weir_capture::{FeedControl, FeedSlot};
 
-use super::consumer::Attached;
+use super::Shared;
 use super::source_thread::SourceThread;
-use super::{OpenFeed, Shared, State};
 use crate::core::{Completion, ConsumerId, Effect, FeedId, SourceId};
 use crate::wants::Wants;
 
@@ -84,9 +82,9 @@ impl Shared {
             }
         }
         let mut state = self.lock();
-        *state.lives.entry(source).or_default() += 1;
+        state.registry.opened(source);
         for (handle, (feed, _)) in handles.into_iter().zip(feeds) {
-            state.add_feed(source, feed, handle);
+            state.registry.add_feed(source, feed, handle);
         }
         state.infos.insert(source, info);
         state.threads.insert(source, thread);
@@ -109,8 +107,7 @@ impl Shared {
     fn close(&self, source: SourceId) -> Result<Done, CaptureError> {
         let mut state = self.lock();
         let thread = state.threads.remove(&source).ok_or(CaptureError::Ended)?;
-        let own = state.feeds.iter().filter(|(_, feed)| feed.source == source);
-        let feeds: Vec<(FeedId, FeedSlot)> = own.map(|(&id, feed)| (id, feed.slot)).collect();
+        let feeds = state.registry.feeds_of(source);
         drop(state);
         let control = Arc::clone(&thread.control);
         let ((ledgers, error), panic) = thread.close(|info, stopped| {
@@ -139,23 +136,21 @@ impl Shared {
             control.remove(handle.slot)?;
             return Err(error);
         }
-        self.lock().add_feed(source, feed, handle);
+        self.lock().registry.add_feed(source, feed, handle);
         Ok(Completion::Done)
     }
 
     fn change(&self, source: SourceId, id: FeedId, change: Change) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, id)?;
         let location: FilterLocation = control.change(slot, change)?;
-        if let Some(feed) = self.lock().feeds.get_mut(&id) {
-            feed.location = location;
-        }
+        self.lock().registry.set_location(id, location);
         Ok(Completion::Done)
     }
 
     fn renew(&self, source: SourceId, old: FeedId, new: FeedId) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, old)?;
         let (handle, ledger) = self.near(source, || control.replace_rings(slot))?;
-        self.lock().add_feed(source, new, handle);
+        self.lock().registry.add_feed(source, new, handle);
         Ok(Completion::Ledgers(vec![(old, ledger)]))
     }
 
@@ -166,28 +161,16 @@ impl Shared {
         consumer: ConsumerId,
     ) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, id)?;
-        let mut state = self.lock();
-        let feed = state.feeds.get(&id).ok_or(CaptureError::Ended)?;
-        let (count, notify) = (feed.rings.len(), feed.notify.as_ref());
-        let progress = feed.pace.as_ref().map(|pace| pace.join(0));
-        let notify = notify.map(OwnedFd::try_clone).transpose().map_err(|source| {
-            CaptureError::Os { doing: "duplicating an eventfd".into(), source }
-        })?;
-        let member = state.members.get_mut(&consumer).ok_or(CaptureError::Ended)?;
-        let (waker, first_line) = member.take_lines(count, notify)?;
-        drop(state);
-        let attached = control.attach(slot, waker, first_line);
+        let (waker, attaching) = self.lock().registry.attach(consumer, id)?;
+        let attached = control.attach(slot, waker, attaching.first_line);
         let mut state = self.lock();
         match attached {
             Ok(slot) => {
-                let attached = Attached { slot, first_line, count, progress };
-                state.attached.insert((consumer, id), attached);
+                state.registry.attached(consumer, id, attaching, slot);
                 Ok(Completion::Done)
             }
             Err(error) => {
-                if let Some(member) = state.members.get_mut(&consumer) {
-                    member.free_lines(first_line, count);
-                }
+                state.registry.not_attached(consumer, &attaching);
                 Err(error)
             }
         }
@@ -200,11 +183,11 @@ impl Shared {
         consumer: ConsumerId,
     ) -> Result<Done, CaptureError> {
         let (control, slot) = self.of(source, id)?;
-        let waker = self.lock().attached.get(&(consumer, id)).map(|attached| attached.slot);
+        let waker = self.lock().registry.waker_of(consumer, id);
         if let Some(waker) = waker {
             control.detach(slot, waker);
         }
-        self.lock().forget_waker(consumer, id);
+        self.lock().registry.forget_waker(consumer, id);
         Ok(Completion::Done)
     }
 
@@ -231,16 +214,8 @@ impl Shared {
         id: FeedId,
     ) -> Result<(Arc<dyn FeedControl>, FeedSlot), CaptureError> {
         let control = self.control(source)?;
-        let slot = self.lock().feeds.get(&id).ok_or(CaptureError::Ended)?.slot;
+        let slot = self.lock().registry.feed(id).ok_or(CaptureError::Ended)?.slot;
         Ok((control, slot))
-    }
-}
-
-impl State {
-    fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
-        let life = self.lives.get(&source).copied().unwrap_or_default();
-        let FeedHandle { slot, rings, location, notify, pace } = handle;
-        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, notify, pace });
     }
 }
 

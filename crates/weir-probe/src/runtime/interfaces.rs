@@ -16,7 +16,7 @@ impl Probe {
     /// [`ProbeError::Unknown`] if the feed is gone, or its counts cannot be read.
     pub fn interfaces(&self, feed: FeedId) -> Result<Vec<InterfaceLedger>, ProbeError> {
         let state = self.shared.lock();
-        let known = state.feeds.get(&feed).ok_or(ProbeError::Unknown)?;
+        let known = state.registry.feed(feed).ok_or(ProbeError::Unknown)?;
         let slot = known.slot;
         let thread = state.threads.get(&known.source).ok_or(ProbeError::Unknown)?;
         let control = Arc::clone(&thread.control);

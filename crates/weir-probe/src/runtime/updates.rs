@@ -40,7 +40,7 @@ pub struct Joined {
 
 /// From the probe to one consumer.
 #[derive(Default)]
-pub(super) struct Updates {
+pub struct Updates {
     untaken: Mutex<Untaken>,
     changed: Condvar,
     /// There are some that were not taken.
@@ -54,16 +54,19 @@ struct Untaken {
     is_over: bool,
 }
 
-/// A feed that a consumer did not take while its source came and went, and the frames in its rings.
-pub(super) struct LetGo {
-    pub(super) source: SourceId,
-    pub(super) feed: FeedId,
-    pub(super) frames: u64,
+/// A feed that a consumer did not take while its source came and went.
+pub struct LetGo {
+    /// Of this source.
+    pub source: SourceId,
+    /// Which one.
+    pub feed: FeedId,
+    /// The frames in its rings.
+    pub frames: u64,
 }
 
 impl Updates {
-    /// Gives the feeds that this makes one too many.
-    pub(super) fn push(&self, update: Update) -> Vec<LetGo> {
+    /// One more. Gives the feeds that this makes one too many.
+    pub fn push(&self, update: Update) -> Vec<LetGo> {
         let mut untaken = self.lock();
         let left = match &update {
             Update::Left(feed, _) => Some(*feed),
@@ -77,12 +80,14 @@ impl Updates {
     }
 
     /// No more will come.
-    pub(super) fn end(&self) {
+    pub fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
     }
 
-    pub(super) fn take(&self) -> Vec<Update> {
+    /// Those that have come since this was asked last.
+    #[must_use]
+    pub fn take(&self) -> Vec<Update> {
         if !self.is_changed.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -91,7 +96,9 @@ impl Updates {
         self.lock().updates.drain(..).collect()
     }
 
-    pub(super) fn wait(&self, limit: Duration) -> Option<Update> {
+    /// The next one, once it is there; `None` after `limit`, and when none is left and no more will come.
+    #[must_use]
+    pub fn wait(&self, limit: Duration) -> Option<Update> {
         let waits = |untaken: &mut Untaken| untaken.updates.is_empty() && !untaken.is_over;
         let waited = self.changed.wait_timeout_while(self.lock(), limit, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0.updates.pop_front()

@@ -94,10 +94,10 @@ impl State {
                 Output::Left(consumer, feed) => self.left(consumer, feed),
                 Output::Event(event) => {
                     match &event {
-                        Event::FeedClosed(_, feed, _) => self.forget_feed(*feed),
+                        Event::FeedClosed(_, feed, _) => self.registry.forget_feed(*feed),
                         Event::Closed(source) => {
                             self.specs.remove(source);
-                            self.lives.remove(source);
+                            self.registry.closed(*source);
                         }
                         _ => {}
                     }

@@ -1,0 +1,253 @@
+//! What the probe keeps of feeds that there are and of consumers: which rings they read, and what wakes them. No thread
+//! and no lock: the runtime holds it behind its own, a simulator by itself.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use weir_capture::pace::{Pace, ReaderProgress};
+use weir_capture::{CaptureError, FeedHandle, FeedSlot, FilterLocation, WakerSlot};
+use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::{Mapping, Ring};
+
+use super::updates::{Joined, LetGo, Update, Updates};
+use crate::core::{ConsumerId, FeedId, SourceId};
+
+/// The feeds that there are, the consumers, and who is attached to what.
+#[derive(Default)]
+pub struct Registry {
+    feeds: BTreeMap<FeedId, OpenFeed>,
+    members: BTreeMap<ConsumerId, Member>,
+    attached: BTreeMap<(ConsumerId, FeedId), Attached>,
+    /// How often each source has been opened.
+    lives: BTreeMap<SourceId, u64>,
+}
+
+/// A feed that there is.
+pub struct OpenFeed {
+    /// Of this source.
+    pub source: SourceId,
+    /// Its name in the source's [`FeedControl`](weir_capture::FeedControl).
+    pub slot: FeedSlot,
+    /// Its rings.
+    pub rings: Vec<Ring<Mapping>>,
+    /// Where its frames are chosen.
+    pub location: FilterLocation,
+    life: u64,
+    /// Its owner's eventfd, if that wants to hear of new thresholds.
+    notify: Option<OwnedFd>,
+    pace: Option<Pace>,
+}
+
+/// A consumer as the probe knows it.
+struct Member {
+    sleeper: Arc<Sleeper>,
+    /// What the probe itself wakes it with.
+    waker: Waker,
+    /// Which lines of its sleeper are taken.
+    lines: Vec<bool>,
+    updates: Arc<Updates>,
+}
+
+/// A feed that wakes a consumer.
+struct Attached {
+    slot: WakerSlot,
+    first_line: usize,
+    count: usize,
+    /// Until the consumer is told of the feed: its writer waits for it from the start.
+    progress: Option<ReaderProgress>,
+}
+
+/// A waker for a feed's owner, and the lines of its consumer that it takes. To be given back to the [`Registry`].
+pub struct Attaching {
+    /// The first line.
+    pub first_line: usize,
+    count: usize,
+    progress: Option<ReaderProgress>,
+}
+
+impl Registry {
+    /// A source was opened: feeds that are added from now on are of its next life.
+    pub fn opened(&mut self, source: SourceId) {
+        *self.lives.entry(source).or_default() += 1;
+    }
+
+    /// A source is gone for good.
+    pub fn closed(&mut self, source: SourceId) {
+        self.lives.remove(&source);
+    }
+
+    /// A feed is there.
+    pub fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
+        let life = self.lives.get(&source).copied().unwrap_or_default();
+        let FeedHandle { slot, rings, location, notify, pace } = handle;
+        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, notify, pace });
+    }
+
+    /// A feed that there is.
+    #[must_use]
+    pub fn feed(&self, id: FeedId) -> Option<&OpenFeed> {
+        self.feeds.get(&id)
+    }
+
+    /// The feeds of a source, and their slots.
+    #[must_use]
+    pub fn feeds_of(&self, source: SourceId) -> Vec<(FeedId, FeedSlot)> {
+        let own = self.feeds.iter().filter(|(_, feed)| feed.source == source);
+        own.map(|(&id, feed)| (id, feed.slot)).collect()
+    }
+
+    /// A feed's frames are chosen there from now on.
+    pub fn set_location(&mut self, id: FeedId, location: FilterLocation) {
+        if let Some(feed) = self.feeds.get_mut(&id) {
+            feed.location = location;
+        }
+    }
+
+    /// A feed is gone: what woke its readers is free.
+    pub fn forget_feed(&mut self, id: FeedId) {
+        self.feeds.remove(&id);
+        let readers = self.attached.keys().filter(|(_, feed)| *feed == id);
+        let gone: Vec<ConsumerId> = readers.map(|(reader, _)| *reader).collect();
+        gone.into_iter().for_each(|reader| self.forget_waker(reader, id));
+    }
+
+    /// A consumer that the core has added. `waker`: of its sleeper, what it is woken with when it is told something.
+    pub fn add_member(
+        &mut self,
+        id: ConsumerId,
+        sleeper: Arc<Sleeper>,
+        waker: Waker,
+        updates: Arc<Updates>,
+    ) {
+        let lines = vec![false; waker.lines()];
+        self.members.insert(id, Member { sleeper, waker, lines, updates });
+    }
+
+    /// A consumer is gone.
+    pub fn remove_member(&mut self, id: ConsumerId) {
+        self.members.remove(&id);
+    }
+
+    /// No consumer is told anything more.
+    pub fn end_members(&self) {
+        self.members.values().for_each(|member| member.updates.end());
+    }
+
+    /// Whether there is no feed, no consumer, and nothing that wakes one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.feeds.is_empty() && self.members.is_empty() && self.attached.is_empty()
+    }
+
+    /// Takes lines of a consumer for a feed, and makes a waker for the feed's owner.
+    ///
+    /// # Errors
+    /// [`CaptureError::Ended`] if one of them is gone; no lines or descriptors are left.
+    pub fn attach(
+        &mut self,
+        consumer: ConsumerId,
+        id: FeedId,
+    ) -> Result<(Waker, Attaching), CaptureError> {
+        let feed = self.feeds.get(&id).ok_or(CaptureError::Ended)?;
+        let count = feed.rings.len();
+        let progress = feed.pace.as_ref().map(|pace| pace.join(0));
+        let notify = feed.notify.as_ref().map(OwnedFd::try_clone).transpose();
+        let notify = notify.map_err(CaptureError::os("duplicating an eventfd"))?;
+        let member = self.members.get_mut(&consumer).ok_or(CaptureError::Ended)?;
+        let (waker, first_line) = member.take_lines(count, notify)?;
+        Ok((waker, Attaching { first_line, count, progress }))
+    }
+
+    /// The feed's owner has taken that waker.
+    pub fn attached(&mut self, consumer: ConsumerId, feed: FeedId, of: Attaching, slot: WakerSlot) {
+        let Attaching { first_line, count, progress } = of;
+        self.attached.insert((consumer, feed), Attached { slot, first_line, count, progress });
+    }
+
+    /// The feed's owner has refused it.
+    pub fn not_attached(&mut self, consumer: ConsumerId, of: &Attaching) {
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.free_lines(of.first_line, of.count);
+        }
+    }
+
+    /// What the waker of a consumer is called where the feed is.
+    #[must_use]
+    pub fn waker_of(&self, consumer: ConsumerId, feed: FeedId) -> Option<WakerSlot> {
+        self.attached.get(&(consumer, feed)).map(|attached| attached.slot)
+    }
+
+    /// A feed wakes a consumer no more.
+    pub fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
+        let Some(Attached { first_line, count, .. }) = self.attached.remove(&(consumer, feed))
+        else {
+            return;
+        };
+        if let Some(member) = self.members.get_mut(&consumer) {
+            member.free_lines(first_line, count);
+        }
+    }
+
+    /// A consumer reads a feed from here on, and is told. Gives the feeds that it is not told of any more.
+    pub fn joined(&mut self, consumer: ConsumerId, id: FeedId) -> Vec<LetGo> {
+        let (Some(feed), Some(attached)) =
+            (self.feeds.get(&id), self.attached.get_mut(&(consumer, id)))
+        else {
+            return Vec::new();
+        };
+        let joined = Joined {
+            feed: id,
+            source: feed.source,
+            life: feed.life,
+            rings: feed.rings.clone(),
+            first_line: attached.first_line,
+            progress: attached.progress.take(),
+        };
+        self.tell(consumer, Update::Joined(joined))
+    }
+
+    /// A consumer reads a feed no further than to where it is now, and is told. Gives the feeds that it is not told of
+    /// any more.
+    pub fn left(&mut self, consumer: ConsumerId, id: FeedId) -> Vec<LetGo> {
+        // A feed that is gone has closed its rings: they say where they end.
+        let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
+        let until = rings.iter().map(Ring::frames_written).collect();
+        self.tell(consumer, Update::Left(id, until))
+    }
+
+    fn tell(&self, consumer: ConsumerId, update: Update) -> Vec<LetGo> {
+        self.members.get(&consumer).map(|member| member.tell(update)).unwrap_or_default()
+    }
+}
+
+impl Member {
+    /// A waker for a feed of so many rings, and its first line. `notify`: an eventfd of the feed's owner.
+    fn take_lines(
+        &mut self,
+        count: usize,
+        notify: Option<OwnedFd>,
+    ) -> Result<(Waker, usize), CaptureError> {
+        let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
+        let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);
+        let Some(first) = first else {
+            return Err(CaptureError::Options(format!(
+                "a consumer of {} rings has no room for {count} more; add it with more lines",
+                self.lines.len()
+            )));
+        };
+        let waker = self.sleeper.waker_with(notify)?;
+        self.lines[first..first + count].fill(true);
+        Ok((waker, first))
+    }
+
+    fn tell(&self, update: Update) -> Vec<LetGo> {
+        let gone = self.updates.push(update);
+        self.waker.wake();
+        gone
+    }
+
+    fn free_lines(&mut self, first: usize, count: usize) {
+        self.lines[first..first + count].fill(false);
+    }
+}
