@@ -217,16 +217,21 @@ impl Geometry {
         self.block_bytes as usize / 8
     }
 
-    pub(crate) fn writer_word(&self, word: WriterWord) -> usize {
+    /// Index of a word of the writer's.
+    #[must_use]
+    pub fn writer_word(&self, word: WriterWord) -> usize {
         self.writer_at + word as usize
     }
 
-    pub(crate) fn entry_word(&self, block: u64, word: EntryWord) -> usize {
+    /// Index of a word of the index entry that block number `block` has, and others before and after it.
+    #[must_use]
+    pub fn entry_word(&self, block: u64, word: EntryWord) -> usize {
         self.index_at + ENTRY_WORDS * self.slot(block) + word as usize
     }
 
     /// First word of the data of block number `block`.
-    pub(crate) fn block_word(&self, block: u64) -> usize {
+    #[must_use]
+    pub fn block_word(&self, block: u64) -> usize {
         self.data_at + self.block_words() * self.slot(block)
     }
 
