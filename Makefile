@@ -56,9 +56,10 @@ bench-full: build peers ## the same at six frame sizes, some 30 minutes, into be
 peers:
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), and simulate; needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
+	$(WEIR) lab simulate --seeds 1000 --shrink
 
 dist: build ## a Debian package, its debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

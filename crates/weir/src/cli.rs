@@ -27,7 +27,9 @@ pub use change::{BlockArgs, FilterArgs};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use generate::GenArgs;
-pub use lab::{BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SoakArgs};
+pub use lab::{
+    BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
+};
 pub use pages::PagesArgs;
 
 /// Capture a link once, read it many times, count every frame.

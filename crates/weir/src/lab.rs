@@ -1,6 +1,7 @@
 //! `weir lab`: checks and measurements.
 
 mod churn;
+mod simulate;
 
 use std::fs;
 use std::path::Path;
@@ -31,6 +32,7 @@ pub fn run(args: &LabArgs) -> Result<u8> {
         LabCommand::Copiers(args) => copiers(args),
         LabCommand::Soak(args) => soak(args),
         LabCommand::Churn(args) => churn(args),
+        LabCommand::Simulate(args) => simulate::run(args),
     }
 }
 

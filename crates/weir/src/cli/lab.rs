@@ -28,6 +28,8 @@ pub enum LabCommand {
     Soak(SoakArgs),
     /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
     Churn(ChurnArgs),
+    /// Simulate a probe from random numbers, and check after each event that every frame is accounted for
+    Simulate(SimulateArgs),
 }
 
 /// `weir lab bench`.
@@ -110,6 +112,24 @@ pub enum ChurnSource {
     Gen,
     /// A veth pair under the generator's load, watched at TC
     Bpf,
+}
+
+/// `weir lab simulate`.
+#[derive(Args, Debug)]
+#[group(id = "which", required = true, multiple = false, args = ["seed", "seeds"])]
+pub struct SimulateArgs {
+    /// The run of this number
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// The runs of the numbers from 0 on, so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: Option<u64>,
+    /// How many events a run has; another number makes another run
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub events: u64,
+    /// Leave out of a run that fails what it fails without, and print the rest
+    #[arg(long)]
+    pub shrink: bool,
 }
 
 /// `weir lab soak`.

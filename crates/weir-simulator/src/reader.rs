@@ -1,0 +1,300 @@
+//! A consumer of the simulation: the real one, with what it is told, what it sleeps on, and its account.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_consumer::thread::take_changes;
+use weir_consumer::{
+    Consumer, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Null, Ordered, Step,
+};
+use weir_probe::runtime::updates::Updates;
+use weir_probe::{ConsumerId, FeedId, Joined, Update};
+use weir_ring::wake::{RING_GAP, Sleeper, Woken};
+
+use crate::account::{Account, Facts};
+use crate::broken::{broken, hold};
+use crate::planted::Planted;
+use crate::sink::Gather;
+
+/// Longer than any run: order gives way to nothing but a ring that is half full.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// Lines of a consumer's sleeper.
+const LINES: usize = 64;
+/// From here on a consumer may let frames pass empty rings (`weir_consumer::merge`).
+const PRESSED: f64 = 0.5;
+
+/// Which consumer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Counts frames where they lie.
+    Counts,
+    /// Merges them, and waits for nothing.
+    Merges,
+    /// Merges them, and waits for rings that are empty.
+    Waits,
+}
+
+/// What was told to it and not taken by the account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It reads this feed.
+    Joined(FeedId),
+    /// It reads this feed no further, ring by ring.
+    Left(FeedId, Vec<u64>),
+}
+
+/// What the consumer reads, as the probe tells it.
+struct Reading {
+    sleeper: Arc<Sleeper>,
+    updates: Arc<Updates>,
+    /// Taken, and not given to the consumer.
+    waiting: VecDeque<Update>,
+    told: Vec<Told>,
+    planted: Option<Planted>,
+}
+
+impl FrameSource for Reading {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        self.waiting.extend(self.updates.take());
+        let (told, planted) = (&mut self.told, self.planted);
+        let change = |update| match update {
+            Update::Joined(Joined { feed, source, rings, first_line, .. }) => {
+                told.push(Told::Joined(feed));
+                let (key, output, label) = (feed.number(), source.number() as usize, String::new());
+                Some(FeedChange::Joined(JoinedFeed {
+                    key,
+                    output,
+                    label,
+                    rings,
+                    first_line,
+                    channel: None,
+                    from_first: true,
+                }))
+            }
+            Update::Left(feed, until) => {
+                told.push(Told::Left(feed, until.clone()));
+                let is_heeded = planted != Some(Planted::LeaveIgnored);
+                is_heeded.then_some(FeedChange::Left { key: feed.number(), until })
+            }
+        };
+        self.waiting.drain(..).filter_map(change).collect()
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+/// A consumer.
+pub struct Reader {
+    /// Its name in the probe.
+    pub id: ConsumerId,
+    kind: Kind,
+    reading: Reading,
+    consumer: Box<dyn Consumer>,
+    gather: Gather,
+    account: Account,
+    /// It does nothing.
+    pub is_stalled: bool,
+    is_asleep: bool,
+    /// When it was woken last.
+    woken_at: Instant,
+    planted: Option<Planted>,
+}
+
+impl Reader {
+    /// A consumer that reads nothing yet. Its sleeper and its updates are what the probe tells it by.
+    #[must_use]
+    pub fn new(
+        id: ConsumerId,
+        kind: Kind,
+        planted: Option<Planted>,
+    ) -> (Reader, Arc<Sleeper>, Arc<Updates>) {
+        let sleeper = Arc::new(Sleeper::new(LINES).expect("descriptors"));
+        let updates = Arc::new(Updates::default());
+        let reading = Reading {
+            sleeper: Arc::clone(&sleeper),
+            updates: Arc::clone(&updates),
+            waiting: VecDeque::new(),
+            told: Vec::new(),
+            planted,
+        };
+        let gather = Gather::new(planted);
+        let consumer: Box<dyn Consumer> = match kind {
+            Kind::Counts => Box::new(Null::new()),
+            Kind::Merges => Box::new(Ordered::new(Duration::ZERO, gather.clone())),
+            Kind::Waits => Box::new(Ordered::new(FOREVER, gather.clone())),
+        };
+        let account = Account::default();
+        let (is_stalled, is_asleep, woken_at) = (false, false, Instant::now());
+        let reader = Reader {
+            id,
+            kind,
+            reading,
+            consumer,
+            gather,
+            account,
+            is_stalled,
+            is_asleep,
+            woken_at,
+            planted,
+        };
+        (reader, sleeper, updates)
+    }
+
+    /// The disk refuses the next so many frames.
+    pub fn refuse(&self, frames: u64) {
+        self.gather.lock().refuses = frames;
+    }
+
+    /// A turn of at most so many frames; none if it sleeps and nothing has woken it. Gives what it was told.
+    pub fn step(&mut self, frames_max: u64, facts: &Facts<'_>) -> (Option<Step>, Vec<Told>) {
+        if self.is_asleep && !self.is_woken() {
+            return (None, Vec::new());
+        }
+        let taken = take_changes(&mut self.reading, self.consumer.as_mut());
+        hold!(taken.is_ok(), "a feed of ours can be read: {:?}", taken.err());
+        let told = std::mem::take(&mut self.reading.told);
+        for one in &told {
+            match one {
+                Told::Joined(feed) => self.account.join(*feed),
+                // A ring that is gone has an end.
+                Told::Left(feed, until) => {
+                    let end = facts.feeds[feed].frames();
+                    self.account.leave(*feed, until.first().copied().unwrap_or(end));
+                }
+            }
+        }
+        let may_press = self.consumer.rings().fill() >= PRESSED || self.account.past() > 1;
+        let waits = self.kind == Kind::Waits && !may_press;
+        let step = match self.consumer.step(frames_max) {
+            Ok(step) => step,
+            // It is tried again.
+            Err(ConsumerError::Output(_)) => Step::Busy,
+            Err(error) => broken(format!("a ring of ours is whole: {error}")),
+        };
+        self.look(waits, facts);
+        self.check(facts);
+        if matches!(step, Step::Idle | Step::Ended) {
+            self.sleep();
+        }
+        (Some(step), told)
+    }
+
+    /// Looks at what was delivered.
+    fn look(&mut self, waits: bool, facts: &Facts<'_>) {
+        let got = self.gather.take_got();
+        let names = self.gather.lock().names.clone();
+        for one in &got {
+            self.account.deliver(one, &names[one.meta.interface_id as usize], waits, facts);
+        }
+    }
+
+    /// The identities of a consumer.
+    fn check(&self, facts: &Facts<'_>) {
+        let mut delivered = self.consumer.delivered();
+        let rings = self.consumer.rings();
+        let mut unread = rings.unread();
+        match self.planted {
+            Some(Planted::LappedTwice) => delivered.lapped *= 2,
+            Some(Planted::UnreadForgotten) if delivered.lapped > 0 => unread = 0,
+            _ => {}
+        }
+        let (expected, wire_bytes) = self.account.expected(facts);
+        hold!(
+            delivered.frames + delivered.lapped + unread == expected,
+            "captured = delivered + lapped + unread: {expected}, {delivered:?}, {unread}"
+        );
+        let is_all = delivered.lapped == 0 && unread == 0;
+        hold!(
+            !is_all || delivered.wire_bytes == wire_bytes,
+            "bytes on the wire: {wire_bytes}, {delivered:?}"
+        );
+        hold!(rings.let_go() <= delivered.lapped, "what was let go is lapped: {delivered:?}");
+        if self.kind == Kind::Counts {
+            return;
+        }
+        let kept = self.consumer.kept();
+        let gathered = self.gather.lock();
+        let refused = gathered.refused;
+        hold!(
+            kept.frames + refused == delivered.frames,
+            "kept + refused = delivered: {kept:?}, {refused}, {delivered:?}"
+        );
+        hold!(
+            self.account.skipped() <= delivered.lapped,
+            "what was skipped is lapped: {}, {delivered:?}",
+            self.account.skipped()
+        );
+        for (taken, name) in self.consumer.by_interface().iter().zip(&gathered.names) {
+            let own = self.account.delivered(name, facts);
+            hold!(taken.frames == own, "frames of {name:?}: {taken:?}, {own}");
+        }
+    }
+
+    /// Sleeps if there is nothing to read.
+    fn sleep(&mut self) {
+        // A waker is quiet for a while after it has woken; what it keeps quiet of, a sleeper finds by itself when
+        // that is over. Here no time passes, so it is over now.
+        while self.woken_at.elapsed() <= RING_GAP {
+            std::hint::spin_loop();
+        }
+        let readers = self.consumer.rings().readers();
+        let readers = readers.iter().map(|(line, reader)| (*line, reader));
+        match self.reading.sleeper.sleep_on(readers, 1, Duration::ZERO) {
+            Ok(Woken::Limit) => self.is_asleep = true,
+            Ok(_) => self.woken_at = Instant::now(),
+            Err(error) => broken(format!("a consumer can sleep: {error}")),
+        }
+    }
+
+    /// Whether something has woken it, which must be so if there is anything for it.
+    fn is_woken(&mut self) -> bool {
+        let none = std::iter::empty::<(usize, &weir_ring::Reader<weir_ring::Mapping>)>();
+        let woken = self.reading.sleeper.sleep_on(none, 1, Duration::ZERO);
+        if !matches!(woken, Ok(Woken::Limit)) {
+            (self.is_asleep, self.woken_at) = (false, Instant::now());
+            return true;
+        }
+        self.reading.waiting.extend(self.reading.updates.take());
+        hold!(self.reading.waiting.is_empty(), "who is told something is woken: {:?}", self.id);
+        for (_, reader) in self.consumer.rings().readers() {
+            let ring = reader.ring();
+            let is_due = ring.is_closed() || ring.frames_written() > reader.ordinal();
+            hold!(!is_due || reader.has_ended(), "who sleeps is woken for frames: {:?}", self.id);
+        }
+        false
+    }
+
+    /// Frames delivered and lapped, and those that the disk refused.
+    #[must_use]
+    pub fn totals(&self) -> (Delivered, u64) {
+        (self.consumer.delivered(), self.gather.lock().refused)
+    }
+
+    /// Reads on until all is read; every ring is closed or left.
+    pub fn finish(&mut self, facts: &Facts<'_>) -> Vec<Told> {
+        self.refuse(0);
+        // Whoever stops the sources wakes all, also those who read nothing.
+        if self.is_asleep {
+            self.is_woken();
+            self.is_asleep = false;
+        }
+        let mut all = Vec::new();
+        for turn in 0.. {
+            let (step, told) = self.step(u64::MAX, facts);
+            all.extend(told);
+            if step == Some(Step::Ended) {
+                break;
+            }
+            hold!(turn < 10_000, "a consumer comes to the end of closed rings: {:?}", self.id);
+        }
+        hold!(self.consumer.rings().unread() == 0, "all is read at the end");
+        all
+    }
+}

@@ -1,0 +1,134 @@
+//! What should become of every frame that is offered to a feed. It shares no code with the fan-out.
+
+use weir_probe::core::SourceId;
+use weir_ring::Ledger;
+
+use crate::broken::hold;
+use crate::frame::Frame;
+use crate::meaning::Meaning;
+
+/// The name of the engine's own loss.
+pub const LOST: &str = "engine";
+
+/// One feed, as it should be.
+#[derive(Clone, Debug)]
+pub struct FeedTruth {
+    /// Of this source.
+    pub source: SourceId,
+    /// What it takes now.
+    pub meaning: Meaning,
+    /// What its source had been offered when it joined.
+    pub joined_at: u64,
+    /// And when it left; `None`: it is there.
+    pub left_at: Option<u64>,
+    /// The name of its interface: that of the feed whose place it took, if it took one.
+    pub name: String,
+    /// Frames that are in its ring, in order.
+    pub captured: Vec<Captured>,
+    /// Frames that came, one way or another.
+    pub offered: u64,
+    filtered: u64,
+    blocked: u64,
+    sampled: u64,
+    lost: u64,
+    /// Frames until the next one that sampling keeps.
+    left_out: u32,
+}
+
+/// A frame in a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Captured {
+    /// Its number.
+    pub number: u64,
+    /// The event at which it was published.
+    pub step: usize,
+    /// Bytes kept of the ring's frames up to this one, it included.
+    pub kept_until: u64,
+    /// The same on the wire.
+    pub wire_until: u64,
+}
+
+impl FeedTruth {
+    /// A feed that joins.
+    #[must_use]
+    pub fn new(source: SourceId, meaning: Meaning, name: String, joined_at: u64) -> FeedTruth {
+        FeedTruth {
+            source,
+            meaning,
+            joined_at,
+            left_at: None,
+            name,
+            captured: Vec::new(),
+            offered: 0,
+            filtered: 0,
+            blocked: 0,
+            sampled: 0,
+            lost: 0,
+            left_out: 0,
+        }
+    }
+
+    /// A frame comes.
+    pub fn offer(&mut self, frame: &Frame, step: usize) {
+        self.offered += 1;
+        if !self.meaning.passes(frame) {
+            self.filtered += 1;
+        } else if self.meaning.blocks(frame) {
+            self.blocked += 1;
+        } else if self.left_out > 0 {
+            self.left_out -= 1;
+            self.sampled += 1;
+        } else {
+            self.left_out = self.meaning.one_in - 1;
+            let kept_until =
+                self.bytes_until(u64::MAX) + u64::from(frame.bytes.min(self.meaning.snaplen));
+            let wire_until = self.wire_until(u64::MAX) + u64::from(frame.wire_len);
+            self.captured.push(Captured { number: frame.number, step, kept_until, wire_until });
+        }
+    }
+
+    /// The engine loses a frame before any feed could choose.
+    pub fn lose(&mut self) {
+        self.offered += 1;
+        self.lost += 1;
+    }
+
+    /// Frames in its ring so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.captured.len() as u64
+    }
+
+    /// Bytes kept of the first so many frames.
+    #[must_use]
+    pub fn bytes_until(&self, ordinal: u64) -> u64 {
+        self.last_of(ordinal).map_or(0, |last| last.kept_until)
+    }
+
+    /// Bytes on the wire of the first so many frames.
+    #[must_use]
+    pub fn wire_until(&self, ordinal: u64) -> u64 {
+        self.last_of(ordinal).map_or(0, |last| last.wire_until)
+    }
+
+    fn last_of(&self, ordinal: u64) -> Option<&Captured> {
+        let count = ordinal.min(self.frames()) as usize;
+        self.captured[..count].last()
+    }
+
+    /// Holds that a ledger says just this.
+    pub fn check(&self, ledger: &Ledger) {
+        hold!(ledger.closes(), "a ledger closes: {ledger}");
+        let said = (
+            [ledger.offered, ledger.filtered, ledger.blocked, ledger.sampled, ledger.captured],
+            [ledger.kept_bytes, ledger.wire_bytes, ledger.dropped()],
+        );
+        let FeedTruth { offered, filtered, blocked, sampled, lost, .. } = *self;
+        let (kept, wire) = (self.bytes_until(u64::MAX), self.wire_until(u64::MAX));
+        let true_one = ([offered, filtered, blocked, sampled, self.frames()], [kept, wire, lost]);
+        hold!(
+            said == true_one,
+            "a ledger is true (offered, filtered, blocked, sampled, captured, bytes, drops): {said:?}, not {true_one:?}"
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! The world of a run: the probe's core with its runtime's bookkeeping, sources, consumers, those who give commands,
+//! and what is true of all of them.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `commands` | what callers ask for |
+//! | `effects` | carries out what the core asks for, as the probe's runtime does |
+//! | `outputs` | what the core says, held against what is known |
+//! | `offer` | frames come |
+//! | `reading` | consumers have their turns |
+//! | `settle` | all that is under way is done: the world is what callers asked for, and at the end nothing is left |
+
+mod commands;
+mod effects;
+mod offer;
+mod outputs;
+mod reading;
+mod settle;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use weir_capture::{FeedControl, Source};
+use weir_probe::core::{Command, CommandId, Core, Effect, EffectId};
+use weir_probe::runtime::registry::Registry;
+use weir_probe::{ConsumerId, FeedId, SourceId, SubscriptionId};
+use weir_ring::{Mapping, Ring};
+
+use crate::event::Event;
+use crate::fake_source::Script;
+use crate::frame::Frame;
+use crate::hostile::Hostile;
+use crate::meaning::Wanting;
+use crate::planted::Planted;
+use crate::random::{Random, pick};
+use crate::reader::{Kind, Reader, Told};
+use crate::truth::FeedTruth;
+
+/// Why something fails.
+type Fault = &'static str;
+
+/// When the first frame of a run comes.
+const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames offered to sources.
+    pub offered: u64,
+    /// Frames in rings.
+    pub captured: u64,
+    /// Frames delivered to consumers, and lapped.
+    pub delivered: u64,
+    /// Frames that consumers were overtaken by.
+    pub lapped: u64,
+    /// Frames that full disks refused.
+    pub refused: u64,
+    /// Feeds that there were.
+    pub feeds: u64,
+    /// Times that a source was opened.
+    pub lives: u64,
+    /// Rings with words that mean anything, and those of them that a reader refused.
+    pub hostile: u64,
+    /// Of those: found out.
+    pub refused_rings: u64,
+}
+
+/// A source that is open.
+struct OpenSource {
+    source: Box<dyn Source>,
+    control: Arc<dyn FeedControl>,
+    script: Script,
+    is_started: bool,
+    /// Frames that it was offered, those included that it lost.
+    offered: u64,
+}
+
+/// A subscription as its caller knows it.
+struct Subscription {
+    source: SourceId,
+    wants: Wanting,
+    consumers: BTreeSet<ConsumerId>,
+}
+
+/// Those who give commands, and what they know.
+#[derive(Default)]
+struct Callers {
+    asked: BTreeMap<CommandId, Command<Wanting>>,
+    sources: BTreeSet<SourceId>,
+    follows: BTreeSet<SourceId>,
+    gone_sources: BTreeSet<SourceId>,
+    subscriptions: BTreeMap<SubscriptionId, Subscription>,
+    consumers: BTreeSet<ConsumerId>,
+    gone_consumers: BTreeSet<ConsumerId>,
+    /// Who reads what, as consumers were told.
+    reads: BTreeSet<(ConsumerId, FeedId)>,
+    /// The feed of each subscription, and the feeds that subscriptions have moved to from each feed.
+    feed_of: BTreeMap<SubscriptionId, FeedId>,
+    moved: BTreeMap<FeedId, BTreeSet<(SubscriptionId, FeedId)>>,
+    /// Which feeds' memory each consumer was ever given.
+    seen: BTreeMap<ConsumerId, BTreeSet<FeedId>>,
+}
+
+/// The world.
+pub struct World {
+    step: usize,
+    planted: Option<Planted>,
+    /// Nothing fails any more.
+    is_calm: bool,
+    clock_ns: u64,
+    frames: Vec<Frame>,
+    truths: BTreeMap<FeedId, FeedTruth>,
+    core: Core<Wanting, Fault>,
+    registry: Registry,
+    open: BTreeMap<SourceId, OpenSource>,
+    under_way: BTreeMap<EffectId, Effect<Wanting>>,
+    /// The rings that there ever were.
+    rings: Vec<(FeedId, Weak<Mapping>)>,
+    /// Those that a planted bug keeps.
+    kept_rings: Vec<Ring<Mapping>>,
+    readers: BTreeMap<ConsumerId, Reader>,
+    next_kind: Kind,
+    /// What consumers were told and have not taken.
+    untaken: BTreeMap<ConsumerId, VecDeque<Told>>,
+    wakers: BTreeSet<(ConsumerId, FeedId)>,
+    /// Who could not be attached to what it is to read.
+    refused: BTreeSet<(ConsumerId, FeedId)>,
+    /// Sources that went down since their opening began, and those of which that was told.
+    down: BTreeSet<SourceId>,
+    told_down: BTreeSet<SourceId>,
+    /// Feeds whose ledgers were told.
+    closed: BTreeSet<FeedId>,
+    callers: Callers,
+    hostile: Hostile,
+    counts: Counts,
+}
+
+impl World {
+    /// A world with nothing in it.
+    #[must_use]
+    pub fn new(planted: Option<Planted>) -> World {
+        World {
+            step: 0,
+            planted,
+            is_calm: false,
+            clock_ns: BEGIN_NS,
+            frames: Vec::new(),
+            truths: BTreeMap::new(),
+            core: Core::new(),
+            registry: Registry::default(),
+            open: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            rings: Vec::new(),
+            kept_rings: Vec::new(),
+            readers: BTreeMap::new(),
+            next_kind: Kind::Counts,
+            untaken: BTreeMap::new(),
+            wakers: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            down: BTreeSet::new(),
+            told_down: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            callers: Callers::default(),
+            hostile: Hostile::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Something happens.
+    pub fn play(&mut self, event: &Event) {
+        self.step += 1;
+        match *event {
+            Event::Open { .. }
+            | Event::Start(_)
+            | Event::Close(_)
+            | Event::Subscribe(..)
+            | Event::Unsubscribe(_)
+            | Event::Change(..)
+            | Event::AddConsumer(_)
+            | Event::RemoveConsumer(_)
+            | Event::Withdraw(_)
+            | Event::Attach(..)
+            | Event::Detach(..)
+            | Event::Ledgers => self.command(event),
+            Event::CarryOut(which, fails) => {
+                if let Some(id) = pick(which, self.under_way.keys().copied()) {
+                    self.carry_out_one(id, fails && !self.is_calm, which & 8 == 0);
+                }
+            }
+            Event::Settle(seed) => self.settle(&mut Random::new(seed)),
+            Event::Note(source, kind) => self.note(source, kind),
+            Event::Frames { source, count, seed } => self.frames(source, count, seed),
+            Event::Burst(source, count) => self.burst(source, count),
+            Event::Clock(by_ns) => self.clock_ns = self.clock_ns.saturating_add_signed(by_ns),
+            Event::Turn(reader, frames_max) => {
+                if let Some(id) = pick(reader, self.readers.keys().copied()) {
+                    self.turn(id, frames_max);
+                }
+            }
+            Event::Stall(reader) => {
+                if let Some(reader) = pick(reader, self.readers.values_mut()) {
+                    reader.is_stalled = !reader.is_stalled;
+                }
+            }
+            Event::Kill(reader) => {
+                // The probe does not know: its side of the consumer stays until somebody removes it.
+                if let Some(id) = pick(reader, self.readers.keys().copied()) {
+                    self.readers.remove(&id);
+                }
+            }
+            Event::DiskFull(reader, frames) => {
+                if let Some(reader) = pick(reader, self.readers.values()) {
+                    reader.refuse(frames);
+                }
+            }
+            Event::Hostile(seed) => self.hostile.attack(seed),
+        }
+    }
+}

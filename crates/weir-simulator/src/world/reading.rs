@@ -1,0 +1,60 @@
+//! Consumers have their turns.
+
+use weir_consumer::Step;
+use weir_probe::ConsumerId;
+
+use super::World;
+use crate::account::Facts;
+use crate::broken::{broken, hold};
+use crate::reader::{Kind, Reader, Told};
+
+impl World {
+    /// The core has added a consumer.
+    pub(super) fn consumer_added(&mut self, id: ConsumerId) {
+        let (reader, sleeper, updates) = Reader::new(id, self.next_kind, self.planted);
+        let waker = sleeper.waker().unwrap_or_else(|error| broken(format!("a waker: {error}")));
+        self.registry.add_member(id, sleeper, waker, updates);
+        self.readers.insert(id, reader);
+        self.next_kind = Kind::Counts;
+    }
+
+    /// A consumer has a turn, unless it stands still or sleeps.
+    pub(super) fn turn(&mut self, id: ConsumerId, frames_max: u64) {
+        let facts = Facts { frames: &self.frames, feeds: &self.truths, step: self.step };
+        let Some(reader) = self.readers.get_mut(&id).filter(|reader| !reader.is_stalled) else {
+            return;
+        };
+        let (step, told) = reader.step(frames_max, &facts);
+        self.taken(id, told, step);
+    }
+
+    /// A consumer has taken what it was told: all of it, as it was told.
+    pub(super) fn taken(&mut self, id: ConsumerId, taken: Vec<Told>, step: Option<Step>) {
+        if step.is_none() {
+            return;
+        }
+        let untaken = self.untaken.remove(&id).unwrap_or_default();
+        let is_same = |(told, taken): (&Told, &Told)| match (told, taken) {
+            // Rings of a feed that is gone say where they end.
+            (Told::Left(feed, _), Told::Left(taken, until)) if until.is_empty() => feed == taken,
+            (told, taken) => told == taken,
+        };
+        let is_all = untaken.len() == taken.len() && untaken.iter().zip(&taken).all(is_same);
+        hold!(is_all, "a consumer takes what it was told: {untaken:?}, {taken:?}");
+    }
+
+    /// Reads all that is left to read, for all consumers that there are.
+    pub(super) fn read_to_the_end(&mut self) {
+        let ids: Vec<ConsumerId> = self.readers.keys().copied().collect();
+        for id in ids {
+            let facts = Facts { frames: &self.frames, feeds: &self.truths, step: self.step };
+            let reader = self.readers.get_mut(&id).expect("it is there");
+            let told = reader.finish(&facts);
+            let (delivered, refused) = reader.totals();
+            self.counts.delivered += delivered.frames;
+            self.counts.lapped += delivered.lapped;
+            self.counts.refused += refused;
+            self.taken(id, told, Some(Step::Ended));
+        }
+    }
+}

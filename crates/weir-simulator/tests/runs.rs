@@ -1,0 +1,54 @@
+//! Runs that hold, from seeds; and runs with a planted bug, which do not.
+
+use weir_simulator::{Planted, events_of, play, shrunk};
+
+const SEEDS: u64 = 50;
+const EVENTS: usize = 2000;
+
+#[test]
+fn every_frame_is_accounted_for_whatever_happens() {
+    let mut sum = [0; 4];
+    for seed in 0..SEEDS {
+        match play(&events_of(seed, EVENTS), None) {
+            Ok(all) => {
+                let counts = [all.delivered, all.lapped, all.refused, all.refused_rings];
+                sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            }
+            Err(failure) => {
+                panic!("weir lab simulate --seed {seed} --events {EVENTS} --shrink: {failure}")
+            }
+        }
+    }
+    assert!(sum.iter().all(|count| *count > 100), "what no run came to: {sum:?}");
+}
+
+#[test]
+fn a_seed_means_the_same_each_time() {
+    let play = || play(&events_of(7, EVENTS), None);
+    assert_eq!(play(), play());
+    assert_ne!(events_of(7, EVENTS), events_of(8, EVENTS));
+}
+
+#[test]
+fn every_planted_bug_is_found_and_shrunk() {
+    // Long enough for the rarest of them.
+    const SEEDS: u64 = 40;
+    let mut missed = Vec::new();
+    for planted in Planted::ALL {
+        let found = (0..SEEDS).find_map(|seed| {
+            let events = events_of(seed, 1000);
+            let failure = play(&events, Some(planted)).err()?;
+            Some((seed, events, failure))
+        });
+        let Some((seed, events, failure)) = found else {
+            missed.push(planted);
+            continue;
+        };
+        println!("{planted:?}: seed {seed}, {failure}");
+        if planted == Planted::FilterLate {
+            let (short, failure) = shrunk(&events, Some(planted)).expect("it fails again");
+            assert!(short.len() < 20, "{} events: {failure}", short.len());
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,61 @@
+//! `weir lab simulate`: runs of the simulator, a line each.
+
+use anyhow::Result;
+use weir_simulator::{Counts, Failure, events_of, play, shrunk};
+
+use crate::cli::SimulateArgs;
+use crate::{EXIT_FAILED, EXIT_RAN, signals};
+
+/// Something did not hold.
+const EXIT_BROKEN: u8 = 1;
+
+/// Runs the command.
+pub fn run(args: &SimulateArgs) -> Result<u8> {
+    let seeds = match (args.seed, args.seeds) {
+        (Some(seed), _) => seed..=seed,
+        (None, seeds) => 0..=seeds.unwrap_or(1) - 1,
+    };
+    let stop = signals::stop_flag()?;
+    let mut code = EXIT_RAN;
+    for seed in seeds {
+        if signals::is_set(&stop) {
+            return Ok(EXIT_FAILED);
+        }
+        let events = events_of(seed, args.events as usize);
+        match play(&events, None) {
+            Ok(counts) => println!("seed {seed}: ok, {}", text(&counts)),
+            Err(failure) => {
+                code = EXIT_BROKEN;
+                println!("seed {seed}: FAILS at {failure}");
+                if args.shrink {
+                    shrink(&events, &failure);
+                }
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn text(counts: &Counts) -> String {
+    let Counts { offered, captured, delivered, lapped, refused, feeds, lives, hostile, .. } =
+        counts;
+    format!(
+        "{offered} frames offered, {captured} captured, {delivered} delivered, {lapped} lapped, {refused} refused; \
+         {feeds} feeds of {lives} lives, {hostile} hostile rings"
+    )
+}
+
+/// Prints the events that are left.
+fn shrink(events: &[weir_simulator::Event], failure: &Failure) {
+    // A panic would say the same a hundred times.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let short = shrunk(events, None);
+    std::panic::set_hook(hook);
+    let Some((short, failure)) = short else {
+        println!("  a second time it does not fail: {failure}");
+        return;
+    };
+    println!("  {} events are enough, and fail at {failure}", short.len());
+    short.iter().for_each(|event| println!("  {event:?}"));
+}
