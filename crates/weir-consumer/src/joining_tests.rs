@@ -255,6 +255,31 @@ fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
     }
 }
 
+/// Whoever leaves a feed and joins it again reads it under the same key.
+#[test]
+fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
+    let consumers: [Box<dyn Consumer>; 2] =
+        [Box::new(Null::new()), Box::new(Ordered::new(Duration::ZERO, Collect::default()))];
+    for mut consumer in consumers {
+        let mut again = writer();
+        push(&mut again, 1);
+        consumer.join(feed(0, again.ring())).unwrap();
+        consumer.rings_mut().leave(0, &[1]);
+        consumer.join(feed(0, again.ring())).unwrap();
+        for key in 1..=PAST_FEEDS_MAX {
+            let mut writer = writer();
+            push(&mut writer, 1);
+            consumer.join(JoinedFeed { output: 0, ..feed(key, writer.ring()) }).unwrap();
+            consumer.rings_mut().leave(key as u64, &[1]);
+        }
+        push(&mut again, 2);
+        drop(again);
+        while consumer.step(u64::MAX).unwrap() != Step::Ended {}
+        let Delivered { frames, lapped, .. } = consumer.delivered();
+        assert_eq!((frames, lapped), (2 + PAST_FEEDS_MAX as u64, 1), "only its past is let go");
+    }
+}
+
 /// A long slack and an interface that comes and goes within it make no consumer slow.
 #[test]
 fn order_gives_way_before_a_feed_that_left_is_let_go() {

@@ -181,17 +181,22 @@ impl<T, M: Words> Lanes<T, M> {
         keys.dedup();
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
-            for lane in lanes.extract_if(.., |lane| lane.key == *key) {
+            // Not what it reads since it joined such a feed again.
+            let is_past = |lane: &mut Lane<T, M>| lane.key == *key && lane.cursor.has_left();
+            for lane in lanes.extract_if(.., is_past) {
                 add(gone, &lane);
                 let unread = lane.cursor.unread();
                 let own = &mut gone[lane.first as usize];
                 own.lapped = own.lapped.saturating_add(unread);
                 *let_go = let_go.saturating_add(unread);
             }
-            numbering.leave(*key);
+            if !lanes.iter().any(|lane| lane.key == *key) {
+                numbering.leave(*key);
+            }
         }
         if keys.len() >= PAST_FEEDS_MAX {
-            let oldest = lanes.iter_mut().filter(|lane| lane.key == keys[surplus]);
+            let oldest =
+                lanes.iter_mut().filter(|lane| lane.key == keys[surplus] && lane.cursor.has_left());
             oldest.for_each(|lane| lane.is_next_to_go = true);
         }
     }
