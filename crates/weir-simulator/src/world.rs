@@ -49,9 +49,9 @@ pub struct Counts {
     pub offered: u64,
     /// Frames in rings.
     pub captured: u64,
-    /// Frames delivered to consumers, and lapped.
+    /// Frames delivered to consumers, those of full disks included.
     pub delivered: u64,
-    /// Frames that consumers were overtaken by.
+    /// Frames that consumers did not have, because they were overtaken.
     pub lapped: u64,
     /// Frames that full disks refused.
     pub refused: u64,
@@ -59,9 +59,9 @@ pub struct Counts {
     pub feeds: u64,
     /// Times that a source was opened.
     pub lives: u64,
-    /// Rings with words that mean anything, and those of them that a reader refused.
+    /// Rings with words that mean anything.
     pub hostile: u64,
-    /// Of those: found out.
+    /// Those of them that a reader refused.
     pub refused_rings: u64,
 }
 
@@ -205,7 +205,7 @@ impl World {
             Event::Kill(reader) => {
                 // The probe does not know: its side of the consumer stays until somebody removes it.
                 if let Some(id) = pick(reader, self.readers.keys().copied()) {
-                    self.readers.remove(&id);
+                    self.reader_gone(id);
                 }
             }
             Event::DiskFull(reader, frames) => {

@@ -22,7 +22,7 @@ impl World {
         }
         if let Command::RemoveConsumer(gone) | Command::Withdraw(gone) = &command {
             self.callers.consumers.remove(gone);
-            self.readers.remove(gone);
+            self.reader_gone(*gone);
         }
         self.give(command);
     }

@@ -128,10 +128,7 @@ impl World {
         self.feeds_of(source).for_each(|(_, truth)| truth.lose());
     }
 
-    fn feeds_of(
-        &mut self,
-        source: SourceId,
-    ) -> impl Iterator<Item = (&FeedId, &mut FeedTruth)> {
+    fn feeds_of(&mut self, source: SourceId) -> impl Iterator<Item = (&FeedId, &mut FeedTruth)> {
         let own = self.truths.iter_mut();
         own.filter(move |(_, truth)| truth.source == source && truth.left_at.is_none())
     }

@@ -43,6 +43,15 @@ impl World {
         hold!(is_all, "a consumer takes what it was told: {untaken:?}, {taken:?}");
     }
 
+    /// A consumer is gone, as the probe will hear or not.
+    pub(super) fn reader_gone(&mut self, id: ConsumerId) {
+        let Some(reader) = self.readers.remove(&id) else { return };
+        let (delivered, refused) = reader.totals();
+        self.counts.delivered += delivered.frames;
+        self.counts.lapped += delivered.lapped;
+        self.counts.refused += refused;
+    }
+
     /// Reads all that is left to read, for all consumers that there are.
     pub(super) fn read_to_the_end(&mut self) {
         let ids: Vec<ConsumerId> = self.readers.keys().copied().collect();
@@ -50,10 +59,6 @@ impl World {
             let facts = Facts { frames: &self.frames, feeds: &self.truths, step: self.step };
             let reader = self.readers.get_mut(&id).expect("it is there");
             let told = reader.finish(&facts);
-            let (delivered, refused) = reader.totals();
-            self.counts.delivered += delivered.frames;
-            self.counts.lapped += delivered.lapped;
-            self.counts.refused += refused;
             self.taken(id, told, Some(Step::Ended));
         }
     }

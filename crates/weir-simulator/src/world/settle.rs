@@ -98,7 +98,9 @@ impl World {
         hold!(self.closed == all, "a ledger of every feed, once: {:?}, {all:?}", self.closed);
         self.read_to_the_end();
         self.count();
-        self.readers.clear();
+        for reader in self.readers.keys().copied().collect::<Vec<_>>() {
+            self.reader_gone(reader);
+        }
         for consumer in self.callers.consumers.clone() {
             self.registry.remove_member(consumer);
         }

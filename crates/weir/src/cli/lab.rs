@@ -116,10 +116,9 @@ pub enum ChurnSource {
 
 /// `weir lab simulate`.
 #[derive(Args, Debug)]
-#[group(id = "which", required = true, multiple = false, args = ["seed", "seeds"])]
 pub struct SimulateArgs {
     /// The run of this number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", required_unless_present = "seeds", conflicts_with = "seeds")]
     pub seed: Option<u64>,
     /// The runs of the numbers from 0 on, so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
