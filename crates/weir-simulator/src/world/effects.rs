@@ -197,10 +197,9 @@ impl World {
     pub(super) fn truth_joins(&mut self, source: SourceId, feed: FeedId, wants: &Wanting) {
         let joined_at = self.open[&source].offered;
         let meaning = wants.meaning.clone();
-        if !self.truths.contains_key(&feed) {
-            self.truths.insert(feed, FeedTruth::new(source, meaning, name_of(feed), joined_at));
-            self.counts.feeds += 1;
-        }
+        self.truths
+            .entry(feed)
+            .or_insert_with(|| FeedTruth::new(source, meaning, name_of(feed), joined_at));
     }
 
     /// What a feed takes has changed.

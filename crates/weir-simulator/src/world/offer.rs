@@ -189,7 +189,7 @@ impl World {
             self.registry.feeds_of(source).first().and_then(|(feed, _)| self.registry.feed(*feed));
         let Some(ring) = ring.map(|feed| &feed.rings[0]) else { return };
         let opened = ring.writer_word(WriterWord::Opened);
-        if opened == 0 || self.step % 4 != 0 {
+        if opened == 0 || !self.step.is_multiple_of(4) {
             return;
         }
         let geometry = ring.geometry();

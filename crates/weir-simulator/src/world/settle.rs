@@ -112,6 +112,7 @@ impl World {
     }
 
     fn count(&mut self) {
+        self.counts.feeds = self.truths.len() as u64;
         self.counts.captured = self.truths.values().map(|truth| truth.frames()).sum();
         (self.counts.hostile, self.counts.refused_rings) = self.hostile.counts();
     }
