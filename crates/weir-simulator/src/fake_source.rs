@@ -11,7 +11,6 @@ use weir_ring::Ledger;
 use crate::frame::Frame;
 use crate::planted::Planted;
 use crate::planted_control::PlantedControl;
-use crate::truth::LOST;
 
 /// Rings of the smallest size, so that they are soon full.
 const RING_BYTES: u64 = 4 << 20;
@@ -85,7 +84,7 @@ impl FakeSource {
             ledger.offered -= 1.min(self.offered);
         }
         if self.lost > 0 && self.planted != Some(Planted::DropsForgotten) {
-            ledger.drops.insert(LOST, self.lost);
+            ledger.drops.insert("kernel", self.lost);
         }
         self.control.turn_ends();
         self.feeds.count(ledger);

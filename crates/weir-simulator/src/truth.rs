@@ -7,9 +7,6 @@ use crate::broken::hold;
 use crate::frame::Frame;
 use crate::meaning::Meaning;
 
-/// The name of the engine's own loss.
-pub const LOST: &str = "engine";
-
 /// One feed, as it should be.
 #[derive(Clone, Debug)]
 pub struct FeedTruth {
