@@ -39,7 +39,7 @@ impl Hostile {
         let geometry = Geometry::new(DATA_BLOCKS_MIN).expect("the smallest ring");
         let memory = self.fresh(&geometry);
         let ring = Ring::open(Arc::clone(&memory)).expect("just formatted");
-        fill(ring, random);
+        let _at_work = fill(ring, random);
         self.attacks += 1;
         // Half of them before anybody looks.
         if random.one_in(2) {
@@ -102,8 +102,8 @@ fn clear(word: &AtomicU64) {
     word.store(0, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// An honest writer at work.
-fn fill(ring: Ring<Memory>, random: &mut Random) {
+/// An honest writer at work; or gone, and the ring closed.
+fn fill(ring: Ring<Memory>, random: &mut Random) -> Option<Writer<Memory>> {
     let mut writer = Writer::new(ring);
     for _ in 0..random.below(20) {
         let bytes = random.below(100) as usize;
@@ -115,11 +115,10 @@ fn fill(ring: Ring<Memory>, random: &mut Random) {
             _ => {}
         }
     }
-    if random.one_in(2) {
-        // Dropped, it would close the ring.
+    random.one_in(2).then(|| {
         writer.publish();
-        std::mem::forget(writer);
-    }
+        writer
+    })
 }
 
 /// Changes some of the words that a reader must not trust.
