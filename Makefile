@@ -32,7 +32,7 @@ demo: build ## build, then show a capture and its ledger (more of it as root)
 test: setup ## every check: lints, tests, models, static link, package, Debian 6.1 guest, fuzzing
 	@tests/all.sh
 
-test-repeat: setup ## every test with threads, processes or interfaces REPEAT times (50), LANES (one a CPU) at the same time, some hours; needs root
+test-repeat: setup ## every test with threads, processes or interfaces REPEAT times (50), in LANES at a time; over an hour; needs root
 	@tests/repeat.sh
 
 lint: setup ## formatting and clippy, warnings being errors

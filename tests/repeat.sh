@@ -3,9 +3,9 @@
 # failure: a test that fails once in fifty runs is a bug. `tests/repeat.sh FILTER...` repeats only tests
 # whose names contain a FILTER.
 #
-# LANES runs go at the same time, each at another place of the list of test binaries: tests wait more
+# LANES runs (two a CPU) go at the same time, each at another place of the list of test binaries: tests wait more
 # than they compute, and meet other neighbours in every run. WEIR_REPEATED=1 tells the tests that send much
-# to send a fifth (weir_lab::testbed::volume).
+# to send a fifth (weir_lab::testbed::volume). A run takes some 95 s of two CPUs, so 50 take 80 minutes.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -13,7 +13,7 @@ cd "$root"
 
 times=${REPEAT:-50}
 [[ $times =~ ^[1-9][0-9]*$ ]] || die "REPEAT=$times: a number of runs, 1 or more"
-lanes=${LANES:-$(nproc)}
+lanes=${LANES:-$((2 * $(nproc)))}
 [[ $lanes =~ ^[1-9][0-9]*$ ]] || die "LANES=$lanes: how many runs go at the same time, 1 or more"
 if ((lanes > times)); then lanes=$times; fi
 cpus=$(nproc)
