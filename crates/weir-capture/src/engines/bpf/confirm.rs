@@ -4,6 +4,7 @@
 //! its own does it: the source's thread goes on answering wake-ups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
@@ -18,8 +19,8 @@ use crate::kernel::rcu;
 pub(super) struct Confirmer {
     /// `None` before the first wait.
     thread: Option<(Sender<()>, Receiver<bool>)>,
-    /// Readable when a wait is over.
-    over: OwnedFd,
+    /// Readable when a wait is over. Shared with the thread: a first wait opens no descriptor.
+    over: Arc<OwnedFd>,
     is_waiting: bool,
     /// The doorbell was armed otherwise since the last wait began.
     is_changed: bool,
@@ -33,7 +34,7 @@ impl Confirmer {
             .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
         Ok(Confirmer {
             thread: None,
-            over,
+            over: Arc::new(over),
             is_waiting: false,
             is_changed: false,
             is_refused: false,
@@ -88,7 +89,7 @@ impl Confirmer {
     fn thread(&mut self) -> Option<&(Sender<()>, Receiver<bool>)> {
         if self.thread.is_none() {
             let ((begin, begins), (end, ends)) = (channel(), channel());
-            let over = self.over.try_clone().ok()?;
+            let over = Arc::clone(&self.over);
             let work = move || {
                 while begins.recv().is_ok() {
                     if end.send(rcu::synchronize().is_ok()).is_err() {
