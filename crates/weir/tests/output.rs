@@ -1,6 +1,6 @@
 //! What becomes of output that nobody takes. None of it needs rights: the frames are made in memory.
 
-use std::io::{self, BufRead, BufReader, PipeReader, Read};
+use std::io::{self, PipeReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -57,6 +57,17 @@ fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
     command.args(args.split(' ')).env("LC_ALL", "C").stdin(Stdio::null());
     let stderr = if stderr_too { Stdio::from(writer.try_clone().unwrap()) } else { Stdio::piped() };
     (command.stdout(writer).stderr(stderr).spawn().expect("weir"), reader)
+}
+
+/// Waits for the first line that it says, with what it captures, and gives it.
+fn begun(child: &mut Child) -> String {
+    let (mut says, mut byte) = (Vec::new(), [0]);
+    // Byte by byte: the rest is somebody else's.
+    let stderr = child.stderr.as_mut().expect("a pipe");
+    while !says.ends_with(b"\n") && stderr.read(&mut byte).expect("a pipe") > 0 {
+        says.push(byte[0]);
+    }
+    String::from_utf8_lossy(&says).into_owned()
 }
 
 fn interrupt(child: &Child) {
@@ -118,6 +129,7 @@ fn frames(mut file: &[u8]) -> u64 {
 fn the_first_signal_ends_a_capture_whose_reader_takes_nothing() {
     for output in ["--write -", "--write - --json", "--print", "--print --json"] {
         let (mut child, mut reader) = piped(&format!("capture gen:size=1518 {output}"), false);
+        begun(&mut child);
         sleep(Duration::from_millis(500));
         interrupt(&child);
         let (code, took) = end(&mut child, Duration::from_secs(10));
@@ -163,9 +175,7 @@ fn a_pipe_for_talk_that_nobody_reads_holds_nothing_up() {
 #[test]
 fn what_a_slow_reader_takes_after_the_signal_is_delivered() {
     let (mut child, mut reader) = piped("capture gen:rate=400kpps --write - --json", false);
-    let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut says = String::new();
-    talk.read_line(&mut says).expect("what it captures with");
+    let mut says = begun(&mut child);
     // Some 20 MB, of which the pipe takes next to nothing.
     sleep(Duration::from_millis(500));
     interrupt(&child);
@@ -178,7 +188,7 @@ fn what_a_slow_reader_takes_after_the_signal_is_delivered() {
     }
     let took = begin.elapsed().as_secs_f64();
     let (code, _) = end(&mut child, Duration::from_secs(10));
-    talk.read_to_string(&mut says).expect("text");
+    says += &stderr(&mut child);
     assert_eq!(code, Some(0), "{says}");
     let json = says.lines().find(|line| line.starts_with('{')).expect("JSON");
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -195,6 +205,7 @@ fn a_reader_that_leaves_is_noticed_though_no_frame_comes() {
     for output in ["--write -", "--print"] {
         // The next frame is 1000 s away.
         let (mut child, reader) = piped(&format!("capture gen:rate=0.001pps {output}"), false);
+        begun(&mut child);
         sleep(Duration::from_millis(500));
         drop(reader);
         let (code, took) = end(&mut child, Duration::from_secs(10));
@@ -213,12 +224,10 @@ fn a_named_pipe_is_waited_for_and_the_wait_can_be_ended() {
     let start = || piped(&format!("capture gen: --frames 100 --write {name} --json"), false);
     let (mut child, mut report) = start();
     // Not before it waits, which takes a while on a busy machine.
-    let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut says = String::new();
-    talk.read_line(&mut says).expect("text");
+    let mut says = begun(&mut child);
     interrupt(&child);
     assert_eq!(end(&mut child, Duration::from_secs(5)).0, Some(2));
-    talk.read_to_string(&mut says).expect("text");
+    says += &stderr(&mut child);
     assert!(says.contains("waiting for a reader") && says.contains("stopped before"), "{says}");
     drop(report);
 

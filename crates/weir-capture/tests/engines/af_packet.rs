@@ -2,6 +2,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -378,16 +379,19 @@ fn root_the_ledger_closes_at_overload() {
     let bed = Testbed::builder().gro(true).build().unwrap();
     let stop = AtomicBool::new(false);
     let (ledger, sent, delivered) = std::thread::scope(|scope| {
-        let sending = scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(200));
-            generate(&bed, &stop)
+        let (bed, stop, rx) = (&bed, &stop, &bed.rx);
+        let (started, has_started) = channel();
+        let sending = scope.spawn(move || {
+            // What is sent before the source has started, nobody counts.
+            has_started.recv().expect("the source starts");
+            generate(bed, stop)
         });
-        let (stop, rx) = (&stop, &bed.rx);
         let receiving = scope.spawn(move || {
             rx.run(|| {
                 let mut source = AfPacket::open(&rx.iface, setup(64)).unwrap();
                 let mut reader = reader_of(&source);
                 source.start().unwrap();
+                started.send(()).unwrap();
                 pump_until(&mut source, 100_000).unwrap();
                 // Away until the blocks are full: frames are lost for certain. The ledger is as the last pump found it.
                 let begin = Instant::now();
