@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test that has threads, processes or interfaces REPEAT times (50), and stops at the first
 # failure: a test that fails once in fifty runs is a bug. `tests/repeat.sh FILTER...` repeats only tests
-# whose names contain a FILTER.
+# whose names contain a FILTER. KEEP_GOING=1 goes on behind a failure, and names all of them at the end.
 #
 # LANES runs (two a CPU) go at the same time, each at another place of the list of test binaries: tests wait more
 # than they compute, and meet other neighbours in every run. WEIR_REPEATED=1 tells the tests that send much
@@ -50,19 +50,34 @@ trap 'stop_lanes; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Prints `PACKAGE NAME PATH` for every test binary of the workspace.
-test_binaries() {
-    cargo test --locked --workspace --no-run --message-format=json 2>"$scratch/build" |
+# Prints `PACKAGE NAME PATH FILTER...` for the test binaries of the workspace that have anything to repeat.
+test_binaries() { # CARGO_ARGUMENT...
+    cargo test --locked --workspace "$@" --no-run --message-format=json 2>"$scratch/build" |
         jq -r 'select(.profile.test == true and .executable != null)
                | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"'
 }
 
-# Tests of pure functions give the same result every time, and so does a simulation: these crates have nothing else.
-is_pure() { # PACKAGE
-    case $1 in
-    weir-frame | weir-filter | weir-simulator) return 0 ;;
-    *) return 1 ;;
-    esac
+# Tests of pure functions give the same result every time, and so does a simulation: of these crates, what is left is
+# to be run as root. Of the build with DPDK, what only that has.
+chosen() { # < binaries of the usual build
+    local package name path
+    while read -r package name path; do
+        case $package in
+        weir-frame | weir-simulator) ;;
+        weir-filter) echo "$package $name $path root_" ;;
+        *) echo "$package $name $path" ;;
+        esac
+    done
+}
+
+chosen_with_dpdk() { # < binaries of the build with DPDK
+    local package name path
+    while read -r package name path; do
+        case $package/$name in
+        weir/dpdk) echo "$package $name $path" ;;
+        weir-capture/weir_capture) echo "$package $name $path engines::dpdk::" ;;
+        esac
+    done
 }
 
 # Runs a test binary, or says in $scratch/failed what failed: the first failure of all lanes.
@@ -74,6 +89,11 @@ run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
         "$path" --test-threads=1 "$@") >"$output" 2>&1 </dev/null || status=$?
     if ((status == 0)); then return; fi
     if ((status == 124)); then how="took more than $binary_limit_s s"; fi
+    if [[ -n ${KEEP_GOING:-} ]]; then
+        cat "$output" >&2
+        echo "run $run of $times: $package, $name $how" | tee -a "$scratch/failures" >&2
+        return
+    fi
     if mkdir "$scratch/first" 2>/dev/null; then
         mv "$output" "$scratch/failed.output"
         echo "run $run of $times: $package, $name $how" >"$scratch/failed"
@@ -83,13 +103,15 @@ run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
 
 # Every LANES-th run, each of the whole list from this lane's place on.
 run_lane() { # LANE FILTER...
-    local lane=$1 run i begin count=${#binaries[@]} package name path
+    local lane=$1 run i begin count=${#binaries[@]} package name path own
     shift
     for ((run = lane + 1; run <= times; run += lanes)); do
         begin=$SECONDS
         for ((i = 0; i < count; i++)); do
-            read -r package name path <<<"${binaries[(i + lane * count / lanes) % count]}"
-            run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" "$@"
+            read -r package name path own <<<"${binaries[(i + lane * count / lanes) % count]}"
+            # Filters of the command line stand in for its own.
+            if (($# > 0)); then own=; fi
+            run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" ${own:+"$own"} "$@"
         done
         say "run $run of $times: passed in $((SECONDS - begin)) s"
     done
@@ -112,7 +134,7 @@ run_alone() { # FILTER...
         read -r wanted_package wanted_name test <<<"$entry"
         if ! is_wanted "$test" "$@"; then continue; fi
         for binary in "${binaries[@]}"; do
-            read -r package name path <<<"$binary"
+            read -r package name path _ <<<"$binary"
             if [[ $package != "$wanted_package" || $name != "$wanted_name" ]]; then continue; fi
             for ((run = 1; run <= times; run++)); do
                 run_binary alone "$run" "$package" "$name" "$path" --exact "$test"
@@ -132,36 +154,54 @@ wait_for_lanes() {
             die "$(cat "$scratch/failed" || echo "lane $lane was ended")"
         fi
     done
+    lane_pids=()
 }
 
-test_binaries >"$scratch/all" || {
-    cat "$scratch/build" >&2
-    die 'the tests do not build'
+# Takes as `binaries` what CHOSEN leaves of a build.
+build() { # CHOSEN CARGO_ARGUMENT...
+    local chosen=$1
+    shift
+    test_binaries "$@" >"$scratch/all" || {
+        cat "$scratch/build" >&2
+        die 'the tests do not build'
+    }
+    mapfile -t binaries < <("$chosen" <"$scratch/all")
+    ((${#binaries[@]} > 0)) || die 'cargo named no test binary'
 }
-binaries=()
-while read -r package name path; do
-    if ! is_pure "$package"; then binaries+=("$package $name $path"); fi
-done <"$scratch/all"
-((${#binaries[@]} > 0)) || die 'cargo named no test binary'
-skips=()
-for entry in "${alone[@]}"; do skips+=(--skip "${entry##* }"); done
 
-# Jobs of their own group, which also have SIGINT as tests expect it: bash has others ignore it.
-set -m
-for ((lane = 0; lane < lanes; lane++)); do
+# Starts `COMMAND...` as a job of its own group, which also has SIGINT as tests expect it: bash has others ignore it.
+start() { # COMMAND...
     (
         trap - EXIT INT TERM
-        run_lane "$lane" "$@"
+        "$@"
     ) &
     lane_pids+=($!)
-done
+}
+
+run_lanes() { # FILTER...
+    local lane
+    for ((lane = 0; lane < lanes; lane++)); do start run_lane "$lane" "$@"; done
+    wait_for_lanes
+}
+
+skips=()
+for entry in "${alone[@]}"; do skips+=(--skip "${entry##* }"); done
+set -m
+build chosen
+run_lanes "$@"
+start run_alone "$@"
 wait_for_lanes
-(
-    trap - EXIT INT TERM
-    run_alone "$@"
-) &
-lane_pids=($!)
-wait_for_lanes
-lane_pids=()
+# The program that these start stands where the usual one does, so they come last.
+if pkg-config --exists 'libdpdk >= 22.11'; then
+    say 'now what only the build with DPDK has'
+    build chosen_with_dpdk --features weir/dpdk
+    run_lanes "$@"
+else
+    skip test-repeat 'there is no libdpdk 22.11 or later (Debian: libdpdk-dev): not the engine dpdk'
+fi
 set +m
-say "$times runs in $lanes lanes, $((times * ${#binaries[@]})) test binaries in $SECONDS s, none failed"
+if [[ -s $scratch/failures ]]; then
+    cat "$scratch/failures" >&2
+    die "$(wc -l <"$scratch/failures") failures in $times runs"
+fi
+say "$times runs in $lanes lanes, $SECONDS s, none failed"
