@@ -4,6 +4,7 @@ pub mod hooks;
 pub mod interface;
 mod map_options;
 pub mod memory_limit;
+pub mod netns;
 mod private_folder;
 pub(crate) mod rcu;
 pub(crate) mod vlan;

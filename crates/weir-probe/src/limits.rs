@@ -3,3 +3,6 @@
 /// Lives of a source that are over and whose feeds a consumer has not taken: while the consumer stands still, the
 /// interface may come and go any number of times. Each holds the memory of its rings.
 pub const PAST_LIVES_MAX: usize = 4;
+
+/// Sources that have ended whose last words about themselves can still be asked for.
+pub const ENDED_SOURCES_MAX: usize = 1000;

@@ -99,7 +99,7 @@ struct State {
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
     registry: Registry,
-    /// What each source says about itself, or said last.
+    /// What each source says about itself, or said last: of those that have ended, the latest.
     infos: BTreeMap<SourceId, Info>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
@@ -168,13 +168,12 @@ impl Probe {
         wants: Vec<Wants>,
     ) -> Result<(SourceId, Vec<SubscriptionId>), ProbeError> {
         assert!(!wants.is_empty(), "a source has a feed at least");
-        let follows = spec.follows;
-        if let Some(link) = &spec.link {
-            // Before it is opened: what changes in between is told.
-            links::watch(&self.shared, link)
-                .or_else(|error| if follows { Err(error) } else { Ok(()) })?;
-        }
-        match self.shared.ask(Command::Open { wants, follows }, Some(Arc::new(spec)))? {
+        let (follows, spec) = (spec.follows, Arc::new(spec));
+        // Before it is opened: what changes in between is told.
+        let watched = spec.link.as_ref().map(|link| links::watch(&self.shared, link)).transpose();
+        let _until_it_is_known =
+            watched.or_else(|error| if follows { Err(error) } else { Ok(None) })?;
+        match self.shared.ask(Command::Open { wants, follows }, Some(Arc::clone(&spec)))? {
             Reply::Opened(source, own) => Ok((source, own)),
             other => unreachable!("{other:?}"),
         }
@@ -290,7 +289,8 @@ impl Probe {
     }
 
     /// What a source says about itself; of one that is waited for or has ended, what it said last. `None` if it was
-    /// never open.
+    /// never open, or so many have ended since that it is forgotten
+    /// ([`ENDED_SOURCES_MAX`](crate::limits::ENDED_SOURCES_MAX)).
     #[must_use]
     pub fn info_of(&self, source: SourceId) -> Option<Info> {
         self.shared.lock().infos.get(&source).cloned()

@@ -5,7 +5,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use weir_capture::interface::{InterfaceQuery, enter_netns};
+use weir_capture::interface::InterfaceQuery;
+use weir_capture::kernel::netns::enter_netns;
 use weir_doctor::apply::{self, ApplyError, Outcome, Step};
 use weir_doctor::facts::{Machine, Nic, capability};
 use weir_doctor::judge::{self, Finding, Grade};

@@ -59,7 +59,7 @@ pub fn run(args: &GenArgs) -> Result<u8> {
         bail!("{}: weir gen sends out of an interface; name one", args.iface);
     };
     if let Some(netns) = netns {
-        weir_capture::interface::enter_netns(netns)?;
+        weir_capture::kernel::netns::enter_netns(netns)?;
     }
     if let Some(path) = &args.file {
         return trace::run(iface, path, args);

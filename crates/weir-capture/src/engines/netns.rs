@@ -12,27 +12,30 @@ use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
-use crate::kernel::interface::{ask_in, enter_netns};
+use crate::kernel::netns::Netns;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
 struct Inside {
     source: Box<dyn Source>,
-    netns: String,
+    name: String,
+    /// Where it was opened, whatever has that name later.
+    netns: Arc<Netns>,
     info: Info,
 }
 
-/// Opens a source in the network namespace that `ip netns` knows as `netns`, into which it moves the
+/// Opens a source in the network namespace that `ip netns` knows as `name`, into which it moves the
 /// calling thread for good. Two interfaces of one name are told apart: in the source's info and errors.
 ///
 /// # Errors
-/// As [`enter_netns`], or what `open` says.
+/// As [`Netns::open`] and [`Netns::enter`], or what `open` says.
 pub fn open(
-    netns: &str,
+    name: &str,
     open: impl FnOnce() -> Result<Box<dyn Source>, CaptureError>,
 ) -> Result<Box<dyn Source>, CaptureError> {
-    enter_netns(netns)?;
-    let source = open().map_err(|error| error.in_netns(netns))?;
-    let mut inside = Inside { source, netns: netns.to_owned(), info: Info::default() };
+    let netns = Arc::new(Netns::open(name)?);
+    netns.enter()?;
+    let source = open().map_err(|error| error.in_netns(name))?;
+    let mut inside = Inside { source, name: name.to_owned(), netns, info: Info::default() };
     inside.look();
     Ok(Box::new(inside))
 }
@@ -41,11 +44,11 @@ impl Inside {
     /// Takes over what the source says about itself, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
-        self.info.source = format!("netns:{}/{}", self.netns, self.info.source);
+        self.info.source = format!("netns:{}/{}", self.name, self.info.source);
     }
 
     fn named<T>(&self, result: Result<T, CaptureError>) -> Result<T, CaptureError> {
-        result.map_err(|error| error.in_netns(&self.netns))
+        result.map_err(|error| error.in_netns(&self.name))
     }
 }
 
@@ -55,7 +58,8 @@ impl Source for Inside {
     }
 
     fn control(&self) -> Arc<dyn FeedControl> {
-        Arc::new(InsideControl { control: self.source.control(), netns: self.netns.clone() })
+        let (name, netns) = (self.name.clone(), Arc::clone(&self.netns));
+        Arc::new(InsideControl { control: self.source.control(), name, netns })
     }
 
     fn start(&mut self) -> Result<(), CaptureError> {
@@ -83,7 +87,8 @@ impl Source for Inside {
 /// The same from threads outside.
 struct InsideControl {
     control: Arc<dyn FeedControl>,
-    netns: String,
+    name: String,
+    netns: Arc<Netns>,
 }
 
 impl InsideControl {
@@ -92,8 +97,8 @@ impl InsideControl {
         &self,
         ask: impl FnOnce(&dyn FeedControl) -> Result<T, CaptureError> + Send,
     ) -> Result<T, CaptureError> {
-        let asked = ask_in(Some(&self.netns), || ask(&*self.control))?;
-        asked.map_err(|error| error.in_netns(&self.netns))
+        let asked = self.netns.ask(|| ask(&*self.control))?;
+        asked.map_err(|error| error.in_netns(&self.name))
     }
 }
 
@@ -132,10 +137,10 @@ impl FeedControl for InsideControl {
     }
 
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
-        self.control.ledger(feed).map_err(|error| error.in_netns(&self.netns))
+        self.control.ledger(feed).map_err(|error| error.in_netns(&self.name))
     }
 
     fn interfaces(&self, feed: FeedSlot) -> Result<Vec<InterfaceLedger>, CaptureError> {
-        self.control.interfaces(feed).map_err(|error| error.in_netns(&self.netns))
+        self.control.interfaces(feed).map_err(|error| error.in_netns(&self.name))
     }
 }

@@ -29,6 +29,7 @@ pub use watch::{Link, LinkEvent, LinkWatch};
 
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
+use crate::kernel::netns::ask_in;
 
 /// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
 const LINKTYPE_ETHERNET: u16 = 1;
@@ -220,26 +221,10 @@ fn zeroed() -> libc::ifreq {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// Runs `ask` in the network namespace that `ip netns` knows as `netns`, or here.
-///
-/// # Errors
-/// As [`enter_netns`].
-pub fn ask_in<T: Send>(
-    netns: Option<&str>,
-    ask: impl FnOnce() -> T + Send,
-) -> Result<T, CaptureError> {
-    let Some(netns) = netns else { return Ok(ask()) };
-    // A thread that enters a namespace stays there.
-    std::thread::scope(|scope| {
-        let asked = scope.spawn(|| enter_netns(netns).map(|()| ask()));
-        asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 /// The pcapng link type of an interface's frames.
 ///
 /// # Errors
-/// As [`InterfaceQuery::find`] and [`enter_netns`].
+/// As [`InterfaceQuery::find`] and [`ask_in`].
 pub fn link_type(netns: Option<&str>, iface: &str) -> Result<u16, CaptureError> {
     let found = ask_in(netns, || InterfaceQuery::new()?.find(iface))?;
     let named = |error: CaptureError| match netns {
@@ -247,28 +232,6 @@ pub fn link_type(netns: Option<&str>, iface: &str) -> Result<u16, CaptureError> 
         None => error,
     };
     Ok(found.map_err(named)?.link_type)
-}
-
-/// Moves the calling thread into the network namespace that `ip netns` knows as `name`.
-///
-/// Only this thread moves, and it stays there: call it on a thread made for the purpose.
-///
-/// # Errors
-/// [`CaptureError::NoNetns`] or [`CaptureError::NoRights`].
-pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
-    let file = std::fs::File::open(std::path::Path::new("/run/netns").join(name))
-        .map_err(|_| CaptureError::NoNetns { netns: name.to_owned() })?;
-    // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
-    let result = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
-    if result < 0 {
-        let source = io::Error::last_os_error();
-        let what = format!("entering network namespace {name}");
-        return Err(match source.raw_os_error() {
-            Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
-            _ => CaptureError::Os { doing: what, source },
-        });
-    }
-    Ok(())
 }
 
 /// Keeps interfaces promiscuous as long as it lives: the kernel counts such memberships and takes these

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use weir_capture::interface::{InterfaceQuery, ask_in};
+use weir_capture::interface::InterfaceQuery;
+use weir_capture::kernel::netns::ask_in;
 use weir_capture::{CaptureError, Change, FilterLocation};
 use weir_capture::{FeedControl, FeedSlot};
 
@@ -220,8 +221,8 @@ impl Shared {
 }
 
 fn says_missing(error: &CaptureError) -> bool {
-    use CaptureError::{InterfaceDown, NoInterface, Vanished};
-    matches!(error, NoInterface { .. } | InterfaceDown { .. } | Vanished { .. })
+    use CaptureError::{InterfaceDown, NoInterface, NoNetns, Vanished};
+    matches!(error, NoInterface { .. } | NoNetns { .. } | InterfaceDown { .. } | Vanished { .. })
 }
 
 /// Whether the kernel said that there is no such device, somewhere below this error.

@@ -8,6 +8,7 @@ use weir_capture::CaptureError;
 use super::{Shared, SourceSpec, State};
 use crate::core::{Command, Completion, Effect, Event, Note, Output, Reply, SourceId};
 use crate::error::ProbeError;
+use crate::limits::ENDED_SOURCES_MAX;
 use crate::wants::Wants;
 
 impl Shared {
@@ -73,6 +74,15 @@ impl Shared {
 }
 
 impl State {
+    /// Keeps what the latest so many of the sources that have ended said last.
+    fn forget_infos(&mut self, kept: usize) {
+        let ended = self.infos.keys().filter(|source| !self.specs.contains_key(source));
+        let ended: Vec<SourceId> = ended.copied().collect();
+        for oldest in &ended[..ended.len().saturating_sub(kept)] {
+            self.infos.remove(oldest);
+        }
+    }
+
     /// Takes what the core says. `spec` is of the source that a command opens.
     fn take_outputs(&mut self, mut spec: Option<Arc<SourceSpec>>) {
         while let Some(output) = self.core.output() {
@@ -98,6 +108,7 @@ impl State {
                         Event::Closed(source) => {
                             self.specs.remove(source);
                             self.registry.closed(*source);
+                            self.forget_infos(ENDED_SOURCES_MAX);
                         }
                         _ => {}
                     }
@@ -105,5 +116,32 @@ impl State {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Probe;
+    use weir_capture::Setup;
+    use weir_capture::generator::{GenSpec, MemGen};
+
+    #[test]
+    fn of_sources_that_have_ended_the_latest_are_known_and_those_that_are_there() {
+        let (probe, _events) = Probe::new().unwrap();
+        let open = || {
+            let spec = SourceSpec::new("gen:", |feeds| {
+                let setup =
+                    Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+                Ok(Box::new(MemGen::open(GenSpec::default(), setup, false)?))
+            });
+            probe.open(spec, vec![Wants::default()]).unwrap().0
+        };
+        let sources: Vec<SourceId> = (0..4).map(|_| open()).collect();
+        sources[1..].iter().for_each(|&source| probe.close(source).unwrap());
+        let known = || sources.iter().map(|&source| probe.info_of(source).is_some());
+        assert!(known().all(|is_known| is_known));
+        probe.shared.lock().forget_infos(2);
+        assert_eq!(known().collect::<Vec<_>>(), [true, false, true, true]);
     }
 }

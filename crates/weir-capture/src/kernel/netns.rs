@@ -1,0 +1,120 @@
+//! Network namespaces: entering them, asking in them, and telling apart two that had the same name.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::CaptureError;
+
+/// A network namespace, which is there as long as this is, whatever becomes of its name.
+#[derive(Debug)]
+pub struct Netns {
+    name: String,
+    file: File,
+    id: NetnsId,
+}
+
+/// What tells network namespaces apart that are there at the same time: device and inode. Source: namespaces(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetnsId(u64, u64);
+
+impl NetnsId {
+    /// Of the one that `ip netns` knows as `name` now; `None` if there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Option<NetnsId> {
+        let metadata = std::fs::metadata(path_of(name)).ok()?;
+        Some(NetnsId(metadata.dev(), metadata.ino()))
+    }
+}
+
+impl Netns {
+    /// The one that `ip netns` knows as `name`.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoNetns`].
+    pub fn open(name: &str) -> Result<Netns, CaptureError> {
+        Netns::from_file(name, &path_of(name))
+            .map_err(|_| CaptureError::NoNetns { netns: name.to_owned() })
+    }
+
+    /// The calling thread's.
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`]: /proc is not mounted.
+    pub fn current() -> Result<Netns, CaptureError> {
+        Netns::from_file("of this thread", Path::new("/proc/thread-self/ns/net"))
+            .map_err(CaptureError::os("asking for this thread's network namespace"))
+    }
+
+    fn from_file(name: &str, path: &Path) -> io::Result<Netns> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        Ok(Netns { name: name.to_owned(), file, id: NetnsId(metadata.dev(), metadata.ino()) })
+    }
+
+    /// What tells it from others.
+    #[must_use]
+    pub fn id(&self) -> NetnsId {
+        self.id
+    }
+
+    /// Moves the calling thread into it.
+    ///
+    /// Only this thread moves, and it stays there: call it on a thread made for the purpose.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoRights`]; [`CaptureError::Os`] for what is no network namespace.
+    pub fn enter(&self) -> Result<(), CaptureError> {
+        // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
+        let result = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };
+        if result < 0 {
+            let source = io::Error::last_os_error();
+            let what = format!("entering network namespace {}", self.name);
+            return Err(match source.raw_os_error() {
+                Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
+                _ => CaptureError::Os { doing: what, source },
+            });
+        }
+        Ok(())
+    }
+
+    /// Runs `ask` in it.
+    ///
+    /// # Errors
+    /// As [`enter`](Netns::enter).
+    pub fn ask<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> Result<T, CaptureError> {
+        // A thread that enters a namespace stays there.
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| self.enter().map(|()| ask()));
+            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// Moves the calling thread into the network namespace that `ip netns` knows as `name`, as [`Netns::enter`].
+///
+/// # Errors
+/// As [`Netns::open`] and [`Netns::enter`].
+pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
+    Netns::open(name)?.enter()
+}
+
+/// Runs `ask` in the network namespace that `ip netns` knows as `netns`, or here.
+///
+/// # Errors
+/// As [`Netns::open`] and [`Netns::enter`].
+pub fn ask_in<T: Send>(
+    netns: Option<&str>,
+    ask: impl FnOnce() -> T + Send,
+) -> Result<T, CaptureError> {
+    match netns {
+        Some(name) => Netns::open(name)?.ask(ask),
+        None => Ok(ask()),
+    }
+}
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new("/run/netns").join(name)
+}
