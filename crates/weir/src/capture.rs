@@ -179,10 +179,8 @@ impl<'a> Run<'a> {
         for source in &self.subscriptions.sources {
             self.probe.start(source.id)?;
         }
-        if rights == Rights::GiveUp
-            && let Some(keep) = privileges::needed(self.plan)
-        {
-            privileges::give_up(keep).context(
+        if rights == Rights::GiveUp {
+            privileges::give_up(privileges::needed(self.plan)).context(
                 "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
             )?;
         }

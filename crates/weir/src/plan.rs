@@ -3,7 +3,7 @@
 mod flag_rules;
 mod memory;
 mod names;
-mod own_traffic;
+pub mod own_traffic;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +40,8 @@ pub struct CapturePlan {
     pub cpus: Option<CpuList>,
     /// Interfaces that are not there are waited for, at the start and whenever they vanish.
     pub follow: bool,
+    /// Sources whose frames this machine lives by are refused, also when they come back.
+    pub asks_before_consuming: bool,
     /// The socket that changes the run.
     pub control: Option<PathBuf>,
     /// Where frames go.
@@ -123,6 +125,7 @@ impl CapturePlan {
             promiscuous: !args.no_promiscuous,
             cpus: args.cpus.clone(),
             follow: args.follow,
+            asks_before_consuming: args.consume && !args.yes,
             control: args.control.clone(),
             outputs: Outputs {
                 print: args.print,

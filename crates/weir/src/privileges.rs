@@ -34,12 +34,12 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// What the handler leaves.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 
-/// What a capture needs until its end, of what it has; `None` if all of it.
-pub fn needed(plan: &CapturePlan) -> Option<u64> {
+/// What a capture needs until its end, of what it has.
+pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
     // Drivers of an engine's own devices do as they like when they are stopped.
     if any(|name| matches!(name, SourceName::Device { .. })) {
-        return None;
+        return u64::MAX;
     }
     let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
@@ -65,7 +65,7 @@ pub fn needed(plan: &CapturePlan) -> Option<u64> {
     if bpf::has_clsact_filters() {
         keep |= NET_ADMIN;
     }
-    Some(keep)
+    keep
 }
 
 /// Has every thread of the process give up its capabilities but those in `keep`, and all ways to get new ones.

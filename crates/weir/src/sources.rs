@@ -9,7 +9,7 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 
 use crate::feeds::{self, Asked, FeedCompiler};
-use crate::plan::{CapturePlan, PlannedSource};
+use crate::plan::{CapturePlan, PlannedSource, own_traffic};
 use crate::source_name::{Part, SourceName};
 
 /// The sources of a run, and the feeds that were asked of them.
@@ -202,6 +202,7 @@ fn describe(asked: &mut [Asked], source: &SourceName) {
 /// How the probe opens a source.
 fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
+    let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
     let link = match &target {
         Target::Interface { netns, iface } => {
             Some(LinkName { netns: netns.clone(), iface: iface.clone() })
@@ -211,6 +212,11 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     let (ring_bytes, promiscuous) = (plan.ring_bytes, plan.promiscuous);
     let may_change = plan.control.is_some();
     let open: Opener = std::sync::Arc::new(move |feeds| {
+        // Each time: an interface that comes back may have an address then.
+        if asks_before {
+            own_traffic::check_one(&planned)
+                .map_err(|refused| CaptureError::Options(format!("{refused:#}")))?;
+        }
         request.open(&target, &Setup { feeds, ring_bytes, promiscuous, may_change })
     });
     let follows = plan.follow && link.is_some();

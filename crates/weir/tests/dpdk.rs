@@ -129,6 +129,11 @@ fn root_af_packet_counts_what_the_generator_sent() {
     let source = "dpdk:net_af_packet0,iface=wrx0,framecnt=8192";
     sh(&bed.rx, "ip link set wrx0 promisc on");
     let run = Run::capture_by(&bed.rx, weir(&format!("capture {source} --write {name} --json")));
+    // Its drivers keep their rights, and no program that they start gets others.
+    for task in std::fs::read_dir(format!("/proc/{}/task", run.pid())).unwrap().flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
     // It was promiscuous before: DPDK must not have switched that off.
     assert!(sh(&bed.rx, "ip link show wrx0").contains("PROMISC"));
     generate(&bed.tx, "--frames 5000 --rate 20kpps");

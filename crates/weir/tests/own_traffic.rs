@@ -83,3 +83,26 @@ fn root_a_default_route_or_an_address_above_is_this_machines_too() {
     assert_eq!(number(&json, "offered"), number(&json, "delivered"), "{json}");
     assert_eq!(doctor(&bed.rx)["interfaces"][0]["facts"]["own_traffic"], serde_json::json!([]));
 }
+
+#[test]
+fn root_an_interface_that_comes_back_with_an_address_is_not_consumed() {
+    let test = "root_an_interface_that_comes_back_with_an_address_is_not_consumed";
+    let Some(_alone) = ready(test, &[]) else { return };
+    for (more, code) in [("", 2), ("--yes", 0)] {
+        let bed = bed();
+        sh(&bed.rx, "ip link add wrx1 type veth peer name wtx1 && ip link set wtx1 up");
+        sh(&bed.rx, "ip link set wrx1 up");
+        let line = format!("capture wrx1 --consume --follow {more}");
+        let mut run = Run::capture_by(&bed.rx, weir(&line));
+        sh(&bed.rx, "ip link delete wrx1");
+        run.wait_for("that it is gone", |run| run.stderr().contains("wrx1: vanished; waiting"));
+        sh(&bed.rx, "ip link add wrx1 type veth peer name wtx1 && ip link set wtx1 up");
+        sh(&bed.rx, "ip addr add 10.9.0.9/24 dev wrx1 && ip link set wrx1 up");
+        if code == 2 {
+            run.end().refused(&["wrx1", "10.9.0.9", "cuts this machine off", "--yes"]);
+        } else {
+            run.wait_for("that it is back", |run| run.stderr().contains("wrx1: there; captured"));
+            run.stop().expect(0);
+        }
+    }
+}

@@ -12,6 +12,9 @@ const BPF: u64 = 1 << 39;
 const PERFMON: u64 = 1 << 38;
 const NET_RAW: u64 = 1 << 13;
 const SYS_ADMIN: u64 = 1 << 21;
+const IPC_LOCK: u64 = 1 << 14;
+/// What opening an interface and changing its feeds needs.
+const CHANGES: u64 = BPF | PERFMON | NET_ADMIN | NET_RAW;
 
 /// Names of a process's threads, with what they may.
 fn threads(pid: u32) -> Vec<(String, String)> {
@@ -61,6 +64,8 @@ fn root_a_running_capture_has_no_capabilities_and_still_ends_tidily() {
         ("--engine af_xdp --consume --copiers 2", 0),
         ("--engine pcap", 0),
         ("--no-promiscuous", 0),
+        // It may go and come back.
+        ("--follow", CHANGES | IPC_LOCK),
     ] {
         let run = Run::capture(&bed.rx, &format!("{flags} --json"));
         expect_only(run.pid(), keep, flags);
@@ -83,14 +88,13 @@ fn root_a_capture_that_can_be_changed_keeps_what_changes_need() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control");
     let path = path.to_str().expect("a path");
-    let needed = BPF | PERFMON | NET_ADMIN | NET_RAW;
     let netns = &bed.rx.netns;
     for (end, source, keep) in [
-        (&bed.rx, "wrx0 --engine bpf --hook tc".to_owned(), needed),
-        (&bed.rx, "wrx0 --engine af_packet".to_owned(), needed),
-        (&bed.rx, "wrx0 --engine af_xdp --consume".to_owned(), needed),
-        (&bed.tx, format!("netns:{netns}/wrx0 --engine bpf --hook tc"), needed | SYS_ADMIN),
-        (&bed.tx, format!("netns:{netns}/wrx*"), needed | SYS_ADMIN),
+        (&bed.rx, "wrx0 --engine bpf --hook tc".to_owned(), CHANGES),
+        (&bed.rx, "wrx0 --engine af_packet".to_owned(), CHANGES),
+        (&bed.rx, "wrx0 --engine af_xdp --consume".to_owned(), CHANGES),
+        (&bed.tx, format!("netns:{netns}/wrx0 --engine bpf --hook tc"), CHANGES | SYS_ADMIN),
+        (&bed.tx, format!("netns:{netns}/wrx*"), CHANGES | SYS_ADMIN),
     ] {
         let line = format!("capture {source} --control {path} --json");
         let run = Run::capture_by(end, common::weir(&line));

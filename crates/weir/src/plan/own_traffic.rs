@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
 use weir_capture::engines::declaration::Target;
-use weir_capture::interface::{InterfaceQuery, OwnTraffic, ask_in, own_traffic};
+use weir_capture::interface::{InterfaceQuery, OwnTraffic, own_traffic};
+use weir_capture::kernel::netns::ask_in;
 
 use super::PlannedSource;
 use crate::cli::CaptureArgs;
@@ -20,40 +21,58 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     if !args.consume || args.yes {
         return Ok(());
     }
-    let ssh = std::env::var("SSH_CONNECTION").ok();
-    let ssh = ssh.as_deref().and_then(ssh_address);
-    for PlannedSource { name: source, target, request, .. } in sources {
-        let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
-        let Some(iface) = iface else { continue };
-        let netns = match target {
-            Target::Interface { netns, .. } => netns.as_deref(),
-            _ => None,
-        };
-        let asked = ask_in(netns, || -> Result<Option<OwnTraffic>> {
-            // One that cannot be captured is refused with its reason when it is opened.
-            let Ok(found) = InterfaceQuery::new()?.find(iface) else { return Ok(None) };
-            Ok(Some(own_traffic(found.index)?))
-        });
-        // So is a missing namespace.
-        let Ok(asked) = asked else { continue };
-        let own = asked.with_context(|| {
-            format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without \
-                     asking")
-        })?;
-        if own.is_none() && args.follow {
+    for source in sources {
+        if check_one(source)? == Found::NotThere && args.follow {
+            let name = &source.name;
             bail!(
-                "{source} is not there yet, so nobody knows whether this machine's own traffic will come in there, \
+                "{name} is not there yet, so nobody knows whether this machine's own traffic will come in there, \
                  which --consume takes away; start when it is there, or add --yes"
-            );
-        }
-        if let Some(reason) = own.and_then(|own| reason(&own, ssh)) {
-            bail!(
-                "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch \
-                 it without --consume, or add --yes if that is what you want"
             );
         }
     }
     Ok(())
+}
+
+/// Whether the interface of a source could be asked about.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Frames are taken from none, or from one that this machine does not live by.
+    Harmless,
+    /// Its interface, or its network namespace, is not there.
+    NotThere,
+}
+
+/// Refuses a source whose frames this machine lives by.
+///
+/// # Errors
+/// What depends on it, or that the kernel does not say.
+pub fn check_one(source: &PlannedSource) -> Result<Found> {
+    let PlannedSource { name: source, target, request, .. } = source;
+    let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
+    let Some(iface) = iface else { return Ok(Found::Harmless) };
+    let netns = match target {
+        Target::Interface { netns, .. } => netns.as_deref(),
+        _ => None,
+    };
+    let asked = ask_in(netns, || -> Result<Option<OwnTraffic>> {
+        // One that cannot be captured is refused with its reason when it is opened.
+        let Ok(found) = InterfaceQuery::new()?.find(iface) else { return Ok(None) };
+        Ok(Some(own_traffic(found.index)?))
+    });
+    // So is a missing namespace.
+    let Ok(asked) = asked else { return Ok(Found::NotThere) };
+    let own = asked.with_context(|| {
+        format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
+    })?;
+    let Some(own) = own else { return Ok(Found::NotThere) };
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    if let Some(reason) = reason(&own, ssh.as_deref().and_then(ssh_address)) {
+        bail!(
+            "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch \
+             it without --consume, or add --yes if that is what you want"
+        );
+    }
+    Ok(Found::Harmless)
 }
 
 /// This machine's end of the connection that the command was typed on.
