@@ -113,7 +113,7 @@ run_lane() { # LANE FILTER...
             if (($# > 0)); then own=; fi
             run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" ${own:+"$own"} "$@"
         done
-        say "run $run of $times: passed in $((SECONDS - begin)) s"
+        say "run $run of $times: at its end after $((SECONDS - begin)) s"
     done
 }
 

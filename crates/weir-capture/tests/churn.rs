@@ -95,6 +95,12 @@ fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let offered = std::thread::scope(|scope| {
         let churning = scope.spawn(|| {
             let _over = OnDrop(&is_over);
+            // The sender has opened all that it needs by the time its frames come.
+            let begin = Instant::now();
+            while control.ledger(FeedSlot::first()).expect("it is there").offered == 0 {
+                assert!(begin.elapsed() < LIMIT, "no frames");
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let first = churn(&*control, 2);
             let before = descriptors();
             let offered = first + churn(&*control, rounds - 2);

@@ -4,11 +4,10 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::frames::{Sender, ipv4};
 use common::tools::{all_read, read, statistics};
-use common::{LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
+use common::{Run, bed, closes, folder, number, path, ready, settle, sh, weir};
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, ifindex};
 
@@ -33,7 +32,7 @@ fn live(bed: &Testbed, run: &mut Run, life: usize, frames: usize) {
     let index = bed.rx.run(|| ifindex("wtx1")).expect("the namespace is there");
     let (iface, ifindex) = ("wtx1".to_owned(), index.expect("it is there"));
     let end = End { iface, ifindex, ..bed.rx.clone() };
-    wait_for_carrier(&end);
+    end.wait_for_carrier().expect("it sees its peer");
     let sender = Sender::new(&end);
     (0..frames).for_each(|_| sender.send(&ipv4(60)));
     settle();
@@ -107,15 +106,6 @@ fn root_the_threads_of_a_source_run_where_they_are_told_to() {
     }
 }
 
-/// Waits until frames that this end sends reach the other.
-fn wait_for_carrier(end: &End) {
-    let start = Instant::now();
-    while !sh(end, &format!("ip link show {}", end.iface)).contains("state UP") {
-        assert!(start.elapsed() < LIMIT, "no carrier");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn root_an_interface_that_goes_down_is_waited_for() {
     let test = "root_an_interface_that_goes_down_is_waited_for";
@@ -131,7 +121,7 @@ fn root_an_interface_that_goes_down_is_waited_for() {
         run.wait_for("word of it", |run| run.stderr().contains("wrx0: down; waiting"));
         sh(&bed.rx, "ip link set wrx0 up");
         run.wait_for("word of it", |run| run.stderr().contains("wrx0: up again"));
-        wait_for_carrier(&bed.tx);
+        bed.tx.wait_for_carrier().expect("it sees its peer");
         (0..10).for_each(|_| sender.send(&ipv4(60)));
         settle();
         let json = run.stop().expect(0).json();

@@ -115,7 +115,8 @@ fn root_an_interface_that_goes_down_and_up_is_still_captured() {
         let sender = Sender::new(&bed.tx);
         (0..10).for_each(|_| sender.send(&ipv4(60)));
         settle();
-        sh(&bed.rx, "ip link set wrx0 down; sleep 0.15; ip link set wrx0 up; sleep 0.1");
+        sh(&bed.rx, "ip link set wrx0 down; sleep 0.15; ip link set wrx0 up");
+        bed.tx.wait_for_carrier().expect("it sees its peer");
         (0..10).for_each(|_| sender.send(&ipv4(60)));
         settle();
         let json = run.stop().expect(0).json();

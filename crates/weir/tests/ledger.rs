@@ -77,7 +77,9 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
         let (file, name) = path(&dir, "lapped.pcapng");
         // One frame in a thousand would fill this ring; a file takes what it can.
         let args = format!("{hook} --ring-size 8MiB --write {name} --json --fail-on-loss");
-        let mut capture = Run::capture(&bed.rx, &args);
+        // Copiers share a queue, and on a busy machine one of them has its turn long after the other.
+        let patience = if hook.contains("--copiers") { " --merge-slack 5s" } else { "" };
+        let mut capture = Run::capture(&bed.rx, &(args + patience));
         generate(&bed.tx, "--frames 1000 --rate 100kpps");
         settle();
         // The writer goes on over the stopped reader's head.
@@ -88,7 +90,7 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
         closes(&json);
         assert_eq!(number(&json, "offered"), sent, "{hook}: {json}");
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
-        // A ring per CPU, and all frames came on one: nothing can be late.
+        // All came on one CPU, whose ring nothing is late in, or copiers were waited for.
         assert_eq!(number(&json, "late"), 0, "{hook}: {json}");
         let (_, frames) = tools::read(&file);
         // Every number at most once, and just as many missing as the ledger says.

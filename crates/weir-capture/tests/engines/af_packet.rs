@@ -501,6 +501,7 @@ fn root_an_interface_that_goes_down_comes_back() {
                 source.pump(TURN).unwrap();
             }
             ip(&bed.rx, &["link", "set", &bed.rx.iface, "up"]);
+            bed.tx.wait_for_carrier().unwrap();
             send_all(&bed.tx, &bed.tx.iface, &frames);
             pump_until(&mut source, 40).unwrap();
             assert!(source.finish().unwrap().closes());

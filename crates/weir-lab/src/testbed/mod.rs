@@ -220,6 +220,14 @@ impl End {
         in_netns(&self.netns, work)
     }
 
+    /// Waits until the interface is up and sees its peer: what it sends from then on arrives.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after five seconds.
+    pub fn wait_for_carrier(&self) -> Result<()> {
+        netns::wait_for_carrier(self)
+    }
+
     /// Starts a command inside this end's namespace; it is killed when the handle is dropped.
     ///
     /// # Errors

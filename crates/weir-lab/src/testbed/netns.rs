@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{io, panic};
 
+use super::End;
 use super::command::{self, Running};
-use super::{End, ifindex};
 use crate::{Error, Result};
 
 /// Where `ip netns` keeps its names.
@@ -120,7 +120,9 @@ pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        ifindex(&end.iface).map(|_| ())
+        // Who has set the flag gives the interface its queue next, under the lock that this question waits for: what is
+        // sent before is dropped.
+        crate::ethtool::has_link(&end.iface).map(|_| ())
     })?
 }
 

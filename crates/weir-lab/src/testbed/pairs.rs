@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{End, Testbed, command, netns};
+use super::{End, Testbed, command};
 use crate::{Error, Result};
 
 /// One more pair between the namespaces of a [`Testbed`]; it goes away with them.
@@ -53,8 +53,8 @@ impl Pair {
     /// # Errors
     /// [`Error::Timeout`] after five seconds.
     pub fn wait_for_carrier(&self) -> Result<()> {
-        netns::wait_for_carrier(&self.tx)?;
-        netns::wait_for_carrier(&self.rx)
+        self.tx.wait_for_carrier()?;
+        self.rx.wait_for_carrier()
     }
 }
 
