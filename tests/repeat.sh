@@ -50,13 +50,15 @@ trap 'stop_lanes; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Prints `PACKAGE NAME PATH FILTER...` for the test binaries of the workspace that have anything to repeat.
+# Prints `PACKAGE NAME PATH` for the test binaries of a build.
 test_binaries() { # CARGO_ARGUMENT...
     cargo test --locked --workspace "$@" --no-run --message-format=json 2>"$scratch/build" |
         jq -r 'select(.profile.test == true and .executable != null)
                | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"'
 }
 
+# Of those, the ones that have anything to repeat, as `PACKAGE NAME PATH [FILTER]`.
+#
 # Tests of pure functions give the same result every time, and so does a simulation: of these crates, what is left is
 # to be run as root. Of the build with DPDK, what only that has.
 chosen() { # < binaries of the usual build
@@ -140,7 +142,7 @@ run_alone() { # FILTER...
                 run_binary alone "$run" "$package" "$name" "$path" --exact "$test"
             done
         done
-        say "$test: passed $times times, alone"
+        say "$test: run $times times, alone"
     done
 }
 

@@ -89,6 +89,8 @@ struct Shared {
     state: Mutex<State>,
     /// Work has come, or an answer.
     changed: Condvar,
+    /// Is held while a network namespace begins to be watched; before `state`.
+    watching: Mutex<()>,
 }
 
 struct State {
@@ -99,7 +101,7 @@ struct State {
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
     registry: Registry,
-    /// What each source says about itself, or said last: of those that have ended, the latest.
+    /// What each source says about itself, or said last: of those that have ended, the last opened.
     infos: BTreeMap<SourceId, Info>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
@@ -144,7 +146,11 @@ impl Probe {
             is_stopped: false,
             is_over: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            watching: Mutex::new(()),
+        });
         let housekeeper = std::thread::Builder::new()
             .name("weir-probe".into())
             .spawn({

@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         }
         if rights == Rights::GiveUp {
             privileges::give_up(privileges::needed(self.plan)).context(
-                "giving up capabilities, which a capture that runs has no need of; is /proc mounted?",
+                "giving up rights that a capture has no need of once it runs; is /proc mounted?",
             )?;
         }
         Ok(())

@@ -9,7 +9,8 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 
 use crate::feeds::{self, Asked, FeedCompiler};
-use crate::plan::{CapturePlan, PlannedSource, own_traffic};
+use crate::plan::own_traffic::{self, Found};
+use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
 
 /// The sources of a run, and the feeds that were asked of them.
@@ -209,17 +210,21 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         }
         _ => None,
     };
+    let follows = plan.follow && link.is_some();
     let (ring_bytes, promiscuous) = (plan.ring_bytes, plan.promiscuous);
     let may_change = plan.control.is_some();
     let open: Opener = std::sync::Arc::new(move |feeds| {
         // Each time: an interface that comes back may have an address then.
         if asks_before {
-            own_traffic::check_one(&planned)
+            let found = own_traffic::check_one(&planned)
                 .map_err(|refused| CaptureError::Options(format!("{refused:#}")))?;
+            // It may be there by now; who follows it is asked to open it again.
+            if let (Found::Unknown(error), true) = (found, follows) {
+                return Err(error);
+            }
         }
         request.open(&target, &Setup { feeds, ring_bytes, promiscuous, may_change })
     });
-    let follows = plan.follow && link.is_some();
     SourceSpec { name: source.name.to_string(), open, link, follows, cpus: plan.cpus.clone() }
 }
 

@@ -33,10 +33,12 @@ impl Netns {
     /// The one that `ip netns` knows as `name`.
     ///
     /// # Errors
-    /// [`CaptureError::NoNetns`].
+    /// [`CaptureError::NoNetns`]; [`CaptureError::Os`] if it is there and cannot be opened.
     pub fn open(name: &str) -> Result<Netns, CaptureError> {
-        Netns::from_file(name, &path_of(name))
-            .map_err(|_| CaptureError::NoNetns { netns: name.to_owned() })
+        Netns::from_file(name, &path_of(name)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => CaptureError::NoNetns { netns: name.to_owned() },
+            _ => CaptureError::os(format!("opening network namespace {name}"))(error),
+        })
     }
 
     /// The calling thread's.
@@ -54,7 +56,7 @@ impl Netns {
         Ok(Netns { name: name.to_owned(), file, id: NetnsId(metadata.dev(), metadata.ino()) })
     }
 
-    /// What tells it from others.
+    /// Its device and inode.
     #[must_use]
     pub fn id(&self) -> NetnsId {
         self.id
@@ -65,7 +67,7 @@ impl Netns {
     /// Only this thread moves, and it stays there: call it on a thread made for the purpose.
     ///
     /// # Errors
-    /// [`CaptureError::NoRights`]; [`CaptureError::Os`] for what is no network namespace.
+    /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for what is none (yet); [`CaptureError::Os`].
     pub fn enter(&self) -> Result<(), CaptureError> {
         // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
         let result = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };
@@ -74,6 +76,8 @@ impl Netns {
             let what = format!("entering network namespace {}", self.name);
             return Err(match source.raw_os_error() {
                 Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
+                // Its file, before `ip netns add` has put it there.
+                Some(libc::EINVAL) => CaptureError::NoNetns { netns: self.name.clone() },
                 _ => CaptureError::Os { doing: what, source },
             });
         }

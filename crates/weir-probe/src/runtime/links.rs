@@ -1,8 +1,9 @@
 //! Interfaces of sources as they come, go down and come up again: a thread for each network namespace.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -44,82 +45,86 @@ pub(super) fn watch<'a>(
     shared: &'a Arc<Shared>,
     link: &'a LinkName,
 ) -> Result<Opening<'a>, CaptureError> {
+    // Who finds a watch here finds one that works.
+    let _one_by_one = shared.watching.lock().unwrap_or_else(PoisonError::into_inner);
     let mut state = shared.lock();
     let is_watched = state.links.opening.contains_key(&link.netns);
     *state.links.opening.entry(link.netns.clone()).or_default() += 1;
     drop(state);
-    let opening = Opening { shared, netns: &link.netns };
-    if is_watched {
-        return Ok(opening);
-    }
-    let (opened, is_open) = channel();
-    let (netns, weak) = (link.netns.clone(), Arc::downgrade(shared));
-    let spawned = thread::Builder::new()
-        .name("weir-links".into())
-        .spawn(move || follow(netns, &weak, &opened));
-    let watched = match spawned {
-        Ok(_) => is_open.recv().unwrap_or(Err(CaptureError::Ended)),
-        Err(source) => Err(CaptureError::Os { doing: "starting a thread".into(), source }),
-    };
-    if watched.is_err() {
+    if !is_watched && let Err(error) = start(shared, link.netns.clone()) {
         shared.lock().links.opening.remove(&link.netns);
+        return Err(error);
     }
-    watched.map(|()| opening)
+    Ok(Opening { shared, netns: &link.netns })
+}
+
+/// Starts the thread, and returns once it watches.
+fn start(shared: &Arc<Shared>, netns: Option<String>) -> Result<(), CaptureError> {
+    let (opened, is_open) = channel();
+    let weak = Arc::downgrade(shared);
+    thread::Builder::new()
+        .name("weir-links".into())
+        .spawn(move || follow(netns, &weak, &opened))
+        .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
+    is_open.recv().unwrap_or(Err(CaptureError::Ended))
 }
 
 fn follow(netns: Option<String>, shared: &Weak<Shared>, opened: &Sender<Result<(), CaptureError>>) {
-    let (home, watch) = match Netns::current().and_then(|home| Ok((home, Links::open(&netns)?))) {
-        Ok(both) => both,
+    let (id, watch) = match enter(netns.as_deref()) {
+        Ok((id, watch)) => (Cell::new(id), watch),
         Err(error) => {
             let _ = opened.send(Err(error));
             return;
         }
     };
     let _ = opened.send(Ok(()));
-    // From home, so that one that has lost its name is not held by this thread.
-    let open_again = || home.enter().and_then(|()| Links::open(&netns));
-    keep_watch(watch, open_again, |heard| {
+    // Into the one that has the name now, if somebody follows the name. Until there is one, those that are followed
+    // hold the one that they are in, as the thread does.
+    let move_on = || {
+        let name = netns.as_deref()?;
+        let replaced = NetnsId::named(name).is_some_and(|now| Some(now) != id.get());
+        if !replaced || !shared.upgrade()?.lock().follows_into(name) {
+            return None;
+        }
+        let (now, watch) = enter(Some(name)).ok()?;
+        id.set(now);
+        Some(watch)
+    };
+    // The thread is in its network namespace, even if that has no name any more.
+    keep_watch(watch, LinkWatch::open, move_on, |heard| {
         let Some(shared) = shared.upgrade().filter(|shared| shared.lock().wants_links(&netns))
         else {
             return Listening::Nobody;
         };
         match heard {
             Heard::Changes(events) => {
+                if let (Some(name), Some(id)) = (&netns, id.get()) {
+                    shared.note_replaced(name, id);
+                }
                 for event in events {
                     for (iface, note) in notes(&event) {
                         let name = LinkName { netns: netns.clone(), iface: iface.to_owned() };
-                        shared.note_all(&name, note);
+                        shared.note_all(&name, id.get(), note);
                     }
                 }
             }
-            Heard::Elsewhere => shared.note_elsewhere(&netns),
             Heard::Deaf(error) => shared.tell_deaf(netns.as_ref(), &error),
         }
         Listening::Somebody
     });
 }
 
-/// The links of a network namespace, as long as it has its name.
-struct Links {
-    watch: LinkWatch,
-    of: Option<(String, NetnsId)>,
-}
-
-impl Links {
-    /// Watches those of the thread's network namespace, or of this one, which the thread enters.
-    fn open(netns: &Option<String>) -> Result<Links, CaptureError> {
-        let Some(name) = netns else { return Ok(Links { watch: LinkWatch::open()?, of: None }) };
-        let netns = Netns::open(name)?;
-        netns.enter()?;
-        Ok(Links { watch: LinkWatch::open()?, of: Some((name.clone(), netns.id())) })
-    }
+/// Has the thread enter this network namespace, or stay where it is, and watches the links there.
+fn enter(netns: Option<&str>) -> Result<(Option<NetnsId>, LinkWatch), CaptureError> {
+    let Some(name) = netns else { return Ok((None, LinkWatch::open()?)) };
+    let netns = Netns::open(name)?;
+    netns.enter()?;
+    Ok((Some(netns.id()), LinkWatch::open()?))
 }
 
 /// What a watch brings.
 enum Heard {
     Changes(Vec<LinkEvent>),
-    /// Another network namespace has the name now; what is there comes next.
-    Elsewhere,
     /// It has failed, and cannot be opened again yet.
     Deaf(CaptureError),
 }
@@ -138,20 +143,12 @@ trait Watch {
 
     /// What is there, as if it had just changed.
     fn all(&self) -> Vec<LinkEvent>;
-
-    /// Whether it is of another network namespace than this one.
-    fn is_elsewhere_than(&self, before: &Self) -> bool;
 }
 
-impl Watch for Links {
+impl Watch for LinkWatch {
     fn next(&mut self, limit: Duration) -> io::Result<Vec<LinkEvent>> {
-        if let Some((name, id)) = &self.of
-            && NetnsId::named(name) != Some(*id)
-        {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        self.watch.wait(limit)?;
-        self.watch.events()
+        self.wait(limit)?;
+        self.events()
     }
 
     fn all(&self) -> Vec<LinkEvent> {
@@ -159,37 +156,33 @@ impl Watch for Links {
             true => LinkEvent::Up(link.clone()),
             false => LinkEvent::Down(link.clone()),
         };
-        self.watch.links().map(event).collect()
-    }
-
-    fn is_elsewhere_than(&self, before: &Links) -> bool {
-        self.of != before.of
+        self.links().map(event).collect()
     }
 }
 
-/// Tells what a watch brings. One that fails is opened again, and then everything is told that is there: what changed
-/// in between was missed.
+/// Tells what a watch brings. One that fails is opened again, and so is one whose network namespace has lost its name
+/// to another; then everything is told that is there: what changed in between was missed.
 fn keep_watch<W: Watch>(
     mut watch: W,
     open: impl Fn() -> Result<W, CaptureError>,
+    move_on: impl Fn() -> Option<W>,
     tell: impl Fn(Heard) -> Listening,
 ) {
     loop {
-        let heard = match watch.next(WAIT_LIMIT) {
+        let mut heard = match watch.next(WAIT_LIMIT) {
             Ok(events) => events,
             Err(_) => match open_again(&open, &tell) {
                 Some(again) => {
-                    if again.is_elsewhere_than(&watch)
-                        && tell(Heard::Elsewhere) == Listening::Nobody
-                    {
-                        return;
-                    }
                     watch = again;
                     watch.all()
                 }
                 None => return,
             },
         };
+        if let Some(other) = move_on() {
+            watch = other;
+            heard = watch.all();
+        }
         if tell(Heard::Changes(heard)) == Listening::Nobody {
             return;
         }
@@ -249,22 +242,34 @@ impl State {
         }
         is_wanted
     }
+
+    /// Whether a source follows its interface into whatever network namespace has this name.
+    fn follows_into(&self, netns: &str) -> bool {
+        let mut followed = self.specs.values().filter(|spec| spec.follows);
+        followed
+            .any(|spec| spec.link.as_ref().is_some_and(|link| link.netns.as_deref() == Some(netns)))
+    }
+
+    /// Whether a source is open, and in another network namespace than this one.
+    fn is_elsewhere(&self, source: SourceId, id: NetnsId) -> bool {
+        let own = self.threads.get(&source).and_then(|thread| thread.netns);
+        own.is_some_and(|own| own != id)
+    }
 }
 
 impl Shared {
-    /// The sources that are followed go on in the network namespace that has the name now: in the one that they are in,
-    /// their interfaces are gone for them.
-    fn note_elsewhere(&self, netns: &Option<String>) {
-        let followed = |spec: &SourceSpec| {
-            let link = spec.link.as_ref().filter(|link| spec.follows && link.netns == *netns)?;
-            Some(link.iface.clone())
-        };
-        let sources: Vec<(SourceId, String)> = {
-            let state = self.lock();
-            state.specs.iter().filter_map(|(&id, spec)| Some((id, followed(spec)?))).collect()
-        };
-        for (source, iface) in sources {
-            let iface = netns.iter().fold(iface, |iface, netns| format!("netns:{netns}/{iface}"));
+    /// Ends the lives of followed sources in a network namespace that had this name before the present one: they go on
+    /// in that.
+    fn note_replaced(&self, netns: &str, id: NetnsId) {
+        let state = self.lock();
+        let behind = state.specs.iter().filter_map(|(&source, spec)| {
+            let link = spec.link.as_ref().filter(|link| link.netns.as_deref() == Some(netns))?;
+            (spec.follows && state.is_elsewhere(source, id)).then(|| (source, link.iface.clone()))
+        });
+        let behind: Vec<(SourceId, String)> = behind.collect();
+        drop(state);
+        for (source, iface) in behind {
+            let iface = format!("netns:{netns}/{iface}");
             self.note(source, Note::Vanished(CaptureError::Vanished { iface }));
         }
     }
@@ -289,11 +294,14 @@ impl Shared {
         }
     }
 
-    fn note_all(&self, name: &LinkName, note: MakeNote) {
+    /// Tells the sources of an interface, but those that are open in another network namespace than the one it is in.
+    fn note_all(&self, name: &LinkName, id: Option<NetnsId>, note: MakeNote) {
         let state = self.lock();
-        let of = |link: &Option<LinkName>| link.as_ref() == Some(name);
-        let sources: Vec<SourceId> =
-            state.specs.iter().filter(|(_, spec)| of(&spec.link)).map(|(&id, _)| id).collect();
+        let is_of = |(source, spec): &(&SourceId, &Arc<SourceSpec>)| {
+            spec.link.as_ref() == Some(name)
+                && !id.is_some_and(|id| state.is_elsewhere(**source, id))
+        };
+        let sources: Vec<SourceId> = state.specs.iter().filter(is_of).map(|(&id, _)| id).collect();
         drop(state);
         sources.into_iter().for_each(|source| self.note(source, note()));
     }
@@ -302,24 +310,21 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::{Cell, RefCell};
-    use std::io::ErrorKind;
+    use std::cell::RefCell;
 
-    /// Fails when it is asked, and has one link. Of two with different numbers one is elsewhere.
-    struct Fails(u32);
+    /// Fails when it is asked, or says nothing, and has one link.
+    struct OneLink {
+        fails: bool,
+    }
 
-    impl Watch for Fails {
+    impl Watch for OneLink {
         fn next(&mut self, _: Duration) -> io::Result<Vec<LinkEvent>> {
-            Err(ErrorKind::InvalidData.into())
+            if self.fails { Err(io::ErrorKind::InvalidData.into()) } else { Ok(Vec::new()) }
         }
 
         fn all(&self) -> Vec<LinkEvent> {
             let name = "eth0".to_owned();
             vec![LinkEvent::Up(Link { index: 2, name, flags: 1, arphrd: 1, mtu: 1500 })]
-        }
-
-        fn is_elsewhere_than(&self, before: &Fails) -> bool {
-            self.0 != before.0
         }
     }
 
@@ -330,20 +335,44 @@ mod tests {
             opened.set(opened.get() + 1);
             match opened.get() {
                 1 | 2 => Err(CaptureError::Ended),
-                3 => Ok(Fails(0)),
-                _ => Ok(Fails(1)),
+                _ => Ok(OneLink { fails: true }),
             }
         };
-        keep_watch(Fails(0), open, |heard| {
-            let mut told = told.borrow_mut();
-            told.push(match heard {
-                Heard::Changes(events) => events.iter().flat_map(notes).count(),
-                Heard::Elsewhere => 200,
-                Heard::Deaf(_) => 100,
-            });
-            if told.len() < 5 { Listening::Somebody } else { Listening::Nobody }
-        });
-        // Told once that it cannot be opened; then that the link is up, and there; and again, elsewhere.
-        assert_eq!((told.into_inner(), opened.get()), (vec![100, 0, 2, 200, 2], 4));
+        keep_watch(
+            OneLink { fails: true },
+            open,
+            || None,
+            |heard| {
+                let mut told = told.borrow_mut();
+                told.push(match heard {
+                    Heard::Changes(events) => events.iter().flat_map(notes).count(),
+                    Heard::Deaf(_) => 100,
+                });
+                if told.len() < 4 { Listening::Somebody } else { Listening::Nobody }
+            },
+        );
+        // Told once that it cannot be opened; then that the link is up, and there; and again.
+        assert_eq!((told.into_inner(), opened.get()), (vec![100, 0, 2, 2], 4));
+    }
+
+    #[test]
+    fn a_watch_that_moves_on_looks_at_everything() {
+        let (turns, told) = (Cell::new(0), RefCell::new(Vec::new()));
+        let move_on = || {
+            turns.set(turns.get() + 1);
+            (turns.get() == 2).then_some(OneLink { fails: false })
+        };
+        let watch = OneLink { fails: false };
+        keep_watch(
+            watch,
+            || unreachable!(),
+            move_on,
+            |heard| {
+                let Heard::Changes(events) = heard else { panic!("nothing fails") };
+                told.borrow_mut().push(events.len());
+                if turns.get() < 3 { Listening::Somebody } else { Listening::Nobody }
+            },
+        );
+        assert_eq!(told.into_inner(), [0, 1, 0]);
     }
 }

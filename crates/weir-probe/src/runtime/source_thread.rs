@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weir_capture::kernel::netns::{Netns, NetnsId};
 use weir_capture::kernel::xdp_owner::with_owner;
 use weir_capture::{CaptureError, Feed, Info, Pumped, Source};
 use weir_capture::{FeedControl, FeedHandle};
@@ -19,6 +20,8 @@ const PUMP_LIMIT: Duration = Duration::from_millis(20);
 /// A source that is open.
 pub(super) struct SourceThread {
     pub(super) control: Arc<dyn FeedControl>,
+    /// Where it is open; `None` if nothing says so.
+    pub(super) netns: Option<NetnsId>,
     stop: Arc<AtomicBool>,
     go: Sender<()>,
     started: Receiver<Result<Info, CaptureError>>,
@@ -32,7 +35,7 @@ pub(super) struct SourceThread {
 type Stopped = (Info, Result<(), CaptureError>);
 
 /// What a source is when it has been opened.
-type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>);
+type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>, Option<NetnsId>);
 
 /// The thread's ends of the channels.
 struct Ends {
@@ -66,7 +69,7 @@ impl SourceThread {
             let panic = thread.join().expect_err("a thread that does not report has panicked");
             std::panic::resume_unwind(panic);
         };
-        let (info, handles, control) = match opened {
+        let (info, handles, control, netns) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 let _ = thread.join();
@@ -75,6 +78,7 @@ impl SourceThread {
         };
         let own = SourceThread {
             control,
+            netns,
             stop,
             go,
             started: is_started,
@@ -138,7 +142,9 @@ fn work(
         }
     };
     let control = source.control();
-    let opened = (source.info().clone(), control.feeds(), control);
+    // Engines move this thread to where their interface is.
+    let netns = Netns::current().ok().map(|netns| netns.id());
+    let opened = (source.info().clone(), control.feeds(), control, netns);
     let _ = ends.opened.send(Ok(opened));
     // Closed before it was started.
     if ends.go.recv().is_err() {

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
+use weir_capture::CaptureError;
 use weir_capture::engines::declaration::Target;
 use weir_capture::interface::{InterfaceQuery, OwnTraffic, own_traffic};
 use weir_capture::kernel::netns::ask_in;
@@ -22,7 +23,10 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
         return Ok(());
     }
     for source in sources {
-        if check_one(source)? == Found::NotThere && args.follow {
+        use CaptureError::{NoInterface, NoNetns};
+        if let Found::Unknown(NoInterface { .. } | NoNetns { .. }) = check_one(source)?
+            && args.follow
+        {
             let name = &source.name;
             bail!(
                 "{name} is not there yet, so nobody knows whether this machine's own traffic will come in there, \
@@ -34,12 +38,12 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
 }
 
 /// Whether the interface of a source could be asked about.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Found {
     /// Frames are taken from none, or from one that this machine does not live by.
     Harmless,
-    /// Its interface, or its network namespace, is not there.
-    NotThere,
+    /// Its interface, or its network namespace, is not there, or cannot be looked at.
+    Unknown(CaptureError),
 }
 
 /// Refuses a source whose frames this machine lives by.
@@ -54,17 +58,14 @@ pub fn check_one(source: &PlannedSource) -> Result<Found> {
         Target::Interface { netns, .. } => netns.as_deref(),
         _ => None,
     };
-    let asked = ask_in(netns, || -> Result<Option<OwnTraffic>> {
-        // One that cannot be captured is refused with its reason when it is opened.
-        let Ok(found) = InterfaceQuery::new()?.find(iface) else { return Ok(None) };
-        Ok(Some(own_traffic(found.index)?))
-    });
-    // So is a missing namespace.
-    let Ok(asked) = asked else { return Ok(Found::NotThere) };
-    let own = asked.with_context(|| {
+    let query = || InterfaceQuery::new()?.find(iface).map(|found| own_traffic(found.index));
+    let own = match ask_in(netns, query).and_then(|found| found) {
+        Ok(own) => own,
+        Err(error) => return Ok(Found::Unknown(error)),
+    };
+    let own = own.with_context(|| {
         format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
     })?;
-    let Some(own) = own else { return Ok(Found::NotThere) };
     let ssh = std::env::var("SSH_CONNECTION").ok();
     if let Some(reason) = reason(&own, ssh.as_deref().and_then(ssh_address)) {
         bail!(
