@@ -8,7 +8,9 @@ use std::process::Command;
 use common::bpf::Tagger;
 use common::frames::{CTAG, STAG, Sender, assortment, ipv4, ipv6, tagged};
 use common::tools::{Got, all_read, bytes_of, in_time_order, read, statistics, tool};
-use common::{HOOKS, Run, bed, closes, folder, generate, number, path, ready, settle, weir};
+use common::{
+    HOOKS, Run, bed, closes, folder, generate, number, path, patient, ready, settle, weir,
+};
 use weir_frame::record::Flags;
 use weir_lab::Testbed;
 use weir_lab::generator::template::number_of;
@@ -178,14 +180,17 @@ fn root_numbered_frames_are_all_in_the_file_once() {
     for hook in HOOKS {
         let bed = bed();
         let args = "--frames 20k --rate 100kpps --flows 100 --size 129";
-        let (json, _, frames) = through_a_file(&bed, hook, || drop(generate(&bed.tx, args)));
+        let mut sent = 0;
+        let generate = || sent = number(&generate(&bed.tx, args), "sent");
+        let (json, _, frames) = through_a_file(&bed, &patient(hook), generate);
         assert_eq!(number(&json, "lapped"), 0, "{json}");
         assert_eq!(number(&json, "late"), 0, "{json}");
         let numbers = frames.iter().map(|frame| number_of(&frame.data));
         let numbers: BTreeSet<u64> = numbers.map(|n| n.expect("a generated frame")).collect();
-        assert_eq!(frames.len(), 20_000, "{hook}");
-        assert_eq!((numbers.first(), numbers.last()), (Some(&0), Some(&19_999)), "{hook}");
-        assert_eq!(numbers.len(), 20_000, "{hook}");
+        // All of 20,000, but what a busy link refused.
+        assert_eq!(frames.len() as u64, sent, "{hook}");
+        assert!(sent > 10_000 && numbers.last() < Some(&20_000), "{hook}: {sent}");
+        assert_eq!(numbers.len() as u64, sent, "{hook}");
         assert!(frames.iter().all(|frame| frame.data.len() == 125), "{hook}");
     }
 }
@@ -292,17 +297,16 @@ fn root_full_speed_on_two_cpus_is_merged_in_time_order() {
     let command = weir(&format!("capture {} --write {name} --json", sources.join(" ")));
     let capture = Run::capture_by(&one.rx, command);
     let generators = [(&one, 0), (&two, 1)].map(|(bed, cpu)| {
-        let args = format!("gen {} --frames 50k --rate 50kpps --cpu {cpu}", bed.tx.iface);
+        let args = format!("gen {} --frames 50k --rate 50kpps --cpu {cpu} --json", bed.tx.iface);
         Run::start(&bed.tx, weir(&args))
     });
-    for generator in generators {
-        generator.end().expect(0);
-    }
+    let sent: u64 =
+        generators.into_iter().map(|one| number(&one.end().expect(0).json(), "sent")).sum();
     settle();
     let json = capture.stop().expect(0).json();
     closes(&json);
     let (_, frames) = read(&file);
-    assert_eq!(frames.len() as u64 + number(&json, "lapped"), 100_000, "{json}");
+    assert_eq!(frames.len() as u64 + number(&json, "lapped"), sent, "{json}");
     println!("late {}, lapped {}", json["late"], json["lapped"]);
     let back = frames.windows(2).filter(|pair| pair[0].ts_ns > pair[1].ts_ns).count();
     assert!(back as u64 <= number(&json, "late"), "{back} steps back, {json}");

@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{
-    HOOKS, Run, bed, closes, dropped, folder, generate, number, path, ready, seconds, settle, sh,
-    tools, weir,
+    HOOKS, Run, bed, closes, dropped, folder, generate, number, path, patient, ready, seconds,
+    settle, sh, tools, weir,
 };
 use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, number_of};
@@ -76,10 +76,9 @@ fn root_overload_in_a_small_ring_is_lapped_and_counted_to_the_frame() {
         let dir = folder();
         let (file, name) = path(&dir, "lapped.pcapng");
         // One frame in a thousand would fill this ring; a file takes what it can.
+        let hook = patient(hook);
         let args = format!("{hook} --ring-size 8MiB --write {name} --json --fail-on-loss");
-        // Copiers share a queue, and on a busy machine one of them has its turn long after the other.
-        let patience = if hook.contains("--copiers") { " --merge-slack 5s" } else { "" };
-        let mut capture = Run::capture(&bed.rx, &(args + patience));
+        let mut capture = Run::capture(&bed.rx, &args);
         generate(&bed.tx, "--frames 1000 --rate 100kpps");
         settle();
         // The writer goes on over the stopped reader's head.

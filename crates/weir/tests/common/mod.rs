@@ -35,6 +35,13 @@ pub const HOOKS: [&str; 7] = [
     "--engine pcap",
 ];
 
+/// The same arguments for a merge that waits for copiers, which share a queue: on a busy machine one of them has its
+/// turn long after the other.
+pub fn patient(hook: &str) -> String {
+    let patience = if hook.contains("--copiers") { " --merge-slack 5s" } else { "" };
+    format!("{hook}{patience}")
+}
+
 /// Whether the test can run here; if so, the right to be the only one that does: these tests send at
 /// full speed and look at clocks.
 pub fn ready(test: &'static str, tools: &[&str]) -> Option<Alone> {
