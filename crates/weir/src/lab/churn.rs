@@ -38,6 +38,8 @@ const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6
 const SNAPLEN: u32 = 128;
 /// A feed that has no frame after this long gets none.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
+/// What is detached is let go of within this time; what is still open then is left behind.
+const LET_GO_LIMIT: Duration = Duration::from_secs(2);
 /// A consumer sleeps for this many frames.
 const WAKE_FRAMES: u64 = 256;
 const PAUSE: Duration = Duration::from_micros(50);
@@ -221,10 +223,17 @@ fn come_and_go(
     let mut warm_up = Churned::default();
     feeds(WARM_UP, filter, control, &mut warm_up)?;
     consumers(WARM_UP, control, stays, &mut warm_up)?;
+    thread::sleep(LET_GO_LIMIT / 10);
     let before = held()?;
     feeds(args.feeds, filter, control, churned)?;
     consumers(args.consumers, control, stays, churned)?;
-    let after = held()?;
+    // The source's thread lets go of a waker a moment after it was detached.
+    let begin = Instant::now();
+    let mut after = held()?;
+    while after.0 != before.0 && begin.elapsed() < LET_GO_LIMIT {
+        thread::sleep(Duration::from_millis(10));
+        after = held()?;
+    }
     churned.descriptors_more = after.0 - before.0;
     churned.kib_more = after.1 - before.1;
     Ok(())
