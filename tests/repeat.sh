@@ -105,15 +105,15 @@ run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
 
 # Every LANES-th run, each of the whole list from this lane's place on.
 run_lane() { # LANE FILTER...
-    local lane=$1 run i begin count=${#binaries[@]} package name path own
+    local lane=$1 run i begin count=${#binaries[@]} package name path filter
     shift
     for ((run = lane + 1; run <= times; run += lanes)); do
         begin=$SECONDS
         for ((i = 0; i < count; i++)); do
-            read -r package name path own <<<"${binaries[(i + lane * count / lanes) % count]}"
-            # Filters of the command line stand in for its own.
-            if (($# > 0)); then own=; fi
-            run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" ${own:+"$own"} "$@"
+            read -r package name path filter <<<"${binaries[(i + lane * count / lanes) % count]}"
+            # Those of the command line take its place.
+            if (($# > 0)); then filter=; fi
+            run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" ${filter:+"$filter"} "$@"
         done
         say "run $run of $times: at its end after $((SECONDS - begin)) s"
     done

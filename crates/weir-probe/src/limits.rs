@@ -4,5 +4,5 @@
 /// interface may come and go any number of times. Each holds the memory of its rings.
 pub const PAST_LIVES_MAX: usize = 4;
 
-/// Sources that have ended whose last words about themselves can still be asked for.
+/// Sources that have ended whose `Info` can still be asked for.
 pub const ENDED_SOURCES_MAX: usize = 1000;

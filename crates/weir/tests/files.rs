@@ -187,9 +187,11 @@ fn root_numbered_frames_are_all_in_the_file_once() {
         assert_eq!(number(&json, "late"), 0, "{json}");
         let numbers = frames.iter().map(|frame| number_of(&frame.data));
         let numbers: BTreeSet<u64> = numbers.map(|n| n.expect("a generated frame")).collect();
-        // All of 20,000, but what a busy link refused.
         assert_eq!(frames.len() as u64, sent, "{hook}");
-        assert!(sent > 10_000 && numbers.last() < Some(&20_000), "{hook}: {sent}");
+        // A busy link may refuse some of the 20,000, which are numbered all the same.
+        let ends = (numbers.first(), numbers.last());
+        assert!(sent < 20_000 || ends == (Some(&0), Some(&19_999)), "{hook}: {ends:?}");
+        assert!(sent > 19_000 && ends.1 < Some(&20_000), "{hook}: {sent}, {ends:?}");
         assert_eq!(numbers.len() as u64, sent, "{hook}");
         assert!(frames.iter().all(|frame| frame.data.len() == 125), "{hook}");
     }

@@ -1,6 +1,6 @@
 //! Network namespaces: entering them, asking in them, and telling apart two that had the same name.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,11 +21,20 @@ pub struct Netns {
 pub struct NetnsId(u64, u64);
 
 impl NetnsId {
+    /// Of the calling thread's; `None` if /proc is not mounted.
+    #[must_use]
+    pub fn current() -> Option<NetnsId> {
+        std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| NetnsId::of(&file))
+    }
+
     /// Of the one that `ip netns` knows as `name` now; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<NetnsId> {
-        let metadata = std::fs::metadata(path_of(name)).ok()?;
-        Some(NetnsId(metadata.dev(), metadata.ino()))
+        std::fs::metadata(path_of(name)).ok().map(|file| NetnsId::of(&file))
+    }
+
+    fn of(file: &Metadata) -> NetnsId {
+        NetnsId(file.dev(), file.ino())
     }
 }
 
@@ -35,25 +44,13 @@ impl Netns {
     /// # Errors
     /// [`CaptureError::NoNetns`]; [`CaptureError::Os`] if it is there and cannot be opened.
     pub fn open(name: &str) -> Result<Netns, CaptureError> {
-        Netns::from_file(name, &path_of(name)).map_err(|error| match error.kind() {
+        let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => CaptureError::NoNetns { netns: name.to_owned() },
             _ => CaptureError::os(format!("opening network namespace {name}"))(error),
-        })
-    }
-
-    /// The calling thread's.
-    ///
-    /// # Errors
-    /// [`CaptureError::Os`]: /proc is not mounted.
-    pub fn current() -> Result<Netns, CaptureError> {
-        Netns::from_file("of this thread", Path::new("/proc/thread-self/ns/net"))
-            .map_err(CaptureError::os("asking for this thread's network namespace"))
-    }
-
-    fn from_file(name: &str, path: &Path) -> io::Result<Netns> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        Ok(Netns { name: name.to_owned(), file, id: NetnsId(metadata.dev(), metadata.ino()) })
+        };
+        let file = File::open(path_of(name)).map_err(failed)?;
+        let id = NetnsId::of(&file.metadata().map_err(failed)?);
+        Ok(Netns { name: name.to_owned(), file, id })
     }
 
     /// Its device and inode.

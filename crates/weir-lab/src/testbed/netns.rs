@@ -120,8 +120,8 @@ pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // Who has set the flag gives the interface its queue next, under the lock that this question waits for: what is
-        // sent before is dropped.
+        // The kernel sets the flag first and gives the interface its queue next, both under one lock, and drops what is
+        // sent in between. This question waits for that lock.
         crate::ethtool::has_link(&end.iface).map(|_| ())
     })?
 }

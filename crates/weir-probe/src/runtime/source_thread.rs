@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_capture::kernel::netns::{Netns, NetnsId};
+use weir_capture::kernel::netns::NetnsId;
 use weir_capture::kernel::xdp_owner::with_owner;
 use weir_capture::{CaptureError, Feed, Info, Pumped, Source};
 use weir_capture::{FeedControl, FeedHandle};
@@ -143,7 +143,7 @@ fn work(
     };
     let control = source.control();
     // Engines move this thread to where their interface is.
-    let netns = Netns::current().ok().map(|netns| netns.id());
+    let netns = NetnsId::current();
     let opened = (source.info().clone(), control.feeds(), control, netns);
     let _ = ends.opened.send(Ok(opened));
     // Closed before it was started.
