@@ -1,33 +1,27 @@
-//! Reads a ring from another process, which has it read-only: `read_from_another_process`. No rights are needed.
+//! Another process reads a feed of a probe, and has its rings read-only: `read_from_another_process`. It needs no rights.
 
 use std::error::Error;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
-use std::time::Duration;
 
-use weir_capture::generator::{GenSpec, MemGen};
-use weir_capture::{Feed, Pumped, Setup, Source};
-use weir_consumer::thread::{Finished, Plan, spawn, take_changes};
-use weir_consumer::{Consumer, Null, Static};
+use weir_capture::{Feed, Setup, generator};
+use weir_consumer::{Consumer, Null, Static, thread};
+use weir_probe::{Probe, SourceSpec, core::Event};
 use weir_ring::{memory::Trust, pass};
 
-/// The other process: it trusts nobody, sleeps until it is woken, and is lapped if it is too slow. If the writer is
-/// killed, it reads what is there and says so.
+/// The other process: it trusts nobody, and is lapped if it is too slow. If the writer is killed, it says so.
 fn read(socket: &str) -> Result<(), Box<dyn Error>> {
     let stream = UnixStream::connect(socket)?;
     let mut source = Static::receive(&stream, 1, Trust::Anybody)?;
     let mut consumer = Null::new();
-    take_changes(&mut source, &mut consumer)?;
+    thread::take_changes(&mut source, &mut consumer)?;
     (&stream).write_all(b"r")?;
-
-    let running = spawn(Box::new(consumer), Plan::new(Box::new(source))?)?;
-    let Finished { consumer, failure, .. } = running.wait();
+    let running = thread::spawn(Box::new(consumer), thread::Plan::new(Box::new(source))?)?;
+    let thread::Finished { consumer, failure, .. } = running.wait();
     let (frames, lapped) = (consumer.delivered().frames, consumer.delivered().lapped);
     println!("the reader: delivered {frames} + lapped {lapped} = {}", frames + lapped);
-    if let Some(failure) = failure {
-        println!("the reader: {failure}");
-    }
+    failure.iter().for_each(|failure| println!("the reader: {failure}"));
     Ok(())
 }
 
@@ -41,18 +35,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (stream, _) = listener.accept()?;
     std::fs::remove_file(&socket)?;
 
-    let feeds = vec![Feed::default()];
-    let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, may_change: false };
-    let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
-    let mut source = MemGen::open(spec, setup, false)?;
-    let control = source.control();
-    let feed = control.feeds().remove(0);
-    control.attach(feed.slot, pass::send_feed(&stream, &feed.rings)?, 0)?;
+    let probe = Probe::with_listener(|event| {
+        if let Event::FeedClosed(_, _, Some(ledger)) = event {
+            println!("the writer: captured {}", ledger.captured);
+        }
+    })?;
+    let spec = SourceSpec::new("gen:", |feeds| {
+        let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, may_change: false };
+        let spec = generator::GenSpec { frames: Some(1_000_000), ..Default::default() };
+        Ok(Box::new(generator::MemGen::open(spec, setup, false)?))
+    });
+    let (source, own) = probe.open(spec, vec![Feed::default().into()])?;
+    let remote = probe.add_remote_consumer(1)?;
+    remote.give_channel(pass::receive_waker(&stream, 1)?)?;
+    probe.attach(remote.id, own[0])?;
+    let feed = remote.wait_for_feed(std::time::Duration::ZERO).expect("it has joined");
+    pass::send_rings(&stream, &feed.rings)?;
     // It counts what it missed from where it began, so it begins first.
     (&stream).read_exact(&mut [0])?;
-    source.start()?;
-    while source.pump(Duration::from_millis(20))? == Pumped::More {}
-    println!("the writer: captured {}", source.finish()?.captured);
+    probe.start(source)?;
     reader.wait()?;
     Ok(())
 }

@@ -20,5 +20,7 @@ mod wants;
 pub use core::{ConsumerId, FeedId, SourceId, SubscriptionId};
 pub use cpus::CpuList;
 pub use error::ProbeError;
-pub use runtime::{Consumer, Joined, LinkName, Opener, Probe, ProbeEvent, SourceSpec, Update};
+pub use runtime::{
+    Consumer, Joined, LinkName, Opener, Probe, ProbeEvent, RemoteConsumer, SourceSpec, Update,
+};
 pub use wants::Wants;

@@ -4,11 +4,13 @@
 //! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is
 //! woken by them.
 
+pub mod channels;
 mod consumer;
 mod effects;
 mod interfaces;
 mod links;
 pub mod registry;
+mod remote;
 mod source_thread;
 pub mod updates;
 mod work;
@@ -24,6 +26,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 pub use consumer::Consumer;
 use links::LinkWatches;
 use registry::Registry;
+pub use remote::RemoteConsumer;
 use source_thread::{Panic, SourceThread};
 pub use updates::{Joined, Update};
 

@@ -18,7 +18,6 @@ use rustix::net::{
 
 use crate::Ring;
 use crate::error::RingError;
-use crate::limits::RINGS_MAX;
 use crate::memory::{self, Mapping, Trust};
 use crate::wake::{Sleeper, Waker};
 
@@ -98,16 +97,46 @@ pub fn receive(mut stream: &UnixStream, fds_max: usize) -> Result<Vec<OwnedFd>, 
 }
 
 /// Sends a feed's rings to a consumer in another process, and gives what wakes it: line `i` is ring `i`. The other
-/// side must [`receive_feed`]; its answer is waited for as long as the stream's read timeout allows.
+/// side must [`receive_feed`]; its channel is waited for as long as the stream's read timeout allows.
 ///
 /// # Errors
-/// As [`send`] and [`receive`]; as [`Waker::attach`] for an answer that is no consumer's.
+/// As [`receive_waker`] and [`send`].
 pub fn send_feed(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<Waker, RingError> {
+    let waker = receive_waker(stream, rings.len())?;
+    send_rings(stream, rings)?;
+    Ok(waker)
+}
+
+/// Sends the descriptors of rings. The other side must [`receive_rings`].
+///
+/// # Errors
+/// As [`send`].
+pub fn send_rings(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<(), RingError> {
     let fds: Vec<_> = rings.iter().map(|ring| ring.memory().as_fd()).collect();
-    send(stream, &fds)?;
-    let answer = <[OwnedFd; 2]>::try_from(receive(stream, 2)?);
-    let [page, socket] = answer.map_err(|_| RingError::NotAWaker)?;
-    Waker::attach(page, socket, rings.len())
+    send(stream, &fds)
+}
+
+/// Sends one more channel of a sleeper, which the other side must [`receive_waker`].
+///
+/// # Errors
+/// As [`Sleeper::channel`] and [`send`].
+///
+/// # Panics
+/// As [`Sleeper::channel`].
+pub fn send_channel(stream: &UnixStream, sleeper: &Sleeper) -> Result<(), RingError> {
+    // Dropped once they are sent: a copy of the writer's end would hide that the writer has died.
+    let [page, socket] = sleeper.channel()?;
+    send(stream, &[page.as_fd(), socket.as_fd()])
+}
+
+/// Receives what wakes a consumer in another process, whose page is to have `lines` lines at least.
+///
+/// # Errors
+/// As [`receive`]; as [`Waker::attach`] for what is no consumer's.
+pub fn receive_waker(stream: &UnixStream, lines: usize) -> Result<Waker, RingError> {
+    let fds = <[OwnedFd; 2]>::try_from(receive(stream, 2)?);
+    let [page, socket] = fds.map_err(|_| RingError::NotAWaker)?;
+    Waker::attach(page, socket, lines)
 }
 
 /// Receives the rings that [`send_feed`] sent, `rings_max` at most, and gives them with what their writer wakes: ring
@@ -117,22 +146,19 @@ pub fn send_feed(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<Waker, 
 /// As [`receive_rings`] and [`Sleeper::new`]; `InvalidData` if there is no ring.
 ///
 /// # Panics
-/// If `rings_max` is above [`RINGS_MAX`](crate::wake::RINGS_MAX).
+/// If `rings_max` is 0 or above [`RINGS_MAX`](crate::wake::RINGS_MAX).
 pub fn receive_feed(
     stream: &UnixStream,
     rings_max: usize,
     trust: Trust,
 ) -> Result<(Vec<Ring<Mapping>>, Sleeper), RingError> {
-    assert!(rings_max <= RINGS_MAX, "{rings_max} rings");
+    let sleeper = Sleeper::new(rings_max)?;
+    send_channel(stream, &sleeper)?;
     let rings = receive_rings(stream, rings_max, trust)?;
     if rings.is_empty() {
         let (doing, source) = ("receiving a feed", std::io::ErrorKind::InvalidData.into());
         return Err(RingError::Os { doing, source });
     }
-    let sleeper = Sleeper::new(rings.len())?;
-    // Dropped once they are sent: a copy of the writer's end would hide that the writer has died.
-    let [page, socket] = sleeper.channel()?;
-    send(stream, &[page.as_fd(), socket.as_fd()])?;
     Ok((rings, sleeper))
 }
 

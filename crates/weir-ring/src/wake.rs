@@ -31,8 +31,8 @@
 //! confirmation it looks once more, and then sleeps for as long as it likes. An owner that is busy, or gone, costs
 //! wake-ups and delays nothing. The argument is in [`doorbell`], letters Q to T.
 
+mod interrupt;
 mod message;
-mod notify;
 mod page;
 mod sleep;
 mod waker;
@@ -51,9 +51,9 @@ use crate::limits::CHANNELS_MAX;
 pub use crate::limits::RINGS_MAX;
 use crate::memory::{Access, Mapping};
 use crate::sync::Ordering;
+pub use interrupt::Interrupter;
+use interrupt::duplicate;
 use message::{Channel, MESSAGES_MAX, number_of, send};
-use notify::duplicate;
-pub use notify::{Interrupter, drain, signal};
 use page::{SEALS, line, page_bytes};
 pub use waker::{Asked, RING_GAP, Waker};
 
@@ -65,7 +65,8 @@ const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// What a sleep ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Frames, or the end of a ring.
+    /// Frames, or the end of a ring. Rarely nothing: a wake-up that crossed the look which ended the last sleep ends
+    /// this one.
     Frames,
     /// The limit has passed.
     Limit,
@@ -128,16 +129,7 @@ impl Sleeper {
     /// # Errors
     /// [`RingError::Os`].
     pub fn waker(&self) -> Result<Waker, RingError> {
-        self.waker_with(None)
-    }
-
-    /// The same for an owner of BPF rings that does not listen on the channel ([`Waker::as_fd`]): `notify`, an eventfd
-    /// of its, is signalled with each new threshold and request, until the channel hangs up.
-    ///
-    /// # Errors
-    /// As [`waker`](Sleeper::waker).
-    pub fn waker_with(&self, notify: Option<OwnedFd>) -> Result<Waker, RingError> {
-        let [page, socket] = self.open_channel(notify)?;
+        let [page, socket] = self.channel()?;
         Waker::attach(page, socket, self.lines)
     }
 
@@ -150,10 +142,6 @@ impl Sleeper {
     /// # Panics
     /// Above [`CHANNELS_MAX`] channels that have not hung up.
     pub fn channel(&self) -> Result<[OwnedFd; 2], RingError> {
-        self.open_channel(None)
-    }
-
-    fn open_channel(&self, notify: Option<OwnedFd>) -> Result<[OwnedFd; 2], RingError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, writers) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -163,7 +151,7 @@ impl Sleeper {
         let open = channels.iter().filter(|channel| channel.socket.is_some()).count();
         assert!(open < CHANNELS_MAX, "{open} channels");
         let socket = Some(Arc::new(own));
-        channels.push(Channel { socket, notify, ..Channel::default() });
+        channels.push(Channel { socket, ..Channel::default() });
         Ok([page, writers])
     }
 
@@ -234,7 +222,6 @@ impl Sleeper {
             if let Some(socket) = channel.socket.as_ref().filter(|_| channel.confirms) {
                 send(socket, message::LOOK, 0);
             }
-            channel.notify.iter().for_each(|fd| signal(fd.as_fd()));
         }
     }
 
@@ -246,7 +233,6 @@ impl Sleeper {
                 // Refused by a side that reads nothing: then nothing is confirmed.
                 send(socket, message::REQUEST, channel.asked);
                 channel.is_sent = true;
-                channel.notify.iter().for_each(|fd| signal(fd.as_fd()));
             }
         }
     }

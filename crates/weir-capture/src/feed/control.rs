@@ -1,7 +1,5 @@
 //! Feeds and sleepers that come and go while a source runs.
 
-use std::os::fd::OwnedFd;
-
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
@@ -121,8 +119,6 @@ pub struct FeedHandle {
     pub rings: Vec<Ring<Mapping>>,
     /// Where its frames are chosen.
     pub location: FilterLocation,
-    /// An eventfd that sleepers signal after a new threshold, where the writer cannot look by itself.
-    pub notify: Option<OwnedFd>,
     /// Where readers join whom its writer waits for, if it waits for readers.
     pub pace: Option<Pace>,
 }

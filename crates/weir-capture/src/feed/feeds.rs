@@ -11,7 +11,6 @@ mod interfaces;
 mod join;
 mod ledger;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -289,7 +288,7 @@ impl Entry {
     fn handle(&self) -> FeedHandle {
         let Entry { slot, rings, location, pace, .. } = self;
         let (rings, pace) = (rings.clone(), pace.clone());
-        FeedHandle { slot: *slot, rings, location: *location, notify: None, pace }
+        FeedHandle { slot: *slot, rings, location: *location, pace }
     }
 }
 
@@ -307,9 +306,4 @@ pub(crate) fn check_lines(
         Some(end) if end <= lines => Ok(()),
         _ => Err(CaptureError::NarrowWaker { lines, first_line, rings }),
     }
-}
-
-/// A descriptor of its own for a new consumer.
-pub(crate) fn own_notify(notify: &OwnedFd) -> Result<OwnedFd, CaptureError> {
-    notify.try_clone().map_err(CaptureError::os("duplicating an eventfd"))
 }

@@ -1,11 +1,12 @@
 //! A consumer's own end, and what it is told.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_capture::CaptureError;
-use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::wake::Sleeper;
 
+use super::channels::Channels;
 use super::updates::{Joined, LetGo, Update, Updates};
 use super::{Probe, Shared, State};
 use crate::core::{Command, ConsumerId, Event, FeedId, Reply};
@@ -18,8 +19,14 @@ pub struct Consumer {
     pub id: ConsumerId,
     /// What it sleeps on; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
     pub sleeper: Arc<Sleeper>,
-    updates: Arc<Updates>,
-    shared: Arc<Shared>,
+    membership: Membership,
+}
+
+/// What every consumer has of the probe. Dropping it ends the consumer.
+pub(super) struct Membership {
+    pub(super) id: ConsumerId,
+    pub(super) updates: Arc<Updates>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Probe {
@@ -29,25 +36,28 @@ impl Probe {
     /// No descriptors are left, or the probe has been stopped.
     pub fn add_consumer(&self, lines: usize) -> Result<Consumer, ProbeError> {
         let sleeper = Arc::new(Sleeper::new(lines).map_err(CaptureError::from)?);
-        let waker = sleeper.waker().map_err(CaptureError::from)?;
+        let membership = self.add(Channels::made(Arc::clone(&sleeper))?)?;
+        Ok(Consumer { id: membership.id, sleeper, membership })
+    }
+
+    pub(super) fn add(&self, channels: Channels) -> Result<Membership, ProbeError> {
         let Reply::Added(id) = self.shared.ask(Command::AddConsumer, None)? else {
             unreachable!("the answer to AddConsumer")
         };
-        Ok(self.add_member(id, sleeper, waker))
+        Ok(self.add_member(id, channels))
     }
 
     /// A consumer that the core has added.
-    fn add_member(&self, id: ConsumerId, sleeper: Arc<Sleeper>, waker: Waker) -> Consumer {
+    fn add_member(&self, id: ConsumerId, channels: Channels) -> Membership {
         let updates = Arc::new(Updates::default());
         let mut state = self.shared.lock();
         if state.is_stopped {
             // It was stopped since the core added the consumer, and has told the others so.
             updates.end();
         }
-        let own = Arc::clone(&updates);
-        state.registry.add_member(id, Arc::clone(&sleeper), waker, own);
+        state.registry.add_member(id, channels, Arc::clone(&updates));
         drop(state);
-        Consumer { id, sleeper, updates, shared: Arc::clone(&self.shared) }
+        Membership { id, updates, shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -56,30 +66,24 @@ impl Consumer {
     /// asked in every turn.
     #[must_use]
     pub fn take_updates(&self) -> Vec<Update> {
-        self.updates.take()
+        self.membership.updates.take()
     }
 
     /// The next update, once it is there; `None` after `limit`, and when the probe has been stopped and told all.
     #[must_use]
     pub fn wait_for_update(&self, limit: Duration) -> Option<Update> {
-        self.updates.wait(limit)
+        self.membership.updates.wait(limit)
     }
 
     /// Waits until it joins a feed, at most `limit`. For a consumer that reads one feed: if that is of a source that is
     /// open, the consumer has joined it when [`Probe::attach`] returns. That it has left others is passed over.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
-        let begin = Instant::now();
-        loop {
-            match self.wait_for_update(limit.saturating_sub(begin.elapsed()))? {
-                Update::Joined(joined) => return Some(joined),
-                Update::Left(..) => {}
-            }
-        }
+        self.membership.updates.wait_for_feed(limit)
     }
 }
 
-impl Drop for Consumer {
+impl Drop for Membership {
     fn drop(&mut self) {
         // It may have been withdrawn, or the probe stopped.
         let _ = self.shared.ask(Command::RemoveConsumer(self.id), None);
@@ -113,6 +117,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -122,11 +128,9 @@ mod tests {
             panic!("the answer to AddConsumer")
         };
         probe.stop();
-        let sleeper = Arc::new(Sleeper::new(1).unwrap());
-        let waker = sleeper.waker().unwrap();
-        let consumer = probe.add_member(id, sleeper, waker);
+        let consumer = probe.add_member(id, Channels::given(1));
         let begin = Instant::now();
-        assert!(consumer.wait_for_update(Duration::from_secs(60)).is_none());
+        assert!(consumer.updates.wait(Duration::from_secs(60)).is_none());
         assert!(begin.elapsed() < Duration::from_secs(30), "it waited for its whole limit");
     }
 }

@@ -2,14 +2,14 @@
 //! and no lock: the runtime holds it behind its own, a simulator by itself.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weir_capture::pace::{Pace, ReaderProgress};
 use weir_capture::{CaptureError, FeedHandle, FeedSlot, FilterLocation, WakerSlot};
-use weir_ring::wake::{Sleeper, Waker};
+use weir_ring::wake::Waker;
 use weir_ring::{Mapping, Ring};
 
+use super::channels::Channels;
 use super::updates::{Joined, LetGo, Update, Updates};
 use crate::core::{ConsumerId, FeedId, SourceId};
 
@@ -34,17 +34,13 @@ pub struct OpenFeed {
     /// Where its frames are chosen.
     pub location: FilterLocation,
     life: u64,
-    /// Its owner's eventfd, if that wants to hear of new thresholds.
-    notify: Option<OwnedFd>,
     pace: Option<Pace>,
 }
 
 /// A consumer as the probe knows it.
 struct Member {
-    sleeper: Arc<Sleeper>,
-    /// What the probe itself wakes it with.
-    waker: Waker,
-    /// Which lines of its sleeper are taken.
+    channels: Channels,
+    /// Which lines of its wake page are taken.
     lines: Vec<bool>,
     updates: Arc<Updates>,
 }
@@ -54,6 +50,7 @@ struct Attached {
     slot: WakerSlot,
     first_line: usize,
     count: usize,
+    channel: Option<usize>,
     /// Until the consumer is told of the feed: its writer waits for it from the start.
     progress: Option<ReaderProgress>,
 }
@@ -63,6 +60,7 @@ pub struct Attaching {
     /// The first line.
     pub first_line: usize,
     count: usize,
+    channel: Option<usize>,
     progress: Option<ReaderProgress>,
 }
 
@@ -80,8 +78,8 @@ impl Registry {
     /// A feed is there.
     pub fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
         let life = self.lives.get(&source).copied().unwrap_or_default();
-        let FeedHandle { slot, rings, location, notify, pace } = handle;
-        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, notify, pace });
+        let FeedHandle { slot, rings, location, pace } = handle;
+        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, pace });
     }
 
     /// A feed that there is.
@@ -112,16 +110,25 @@ impl Registry {
         gone.into_iter().for_each(|reader| self.forget_waker(reader, id));
     }
 
-    /// A consumer that the core has added. `waker`: of its sleeper, what it is woken with when it is told something.
-    pub fn add_member(
-        &mut self,
-        id: ConsumerId,
-        sleeper: Arc<Sleeper>,
-        waker: Waker,
-        updates: Arc<Updates>,
-    ) {
-        let lines = vec![false; waker.lines()];
-        self.members.insert(id, Member { sleeper, waker, lines, updates });
+    /// A consumer that the core has added.
+    pub fn add_member(&mut self, id: ConsumerId, channels: Channels, updates: Arc<Updates>) {
+        let lines = vec![false; channels.lines()];
+        self.members.insert(id, Member { channels, lines, updates });
+    }
+
+    /// A consumer in another process has made one more channel; gives its number.
+    ///
+    /// # Errors
+    /// [`CaptureError::Ended`] if the consumer is gone, [`CaptureError::NarrowWaker`] if the channel's page has too few
+    /// lines.
+    pub fn give_channel(&mut self, id: ConsumerId, waker: Waker) -> Result<usize, CaptureError> {
+        let member = self.members.get_mut(&id).ok_or(CaptureError::Ended)?;
+        let (lines, rings) = (waker.lines(), member.lines.len());
+        match &mut member.channels {
+            _ if lines < rings => Err(CaptureError::NarrowWaker { lines, first_line: 0, rings }),
+            Channels::Given(given) => Ok(given.add(waker)),
+            Channels::Made { .. } => unreachable!("a consumer of this process is given none"),
+        }
     }
 
     /// A consumer is gone.
@@ -151,18 +158,20 @@ impl Registry {
     ) -> Result<(Waker, Attaching), CaptureError> {
         let feed = self.feeds.get(&id).ok_or(CaptureError::Ended)?;
         let count = feed.rings.len();
-        let progress = feed.pace.as_ref().map(|pace| pace.join(0));
-        let notify = feed.notify.as_ref().map(OwnedFd::try_clone).transpose();
-        let notify = notify.map_err(CaptureError::os("duplicating an eventfd"))?;
         let member = self.members.get_mut(&consumer).ok_or(CaptureError::Ended)?;
-        let (waker, first_line) = member.take_lines(count, notify)?;
-        Ok((waker, Attaching { first_line, count, progress }))
+        let pace = feed.pace.as_ref().filter(|_| member.channels.may_hold_up());
+        let progress = pace.map(|pace| pace.join(0));
+        let first_line = member.find_lines(count)?;
+        let (waker, channel) = member.channels.take()?;
+        member.lines[first_line..first_line + count].fill(true);
+        Ok((waker, Attaching { first_line, count, channel, progress }))
     }
 
     /// The feed's owner has taken that waker.
     pub fn attached(&mut self, consumer: ConsumerId, feed: FeedId, of: Attaching, slot: WakerSlot) {
-        let Attaching { first_line, count, progress } = of;
-        self.attached.insert((consumer, feed), Attached { slot, first_line, count, progress });
+        let Attaching { first_line, count, channel, progress } = of;
+        let attached = Attached { slot, first_line, count, channel, progress };
+        self.attached.insert((consumer, feed), attached);
     }
 
     /// The feed's owner has refused it.
@@ -202,6 +211,7 @@ impl Registry {
             life: feed.life,
             rings: feed.rings.clone(),
             first_line: attached.first_line,
+            channel: attached.channel,
             progress: attached.progress.take(),
         };
         self.tell(consumer, Update::Joined(joined))
@@ -222,28 +232,21 @@ impl Registry {
 }
 
 impl Member {
-    /// A waker for a feed of so many rings, and its first line. `notify`: an eventfd of the feed's owner.
-    fn take_lines(
-        &mut self,
-        count: usize,
-        notify: Option<OwnedFd>,
-    ) -> Result<(Waker, usize), CaptureError> {
+    /// The first of so many lines that are free, for a feed of as many rings.
+    fn find_lines(&self, count: usize) -> Result<usize, CaptureError> {
         let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
         let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);
-        let Some(first) = first else {
-            return Err(CaptureError::Options(format!(
+        first.ok_or_else(|| {
+            CaptureError::Options(format!(
                 "a consumer of {} rings has no room for {count} more; add it with more lines",
                 self.lines.len()
-            )));
-        };
-        let waker = self.sleeper.waker_with(notify)?;
-        self.lines[first..first + count].fill(true);
-        Ok((waker, first))
+            ))
+        })
     }
 
     fn tell(&self, update: Update) -> Vec<LetGo> {
         let gone = self.updates.push(update);
-        self.waker.wake();
+        self.channels.wake();
         gone
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_capture::pace::ReaderProgress;
 use weir_ring::{Mapping, Ring};
@@ -32,8 +32,10 @@ pub struct Joined {
     pub life: u64,
     /// Its rings: one, or as many as threads or CPUs write.
     pub rings: Vec<Ring<Mapping>>,
-    /// The line of its first ring in the consumer's sleeper.
+    /// The line of its first ring in the consumer's wake page.
     pub first_line: usize,
+    /// By which of the channels that the consumer gave it is woken; `None` in the probe's own process.
+    pub channel: Option<usize>,
     /// Where this consumer says how far it has read each ring, if their writer waits for readers.
     pub progress: Option<ReaderProgress>,
 }
@@ -102,6 +104,18 @@ impl Updates {
         let waits = |untaken: &mut Untaken| untaken.updates.is_empty() && !untaken.is_over;
         let waited = self.changed.wait_timeout_while(self.lock(), limit, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0.updates.pop_front()
+    }
+
+    /// Waits until a feed is joined, at most `limit`; whatever else has come by then is passed over.
+    #[must_use]
+    pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
+        let begin = Instant::now();
+        loop {
+            match self.wait(limit.saturating_sub(begin.elapsed()))? {
+                Update::Joined(joined) => return Some(joined),
+                Update::Left(..) => {}
+            }
+        }
     }
 
     /// Every step leaves it whole.

@@ -13,8 +13,6 @@ pub(super) const MESSAGES_MAX: usize = 64;
 pub(super) struct Channel {
     /// `None` once the writer's side has gone.
     pub(super) socket: Option<Arc<OwnedFd>>,
-    /// For an owner that does not listen on the channel: its eventfd.
-    pub(super) notify: Option<OwnedFd>,
     /// The other side confirms thresholds: its programs need it.
     pub(super) confirms: bool,
     /// Number of the thresholds that stand, and whether their confirmation was asked for.
@@ -27,7 +25,7 @@ pub(super) struct Channel {
 impl Channel {
     /// Nothing is sent or received from here on.
     pub(super) fn hang_up(&mut self) {
-        (self.socket, self.notify) = (None, None);
+        self.socket = None;
     }
 }
 

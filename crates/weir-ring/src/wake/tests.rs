@@ -326,41 +326,6 @@ fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
 }
 
 #[test]
-fn draining_a_notify_fd_that_was_made_to_block_does_not_wait() {
-    use rustix::event::EventfdFlags;
-    let notify_fd =
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-    rustix::fs::fcntl_setfl(&notify_fd, rustix::fs::OFlags::empty()).unwrap();
-    drain(notify_fd.as_fd());
-    signal(notify_fd.as_fd());
-    signal(notify_fd.as_fd());
-    drain(notify_fd.as_fd());
-    let mut wait = [PollFd::new(&notify_fd, PollFlags::IN)];
-    assert_eq!(rustix::event::poll(&mut wait, Some(&Timespec::default())).unwrap(), 0);
-}
-
-#[test]
-fn notify_fds_are_rung_by_whoever_falls_asleep() {
-    use rustix::event::EventfdFlags;
-    let notify_fd =
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-    let (ring, _writer) = ring();
-    let sleeper = Sleeper::new(1).unwrap();
-    let waker = sleeper.waker_with(Some(notify_fd.try_clone().unwrap())).unwrap();
-    let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
-    assert_eq!(sleeper.sleep(&readers, 0, SOON).unwrap(), Woken::Frames);
-    assert!(rustix::io::read(&notify_fd, &mut [0u8; 8]).is_err());
-    assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
-    assert_eq!(rustix::io::read(&notify_fd, &mut [0u8; 8]).unwrap(), 8);
-    // It is let go of with its channel.
-    drop(waker);
-    assert_eq!(sleeper.sleep(&readers, 2, SOON).unwrap(), Woken::WriterGone(0));
-    let _ = rustix::io::read(&notify_fd, &mut [0u8; 8]);
-    assert_eq!(sleeper.sleep(&readers, 3, SOON).unwrap(), Woken::Limit);
-    assert!(rustix::io::read(&notify_fd, &mut [0u8; 8]).is_err());
-}
-
-#[test]
 fn a_threshold_that_stands_is_not_told_again_and_wakes() {
     let (ring, mut writer) = ring();
     let sleeper = Sleeper::new(1).unwrap();

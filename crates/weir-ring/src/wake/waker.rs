@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::SealFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketType, sockopt};
 
+use super::interrupt::duplicate;
 use super::message::{self, MESSAGES_MAX, number_of, send};
-use super::notify::duplicate;
 use super::page::{SEALS, line, page_bytes};
 use crate::doorbell::{self, AWAKE};
 use crate::error::RingError;

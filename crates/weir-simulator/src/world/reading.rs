@@ -2,6 +2,7 @@
 
 use weir_consumer::Step;
 use weir_probe::ConsumerId;
+use weir_probe::runtime::channels::Channels;
 
 use super::World;
 use crate::account::Facts;
@@ -12,8 +13,9 @@ impl World {
     /// The core has added a consumer.
     pub(super) fn consumer_added(&mut self, id: ConsumerId) {
         let (reader, sleeper, updates) = Reader::new(id, self.next_kind, self.planted);
-        let waker = sleeper.waker().unwrap_or_else(|error| broken(format!("a waker: {error}")));
-        self.registry.add_member(id, sleeper, waker, updates);
+        let channels = Channels::made(sleeper);
+        let channels = channels.unwrap_or_else(|error| broken(format!("a waker: {error}")));
+        self.registry.add_member(id, channels, updates);
         self.readers.insert(id, reader);
         self.next_kind = Kind::Counts;
     }

@@ -76,7 +76,6 @@ impl FeedControl for FakeControl {
             slot: FeedSlot::first(),
             rings: self.rings.clone(),
             location: FilterLocation::default(),
-            notify: None,
             pace: None,
         }]
     }

@@ -315,9 +315,8 @@ fn consumers(
         let readers = stays.rings.iter().map(|ring| Reader::new(ring, Start::Newest));
         let readers = readers.collect::<Result<Vec<_>, _>>()?;
         let begin = Instant::now();
-        let notify = stays.notify.as_ref().map(|fd| fd.try_clone()).transpose()?;
         let sleeper = Sleeper::new(stays.rings.len())?;
-        let waker = control.attach(stays.slot, sleeper.waker_with(notify)?, 0)?;
+        let waker = control.attach(stays.slot, sleeper.waker()?, 0)?;
         attaching.push(begin.elapsed());
         let woken = sleeper.sleep(&readers, WAKE_FRAMES, FIRST_FRAME)?;
         churned.without_frames += u64::from(woken != weir_ring::wake::Woken::Frames);

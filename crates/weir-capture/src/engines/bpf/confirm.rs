@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use rustix::event::EventfdFlags;
-use weir_ring::wake;
 
 use crate::error::CaptureError;
 use crate::feed::wakers::Wakers;
@@ -53,7 +52,7 @@ impl Confirmer {
             return false;
         };
         let Ok(worked) = ends.try_recv() else { return false };
-        wake::drain(self.over.as_fd());
+        let _ = rustix::io::read(&self.over, &mut [0; 8]);
         self.is_waiting = false;
         self.is_refused |= !worked;
         worked
@@ -95,7 +94,8 @@ impl Confirmer {
                     if end.send(rcu::synchronize().is_ok()).is_err() {
                         return;
                     }
-                    wake::signal(over.as_fd());
+                    // One at a time: it never runs full.
+                    let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
                 }
             };
             thread::Builder::new().name("weir-confirm".into()).spawn(work).ok()?;

@@ -71,7 +71,7 @@ impl FeedControl for BpfControl {
             shared.served().feeds.push(own);
         }
         shared.shut_relay(&mut state);
-        Ok(FeedHandle { notify: None, ..joined? })
+        joined
     }
 
     fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
@@ -135,7 +135,7 @@ impl FeedControl for BpfControl {
         let at = served.find(feed)?;
         match served.feeds[at].by {
             By::Hook(place) => {
-                waker.announce_confirmations();
+                self.0.listen_to(&waker)?;
                 served.places[place].wakers.add(slot, waker, first_line);
             }
             By::Relay => {
@@ -145,8 +145,6 @@ impl FeedControl for BpfControl {
             }
         }
         state.wakers_ever += 1;
-        // Its thread looks at the new one's thresholds.
-        weir_ring::wake::signal(std::os::fd::AsFd::as_fd(&self.0.notify_fd));
         Ok(slot)
     }
 

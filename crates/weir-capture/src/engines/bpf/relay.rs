@@ -3,7 +3,6 @@
 //!
 //! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -101,11 +100,10 @@ impl Relay {
         self.feeds.locations()
     }
 
-    /// Begins to pass frames on; gives what wakes it when the base rings have some. `notify_fd`: the descriptor that
-    /// tells their owner of a new threshold.
-    pub(super) fn start(&mut self, notify_fd: OwnedFd) -> Result<Waker, CaptureError> {
+    /// Begins to pass frames on; gives what wakes it when the base rings have some.
+    pub(super) fn start(&mut self) -> Result<Waker, CaptureError> {
         let sleeper = Sleeper::new(self.readers.len())?;
-        let waker = sleeper.waker_with(Some(notify_fd))?;
+        let waker = sleeper.waker()?;
         let interrupter = sleeper.interrupter()?;
         let mut work = Work {
             fanouts: std::mem::take(&mut self.fanouts),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::MapHandle;
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
-use weir_ring::wake;
+use rustix::event::{PollFd, PollFlags};
 
 use super::block::Blocks;
 use super::confirm::Confirmer;
 use super::control::Control;
 use super::doorbell::Doorbell;
 use super::feed_control::BpfControl;
+use super::inbox::Inbox;
 use super::members::Members;
 use super::plan::{self, Plan};
 use super::program::{Maps, Programs};
@@ -78,8 +78,6 @@ impl Serving {
         let members = |maps| Members::new(source.to_owned(), maps, cpus, places.len());
         let members = programs.members.take().map(members).transpose()?;
         let doorbell = Doorbell::new(&programs.doorbell)?;
-        let notify_fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| CaptureError::os("creating an eventfd")(errno.into()))?;
         let locations = locations(&setup, &plan, relay.as_ref());
         let shared = Shared::new(shared::Parts {
             options,
@@ -91,7 +89,7 @@ impl Serving {
             relay,
             programs,
             control,
-            notify_fd,
+            inbox: Inbox::new()?,
             members,
             locations,
             cpus,
@@ -105,7 +103,7 @@ impl Serving {
         Arc::new(BpfControl(Arc::clone(&self.shared)))
     }
 
-    /// Answers the doorbell and notifications for about `limit`, or until `also` is readable: then it gives true.
+    /// Answers the doorbell and consumers for about `limit`, or until `also` is readable: then it gives true.
     pub(super) fn answer(
         &mut self,
         limit: Duration,
@@ -121,7 +119,7 @@ impl Serving {
             let doorbell = self.doorbell.as_fd();
             let mut wait = [
                 PollFd::from_borrowed_fd(doorbell, PollFlags::IN),
-                PollFd::new(&self.shared.notify_fd, PollFlags::IN),
+                PollFd::new(&self.shared.inbox, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.confirmer.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(also.unwrap_or(doorbell), PollFlags::IN),
             ];
@@ -135,9 +133,8 @@ impl Serving {
             }
             let has_news = also.is_some() && !wait[3].revents().is_empty();
             self.doorbell.drain();
-            wake::drain(self.shared.notify_fd.as_fd());
             self.shared.wake();
-            // Thresholds and notifications of a hostile consumer cost a turn each, and the programs a doorbell.
+            // Thresholds and messages of a hostile consumer cost a turn each, and the programs a doorbell.
             std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
             if has_news || Instant::now() >= deadline {
                 return Ok(has_news);

@@ -6,13 +6,13 @@
 
 mod by_interface;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::Interface;
 use weir_ring::geometry::WriterWord;
+use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use super::BpfOptions;
@@ -21,6 +21,7 @@ use super::block::{Blocks, first_lists};
 use super::confirm::Confirmer;
 use super::control::{Came, Control};
 use super::generations::{ALL, Generations, Words};
+use super::inbox::Inbox;
 use super::members::Members;
 use super::plan::Plan;
 use super::program::Programs;
@@ -29,7 +30,7 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::{FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
-use crate::feed::feeds::{Feeds, own_notify};
+use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
 use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
@@ -48,7 +49,7 @@ pub(super) struct Parts {
     pub(super) relay: Option<Relay>,
     pub(super) programs: Programs,
     pub(super) control: Control,
-    pub(super) notify_fd: OwnedFd,
+    pub(super) inbox: Inbox,
     /// Of a source by pattern.
     pub(super) members: Option<Members>,
     pub(super) locations: Vec<FilterLocation>,
@@ -59,7 +60,7 @@ pub(super) struct Parts {
 pub(super) struct Shared {
     pub(super) options: BpfOptions,
     pub(super) control: Control,
-    pub(super) notify_fd: OwnedFd,
+    pub(super) inbox: Inbox,
     pub(super) setup: Setup,
     /// Of a source by pattern: its interfaces.
     pub(super) members: Option<Members>,
@@ -162,7 +163,7 @@ impl Shared {
         Shared {
             options: parts.options,
             control: parts.control,
-            notify_fd: parts.notify_fd,
+            inbox: parts.inbox,
             setup: parts.setup,
             members: parts.members,
             cpus,
@@ -214,9 +215,7 @@ impl Shared {
             By::Hook(place) => served.places[place].rings.clone(),
             By::Relay => served.relay().rings(own.slot),
         };
-        // Without it a sleeper's threshold is found in time, too, by the source's regular look.
-        let notify = own_notify(&self.notify_fd).ok();
-        FeedHandle { slot: own.slot, rings, location: own.location, notify, pace: None }
+        FeedHandle { slot: own.slot, rings, location: own.location, pace: None }
     }
 
     /// What the programs counted in a place.
@@ -259,9 +258,16 @@ impl Shared {
         relay: &mut Relay,
         base: &mut HookPlace,
     ) -> Result<(), CaptureError> {
-        let waker = relay.start(own_notify(&self.notify_fd)?)?;
-        waker.announce_confirmations();
+        let waker = relay.start()?;
+        self.listen_to(&waker)?;
         base.wakers.add(RELAY_WAKER, waker, 0);
+        Ok(())
+    }
+
+    /// Hears of a sleeper's thresholds from now on, and confirms them.
+    pub(super) fn listen_to(&self, waker: &Waker) -> Result<(), CaptureError> {
+        self.inbox.listen_to(waker)?;
+        waker.announce_confirmations();
         Ok(())
     }
 

@@ -299,13 +299,13 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     if !root(test) {
         return;
     }
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::sync::atomic::AtomicBool;
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let ring = bpf.rings()[0].clone();
-    let (page, mut waker, writers_end) = wake_page();
+    let (page, waker, writers_end) = wake_page();
     bpf.control().attach(FeedSlot::first(), writers_end, 0).unwrap();
-    let notify_fd = bpf.serving.shared.notify_fd.try_clone().unwrap();
+    let inbox = bpf.serving.shared.inbox.as_fd().try_clone_to_owned().unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -315,15 +315,16 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 run_times(sent.as_fd(), &frame(7, 60), 10_000);
             }
         });
-        // Notifies as soon as the last notification was taken, which is once a turn; gives how often that was.
+        // Sends as soon as the last message was taken, which is once a turn; gives how often that was.
         let hostile = scope.spawn(|| {
             let mut turns = 0u128;
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
-                let mut notified = [PollFd::new(&notify_fd, PollFlags::IN)];
+                let mut untaken = [PollFd::new(&inbox, PollFlags::IN)];
                 let none = rustix::event::Timespec::default();
-                if rustix::event::poll(&mut notified, Some(&none)).unwrap() == 0 {
-                    wake::signal(notify_fd.as_fd());
+                if rustix::event::poll(&mut untaken, Some(&none)).unwrap() == 0 {
+                    // Whatever it says, the owner looks.
+                    let _ = (&waker).write(&[0]);
                     turns += 1;
                 }
             }
@@ -334,12 +335,12 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         let took = begin.elapsed();
         over.store(true, Ordering::Relaxed);
         let gaps = took.as_nanos() / TURN_MIN.as_nanos();
-        // Each call of pump begins a turn at once, and the first notification waits for none.
+        // Each call of pump begins a turn at once, and the first message waits for none.
         let turns = hostile.join().unwrap();
         assert!(turns <= gaps + 21, "{turns} turns in the time of {gaps}");
         waker.set_nonblocking(true).unwrap();
         let mut rings = 0;
-        while let Ok(more @ 1..) = waker.read(&mut [0; 4096]) {
+        while let Ok(more @ 1..) = (&waker).read(&mut [0; 4096]) {
             rings += u128::from(more > 0);
         }
         assert!(rings <= gaps + 1, "{rings} rings in {gaps} gaps");
@@ -597,9 +598,8 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     use weir_ring::wake::{Sleeper, Woken};
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let rings = bpf.rings();
-    let notify_fd = bpf.serving.shared.notify_fd.try_clone().unwrap();
     let sleeper = Sleeper::new(rings.len()).unwrap();
-    let waker = sleeper.waker_with(Some(notify_fd)).unwrap();
+    let waker = sleeper.waker().unwrap();
     bpf.control().attach(FeedSlot::first(), waker, 0).unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
