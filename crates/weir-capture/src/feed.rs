@@ -10,7 +10,6 @@ pub(crate) mod filters;
 pub mod interfaces;
 pub mod location;
 pub mod pace;
-mod plain_engine;
 mod update_queue;
 pub mod wakers;
 
@@ -28,7 +27,6 @@ use crate::feed::direction::Direction;
 pub use crate::limits::FEEDS_MAX;
 pub use fanout::Fanout;
 pub use feeds::Feeds;
-pub use plain_engine::{FrameInput, PlainEngine};
 
 /// One feed: which frames of a source, and how much of each.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Capture engines behind one [`Source`] trait: how a frame comes into a ring.
 //!
 //! [`source`] is the trait; [`engines`] has a folder for each engine, and `auto`, which chooses between the live ones
-//! and says why. What subscribers want of a source is a [`Feed`] each ([`feed`]: filters, fan-out in user space, block
+//! and says why; a [`PlainEngine`] is one in a few lines, in any crate. What subscribers want of a source is a [`Feed`] each ([`feed`]: filters, fan-out in user space, block
 //! lists, updates). [`kernel`] is what the kernel says and takes: interfaces, namespaces, memory limits.
 
 pub mod engines;
@@ -10,6 +10,7 @@ pub mod feed;
 pub mod kernel;
 pub mod limits;
 pub mod memory;
+mod plain_engine;
 pub mod rights;
 pub mod setup;
 pub mod source;
@@ -23,5 +24,6 @@ pub use feed::interfaces::InterfaceLedger;
 pub use feed::location::FilterLocation;
 pub use feed::{Feed, Filter, Sampling, pace};
 pub use kernel::{interface, memory_limit};
+pub use plain_engine::{FrameInput, PlainEngine};
 pub use setup::Setup;
 pub use source::{Info, Pumped, Source, SourceEvent};

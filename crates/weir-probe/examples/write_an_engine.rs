@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_capture::feed::PlainEngine;
+use weir_capture::PlainEngine;
 use weir_capture::{CaptureError, Feed, Info, Pumped, Setup, Source};
 use weir_frame::record::Meta;
 use weir_probe::{Probe, SourceSpec};

@@ -7,7 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_capture::feed::PlainEngine;
+use weir_capture::PlainEngine;
 use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_frame::record::Meta;

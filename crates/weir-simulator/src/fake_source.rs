@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_capture::feed::{Fanout, Feeds, PlainEngine};
+use weir_capture::PlainEngine;
+use weir_capture::feed::{Fanout, Feeds};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_ring::Ledger;
 

@@ -397,7 +397,7 @@ mod tests {
     use crate::cli::{Cli, Command};
     use clap::Parser;
     use std::time::Duration;
-    use weir_capture::feed::PlainEngine;
+    use weir_capture::PlainEngine;
     use weir_capture::{Feed, Pumped, Setup};
     use weir_consumer::{Consumer, Count, JoinedFeed, Null, Step};
     use weir_frame::pcapng::Interface;

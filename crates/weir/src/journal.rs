@@ -214,7 +214,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::{Duration, Instant};
-    use weir_capture::feed::PlainEngine;
+    use weir_capture::PlainEngine;
     use weir_capture::generator::MemGen;
     use weir_capture::{Feed, Info, Pumped, Setup, Source};
     use weir_frame::record::Meta;

@@ -21,7 +21,8 @@ use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
 use crate::feed::pace;
-use crate::feed::{Fanout, Feeds, PlainEngine};
+use crate::feed::{Fanout, Feeds};
+use crate::plain_engine::PlainEngine;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 

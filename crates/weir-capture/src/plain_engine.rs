@@ -9,12 +9,10 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
 use weir_ring::{Clock, Ledger};
 
-use super::Feed;
-use super::control::FeedControl;
-use super::direction::Direction;
-use super::fanout::Fanout;
-use super::feeds::Feeds;
 use crate::error::CaptureError;
+use crate::feed::control::FeedControl;
+use crate::feed::direction::Direction;
+use crate::feed::{Fanout, Feed, Feeds};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
@@ -30,7 +28,7 @@ pub struct PlainEngine {
     /// Whether frames say which way they went, and only those are pushed that [`Setup::direction`] takes. Otherwise
     /// every feed gets them all, whatever its direction.
     pub has_directions: bool,
-    /// It does not overtake readers that have joined a feed's [`Pace`](super::pace::Pace): it pushes only what
+    /// It does not overtake readers that have joined a feed's [`Pace`](crate::feed::pace::Pace): it pushes only what
     /// [`Fanout::is_open`] lets it.
     pub waits: bool,
 }
