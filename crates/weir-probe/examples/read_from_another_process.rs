@@ -1,4 +1,4 @@
-//! Another process reads a feed of a probe, and has its rings read-only: `read_from_another_process`. It needs no rights.
+//! Another process reads a feed of a probe, its rings read-only, without rights: `read_from_another_process`.
 
 use std::error::Error;
 use std::io::{Read, Write};

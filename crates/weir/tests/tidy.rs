@@ -85,13 +85,17 @@ fn planted_violations_are_found() {
             ("crates/a/src/g.rs", "use self::h::H;\n"),
             ("crates/a/src/g/h.rs", "use super::{G, i};\n"),
             ("crates/a/src/g/i.rs", "use super::super::g::h::H;\nuse super::G;\n"),
+            ("crates/a/src/k.rs", "mod l;\npub use l::{L, N};\npub use other::O;\n"),
+            ("crates/a/src/k/l.rs", "use crate::m::M;\n"),
+            ("crates/a/src/m.rs", "use crate::k::{K, N};\n"),
+            ("crates/a/src/n.rs", "use crate::k::{K, O};\nuse crate::m::M;\n"),
         ],
         "",
     );
     assert_eq!(
         circles::circles(&circle),
-        ["a: b c d/e", "a: g/h g/i"].map(str::to_owned).into(),
-        "through the nearest file of a path, and not between a file and its folder"
+        ["a: b c d/e", "a: g/h g/i", "a: k/l m"].map(str::to_owned).into(),
+        "through the nearest file of a path, or where that has the item from, and not between a file and its folder"
     );
 
     let limits = planted(

@@ -1,5 +1,6 @@
 //! Circles of modules inside a crate: files that need one another by `crate::`, `super::` and `self::` paths, outside
-//! tests. What the file of a folder and the files in it share by `super::` and `self::` is no circle: they are one thing.
+//! tests; of what a file re-exports from its folder, the file that has it counts. What the file of a folder and the files
+//! in it share by `super::` and `self::` is no circle: they are one thing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,17 +50,10 @@ fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<S
                 continue;
             }
             for path in paths(&code[at..]) {
-                let mut words = from_the_root(own, &path);
-                while !words.is_empty() {
-                    let module = words.join("/");
-                    if modules.contains_key(&module) {
-                        let is_family = is_inside(&module, own) || is_inside(own, &module);
-                        if module != own && !(is_family && start != "crate::") {
-                            found.insert(module);
-                        }
-                        break;
-                    }
-                    words.pop();
+                let Some(module) = home_of(&from_the_root(own, &path), modules) else { continue };
+                let is_family = is_inside(&module, own) || is_inside(own, &module);
+                if module != own && !(is_family && start != "crate::") {
+                    found.insert(module);
                 }
             }
         }
@@ -67,8 +61,33 @@ fn needed(own: &str, text: &str, modules: &BTreeMap<String, &str>) -> BTreeSet<S
     found
 }
 
+/// The nearest file of a path from the crate's root on; of what that re-exports, the file where it comes from.
+fn home_of(words: &[String], modules: &BTreeMap<String, &str>) -> Option<String> {
+    let is_file = |length: &usize| modules.contains_key(&words[..*length].join("/"));
+    let length = (1..=words.len()).rev().find(is_file)?;
+    let module = words[..length].join("/");
+    let origin = words.get(length).and_then(|item| re_exported(&module, modules[&module], item));
+    let home = origin.and_then(|path| home_of(&path, modules));
+    Some(home.unwrap_or(module))
+}
+
+/// Where a file has an item from that it re-exports by a path into its own folder, `pub use child::Item`.
+fn re_exported(own: &str, text: &str, item: &str) -> Option<Vec<String>> {
+    let uses = text.match_indices("pub").filter_map(|(at, _)| {
+        let (head, path) = text[at..].split_once(" use ")?;
+        matches!(head, "pub" | "pub(crate)" | "pub(super)").then(|| paths(path))
+    });
+    let is_own = |path: &&String| {
+        let first = path.trim_start_matches("self::").split("::").next().unwrap_or_default();
+        text.contains(&format!("mod {first};"))
+    };
+    let all: Vec<String> = uses.flatten().collect();
+    let path = all.iter().filter(is_own).find(|path| path.rsplit("::").next() == Some(item))?;
+    Some(from_the_root(own, path))
+}
+
 /// The words of a path in module `own`, from the crate's root on.
-fn from_the_root<'a>(own: &'a str, path: &'a str) -> Vec<&'a str> {
+fn from_the_root(own: &str, path: &str) -> Vec<String> {
     let mut base: Vec<&str> =
         if matches!(own, "lib" | "main") { Vec::new() } else { own.split('/').collect() };
     for word in path.split("::") {
@@ -79,7 +98,7 @@ fn from_the_root<'a>(own: &'a str, path: &'a str) -> Vec<&'a str> {
             word => base.push(word),
         }
     }
-    base
+    base.into_iter().map(str::to_owned).collect()
 }
 
 /// `a::b`, or of `a::{b, c::d}` both paths; groups in groups end at the inner ones.
