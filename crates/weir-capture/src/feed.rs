@@ -1,6 +1,7 @@
 //! Feeds: what subscribers want of a source, and how much of that they get.
 
 pub mod change;
+pub(crate) mod channel_poll;
 pub mod control;
 pub(crate) mod counts;
 pub mod direction;

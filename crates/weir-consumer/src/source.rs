@@ -120,6 +120,9 @@ impl Static {
     ///
     /// # Errors
     /// As [`pass::receive_feed`].
+    ///
+    /// # Panics
+    /// If `rings_max` is 0 or above [`RINGS_MAX`](weir_ring::wake::RINGS_MAX).
     pub fn receive(
         stream: &UnixStream,
         rings_max: usize,

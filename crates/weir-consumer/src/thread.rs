@@ -110,6 +110,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             progress,
             last: None,
             gone: None,
+            gone_channels: Vec::new(),
             looked: Instant::now(),
         };
         let failure = work.run().err();
@@ -202,6 +203,8 @@ struct Work<C: ?Sized> {
     last: Option<Instant>,
     /// A writer has gone without an end.
     gone: Option<RingError>,
+    /// Channels whose writers have gone: a feed of theirs may join only now.
+    gone_channels: Vec<usize>,
     /// When gone writers were looked for last.
     looked: Instant,
 }
@@ -233,6 +236,9 @@ impl<C: Consumer + ?Sized> Work<C> {
             let is_complete = self.source.is_complete() || phase == STOPPED;
             take_changes(self.source.as_mut(), self.consumer.as_mut())?;
             self.look_for_gone_writers();
+            for at in 0..self.gone_channels.len() {
+                self.end_open_rings(self.gone_channels[at]);
+            }
             let step = self.consumer.step(self.left());
             (self.progress)(&self.consumer);
             *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -277,6 +283,11 @@ impl<C: Consumer + ?Sized> Work<C> {
 
     /// What the writers at this channel have left open ends here. Other rings are read on.
     fn writer_gone(&mut self, channel: usize) {
+        self.gone_channels.push(channel);
+        self.end_open_rings(channel);
+    }
+
+    fn end_open_rings(&mut self, channel: usize) {
         if let Some(frames) = self.consumer.rings_mut().writer_gone(channel) {
             self.gone.get_or_insert(RingError::WriterGone { frames });
         }

@@ -111,6 +111,30 @@ fn a_consumer_without_rings_ends_at_once_if_none_can_come_and_else_when_it_is_to
 }
 
 #[test]
+fn a_feed_that_joins_when_its_writer_has_gone_already_ends_with_that() {
+    let sleeper = Sleeper::new(1).unwrap();
+    let waker = sleeper.waker().unwrap();
+    drop(sleeper.waker().unwrap());
+    let (changes, received) = channel();
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let source = Sent { sleeper, changes: received, is_complete: Arc::clone(&is_complete) };
+    let running = spawn(Box::new(Null::new()), plan(source)).unwrap();
+    // It is told that channel 1 has hung up, and reads nothing of it yet.
+    thread::sleep(Duration::from_millis(50));
+    let mut writer = writer();
+    (1..=3).for_each(|ts| push(&mut writer, ts));
+    let feed = crate::source::JoinedFeed { channel: Some(1), ..feed(0, writer.ring()) };
+    changes.send(FeedChange::Joined(feed)).unwrap();
+    is_complete.store(true, Ordering::Release);
+    waker.wake();
+    wait_until("its end", || running.has_ended());
+    let Finished { consumer, failure, .. } = running.finish();
+    let gone = Some(ConsumerError::Ring(RingError::WriterGone { frames: 3 }));
+    assert_eq!(format!("{failure:?}"), format!("{gone:?}"));
+    assert_eq!(consumer.delivered().frames, 3);
+}
+
+#[test]
 fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     let mut writer = writer();
     (1..=7).for_each(|ts| push(&mut writer, ts));

@@ -267,7 +267,9 @@ impl Probe {
     /// # Errors
     /// [`ProbeError::Unknown`].
     pub fn withdraw(&self, consumer: ConsumerId) -> Result<(), ProbeError> {
-        self.done(Command::Withdraw(consumer))
+        self.done(Command::Withdraw(consumer))?;
+        self.shared.lock().registry.withdrawn(consumer);
+        Ok(())
     }
 
     /// The ledgers so far of the feeds that there are. While frames come, their counts are not of one instant.

@@ -14,9 +14,10 @@ use std::os::unix::net::UnixStream;
 use weir_capture::generator::{GenSpec, MemGen, Rate};
 use weir_capture::{CaptureError, Feed, Setup};
 use weir_probe::core::Event;
+use weir_probe::limits::REMOTE_CHANNELS_MAX;
 use weir_probe::{Joined, Probe, ProbeError, RemoteConsumer, SourceSpec, Update};
 use weir_ring::memory::Trust;
-use weir_ring::wake::{Sleeper, Waker, Woken};
+use weir_ring::wake::{RINGS_MAX, Sleeper, Waker, Woken};
 use weir_ring::{Batch, Poll, Reader, Start, pass};
 
 use common::{LIMIT, wait_for};
@@ -85,7 +86,7 @@ fn tell(stream: &mut UnixStream, first: u64, last: u64) {
     stream.write_all(&[first.to_le_bytes(), last.to_le_bytes()].concat()).unwrap();
 }
 
-/// What the reader tells next.
+/// The numbers that the reader tells next.
 fn told(other: &mut Other) -> (u64, u64) {
     let mut numbers = [[0; 8]; 2];
     numbers.iter_mut().for_each(|number| other.stream.read_exact(number).unwrap());
@@ -131,8 +132,11 @@ fn a_withdrawn_process_gets_no_frame_more_and_the_others_miss_none() {
     hand_over(&mut stays, &fresh);
     let (first, last) = told(&mut stays);
     assert_eq!(last - first + 1, written);
-    // It has what it had a right to, and is told of nothing more.
+    // It has what it had a right to, is told of nothing more, and has no channel left.
     assert_eq!(told(&mut goes), (first, last));
+    let [page, socket] = Sleeper::new(RINGS).unwrap().channel().unwrap();
+    let late = going.give_channel(Waker::attach(page, socket, RINGS).unwrap()).unwrap_err();
+    assert!(matches!(late, ProbeError::Capture(CaptureError::Ended)), "{late}");
     assert!(
         !going
             .take_updates()
@@ -185,4 +189,74 @@ fn a_process_without_a_channel_is_not_attached_until_it_gives_one() {
     let fresh = remote.wait_for_feed(LIMIT).expect("it has joined");
     assert_eq!(fresh.channel, Some(1));
     assert_ne!(fresh.feed, old.feed);
+}
+
+#[test]
+fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
+    let (probe, _events) = Probe::new().unwrap();
+    let (_, own) = probe.open(slow(), vec![Feed::default().into()]).unwrap();
+    let stays = probe.add_consumer(RINGS).unwrap();
+    probe.attach(stays.id, own[0]).unwrap();
+    let remote = probe.add_remote_consumer(1).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
+    let give = || {
+        let [page, socket] = sleeper.channel().unwrap();
+        remote.give_channel(Waker::attach(page, socket, 1).unwrap()).unwrap()
+    };
+    give();
+    probe.attach(remote.id, own[0]).unwrap();
+    let joined = remote.wait_for_feed(LIMIT).expect("it has joined");
+    // It has the channel as long as it reads the feed.
+    remote.let_go_of_channel(0);
+    probe.detach(remote.id, own[0]).unwrap();
+    assert!(
+        matches!(remote.wait_for_update(LIMIT), Some(Update::Left(feed, _)) if feed == joined.feed)
+    );
+    assert_eq!(sleeper.find_gone_writer(), None);
+    // Nor are its lines another feed's, until it says so.
+    give();
+    let said = probe.attach(remote.id, own[0]).unwrap_err().to_string();
+    assert!(said.contains("has no room for 1 more"), "{said}");
+    remote.let_go_of_channel(0);
+    assert_eq!(sleeper.find_gone_writer(), Some(0));
+    probe.attach(remote.id, own[0]).unwrap();
+    assert_eq!(remote.wait_for_feed(LIMIT).expect("it has joined").channel, Some(1));
+    // Its own end hangs up what it still has.
+    drop(remote);
+    assert_eq!(sleeper.find_gone_writer(), Some(1));
+}
+
+#[test]
+fn a_process_that_reads_nothing_holds_up_no_writer_that_waits_for_readers() {
+    let (probe, events) = Probe::new().unwrap();
+    let spec = SourceSpec::new("gen:", |feeds| {
+        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: false };
+        // Several times what a ring holds.
+        let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
+        Ok(Box::new(MemGen::open(spec, setup, true)?))
+    });
+    let (source, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+    let remote = probe.add_remote_consumer(RINGS).unwrap();
+    let [page, socket] = Sleeper::new(RINGS).unwrap().channel().unwrap();
+    remote.give_channel(Waker::attach(page, socket, RINGS).unwrap()).unwrap();
+    probe.attach(remote.id, own[0]).unwrap();
+    assert!(remote.wait_for_feed(LIMIT).expect("it has joined").progress.is_none());
+    probe.start(source).unwrap();
+    let closed = |event| matches!(event, Event::FeedClosed(..)).then_some(());
+    wait_for(&events, closed);
+}
+
+#[test]
+fn what_no_consumer_in_another_process_can_be_is_refused() {
+    let (probe, _events) = Probe::new().unwrap();
+    for lines in [0, RINGS_MAX + 1, usize::MAX] {
+        assert!(probe.add_remote_consumer(lines).is_err(), "{lines} lines");
+    }
+    let remote = probe.add_remote_consumer(1).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
+    for count in 0..=REMOTE_CHANNELS_MAX {
+        let [page, socket] = sleeper.channel().unwrap();
+        let given = remote.give_channel(Waker::attach(page, socket, 1).unwrap());
+        assert_eq!(given.is_ok(), count < REMOTE_CHANNELS_MAX, "{count}");
+    }
 }

@@ -27,7 +27,7 @@ const _: () = assert!(FDS_MAX <= u8::MAX as usize && FDS_MAX <= 253);
 
 /// Sends `fds`, with their number as the message's four bytes. The other side must [`receive`].
 ///
-/// The stream should block: given up half-way, it is of no more use.
+/// The stream should block, for a limited time: given up half-way, it is of no more use.
 ///
 /// # Errors
 /// [`RingError::Os`].
@@ -139,7 +139,7 @@ pub fn receive_waker(stream: &UnixStream, lines: usize) -> Result<Waker, RingErr
     Waker::attach(page, socket, lines)
 }
 
-/// Receives the rings that [`send_feed`] sent, `rings_max` at most, and gives them with what their writer wakes: ring
+/// Receives the rings that [`send_feed`] sends, 1 to `rings_max`, and gives them with what their writer wakes: ring
 /// `i` has line `i`, and the writer is at channel 0.
 ///
 /// # Errors

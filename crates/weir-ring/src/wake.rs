@@ -24,7 +24,8 @@
 //! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
 //! waits on; the next sleep then returns at once.
 //!
-//! # No timer A thread that writes a ring looks at the page behind a full fence ([`doorbell`]), so it misses no
+//! # No timer
+//! A thread that writes a ring looks at the page behind a full fence ([`doorbell`]), so it misses no
 //! threshold. BPF programs have no such fence. Their owner says so on the channel
 //! ([`Waker::announce_confirmations`]); then a sleeper sends it a request with each new threshold and looks at its
 //! rings every [`UNCONFIRMED_LIMIT`] until the owner has confirmed that all programs see the threshold. Behind the

@@ -216,7 +216,7 @@ fn a_writer_that_is_killed_is_noticed_by_every_reader() {
     let mut writer = Other::start(READER, "writer", &[]);
     let ring = pass::receive_rings(&writer.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
     let sleepers = [Sleeper::new(1).unwrap(), Sleeper::new(1).unwrap()];
-    sleepers.iter().for_each(|sleeper| send_channel(sleeper, &writer.stream));
+    sleepers.iter().for_each(|sleeper| pass::send_channel(&writer.stream, sleeper).unwrap());
     writer.wait_until_ready();
     let read = |sleeper: &Sleeper| {
         let mut readers = [Reader::new(&ring, Start::Oldest).unwrap()];
@@ -270,7 +270,7 @@ fn reader_process() {
         "sleeper" => sleep_twice(reader, &stream),
         "sleepy" => {
             let sleeper = Sleeper::new(1).unwrap();
-            send_channel(&sleeper, &stream);
+            pass::send_channel(&stream, &sleeper).unwrap();
             say_ready(&stream);
             read_to_the_end(reader, Some(&sleeper))
         }
@@ -284,12 +284,6 @@ fn reader_process() {
 
 fn say_ready(mut stream: &UnixStream) {
     stream.write_all(b"r").unwrap();
-}
-
-/// Sends a channel to the writer's process, and keeps no copy of its end.
-fn send_channel(sleeper: &Sleeper, stream: &UnixStream) {
-    let channel = sleeper.channel().unwrap();
-    pass::send(stream, &[channel[0].as_fd(), channel[1].as_fd()]).unwrap();
 }
 
 /// Writes 100 frames for two readers, and is quiet until it is killed.
@@ -418,7 +412,7 @@ fn read_to_the_end(mut reader: Reader<Mapping>, sleeper: Option<&Sleeper>) -> (u
 /// read, and 1 if the second sleep ended by time.
 fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     let sleeper = Sleeper::new(1).unwrap();
-    send_channel(&sleeper, stream);
+    pass::send_channel(stream, &sleeper).unwrap();
     say_ready(stream);
     let woken = sleeper.sleep(std::slice::from_ref(&reader), 100, PATIENCE).unwrap();
     assert_eq!(woken, Woken::Frames);

@@ -9,7 +9,7 @@ use weir_capture::{CaptureError, FeedHandle, FeedSlot, FilterLocation, WakerSlot
 use weir_ring::wake::Waker;
 use weir_ring::{Mapping, Ring};
 
-use super::channels::Channels;
+use super::channels::{Channels, GivenChannels};
 use super::updates::{Joined, LetGo, Update, Updates};
 use crate::core::{ConsumerId, FeedId, SourceId};
 
@@ -53,6 +53,8 @@ struct Attached {
     channel: Option<usize>,
     /// Until the consumer is told of the feed: its writer waits for it from the start.
     progress: Option<ReaderProgress>,
+    /// It was told.
+    is_told: bool,
 }
 
 /// A waker for a feed's owner, and the lines of its consumer that it takes. To be given back to the [`Registry`].
@@ -119,15 +121,36 @@ impl Registry {
     /// A consumer in another process has made one more channel; gives its number.
     ///
     /// # Errors
-    /// [`CaptureError::Ended`] if the consumer is gone, [`CaptureError::NarrowWaker`] if the channel's page has too few
-    /// lines.
+    /// [`CaptureError::Ended`] if there is no such consumer, or it was withdrawn; [`CaptureError::NarrowWaker`] if the
+    /// channel's page has too few lines; it has too many.
     pub fn give_channel(&mut self, id: ConsumerId, waker: Waker) -> Result<usize, CaptureError> {
-        let member = self.members.get_mut(&id).ok_or(CaptureError::Ended)?;
-        let (lines, rings) = (waker.lines(), member.lines.len());
-        match &mut member.channels {
-            _ if lines < rings => Err(CaptureError::NarrowWaker { lines, first_line: 0, rings }),
-            Channels::Given(given) => Ok(given.add(waker)),
-            Channels::Made { .. } => unreachable!("a consumer of this process is given none"),
+        self.given(id).ok_or(CaptureError::Ended)?.add(waker)
+    }
+
+    /// A consumer in another process knows that it has left the feed which took this channel.
+    pub fn let_go_of_channel(&mut self, id: ConsumerId, number: usize) {
+        // Of a feed that it still reads, the channel is needed.
+        let reads = |(own, _): &(ConsumerId, FeedId), attached: &Attached| {
+            *own == id && attached.channel == Some(number)
+        };
+        if self.attached.iter().any(|(key, attached)| reads(key, attached)) {
+            return;
+        }
+        let free = self.given(id).and_then(|given| given.let_go(number));
+        if let (Some((first_line, count)), Some(member)) = (free, self.members.get_mut(&id)) {
+            member.free_lines(first_line, count);
+        }
+    }
+
+    /// A consumer has no right any more.
+    pub fn withdrawn(&mut self, id: ConsumerId) {
+        self.given(id).into_iter().for_each(GivenChannels::withdraw);
+    }
+
+    fn given(&mut self, id: ConsumerId) -> Option<&mut GivenChannels> {
+        match &mut self.members.get_mut(&id)?.channels {
+            Channels::Given(given) => Some(given),
+            Channels::Made { .. } => None,
         }
     }
 
@@ -162,7 +185,7 @@ impl Registry {
         let pace = feed.pace.as_ref().filter(|_| member.channels.may_hold_up());
         let progress = pace.map(|pace| pace.join(0));
         let first_line = member.find_lines(count)?;
-        let (waker, channel) = member.channels.take()?;
+        let (waker, channel) = member.channels.take(first_line, count)?;
         member.lines[first_line..first_line + count].fill(true);
         Ok((waker, Attaching { first_line, count, channel, progress }))
     }
@@ -170,14 +193,14 @@ impl Registry {
     /// The feed's owner has taken that waker.
     pub fn attached(&mut self, consumer: ConsumerId, feed: FeedId, of: Attaching, slot: WakerSlot) {
         let Attaching { first_line, count, channel, progress } = of;
-        let attached = Attached { slot, first_line, count, channel, progress };
+        let attached = Attached { slot, first_line, count, channel, progress, is_told: false };
         self.attached.insert((consumer, feed), attached);
     }
 
     /// The feed's owner has refused it.
     pub fn not_attached(&mut self, consumer: ConsumerId, of: &Attaching) {
         if let Some(member) = self.members.get_mut(&consumer) {
-            member.free_lines(of.first_line, of.count);
+            member.free(of.first_line, of.count, of.channel, false);
         }
     }
 
@@ -189,12 +212,13 @@ impl Registry {
 
     /// A feed wakes a consumer no more.
     pub fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
-        let Some(Attached { first_line, count, .. }) = self.attached.remove(&(consumer, feed))
+        let Some(Attached { first_line, count, channel, is_told, .. }) =
+            self.attached.remove(&(consumer, feed))
         else {
             return;
         };
         if let Some(member) = self.members.get_mut(&consumer) {
-            member.free_lines(first_line, count);
+            member.free(first_line, count, channel, is_told);
         }
     }
 
@@ -205,6 +229,7 @@ impl Registry {
         else {
             return Vec::new();
         };
+        attached.is_told = true;
         let joined = Joined {
             feed: id,
             source: feed.source,
@@ -248,6 +273,17 @@ impl Member {
         let gone = self.updates.push(update);
         self.channels.wake();
         gone
+    }
+
+    /// A feed that has these lines wakes the consumer no more. `is_told`: it was told of the feed.
+    fn free(&mut self, first: usize, count: usize, channel: Option<usize>, is_told: bool) {
+        match (&mut self.channels, channel) {
+            // Another process may still sleep on them.
+            (Channels::Given(_), Some(_)) if is_told => return,
+            (Channels::Given(given), Some(number)) => given.put_back(number),
+            _ => {}
+        }
+        self.free_lines(first, count);
     }
 
     fn free_lines(&mut self, first: usize, count: usize) {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use weir_ring::wake::Waker;
+use weir_capture::CaptureError;
+use weir_ring::wake::{RINGS_MAX, Waker};
 
 use super::Probe;
 use super::channels::Channels;
@@ -15,11 +16,13 @@ use crate::error::ProbeError;
 /// [`weir_ring::pass::send_rings`]. Dropping it ends the consumer.
 ///
 /// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page; a
-/// consumer that is moved to fresh rings, because the right of another was withdrawn, needs one more. Without one it is
-/// not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or the command's error. When it leaves a
-/// feed the channel hangs up, which it may notice before it is told.
+/// consumer that is moved to fresh rings, because the right of another was withdrawn, needs one more, and lines beside
+/// those of the old rings. Without them it is not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or
+/// the command's error. A channel that hangs up means that the probe's process has died or that the consumer has
+/// ended, so that of a feed which it has left stays until [`let_go_of_channel`](RemoteConsumer::let_go_of_channel).
 ///
-/// No writer waits for it, whatever it reads: it can be stopped, and is not trusted.
+/// No writer waits for it, whatever it reads, and no command: it can be stopped, and is not trusted. The stream to it
+/// should have time-outs.
 pub struct RemoteConsumer {
     /// Its name in the probe's commands.
     pub id: ConsumerId,
@@ -30,8 +33,12 @@ impl Probe {
     /// Adds a consumer in another process, whose wake page has `lines` lines: as many rings can it read at a time.
     ///
     /// # Errors
-    /// The probe has been stopped.
+    /// 0 or more than [`RINGS_MAX`] lines; the probe has been stopped.
     pub fn add_remote_consumer(&self, lines: usize) -> Result<RemoteConsumer, ProbeError> {
+        if !(1..=RINGS_MAX).contains(&lines) {
+            let said = format!("a consumer of {lines} rings; it can read 1 to {RINGS_MAX}");
+            return Err(CaptureError::Options(said).into());
+        }
         let membership = self.add(Channels::given(lines))?;
         Ok(RemoteConsumer { id: membership.id, membership })
     }
@@ -43,10 +50,18 @@ impl RemoteConsumer {
     /// other process numbers those that it makes.
     ///
     /// # Errors
-    /// [`NarrowWaker`](weir_capture::CaptureError::NarrowWaker) if its page has too few lines.
+    /// [`NarrowWaker`](CaptureError::NarrowWaker) if its page has too few lines; it has given more than
+    /// [`REMOTE_CHANNELS_MAX`](crate::limits::REMOTE_CHANNELS_MAX); [`Ended`](CaptureError::Ended) if it was withdrawn.
+    /// After an error the numbers are not those of the other process any more: it is best ended.
     pub fn give_channel(&self, waker: Waker) -> Result<usize, ProbeError> {
         let mut state = self.membership.shared.lock();
         Ok(state.registry.give_channel(self.id, waker)?)
+    }
+
+    /// The other process has left the feed for which it had this channel, and sleeps on its lines no more: the channel
+    /// hangs up, and the lines are free for other feeds. Nothing happens while it reads the feed.
+    pub fn let_go_of_channel(&self, number: usize) {
+        self.membership.shared.lock().registry.let_go_of_channel(self.id, number);
     }
 
     /// The updates that have come since this was asked last.
@@ -61,7 +76,8 @@ impl RemoteConsumer {
         self.membership.updates.wait(limit)
     }
 
-    /// Waits until it joins a feed, at most `limit`: [`Consumer::wait_for_feed`](crate::Consumer::wait_for_feed).
+    /// Waits until it joins a feed, at most `limit`. For a process that is told of nothing else: that it has left
+    /// others is passed over.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         self.membership.updates.wait_for_feed(limit)

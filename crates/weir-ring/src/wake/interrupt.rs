@@ -1,4 +1,4 @@
-//! What ends a sleep from another thread.
+//! Ends a sleep from another thread.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 

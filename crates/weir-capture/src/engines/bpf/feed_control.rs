@@ -135,8 +135,7 @@ impl FeedControl for BpfControl {
         let at = served.find(feed)?;
         match served.feeds[at].by {
             By::Hook(place) => {
-                self.0.listen_to(&waker)?;
-                served.places[place].wakers.add(slot, waker, first_line);
+                self.0.add_waker(&mut served.places[place], slot, waker, first_line)?;
             }
             By::Relay => {
                 let control = served.relay().control();

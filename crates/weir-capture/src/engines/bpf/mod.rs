@@ -16,7 +16,6 @@ pub(crate) mod declaration;
 mod doorbell;
 mod feed_control;
 mod generations;
-mod inbox;
 mod members;
 pub(crate) mod memory;
 mod pattern;

@@ -12,7 +12,6 @@ use super::confirm::Confirmer;
 use super::control::Control;
 use super::doorbell::Doorbell;
 use super::feed_control::BpfControl;
-use super::inbox::Inbox;
 use super::members::Members;
 use super::plan::{self, Plan};
 use super::program::{Maps, Programs};
@@ -21,6 +20,7 @@ use super::shared::{self, Shared};
 use super::{BpfOptions, Hook, TURN_MIN, cpus, memory};
 use crate::error::CaptureError;
 use crate::feed::Feed;
+use crate::feed::channel_poll::ChannelPoll;
 use crate::feed::control::{FeedControl, FeedSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
@@ -89,7 +89,7 @@ impl Serving {
             relay,
             programs,
             control,
-            inbox: Inbox::new()?,
+            channels: Arc::new(ChannelPoll::new()?),
             members,
             locations,
             cpus,
@@ -119,7 +119,7 @@ impl Serving {
             let doorbell = self.doorbell.as_fd();
             let mut wait = [
                 PollFd::from_borrowed_fd(doorbell, PollFlags::IN),
-                PollFd::new(&self.shared.inbox, PollFlags::IN),
+                PollFd::new(&*self.shared.channels, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.confirmer.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(also.unwrap_or(doorbell), PollFlags::IN),
             ];

@@ -7,7 +7,7 @@
 mod by_interface;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_frame::pcapng::Interface;
@@ -21,13 +21,13 @@ use super::block::{Blocks, first_lists};
 use super::confirm::Confirmer;
 use super::control::{Came, Control};
 use super::generations::{ALL, Generations, Words};
-use super::inbox::Inbox;
 use super::members::Members;
 use super::plan::Plan;
 use super::program::Programs;
 use super::relay::Relay;
 use crate::error::CaptureError;
 use crate::feed::Feed;
+use crate::feed::channel_poll::ChannelPoll;
 use crate::feed::control::{FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
 use crate::feed::feeds::Feeds;
@@ -49,7 +49,7 @@ pub(super) struct Parts {
     pub(super) relay: Option<Relay>,
     pub(super) programs: Programs,
     pub(super) control: Control,
-    pub(super) inbox: Inbox,
+    pub(super) channels: Arc<ChannelPoll>,
     /// Of a source by pattern.
     pub(super) members: Option<Members>,
     pub(super) locations: Vec<FilterLocation>,
@@ -60,7 +60,7 @@ pub(super) struct Parts {
 pub(super) struct Shared {
     pub(super) options: BpfOptions,
     pub(super) control: Control,
-    pub(super) inbox: Inbox,
+    pub(super) channels: Arc<ChannelPoll>,
     pub(super) setup: Setup,
     /// Of a source by pattern: its interfaces.
     pub(super) members: Option<Members>,
@@ -163,7 +163,7 @@ impl Shared {
         Shared {
             options: parts.options,
             control: parts.control,
-            inbox: parts.inbox,
+            channels: parts.channels,
             setup: parts.setup,
             members: parts.members,
             cpus,
@@ -259,16 +259,19 @@ impl Shared {
         base: &mut HookPlace,
     ) -> Result<(), CaptureError> {
         let waker = relay.start()?;
-        self.listen_to(&waker)?;
-        base.wakers.add(RELAY_WAKER, waker, 0);
-        Ok(())
+        self.add_waker(base, RELAY_WAKER, waker, 0)
     }
 
-    /// Hears of a sleeper's thresholds from now on, and confirms them.
-    pub(super) fn listen_to(&self, waker: &Waker) -> Result<(), CaptureError> {
-        self.inbox.listen_to(waker)?;
+    /// Wakes a sleeper on the rings of a place from now on, and confirms its thresholds.
+    pub(super) fn add_waker(
+        &self,
+        place: &mut HookPlace,
+        slot: WakerSlot,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<(), CaptureError> {
         waker.announce_confirmations();
-        Ok(())
+        place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
     /// Wakes whoever got what it waits for.

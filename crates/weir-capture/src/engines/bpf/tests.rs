@@ -304,8 +304,9 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let ring = bpf.rings()[0].clone();
     let (page, waker, writers_end) = wake_page();
+    waker.set_nonblocking(true).unwrap();
     bpf.control().attach(FeedSlot::first(), writers_end, 0).unwrap();
-    let inbox = bpf.serving.shared.inbox.as_fd().try_clone_to_owned().unwrap();
+    let channels = bpf.serving.shared.channels.as_fd().try_clone_to_owned().unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -320,7 +321,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
             let mut turns = 0u128;
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
-                let mut untaken = [PollFd::new(&inbox, PollFlags::IN)];
+                let mut untaken = [PollFd::new(&channels, PollFlags::IN)];
                 let none = rustix::event::Timespec::default();
                 if rustix::event::poll(&mut untaken, Some(&none)).unwrap() == 0 {
                     // Whatever it says, the owner looks.
@@ -337,8 +338,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         let gaps = took.as_nanos() / TURN_MIN.as_nanos();
         // Each call of pump begins a turn at once, and the first message waits for none.
         let turns = hostile.join().unwrap();
-        assert!(turns <= gaps + 21, "{turns} turns in the time of {gaps}");
-        waker.set_nonblocking(true).unwrap();
+        assert!((2..=gaps + 21).contains(&turns), "{turns} turns in the time of {gaps}");
         let mut rings = 0;
         while let Ok(more @ 1..) = (&waker).read(&mut [0; 4096]) {
             rings += u128::from(more > 0);
@@ -608,7 +608,8 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                bpf.pump(Duration::from_millis(20)).unwrap();
+                // Longer than a confirmation may take: the owner hears of thresholds by the consumer's messages.
+                bpf.pump(Duration::from_secs(3)).unwrap();
             }
         });
         let consumer = scope.spawn(|| {
@@ -642,6 +643,31 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
         assert_eq!(woken, Woken::Limit);
         assert!(switches < 100, "{switches} times off its CPU in a silence of 3 s");
     });
+}
+
+#[test]
+fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() {
+    if !root("root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake") {
+        return;
+    }
+    use std::io::Write;
+    let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    let control = bpf.control();
+    // One that hangs up, with a copy of the writer's end in its hands, and one that sends after it was detached.
+    let (_page, hangs_up, waker) = wake_page();
+    let _copy = waker.as_fd().try_clone_to_owned().unwrap();
+    control.attach(FeedSlot::first(), waker, 0).unwrap();
+    hangs_up.shutdown(std::net::Shutdown::Both).unwrap();
+    let (_page, sends, waker) = wake_page();
+    let _other_copy = waker.as_fd().try_clone_to_owned().unwrap();
+    let slot = control.attach(FeedSlot::first(), waker, 0).unwrap();
+    bpf.pump(Duration::from_millis(1)).unwrap();
+    control.detach(FeedSlot::first(), slot);
+    (&sends).write_all(&[0]).unwrap();
+    let before = switches_of_this_thread();
+    bpf.pump(Duration::from_secs(1)).unwrap();
+    let switches = switches_of_this_thread() - before;
+    assert!(switches < 100, "{switches} turns in a silent second");
 }
 
 /// How often this thread gave up its CPU to wait.

@@ -14,6 +14,7 @@ use super::branch::Branch;
 use crate::feed::control::{FeedSlot, WakerSlot};
 use crate::feed::interfaces::{Column, Tally};
 use crate::feed::update_queue::Updated;
+use crate::feed::wakers::AddedWaker;
 
 /// A change to a fan-out.
 pub(crate) enum Update {
@@ -33,7 +34,10 @@ pub(crate) enum Update {
 /// What an update took out of service, to be freed where no frame waits.
 pub(crate) enum Retired {
     Branch(Box<Branch>),
-    Other { _filters: Option<UserFilterSet>, _list: Option<Arc<BlockList>>, _waker: Option<Waker> },
+    Filters(#[expect(dead_code, reason = "to be dropped")] Option<UserFilterSet>),
+    List(#[expect(dead_code, reason = "to be dropped")] Arc<BlockList>),
+    Waker(#[expect(dead_code, reason = "to be dropped")] Waker),
+    AddedWaker(#[expect(dead_code, reason = "to be dropped")] AddedWaker),
 }
 
 /// The branches of a fan-out.
@@ -174,29 +178,27 @@ impl Updated for Branches {
     type Retired = Retired;
 
     fn apply(&mut self, update: Update) -> Option<Retired> {
-        let (mut filters, mut list, mut waker) = (None, None, None);
-        match update {
-            Update::Exchange { leaves, joins } => {
-                let gone = self.exchange(leaves, joins);
-                self.look();
-                return gone;
+        let retired = match update {
+            Update::Exchange { leaves, joins } => self.exchange(leaves, joins),
+            Update::Filters(new) => {
+                Some(Retired::Filters(std::mem::replace(&mut self.filters, new)))
             }
-            Update::Filters(new) => filters = std::mem::replace(&mut self.filters, new),
-            Update::Block(slot, new) => {
-                if let Some(at) = self.find(slot) {
-                    list = Some(std::mem::replace(&mut self.list[at].blocked, new));
-                }
-            }
+            Update::Block(slot, new) => self
+                .find(slot)
+                .map(|at| Retired::List(std::mem::replace(&mut self.list[at].blocked, new))),
             Update::Attach(slot, number, new, line) => match self.find(slot) {
-                Some(at) => self.list[at].add_waker(number, new, line),
-                None => waker = Some(new),
+                Some(at) => {
+                    self.list[at].add_waker(number, new, line);
+                    None
+                }
+                None => Some(Retired::Waker(new)),
             },
             Update::Detach(slot, number) => {
                 let at = self.find(slot)?;
-                waker = self.list[at].wakers.remove(number);
+                self.list[at].wakers.remove(number).map(Retired::AddedWaker)
             }
-        }
+        };
         self.look();
-        Some(Retired::Other { _filters: filters, _list: list, _waker: waker })
+        retired
     }
 }
