@@ -1,5 +1,6 @@
 //! A consumer on a thread of its own: it takes frames until their end, its limit, or its own failure.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -110,7 +111,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             progress,
             last: None,
             gone: None,
-            gone_channels: Vec::new(),
+            gone_channels: BTreeSet::new(),
             looked: Instant::now(),
         };
         let failure = work.run().err();
@@ -175,20 +176,29 @@ pub fn take_changes<C: Consumer + ?Sized>(
     source: &mut dyn FrameSource,
     consumer: &mut C,
 ) -> Result<(), ConsumerError> {
-    let mut taken = Ok(());
+    take_all_changes(source, consumer).map(drop)
+}
+
+/// The same; gives the channels of the feeds that have joined.
+fn take_all_changes<C: Consumer + ?Sized>(
+    source: &mut dyn FrameSource,
+    consumer: &mut C,
+) -> Result<Vec<usize>, ConsumerError> {
+    let (mut taken, mut channels) = (Ok(()), Vec::new());
     for change in source.take_changes() {
         match change {
             FeedChange::Joined(feed) => {
                 // A threshold of a ring that had the line before is not this one's.
                 let lines = feed.first_line..feed.first_line + feed.rings.len();
                 lines.for_each(|line| source.sleeper().free_line(line));
+                channels.extend(feed.channel);
                 let joined = consumer.join(feed);
                 taken = taken.and(joined);
             }
             FeedChange::Left { key, until } => consumer.rings_mut().leave(key, &until),
         }
     }
-    taken
+    taken.map(|()| channels)
 }
 
 /// What the thread works with.
@@ -204,7 +214,7 @@ struct Work<C: ?Sized> {
     /// A writer has gone without an end.
     gone: Option<RingError>,
     /// Channels whose writers have gone: a feed of theirs may join only now.
-    gone_channels: Vec<usize>,
+    gone_channels: BTreeSet<usize>,
     /// When gone writers were looked for last.
     looked: Instant,
 }
@@ -234,11 +244,12 @@ impl<C: Consumer + ?Sized> Work<C> {
             let phase = self.shared.phase.load(Ordering::Acquire);
             // Asked before the changes are taken, all of which were made by then if it is true.
             let is_complete = self.source.is_complete() || phase == STOPPED;
-            take_changes(self.source.as_mut(), self.consumer.as_mut())?;
-            self.look_for_gone_writers();
-            for at in 0..self.gone_channels.len() {
-                self.end_open_rings(self.gone_channels[at]);
+            for channel in take_all_changes(self.source.as_mut(), self.consumer.as_mut())? {
+                if self.gone_channels.contains(&channel) {
+                    self.end_open_rings(channel);
+                }
             }
+            self.look_for_gone_writers();
             let step = self.consumer.step(self.left());
             (self.progress)(&self.consumer);
             *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -283,7 +294,7 @@ impl<C: Consumer + ?Sized> Work<C> {
 
     /// What the writers at this channel have left open ends here. Other rings are read on.
     fn writer_gone(&mut self, channel: usize) {
-        self.gone_channels.push(channel);
+        self.gone_channels.insert(channel);
         self.end_open_rings(channel);
     }
 

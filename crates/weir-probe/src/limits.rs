@@ -7,5 +7,6 @@ pub const PAST_LIVES_MAX: usize = 4;
 /// Sources that have ended whose `Info` can still be asked for.
 pub const ENDED_SOURCES_MAX: usize = 1000;
 
-/// Channels that a consumer in another process may have given: each is two descriptors of the probe's process.
+/// Channels that a consumer in another process may have: each is two descriptors of the probe's process, and two more
+/// for each thread that writes rings of the feed which has it.
 pub const REMOTE_CHANNELS_MAX: usize = 64;

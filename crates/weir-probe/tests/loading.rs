@@ -13,8 +13,8 @@ use weir_capture::{
     Setup, Source, WakerSlot,
 };
 use weir_probe::core::Event;
-use weir_probe::{Probe, SourceSpec};
-use weir_ring::wake::{Waker, Woken};
+use weir_probe::{Probe, SourceSpec, Update};
+use weir_ring::wake::{Sleeper, Waker, Woken};
 use weir_ring::{Batch, Ledger, Poll, Reader, Start};
 
 use common::{LIMIT, wait_for};
@@ -137,18 +137,21 @@ impl FeedControl for GatedControl {
     }
 }
 
+fn gated(gate: &Arc<Gate>) -> SourceSpec {
+    let gate = Arc::clone(gate);
+    SourceSpec::new("gen:", move |feeds| {
+        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let spec = GenSpec { rate: Rate::Pps(5_000.0), ..GenSpec::default() };
+        let (source, gate) = (MemGen::open(spec, setup, false)?, Arc::clone(&gate));
+        Ok(Box::new(Gated { source, gate }))
+    })
+}
+
 #[test]
 fn an_engine_that_takes_its_time_with_a_feed_delays_no_frame_of_the_others() {
     let (probe, events) = Probe::new().unwrap();
     let gate = Arc::new(Gate::default());
-    let theirs = Arc::clone(&gate);
-    let spec = SourceSpec::new("gen:", move |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
-        let spec = GenSpec { rate: Rate::Pps(5_000.0), ..GenSpec::default() };
-        let (source, gate) = (MemGen::open(spec, setup, false)?, Arc::clone(&theirs));
-        Ok(Box::new(Gated { source, gate }))
-    });
-    let (source, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
+    let (source, own) = probe.open(gated(&gate), vec![Feed::default().into()]).unwrap();
     let consumer = probe.add_consumer(4).unwrap();
     let beside = probe.add_consumer(4).unwrap();
     probe.attach(consumer.id, own[0]).unwrap();
@@ -197,5 +200,33 @@ struct Opening<'a>(&'a Gate);
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
         self.0.open();
+    }
+}
+
+#[test]
+fn a_process_may_let_go_of_a_feed_before_the_engine_does() {
+    let (probe, _events) = Probe::new().unwrap();
+    let gate = Arc::new(Gate::default());
+    let (_, own) = probe.open(gated(&gate), vec![Feed::default().into()]).unwrap();
+    // Another reads it, too, so the feed stays.
+    let stays = probe.add_consumer(1).unwrap();
+    probe.attach(stays.id, own[0]).unwrap();
+    let remote = probe.add_remote_consumer(1).unwrap();
+    let sleeper = Sleeper::new(1).unwrap();
+    for number in 0..3 {
+        let [page, socket] = sleeper.channel().unwrap();
+        remote.give_channel(Waker::attach(page, socket, 1).unwrap()).unwrap();
+        probe.attach(remote.id, own[0]).unwrap();
+        assert_eq!(remote.wait_for_feed(LIMIT).expect("it has joined").channel, Some(number));
+        gate.shut();
+        std::thread::scope(|scope| {
+            let _open = Opening(&gate);
+            scope.spawn(|| probe.detach(remote.id, own[0]).unwrap());
+            gate.wait();
+            assert!(matches!(remote.wait_for_update(LIMIT), Some(Update::Left(..))));
+            remote.let_go_of_channel(number);
+            assert_eq!(sleeper.find_gone_writer(), None);
+        });
+        assert_eq!(sleeper.find_gone_writer(), Some(number));
     }
 }

@@ -213,7 +213,7 @@ fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
         matches!(remote.wait_for_update(LIMIT), Some(Update::Left(feed, _)) if feed == joined.feed)
     );
     assert_eq!(sleeper.find_gone_writer(), None);
-    // Nor are its lines another feed's, until it says so.
+    // Nor are its lines another feed's, until it says so: on whatever thread, as soon as it is told.
     give();
     let said = probe.attach(remote.id, own[0]).unwrap_err().to_string();
     assert!(said.contains("has no room for 1 more"), "{said}");

@@ -1,11 +1,13 @@
 //! The channels that wake a consumer, one for each feed that it reads: made here, or by the process that it is.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_capture::CaptureError;
 use weir_ring::wake::{Sleeper, Waker};
 
+use crate::core::FeedId;
 use crate::limits::REMOTE_CHANNELS_MAX;
 
 /// How a consumer is woken.
@@ -26,17 +28,33 @@ pub struct GivenChannels {
     lines: usize,
     /// Those that no feed has taken yet, by their numbers.
     spare: VecDeque<(usize, Waker)>,
-    /// Those that one has: they must not hang up before the other process knows that it has left the feed, or it would
-    /// take the writer for dead.
+    /// Those that one has, or had: by their numbers.
     taken: BTreeMap<usize, TakenChannel>,
     given_count: usize,
     is_withdrawn: bool,
 }
 
+/// A channel that a feed has taken, and the lines of the wake page that go with it. Both stay until the feed's owner
+/// has let go *and* the other process knows that it has left the feed: it sleeps on those lines, and would take a
+/// channel that hangs up for a dead writer.
 struct TakenChannel {
-    waker: Waker,
-    first_line: usize,
-    count: usize,
+    /// Keeps it from hanging up.
+    _waker: Waker,
+    feed: FeedId,
+    lines: Range<usize>,
+    /// The feed's owner wakes by it.
+    is_attached: bool,
+    told: Told,
+}
+
+/// What the other process knows of the feed that has a channel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Joined,
+    Left,
+    /// It has let go of it.
+    LetGo,
 }
 
 impl Channels {
@@ -72,13 +90,13 @@ impl Channels {
     /// A channel for a feed that has these lines, and its number if it was given.
     pub(super) fn take(
         &mut self,
-        first_line: usize,
-        count: usize,
+        feed: FeedId,
+        lines: Range<usize>,
     ) -> Result<(Waker, Option<usize>), CaptureError> {
         match self {
             Channels::Made { sleeper, .. } => Ok((sleeper.waker()?, None)),
             Channels::Given(given) => {
-                let (number, waker) = given.take(first_line, count)?;
+                let (number, waker) = given.take(feed, lines)?;
                 Ok((waker, Some(number)))
             }
         }
@@ -120,7 +138,7 @@ impl GivenChannels {
         Ok(number)
     }
 
-    fn take(&mut self, first_line: usize, count: usize) -> Result<(usize, Waker), CaptureError> {
+    fn take(&mut self, feed: FeedId, lines: Range<usize>) -> Result<(usize, Waker), CaptureError> {
         let Some((number, waker)) = self.spare.pop_front() else {
             return Err(CaptureError::Options(
                 "a consumer in another process has no channel left; it gives one for each feed \
@@ -128,29 +146,61 @@ impl GivenChannels {
                     .into(),
             ));
         };
-        match waker.try_clone() {
-            Ok(own) => {
-                self.taken.insert(number, TakenChannel { waker, first_line, count });
-                Ok((number, own))
-            }
-            Err(error) => {
-                self.spare.push_front((number, waker));
-                Err(error.into())
-            }
+        let own = waker.try_clone()?;
+        let (is_attached, told) = (true, Told::Nothing);
+        let taken = TakenChannel { _waker: waker, feed, lines, is_attached, told };
+        self.taken.insert(number, taken);
+        Ok((number, own))
+    }
+
+    /// The other process is told that it reads the feed which has this channel.
+    pub(super) fn joined(&mut self, number: usize) {
+        if let Some(taken) = self.taken.get_mut(&number) {
+            taken.told = Told::Joined;
         }
     }
 
-    /// A feed has taken this one in vain: the other process was not told, and it is for the next feed.
-    pub(super) fn put_back(&mut self, number: usize) {
-        if let Some(taken) = self.taken.remove(&number) {
-            self.spare.push_front((number, taken.waker));
-        }
+    /// It is told that it has left this feed.
+    pub(super) fn left(&mut self, feed: FeedId) {
+        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.told == Told::Joined;
+        self.taken.values_mut().filter(of).for_each(|taken| taken.told = Told::Left);
     }
 
-    /// The other process knows that it has left the feed; gives the lines that are free now.
-    pub(super) fn let_go(&mut self, number: usize) -> Option<(usize, usize)> {
-        let TakenChannel { first_line, count, .. } = self.taken.remove(&number)?;
-        Some((first_line, count))
+    /// It is told neither: gives the lines that are free now.
+    pub(super) fn not_told(&mut self, feed: FeedId) -> Vec<Range<usize>> {
+        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.told == Told::Left;
+        self.taken.values_mut().filter(of).for_each(|taken| taken.told = Told::LetGo);
+        self.free_lines()
+    }
+
+    /// It sleeps on the lines of this channel no more. Only of a feed that it was told to have left.
+    pub(super) fn let_go(&mut self, number: usize) -> Vec<Range<usize>> {
+        if let Some(taken) = self.taken.get_mut(&number).filter(|taken| taken.told == Told::Left) {
+            taken.told = Told::LetGo;
+        }
+        self.free_lines()
+    }
+
+    /// The feed's owner wakes by this channel no more.
+    pub(super) fn detached(&mut self, number: usize) -> Vec<Range<usize>> {
+        if let Some(taken) = self.taken.get_mut(&number) {
+            taken.is_attached = false;
+        }
+        self.free_lines()
+    }
+
+    /// Lets go of the channels that nobody has any more, and gives their lines. One that the other process was never
+    /// told of is lost to it, too: the owner may have asked it for more than the next one would.
+    fn free_lines(&mut self) -> Vec<Range<usize>> {
+        let mut free = Vec::new();
+        self.taken.retain(|_, taken| {
+            let is_needed = taken.is_attached || matches!(taken.told, Told::Joined | Told::Left);
+            if !is_needed {
+                free.push(taken.lines.clone());
+            }
+            is_needed
+        });
+        free
     }
 
     /// The consumer was withdrawn: all of its channels hang up, and it gives no more.

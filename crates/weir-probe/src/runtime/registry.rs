@@ -2,6 +2,7 @@
 //! and no lock: the runtime holds it behind its own, a simulator by itself.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_capture::pace::{Pace, ReaderProgress};
@@ -53,8 +54,6 @@ struct Attached {
     channel: Option<usize>,
     /// Until the consumer is told of the feed: its writer waits for it from the start.
     progress: Option<ReaderProgress>,
-    /// It was told.
-    is_told: bool,
 }
 
 /// A waker for a feed's owner, and the lines of its consumer that it takes. To be given back to the [`Registry`].
@@ -127,19 +126,10 @@ impl Registry {
         self.given(id).ok_or(CaptureError::Ended)?.add(waker)
     }
 
-    /// A consumer in another process knows that it has left the feed which took this channel.
+    /// A consumer in another process knows that it has left the feed which has this channel.
     pub fn let_go_of_channel(&mut self, id: ConsumerId, number: usize) {
-        // Of a feed that it still reads, the channel is needed.
-        let reads = |(own, _): &(ConsumerId, FeedId), attached: &Attached| {
-            *own == id && attached.channel == Some(number)
-        };
-        if self.attached.iter().any(|(key, attached)| reads(key, attached)) {
-            return;
-        }
-        let free = self.given(id).and_then(|given| given.let_go(number));
-        if let (Some((first_line, count)), Some(member)) = (free, self.members.get_mut(&id)) {
-            member.free_lines(first_line, count);
-        }
+        let free = self.given(id).map(|given| given.let_go(number)).unwrap_or_default();
+        self.free_lines(id, free);
     }
 
     /// A consumer has no right any more.
@@ -185,7 +175,7 @@ impl Registry {
         let pace = feed.pace.as_ref().filter(|_| member.channels.may_hold_up());
         let progress = pace.map(|pace| pace.join(0));
         let first_line = member.find_lines(count)?;
-        let (waker, channel) = member.channels.take(first_line, count)?;
+        let (waker, channel) = member.channels.take(id, first_line..first_line + count)?;
         member.lines[first_line..first_line + count].fill(true);
         Ok((waker, Attaching { first_line, count, channel, progress }))
     }
@@ -193,15 +183,13 @@ impl Registry {
     /// The feed's owner has taken that waker.
     pub fn attached(&mut self, consumer: ConsumerId, feed: FeedId, of: Attaching, slot: WakerSlot) {
         let Attaching { first_line, count, channel, progress } = of;
-        let attached = Attached { slot, first_line, count, channel, progress, is_told: false };
+        let attached = Attached { slot, first_line, count, channel, progress };
         self.attached.insert((consumer, feed), attached);
     }
 
     /// The feed's owner has refused it.
     pub fn not_attached(&mut self, consumer: ConsumerId, of: &Attaching) {
-        if let Some(member) = self.members.get_mut(&consumer) {
-            member.free(of.first_line, of.count, of.channel, false);
-        }
+        self.detached(consumer, of.first_line..of.first_line + of.count, of.channel);
     }
 
     /// What the waker of a consumer is called where the feed is.
@@ -212,13 +200,9 @@ impl Registry {
 
     /// A feed wakes a consumer no more.
     pub fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
-        let Some(Attached { first_line, count, channel, is_told, .. }) =
-            self.attached.remove(&(consumer, feed))
-        else {
-            return;
-        };
-        if let Some(member) = self.members.get_mut(&consumer) {
-            member.free(first_line, count, channel, is_told);
+        let gone = self.attached.remove(&(consumer, feed));
+        if let Some(Attached { first_line, count, channel, .. }) = gone {
+            self.detached(consumer, first_line..first_line + count, channel);
         }
     }
 
@@ -229,7 +213,6 @@ impl Registry {
         else {
             return Vec::new();
         };
-        attached.is_told = true;
         let joined = Joined {
             feed: id,
             source: feed.source,
@@ -239,6 +222,9 @@ impl Registry {
             channel: attached.channel,
             progress: attached.progress.take(),
         };
+        if let (Some(number), Some(given)) = (joined.channel, self.given(consumer)) {
+            given.joined(number);
+        }
         self.tell(consumer, Update::Joined(joined))
     }
 
@@ -248,11 +234,34 @@ impl Registry {
         // A feed that is gone has closed its rings: they say where they end.
         let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
         let until = rings.iter().map(Ring::frames_written).collect();
+        self.given(consumer).into_iter().for_each(|given| given.left(id));
         self.tell(consumer, Update::Left(id, until))
     }
 
-    fn tell(&self, consumer: ConsumerId, update: Update) -> Vec<LetGo> {
-        self.members.get(&consumer).map(|member| member.tell(update)).unwrap_or_default()
+    fn tell(&mut self, consumer: ConsumerId, update: Update) -> Vec<LetGo> {
+        let Some(member) = self.members.get(&consumer) else { return Vec::new() };
+        let gone = member.updates.push(update);
+        member.channels.wake();
+        for LetGo { feed, .. } in &gone {
+            let free = self.given(consumer).map(|given| given.not_told(*feed)).unwrap_or_default();
+            self.free_lines(consumer, free);
+        }
+        gone
+    }
+
+    /// A feed that had these lines and this channel wakes the consumer no more.
+    fn detached(&mut self, id: ConsumerId, lines: Range<usize>, channel: Option<usize>) {
+        let free = match (channel, self.given(id)) {
+            (Some(number), Some(given)) => given.detached(number),
+            _ => vec![lines],
+        };
+        self.free_lines(id, free);
+    }
+
+    fn free_lines(&mut self, id: ConsumerId, free: Vec<Range<usize>>) {
+        if let Some(member) = self.members.get_mut(&id) {
+            free.into_iter().for_each(|lines| member.lines[lines].fill(false));
+        }
     }
 }
 
@@ -267,26 +276,5 @@ impl Member {
                 self.lines.len()
             ))
         })
-    }
-
-    fn tell(&self, update: Update) -> Vec<LetGo> {
-        let gone = self.updates.push(update);
-        self.channels.wake();
-        gone
-    }
-
-    /// A feed that has these lines wakes the consumer no more. `is_told`: it was told of the feed.
-    fn free(&mut self, first: usize, count: usize, channel: Option<usize>, is_told: bool) {
-        match (&mut self.channels, channel) {
-            // Another process may still sleep on them.
-            (Channels::Given(_), Some(_)) if is_told => return,
-            (Channels::Given(given), Some(number)) => given.put_back(number),
-            _ => {}
-        }
-        self.free_lines(first, count);
-    }
-
-    fn free_lines(&mut self, first: usize, count: usize) {
-        self.lines[first..first + count].fill(false);
     }
 }

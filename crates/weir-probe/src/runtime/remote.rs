@@ -15,11 +15,16 @@ use crate::error::ProbeError;
 /// A consumer in another process: whoever holds this carries what it is told over to that process, rings with
 /// [`weir_ring::pass::send_rings`]. Dropping it ends the consumer.
 ///
-/// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page; a
-/// consumer that is moved to fresh rings, because the right of another was withdrawn, needs one more, and lines beside
-/// those of the old rings. Without them it is not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or
-/// the command's error. A channel that hangs up means that the probe's process has died or that the consumer has
-/// ended, so that of a feed which it has left stays until [`let_go_of_channel`](RemoteConsumer::let_go_of_channel).
+/// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page. A consumer
+/// that is moved to fresh rings, because the right of another was withdrawn, needs one more, and lines beside those of
+/// the old rings. Without them it is not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or the
+/// command's error. A channel that a feed has taken in vain, because a later step failed, hangs up and is lost.
+///
+/// Otherwise a channel that hangs up means that the probe's process has died or that the consumer has ended. That of a
+/// feed which the consumer has left stays, with its lines, until the other process was told so and has answered
+/// ([`let_go_of_channel`](RemoteConsumer::let_go_of_channel)). The other process closes its own end as soon as it is
+/// told ([`Sleeper::close_channel`](weir_ring::wake::Sleeper::close_channel)): nobody confirms its thresholds there
+/// any more.
 ///
 /// No writer waits for it, whatever it reads, and no command: it can be stopped, and is not trusted. The stream to it
 /// should have time-outs.
@@ -50,7 +55,7 @@ impl RemoteConsumer {
     /// other process numbers those that it makes.
     ///
     /// # Errors
-    /// [`NarrowWaker`](CaptureError::NarrowWaker) if its page has too few lines; it has given more than
+    /// [`NarrowWaker`](CaptureError::NarrowWaker) if its page has too few lines; it has more than
     /// [`REMOTE_CHANNELS_MAX`](crate::limits::REMOTE_CHANNELS_MAX); [`Ended`](CaptureError::Ended) if it was withdrawn.
     /// After an error the numbers are not those of the other process any more: it is best ended.
     pub fn give_channel(&self, waker: Waker) -> Result<usize, ProbeError> {
@@ -58,8 +63,9 @@ impl RemoteConsumer {
         Ok(state.registry.give_channel(self.id, waker)?)
     }
 
-    /// The other process has left the feed for which it had this channel, and sleeps on its lines no more: the channel
-    /// hangs up, and the lines are free for other feeds. Nothing happens while it reads the feed.
+    /// The other process knows that it has left the feed for which it had this channel ([`Update::Left`]), and sleeps
+    /// on its lines no more: the channel hangs up, and the lines are free for other feeds. Nothing happens before it
+    /// has left.
     pub fn let_go_of_channel(&self, number: usize) {
         self.membership.shared.lock().registry.let_go_of_channel(self.id, number);
     }
@@ -76,8 +82,8 @@ impl RemoteConsumer {
         self.membership.updates.wait(limit)
     }
 
-    /// Waits until it joins a feed, at most `limit`. For a process that is told of nothing else: that it has left
-    /// others is passed over.
+    /// Waits until it joins a feed, at most `limit`. For a process that reads one feed to its end and is told of
+    /// nothing else: that it has left others is passed over, so their channels and lines stay.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         self.membership.updates.wait_for_feed(limit)
