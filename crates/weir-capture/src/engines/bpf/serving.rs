@@ -33,6 +33,9 @@ pub(super) struct Serving {
     pub(super) shared: Arc<Shared>,
     doorbell: Doorbell,
     confirmer: Confirmer,
+    /// Looks at all rings so far.
+    #[cfg(test)]
+    pub(super) turns: u64,
 }
 
 impl Serving {
@@ -95,7 +98,14 @@ impl Serving {
             cpus,
         });
         let confirmer = Confirmer::new()?;
-        Ok((Serving { shared: Arc::new(shared), doorbell, confirmer }, notes))
+        let serving = Serving {
+            shared: Arc::new(shared),
+            doorbell,
+            confirmer,
+            #[cfg(test)]
+            turns: 0,
+        };
+        Ok((serving, notes))
     }
 
     /// What changes the source from any thread.
@@ -112,6 +122,10 @@ impl Serving {
         let deadline = Instant::now() + limit;
         loop {
             let turn = Instant::now();
+            #[cfg(test)]
+            {
+                self.turns += 1;
+            }
             let settled = self.shared.answer(&mut self.confirmer);
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if settled { left } else { Duration::ZERO };
