@@ -51,8 +51,9 @@ fn a_feed_joins_and_leaves_with_a_ledger_that_closes() {
 #[test]
 fn another_process_reads_what_was_captured() {
     let said = text(example("read_from_another_process").output().unwrap());
+    // In whichever order they say it.
     assert!(said.contains("the writer: captured 1000000\n"), "{said}");
-    assert!(said.trim_end().ends_with("= 1000000"), "{said}");
+    assert!(said.contains("= 1000000\n"), "{said}");
 }
 
 /// Not a test by itself: a writer for the example's reader. It has the socket that this connects to as its standard
