@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use weir_ring::RingError;
 use weir_ring::wake::{Asked, Waker};
 
 use crate::error::CaptureError;
@@ -34,17 +33,6 @@ impl Drop for AddedWaker {
 }
 
 impl Wakers {
-    /// The same sleepers, for another thread that fills rings of the feed.
-    ///
-    /// # Errors
-    /// If there are no descriptors left.
-    pub fn try_clone(&self) -> Result<Wakers, RingError> {
-        let clone = |AddedWaker { slot, waker, first, .. }: &AddedWaker| {
-            Ok(AddedWaker { slot: *slot, waker: waker.try_clone()?, first: *first, poll: None })
-        };
-        Ok(Wakers { wakers: self.wakers.iter().map(clone).collect::<Result<_, _>>()? })
-    }
-
     /// Adds a sleeper whose lines for this feed begin at `first`.
     pub fn add(&mut self, slot: WakerSlot, waker: Waker, first: usize) {
         self.wakers.push(AddedWaker { slot, waker, first, poll: None });
