@@ -129,12 +129,10 @@ fn root_a_pattern_in_another_namespace_prints_and_reports_each_interface() {
     let refused = Run::start(&bed.tx, weir(&format!("capture {source} --engine pcap"))).end();
     refused.refused(&["--engine af_packet"]);
     for engine in ["", "--engine bpf"] {
-        let capture = Run::capture_by(&bed.tx, weir(&format!("{captured} {engine}")));
-        assert!(
-            capture.stderr().contains("3 interfaces at the start: wrx0, wrx1, wrx2"),
-            "{}",
-            capture.stderr()
-        );
+        let mut capture = Run::capture_by(&bed.tx, weir(&format!("{captured} {engine}")));
+        capture.wait_for("the names", |run| {
+            run.stderr().contains("3 interfaces at the start: wrx0, wrx1, wrx2")
+        });
         send(&bed.tx, 30);
         send(&pairs[1].tx, 40);
         settle();
