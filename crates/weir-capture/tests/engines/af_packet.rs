@@ -393,11 +393,13 @@ fn root_the_ledger_closes_at_overload() {
                 source.start().unwrap();
                 started.send(()).unwrap();
                 pump_until(&mut source, 100_000).unwrap();
-                // Away until the blocks are full: frames are lost for certain. The ledger is as the last pump found it.
-                let begin = Instant::now();
+                // Away until the blocks are full, however slow the generator is: frames are lost for certain. The ledger
+                // is as the last pump found it.
+                let (begin, mut away) = (Instant::now(), Duration::from_millis(300));
                 while source.ledger().unwrap().drops["kernel"] == 0 && begin.elapsed() < LIMIT {
-                    std::thread::sleep(Duration::from_millis(300));
+                    std::thread::sleep(away);
                     source.pump(TURN).unwrap();
+                    away *= 2;
                 }
                 let begin = Instant::now();
                 while begin.elapsed() < Duration::from_millis(700) {
