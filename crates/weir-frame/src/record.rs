@@ -218,15 +218,30 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-impl<'a> Record<'a> {
-    /// Reads the record at the start of `bytes`; its length is `record.block.len()`.
+/// What the header of a record says: enough to put it in its place, to count it and to pass over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Bytes of the whole block.
+    pub block_bytes: u32,
+    /// Index of the interface in the section.
+    pub interface_id: u32,
+    /// Nanoseconds since the Unix epoch.
+    pub ts_ns: u64,
+    /// Bytes of the frame in it.
+    pub caplen: u32,
+    /// Length of the frame on the wire.
+    pub wire_len: u32,
+}
+
+impl Outline {
+    /// Reads the outline of the record at the start of `bytes`.
     ///
-    /// Every length is checked against the slice before use. Unknown options are passed over; an
-    /// option list that runs out of the block is taken to end there, as other readers do.
+    /// Every length is checked against the slice and the others: what has an outline is a [`Record`].
     ///
     /// # Errors
     /// [`RecordError`], with the numbers that contradict each other.
-    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Outline, RecordError> {
         let cut = |need: usize| RecordError::CutOff { have: bytes.len(), need };
         let fixed = (HEADER_BYTES + TRAILER_BYTES) as usize;
         let Some(head) = bytes.first_chunk::<28>() else { return Err(cut(fixed)) };
@@ -244,16 +259,27 @@ impl<'a> Record<'a> {
         if tail != block_bytes {
             return Err(RecordError::LengthsDiffer { head: block_bytes, tail });
         }
+        let ts_ns = u64::from(at(12)) << 32 | u64::from(at(16));
+        Ok(Outline { block_bytes, interface_id: at(8), ts_ns, caplen, wire_len: at(24) })
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record at the start of `bytes`; its length is `record.block.len()`.
+    ///
+    /// Unknown options are passed over; an option list that runs out of the block is taken to end there, as other
+    /// readers do.
+    ///
+    /// # Errors
+    /// As [`Outline::read`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, RecordError> {
+        let Outline { block_bytes, interface_id, ts_ns, caplen, wire_len } = Outline::read(bytes)?;
+        let block = &bytes[..block_bytes as usize];
         let frame = &block[HEADER_BYTES as usize..(HEADER_BYTES + caplen) as usize];
         let options = &block[(HEADER_BYTES + padded(caplen)) as usize..block.len() - 4];
         let (flags, queue) = parse_options(options);
-        let meta = Meta {
-            interface_id: at(8),
-            ts_ns: u64::from(at(12)) << 32 | u64::from(at(16)),
-            wire_len: at(24),
-            flags,
-            queue,
-        };
+        let meta = Meta { interface_id, ts_ns, wire_len, flags, queue };
         Ok(Record { meta, frame, block })
     }
 }

@@ -1,22 +1,25 @@
 //! A reader's own copy of some records: what parsing and acting work on, so that nothing the writer
 //! does afterwards can matter.
 
-use weir_frame::record::{EPB_TYPE, Record, RecordError};
+use weir_frame::record::{EPB_TYPE, Outline, Record, RecordError};
 
+use crate::copy;
 use crate::geometry::PADDING_MIN_BYTES;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::AtomicU64;
 
-/// Bytes copied at a time: a few hundred small frames, and half of a first-level cache, so that
-/// what was copied is still there when it is parsed.
+/// Bytes copied at a time, unless more is asked for: a few hundred small frames, and half of a first-level cache, so
+/// that what was copied is still there when it is parsed.
 const CHUNK_BYTES: u32 = 16 * 1024;
 
 /// Whole records, copied out of one block and confirmed.
 ///
 /// Made once and filled by each [`Reader::poll`](crate::Reader::poll); it grows only for records
 /// longer than any before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Batch {
     words: Vec<u64>,
+    /// Bytes that a poll copies at most, but for one longer record.
+    chunk_bytes: u32,
     /// Where the first record begins in `words`: 0 or 4.
     start: usize,
     /// Where the last whole record ends.
@@ -26,11 +29,34 @@ pub struct Batch {
     highest_id: u32,
 }
 
+impl Default for Batch {
+    fn default() -> Self {
+        Batch {
+            words: Vec::new(),
+            chunk_bytes: CHUNK_BYTES,
+            start: 0,
+            end: 0,
+            frames: 0,
+            highest_id: 0,
+        }
+    }
+}
+
 impl Batch {
-    /// An empty batch.
+    /// An empty batch, of about 16 KiB at a time.
     #[must_use]
     pub fn new() -> Self {
         Batch::default()
+    }
+
+    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for whoever hands them on without looking
+    /// at each frame, such as to a file.
+    pub fn set_chunk_bytes(&mut self, bytes: u32) {
+        self.chunk_bytes = bytes.max(CHUNK_BYTES);
+    }
+
+    pub(crate) fn chunk_bytes(&self) -> u32 {
+        self.chunk_bytes
     }
 
     /// Frames in it.
@@ -48,7 +74,7 @@ impl Batch {
     /// The records, oldest first.
     #[must_use]
     pub fn records(&self) -> Records<'_> {
-        Records { bytes: self.block_bytes() }
+        Records::of(self.block_bytes())
     }
 
     /// The same records as one run of pcapng blocks, to be written to a file as they are.
@@ -108,9 +134,7 @@ impl Batch {
         if self.words.len() < count {
             self.words.resize(count, 0);
         }
-        for (own, shared) in self.words.iter_mut().zip(&words[first..last]) {
-            *own = shared.load(Ordering::Relaxed);
-        }
+        copy::load(&mut self.words[..count], &words[first..last]);
         self.start = at as usize % 8;
         self.end = self.start + bytes as usize;
         (self.frames, self.highest_id) = (0, 0);
@@ -135,11 +159,11 @@ impl Batch {
             if block_type != EPB_TYPE {
                 break WalkEnd::OtherBlock { block_type, bytes: length };
             }
-            match Record::parse(&bytes[at..]) {
-                Ok(record) => {
-                    at += record.block.len();
+            match Outline::read(&bytes[at..]) {
+                Ok(outline) => {
+                    at += outline.block_bytes as usize;
                     frames += 1;
-                    highest_id = record.meta.interface_id.max(highest_id);
+                    highest_id = outline.interface_id.max(highest_id);
                 }
                 Err(RecordError::CutOff { need, .. }) => {
                     break WalkEnd::CutOff { need: need as u64 };
@@ -161,11 +185,6 @@ impl Batch {
     }
 }
 
-/// First copy that [`Reader::poll`](crate::Reader::poll) tries.
-pub(crate) const fn chunk_bytes() -> u32 {
-    CHUNK_BYTES
-}
-
 /// Why a walk over copied records stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkEnd {
@@ -179,10 +198,18 @@ pub(crate) enum WalkEnd {
     Corrupt,
 }
 
-/// The records of a [`Batch`].
+/// The records of a [`Batch`], or of a part of it.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// Of whole records, end to end.
+    #[must_use]
+    pub fn of(bytes: &'a [u8]) -> Records<'a> {
+        Records { bytes }
+    }
 }
 
 impl<'a> Iterator for Records<'a> {

@@ -12,6 +12,7 @@
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
 //! | [`writer`], [`reader`] | the two halves of the algorithm |
 //! | [`batch`] | a reader's own copy of some records |
+//! | `copy` | bytes into and out of ring memory |
 //! | [`idle`] | what a reader does when it finds nothing |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
 //! | [`pass`] | a feed's rings and their wake-ups, handed to another process over a Unix socket |
@@ -23,6 +24,7 @@
 //! atomics from `sync`, so that loom checks this very code.
 
 pub mod batch;
+mod copy;
 pub mod doorbell;
 pub mod error;
 pub mod geometry;

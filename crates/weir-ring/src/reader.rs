@@ -9,7 +9,7 @@
 mod count;
 mod place;
 
-use crate::batch::{Batch, WalkEnd, chunk_bytes};
+use crate::batch::{Batch, WalkEnd};
 use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
@@ -168,7 +168,8 @@ impl<M: Words> Reader<M> {
 
     /// Copies the next records into `batch` and moves past them.
     ///
-    /// A batch never spans two blocks and holds about 16 KiB, or one longer record. `Poll::Frames(n)`
+    /// A batch never spans two blocks and holds about 16 KiB, or as much as it [asks for](Batch::set_chunk_bytes), or
+    /// one longer record. `Poll::Frames(n)`
     /// counts frames. The batch is empty unless frames were delivered.
     ///
     /// # Errors
@@ -184,7 +185,7 @@ impl<M: Words> Reader<M> {
             };
             let ready = committed - self.at;
             // At least a header, which says how long its record is.
-            let mut bytes = (until - self.at).max(HEADER_BYTES).min(chunk_bytes()).min(ready);
+            let mut bytes = (until - self.at).max(HEADER_BYTES).min(batch.chunk_bytes()).min(ready);
             let Some((mut used, mut end)) = self.copy(batch, bytes) else {
                 return self.lapped_now();
             };

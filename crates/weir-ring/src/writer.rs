@@ -11,6 +11,7 @@
 
 use weir_frame::record::{self, CAPLEN_MAX, Flags, Meta};
 
+use crate::copy;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::{Ring, Words};
@@ -106,7 +107,7 @@ impl<M: Words> Writer<M> {
         }
         let bytes = record::record_bytes(meta, caplen);
         let words = self.block_words();
-        store_record(words, self.at, meta, frame);
+        copy::store_record(words, self.at, meta, frame);
         self.at += bytes;
         self.frames_in_block += 1;
         self.last_ns = meta.ts_ns;
@@ -199,111 +200,17 @@ impl<M: Words> Drop for Writer<M> {
     }
 }
 
-/// Stores a record from byte `at` on, in whole 64-bit words only.
-///
-/// Words are the unit of atomicity, and atomics of mixed width over the same bytes are not defined.
-/// A record may begin in the upper half of a word whose lower half is already published: that half is
-/// loaded (it is our own last store) and stored again unchanged, which no reader can tell.
-#[inline(always)]
-fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
-    let caplen = frame.len() as u32;
-    let [h0, h1, h2, h3, h4, h5, h6] = record::header(meta, caplen);
-    // `h1` is the length of the record. Bounds are checked here, once.
-    let out = &words[at as usize / 8..(at + h1).div_ceil(8) as usize];
-    let store = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
-    let Some((head, out)) = out.split_first_chunk::<4>() else { unreachable!("32 bytes or more") };
-    let body = if at.is_multiple_of(8) {
-        store(&head[0], join(h0, h1));
-        store(&head[1], join(h2, h3));
-        store(&head[2], join(h4, h5));
-        let Some((start, body)) = frame.split_first_chunk::<4>() else {
-            // Under 4 bytes of frame: there may be none of it behind the header, and the tail begins
-            // in the header's last word.
-            return store_short(&head[3], out, h6, frame, meta);
-        };
-        store(&head[3], join(h6, u32::from_le_bytes(*start)));
-        body
-    } else {
-        let kept = head[0].load(Ordering::Relaxed) as u32;
-        store(&head[0], join(kept, h0));
-        store(&head[1], join(h1, h2));
-        store(&head[2], join(h3, h4));
-        store(&head[3], join(h5, h6));
-        frame
-    };
-    let (whole, end) = body.as_chunks::<8>();
-    let (body_words, out) = out.split_at(whole.len());
-    for (word, bytes) in body_words.iter().zip(whole) {
-        store(word, u64::from_le_bytes(*bytes));
-    }
-    store_tail(out, end, meta, caplen);
-}
-
-/// Stores the end of an aligned record whose frame is under 4 bytes: `h6` is the last of its header.
-fn store_short(last: &AtomicU64, out: &[AtomicU64], h6: u32, frame: &[u8], meta: &Meta) {
-    let tail = record::tail(meta, frame.len() as u32);
-    let frame = (!frame.is_empty()).then(|| partial(frame) as u32);
-    let mut rest = frame.iter().chain(tail.words());
-    last.store(join(h6, *rest.next().expect("a tail is never empty")), Ordering::Relaxed);
-    for word in out {
-        let [low, high] = [rest.next(), rest.next()].map(|half| half.copied().unwrap_or(0));
-        word.store(join(low, high), Ordering::Relaxed);
-    }
-}
-
-/// Stores the last bytes of a frame, under 8, and the tail words.
-#[inline(always)] // with `store_record`, or every frame of an engine that pushes one by one costs a call more
-fn store_tail(mut out: &[AtomicU64], end: &[u8], meta: &Meta, caplen: u32) {
-    if meta.flags.is_none() && meta.queue.is_none() {
-        return store_length(out, end, record::record_bytes(meta, caplen));
-    }
-    let mut put = |value: u64| {
-        let (word, rest) = out.split_first().expect("the record's words were counted");
-        word.store(value, Ordering::Relaxed);
-        out = rest;
-    };
-    // Padded to 4, what is left of the frame is no half word, one or two.
-    let mut half = None;
-    match end.len() {
-        0 => {}
-        1..=4 => half = Some(partial(end) as u32),
-        _ => put(partial(end)),
-    }
-    for &word in record::tail(meta, caplen).words() {
-        match half.take() {
-            None => half = Some(word),
-            Some(low) => put(join(low, word)),
-        }
-    }
-    if let Some(low) = half {
-        put(u64::from(low));
-    }
-}
-
-/// As [`store_tail`] without options: all that follows the frame is the length.
-#[inline]
-fn store_length(out: &[AtomicU64], end: &[u8], bytes: u32) {
-    match end.len() {
-        0 => out[0].store(u64::from(bytes), Ordering::Relaxed),
-        1..=4 => out[0].store(join(partial(end) as u32, bytes), Ordering::Relaxed),
-        _ => {
-            out[0].store(partial(end), Ordering::Relaxed);
-            out[1].store(u64::from(bytes), Ordering::Relaxed);
-        }
-    }
-}
-
 /// Ends a block: a padding block from `at` to the end, zeroed.
 #[cold]
 fn store_padding(words: &[AtomicU64], at: u32) {
     let bytes = words.len() as u32 * 8 - at;
     let first = at as usize / 8;
     let body = if at.is_multiple_of(8) {
-        words[first].store(join(PADDING_TYPE, bytes), Ordering::Relaxed);
+        words[first].store(copy::join(PADDING_TYPE, bytes), Ordering::Relaxed);
         first + 1
     } else {
         let kept = words[first].load(Ordering::Relaxed) as u32;
-        words[first].store(join(kept, PADDING_TYPE), Ordering::Relaxed);
+        words[first].store(copy::join(kept, PADDING_TYPE), Ordering::Relaxed);
         words[first + 1].store(u64::from(bytes), Ordering::Relaxed);
         first + 2
     };
@@ -314,28 +221,7 @@ fn store_padding(words: &[AtomicU64], at: u32) {
     // The closing length is the upper half of the last word. The lower half is zero, unless the
     // block is the smallest there is and its opening length is there.
     let low = if body > last { bytes } else { 0 };
-    words[last].store(join(low, bytes), Ordering::Relaxed);
-}
-
-const fn join(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
-/// Under 8 bytes as the low end of a word, in at most two overlapping loads.
-#[inline]
-fn partial(bytes: &[u8]) -> u64 {
-    let shift = |kept: usize| 8 * (bytes.len() - kept);
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(low), Some(high)) => {
-            u64::from(u32::from_le_bytes(*low)) | u64::from(u32::from_le_bytes(*high)) << shift(4)
-        }
-        _ => match *bytes {
-            [a, b, c] => u64::from(a) | u64::from(b) << 8 | u64::from(c) << 16,
-            [a, b] => u64::from(a) | u64::from(b) << 8,
-            [a] => u64::from(a),
-            _ => 0,
-        },
-    }
+    words[last].store(copy::join(low, bytes), Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(loom)))]

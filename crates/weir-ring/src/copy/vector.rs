@@ -1,0 +1,310 @@
+//! x86-64: moves of 4 to 32 bytes, in assembly.
+//!
+//! Ring memory is shared with threads and processes that read while it is written, so a plain `memcpy` would be a data
+//! race, and the compiler might make anything of it. Assembly is none of the compiler's business: it knows that memory
+//! is touched, and nothing else. What the processor does is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2,
+//! section 7.2): stores become visible in the order of the program, loads are not reordered among each other, and each
+//! byte is an old one or a new one. So what a `Release` store publishes, and what a fence orders, includes these moves
+//! as it includes atomic words.
+//!
+//! Frames are mostly under 100 bytes or above 1,000. The short ones are at most four moves each, which overlap in the
+//! middle: no loop. Longer ones are a loop of 64 bytes whose last round overlaps the one before. `rep movsb` takes
+//! longer to start than all of that takes.
+
+use std::arch::asm;
+
+use weir_frame::record::{self, HEADER_BYTES, Meta};
+
+use crate::sync::AtomicU64;
+
+/// Copies words out of a ring, as many as both have.
+#[inline]
+pub fn load(to: &mut [u64], from: &[AtomicU64]) {
+    let bytes = to.len().min(from.len()) * 8;
+    // SAFETY: that many bytes are in both; `to` is borrowed alone, so they do not overlap.
+    unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), bytes) }
+}
+
+/// Stores a record from byte `at` on, a multiple of 4, and no other byte.
+#[inline(always)] // with the writer, or every frame of an engine that pushes one by one costs a call more
+pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
+    let caplen = frame.len() as u32;
+    let header = record::header(meta, caplen);
+    let bytes = header[1];
+    // Bounds are checked here, once.
+    let out = &words[at as usize / 8..(at + bytes).div_ceil(8) as usize];
+    let begin = out.as_ptr().cast::<u8>().cast_mut().wrapping_add(at as usize % 8);
+    let behind_frame = HEADER_BYTES + caplen;
+    // SAFETY: a record has 32 bytes or more, and `out` has all of this one's: header, frame, padding to 4, tail.
+    // Atomics may be written through a shared reference. The writer is one thread, and has borrowed the frame apart.
+    unsafe {
+        store_header(begin, header);
+        // The last bytes of the frame lie in this, or it is what follows the frame.
+        store_half(begin.add((behind_frame & !3) as usize), 0);
+        copy(begin.add(HEADER_BYTES as usize), frame.as_ptr(), frame.len());
+        if meta.flags.is_some() || meta.queue.is_some() {
+            let tail = record::tail(meta, caplen);
+            let tail_bytes = tail.words().len() * 4;
+            let to = begin.add(bytes as usize - tail_bytes);
+            return copy(to, tail.words().as_ptr().cast(), tail_bytes);
+        }
+        store_half(begin.add(bytes as usize - 4), bytes);
+    }
+}
+
+/// # Safety
+/// `to` has 28 bytes.
+#[inline(always)]
+unsafe fn store_header(to: *mut u8, [a, b, c, d, e, f, last]: [u32; 7]) {
+    let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    // SAFETY: as the caller says; nothing else is touched, neither stack nor flags.
+    unsafe {
+        asm!(
+            "mov qword ptr [{to}], {ab}",
+            "mov qword ptr [{to} + 8], {cd}",
+            "mov qword ptr [{to} + 16], {ef}",
+            "mov dword ptr [{to} + 24], {last:e}",
+            to = in(reg) to,
+            ab = in(reg) join(a, b),
+            cd = in(reg) join(c, d),
+            ef = in(reg) join(e, f),
+            last = in(reg) last,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// `to` has 4 bytes.
+#[inline(always)]
+unsafe fn store_half(to: *mut u8, value: u32) {
+    // SAFETY: as the caller says.
+    unsafe {
+        asm!(
+            "mov dword ptr [{to}], {value:e}",
+            to = in(reg) to,
+            value = in(reg) value,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Copies from one place to another that does not overlap it.
+///
+/// # Safety
+/// Both have `bytes` bytes. Whatever else touches them meanwhile has to bear a mixture of old and new bytes.
+#[inline(always)]
+unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: both have `bytes` bytes, and each way is given a number of them that it is for.
+    unsafe {
+        match bytes {
+            0 => {}
+            1..=3 => copy_1_to_3(to, from, bytes),
+            4..=7 => copy_4_to_8(to, from, bytes),
+            8..=16 => copy_8_to_16(to, from, bytes),
+            17..=32 => copy_16_to_32(to, from, bytes),
+            33..=64 => copy_32_to_64(to, from, bytes),
+            _ if is_x86_feature_detected!("avx") => copy_from_64_avx(to, from, bytes),
+            _ => copy_from_64_sse(to, from, bytes),
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 1 to 3 bytes.
+#[inline(always)]
+unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the first, the middle and the last of 1 to 3 bytes, which are all.
+    unsafe {
+        asm!(
+            "movzx {a:e}, byte ptr [{from}]",
+            "movzx {b:e}, byte ptr [{from} + {half}]",
+            "movzx {c:e}, byte ptr [{from} + {bytes} - 1]",
+            "mov byte ptr [{to}], {a:l}",
+            "mov byte ptr [{to} + {half}], {b:l}",
+            "mov byte ptr [{to} + {bytes} - 1], {c:l}",
+            to = in(reg) to,
+            from = in(reg) from,
+            half = in(reg) bytes / 2,
+            bytes = in(reg) bytes,
+            a = out(reg_abcd) _,
+            b = out(reg_abcd) _,
+            c = out(reg_abcd) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 4 to 8 bytes.
+#[inline(always)]
+unsafe fn copy_4_to_8(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the first 4 bytes and the last 4.
+    unsafe {
+        asm!(
+            "mov {a:e}, dword ptr [{from}]",
+            "mov {b:e}, dword ptr [{from} + {bytes} - 4]",
+            "mov dword ptr [{to}], {a:e}",
+            "mov dword ptr [{to} + {bytes} - 4], {b:e}",
+            to = in(reg) to,
+            from = in(reg) from,
+            bytes = in(reg) bytes,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 8 to 16 bytes.
+#[inline(always)]
+unsafe fn copy_8_to_16(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the first 8 bytes and the last 8.
+    unsafe {
+        asm!(
+            "mov {a}, qword ptr [{from}]",
+            "mov {b}, qword ptr [{from} + {bytes} - 8]",
+            "mov qword ptr [{to}], {a}",
+            "mov qword ptr [{to} + {bytes} - 8], {b}",
+            to = in(reg) to,
+            from = in(reg) from,
+            bytes = in(reg) bytes,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 16 to 32 bytes.
+#[inline(always)]
+unsafe fn copy_16_to_32(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the first 16 bytes and the last 16.
+    unsafe {
+        asm!(
+            "movups {a}, xmmword ptr [{from}]",
+            "movups {b}, xmmword ptr [{from} + {bytes} - 16]",
+            "movups xmmword ptr [{to}], {a}",
+            "movups xmmword ptr [{to} + {bytes} - 16], {b}",
+            to = in(reg) to,
+            from = in(reg) from,
+            bytes = in(reg) bytes,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 32 to 64 bytes.
+#[inline(always)]
+unsafe fn copy_32_to_64(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: the first 32 bytes and the last 32.
+    unsafe {
+        asm!(
+            "movups {a}, xmmword ptr [{from}]",
+            "movups {b}, xmmword ptr [{from} + 16]",
+            "movups {c}, xmmword ptr [{from} + {bytes} - 32]",
+            "movups {d}, xmmword ptr [{from} + {bytes} - 16]",
+            "movups xmmword ptr [{to}], {a}",
+            "movups xmmword ptr [{to} + 16], {b}",
+            "movups xmmword ptr [{to} + {bytes} - 32], {c}",
+            "movups xmmword ptr [{to} + {bytes} - 16], {d}",
+            to = in(reg) to,
+            from = in(reg) from,
+            bytes = in(reg) bytes,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 64 bytes or more, on a processor that has AVX.
+#[inline]
+unsafe fn copy_from_64_avx(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: 64 bytes at a time while more than 64 are left, and then the last 64. The upper halves of all vector
+    // registers are cleared at the end, as callers of code that has them expect; nobody else here uses them.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu ymm0, ymmword ptr [{from}]",
+            "vmovdqu ymm1, ymmword ptr [{from} + 32]",
+            "add {from}, 64",
+            "vmovdqu ymmword ptr [{to}], ymm0",
+            "vmovdqu ymmword ptr [{to} + 32], ymm1",
+            "add {to}, 64",
+            "sub {left}, 64",
+            "cmp {left}, 64",
+            "ja 2b",
+            "vmovdqu ymm0, ymmword ptr [{from} + {left} - 64]",
+            "vmovdqu ymm1, ymmword ptr [{from} + {left} - 32]",
+            "vmovdqu ymmword ptr [{to} + {left} - 64], ymm0",
+            "vmovdqu ymmword ptr [{to} + {left} - 32], ymm1",
+            "vzeroupper",
+            to = inout(reg) to => _,
+            from = inout(reg) from => _,
+            left = inout(reg) bytes => _,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// As [`copy`], with 64 bytes or more.
+#[inline]
+unsafe fn copy_from_64_sse(to: *mut u8, from: *const u8, bytes: usize) {
+    // SAFETY: 64 bytes at a time while more than 64 are left, and then the last 64.
+    unsafe {
+        asm!(
+            "2:",
+            "movups {a}, xmmword ptr [{from}]",
+            "movups {b}, xmmword ptr [{from} + 16]",
+            "movups {c}, xmmword ptr [{from} + 32]",
+            "movups {d}, xmmword ptr [{from} + 48]",
+            "add {from}, 64",
+            "movups xmmword ptr [{to}], {a}",
+            "movups xmmword ptr [{to} + 16], {b}",
+            "movups xmmword ptr [{to} + 32], {c}",
+            "movups xmmword ptr [{to} + 48], {d}",
+            "add {to}, 64",
+            "sub {left}, 64",
+            "cmp {left}, 64",
+            "ja 2b",
+            "movups {a}, xmmword ptr [{from} + {left} - 64]",
+            "movups {b}, xmmword ptr [{from} + {left} - 48]",
+            "movups {c}, xmmword ptr [{from} + {left} - 32]",
+            "movups {d}, xmmword ptr [{from} + {left} - 16]",
+            "movups xmmword ptr [{to} + {left} - 64], {a}",
+            "movups xmmword ptr [{to} + {left} - 48], {b}",
+            "movups xmmword ptr [{to} + {left} - 32], {c}",
+            "movups xmmword ptr [{to} + {left} - 16], {d}",
+            to = inout(reg) to => _,
+            from = inout(reg) from => _,
+            left = inout(reg) bytes => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// What processors without AVX do, for the test.
+#[cfg(test)]
+pub fn copy_without_avx(to: &mut [u8], from: &[u8]) {
+    assert!(to.len() == from.len() && to.len() >= 64);
+    // SAFETY: both have that many bytes, 64 or more, and do not overlap.
+    unsafe { copy_from_64_sse(to.as_mut_ptr(), from.as_ptr(), from.len()) }
+}
