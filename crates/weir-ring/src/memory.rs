@@ -16,104 +16,22 @@
 //! | leaves pages out, for the reader to allocate and be charged for | every page must be there already |
 //! | adds pages, which the reader would be charged for | `F_SEAL_GROW` |
 
-use std::ffi::c_void;
+mod mapping;
+
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::RingError;
 use crate::geometry::{BLOCK_BYTES, Geometry};
 use crate::header::{self, RingSpec};
-use crate::sync::AtomicU64;
 use crate::{Ring, Words};
-
-/// A shared mapping of a ring's memory, with the descriptor it was made from.
-#[derive(Debug)]
-pub struct Mapping {
-    base: NonNull<AtomicU64>,
-    words: usize,
-    access: Access,
-    fd: OwnedFd,
-}
-
-// SAFETY: the mapping belongs to no thread, and it is only ever reached as `&[AtomicU64]`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; atomics may be shared.
-unsafe impl Sync for Mapping {}
-
-impl Words for Mapping {
-    #[inline]
-    fn words(&self) -> &[AtomicU64] {
-        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes that
-        // only `Drop` removes, and the borrow ends before. Aligned: mmap returns whole pages.
-        // Races: every process of ours touches this memory as `AtomicU64` only; BPF programs store
-        // to it from the kernel, outside this language's memory model, with the ordering that
-        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
-        // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
-        // `Writer` asks `is_writable` first.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
-    }
-
-    fn is_writable(&self) -> bool {
-        self.access == Access::Write
-    }
-}
-
-impl AsFd for Mapping {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` got from mmap, and nothing borrows it any more.
-        // A failure could only leave it mapped.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.words * 8) };
-    }
-}
-
-impl Mapping {
-    /// Maps `bytes` (a multiple of 8, not 0) of `fd`, shared.
-    ///
-    /// # Errors
-    /// [`RingError::Os`] with what the kernel said.
-    ///
-    /// # Safety
-    /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
-    /// borrowed words. Sealed memfds and BPF arrays cannot. And nothing in this process may reach the
-    /// memory otherwise than as `AtomicU64`.
-    pub unsafe fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
-        let (prot, flags) = match access {
-            Access::Read => (ProtFlags::READ, MapFlags::SHARED),
-            // The writer's pages are there before the first frame is.
-            Access::Write => {
-                (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE)
-            }
-        };
-        // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes as usize, prot, flags, &fd, 0) }
-                .map_err(RingError::os("mapping ring memory"))?;
-        let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
-        Ok(Mapping { base, words: bytes as usize / 8, access, fd })
-    }
-}
-
-/// What a mapping is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Readers.
-    Read,
-    /// The one writer, or whoever formats the ring.
-    Write,
-}
+use mapping::reserve;
+pub use mapping::{Access, Mapping};
 
 /// Whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,12 +50,14 @@ pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(RingError::os("creating a memfd"))?;
-    // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
-    rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, bytes)
-        .map_err(RingError::os("reserving ring memory"))?;
+    rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing ring memory"))?;
     // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size, and
     // everything behind this module reaches ring memory as `Words`.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
+    // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
+    mapping.make_huge_pages()?;
+    reserve(mapping.as_fd(), 0, bytes)?;
+    mapping.populate();
     let geometry = header::format(mapping.words(), spec)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&mapping, seals).map_err(RingError::os("sealing a memfd"))?;
@@ -162,12 +82,12 @@ pub fn create_file(path: &Path, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let page = rustix::fs::fstatfs(&file).map_err(RingError::os("asking a file system"))?.f_bsize;
     let bytes = bytes.next_multiple_of((page as u64).max(4096));
     let make = || {
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)
-            .map_err(RingError::os("reserving ring memory"))?;
+        reserve(file.as_fd(), 0, bytes)?;
         let own = file.try_clone().map_err(io_error)?.into();
         // SAFETY: only the file's owner, whose process this is, may write and so cut it short: its mode
         // gives others reading at most. Ring memory is reached as `Words` only.
         let mapping = unsafe { Mapping::map(own, bytes, Access::Write) }?;
+        mapping.populate();
         let geometry = header::format(mapping.words(), spec)?;
         Ring::new(Arc::new(mapping), geometry)
     };
@@ -282,7 +202,10 @@ mod tests {
     use crate::testing::{meta, spec};
     use crate::{Batch, Poll, Reader, Start, Writer};
     use rustix::io::Errno;
+    use rustix::mm::{MapFlags, ProtFlags};
+    use std::ffi::c_void;
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::Ordering::Relaxed;
 
     /// Tries to map a descriptor writable.
     fn map_writable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -310,7 +233,7 @@ mod tests {
         assert_eq!(rustix::fs::fcntl_add_seals(fd, SealFlags::WRITE), Err(Errno::PERM));
         // A reader's mapping cannot be made writable afterwards.
         let read = attach(fd.try_clone_to_owned().unwrap(), Trust::Anybody).unwrap();
-        let base = read.memory().base.as_ptr().cast::<c_void>();
+        let base = read.memory().words().as_ptr().cast_mut().cast::<c_void>();
         let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
         // SAFETY: the first page of a mapping that is alive; that it be refused is what is tested, and
         // were it granted, nothing would store to it.
@@ -396,6 +319,31 @@ mod tests {
             other => panic!("{:?}", other.err()),
         }
         assert!(attach(fd, Trust::Owner).is_ok());
+    }
+
+    #[test]
+    fn a_new_ring_is_in_huge_pages_where_the_machine_has_them_for_writer_and_reader() {
+        let ring = create_memfd("weir-huge", &spec(4)).unwrap();
+        let read = attach(ring.memory().as_fd().try_clone_to_owned().unwrap(), Trust::Anybody);
+        let read = read.unwrap();
+        // A reader's pages are looked up when it comes to them.
+        let words = read.memory().words().iter();
+        assert_ne!(words.fold(0, |all, word| all | word.load(Relaxed)), 0);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of = |ring: &Ring<Mapping>| {
+            let begin = format!("{:x}-", ring.memory().words().as_ptr().addr());
+            let lines = maps.lines().skip_while(|line| !line.starts_with(&begin));
+            let huge = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let huge = huge.into_iter().find(|words| words[0] == "ShmemPmdMapped:").unwrap();
+            huge[1].parse::<u64>().unwrap()
+        };
+        match [of(&ring), of(&read)] {
+            [0, _] => crate::testing::skip(
+                "a_new_ring_is_in_huge_pages_where_the_machine_has_them_for_writer_and_reader",
+                "no huge pages: a kernel before 6.1 or without them, or memory is in small pieces",
+            ),
+            huge => assert!(huge[0] == huge[1] && huge[0] <= 4096, "{huge:?} KiB"),
+        }
     }
 
     fn round_trip(path: &Path) {

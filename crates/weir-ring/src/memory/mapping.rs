@@ -1,0 +1,175 @@
+//! Ring memory in the address space of this process.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::Words;
+use crate::error::RingError;
+use crate::sync::AtomicU64;
+
+/// A shared mapping of a ring's memory, with the descriptor it was made from.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<AtomicU64>,
+    words: usize,
+    access: Access,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to no thread, and it is only ever reached as `&[AtomicU64]`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; atomics may be shared.
+unsafe impl Sync for Mapping {}
+
+impl Words for Mapping {
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes that
+        // only `Drop` removes, and the borrow ends before. Aligned: mmap returns whole pages.
+        // Races: every process of ours touches this memory as `AtomicU64` only; BPF programs store
+        // to it from the kernel, outside this language's memory model, with the ordering that
+        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
+        // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
+        // `Writer` asks `is_writable` first.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    fn is_writable(&self) -> bool {
+        self.access == Access::Write
+    }
+}
+
+impl AsFd for Mapping {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `map` got from mmap, and nothing borrows it any more.
+        // A failure could only leave it mapped.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.words * 8) };
+    }
+}
+
+impl Mapping {
+    /// Maps `bytes` (a multiple of 8, not 0) of `fd`, shared.
+    ///
+    /// # Errors
+    /// [`RingError::Os`] with what the kernel said.
+    ///
+    /// # Safety
+    /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
+    /// borrowed words. Sealed memfds and BPF arrays cannot. And nothing in this process may reach the
+    /// memory otherwise than as `AtomicU64`.
+    pub unsafe fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
+        let (prot, flags) = match access {
+            Access::Read => (ProtFlags::READ, MapFlags::SHARED),
+            Access::Write => (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED),
+        };
+        let base = map_aligned(&fd, bytes as usize, prot, flags).or_else(|_| {
+            // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes as usize, prot, flags, &fd, 0) }
+        });
+        let base = base.map_err(RingError::os("mapping ring memory"))?;
+        let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
+        Ok(Mapping { base, words: bytes as usize / 8, access, fd })
+    }
+
+    /// Has every page of a writer's mapping looked up before the first frame comes.
+    pub(super) fn populate(&self) {
+        let bytes = self.words * 8;
+        // SAFETY: this mapping, whose bytes stay as they are. Where this is refused (Linux 5.13 and before, pages that
+        // cannot be had) they are looked up when they are used.
+        let _ = unsafe {
+            rustix::mm::madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite)
+        };
+    }
+
+    /// Makes huge pages of a writer's new memory as far as the machine has them. Best before anything is written.
+    ///
+    /// Ordinary pages are asked for one by one, 256 for each MiB, and later looked up one by one by the processor: huge
+    /// ones are there ten times as fast. This asks even where the machine's setting for shared memory is `never`, which
+    /// is the kernel's default and concerns memory whose owner did not ask (madvise(2), `MADV_COLLAPSE`, Linux 6.1).
+    ///
+    /// # Errors
+    /// [`RingError::Os`] where there is not even memory for a page of each.
+    pub(super) fn make_huge_pages(&self) -> Result<(), RingError> {
+        let whole = self.words * 8 / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        if self.access != Access::Write || !self.base.addr().get().is_multiple_of(HUGE_PAGE_BYTES) {
+            return Ok(());
+        }
+        // Where no page is, the kernel makes no huge one.
+        for offset in (0..whole as u64).step_by(HUGE_PAGE_BYTES) {
+            reserve(self.fd.as_fd(), offset, 4096)?;
+        }
+        // SAFETY: whole pages of this mapping. What they hold stays as it is, and where; only the pages change. A
+        // kernel that refuses leaves them as they are.
+        let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
+        Ok(())
+    }
+}
+
+/// Has the pages of a part of a file there.
+///
+/// # Errors
+/// [`RingError::Os`] without memory: to touch them would end the process.
+pub(super) fn reserve(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), RingError> {
+    rustix::fs::fallocate(fd, FallocateFlags::empty(), offset, bytes)
+        .map_err(RingError::os("reserving ring memory"))
+}
+
+/// Of x86-64 and most others.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Maps at a multiple of a huge page, where memory in huge pages can be mapped in them: the kernel does so by itself
+/// only where such pages are its default.
+fn map_aligned(
+    fd: &OwnedFd,
+    bytes: usize,
+    prot: ProtFlags,
+    flags: MapFlags,
+) -> rustix::io::Result<*mut c_void> {
+    if bytes < HUGE_PAGE_BYTES {
+        return Err(Errno::INVAL);
+    }
+    let room = bytes.next_multiple_of(4096) + HUGE_PAGE_BYTES;
+    let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
+    let all = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), reserve)
+    }?;
+    let before = all.addr().next_multiple_of(HUGE_PAGE_BYTES) - all.addr();
+    let at = all.wrapping_byte_add(before);
+    let unmap = |from: *mut c_void, bytes: usize| {
+        if bytes > 0 {
+            // SAFETY: a part of what was reserved above, which nothing refers to.
+            let _ = unsafe { rustix::mm::munmap(from, bytes) };
+        }
+    };
+    // SAFETY: within what was reserved above, which nothing refers to.
+    let mapped = unsafe { rustix::mm::mmap(at, bytes, prot, flags | MapFlags::FIXED, fd, 0) };
+    if mapped.is_err() {
+        unmap(all, room);
+        return mapped;
+    }
+    let end = bytes.next_multiple_of(4096);
+    unmap(all, before);
+    unmap(at.wrapping_byte_add(end), room - before - end);
+    mapped
+}
+
+/// What a mapping is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Readers.
+    Read,
+    /// The one writer, or whoever formats the ring.
+    Write,
+}
