@@ -126,7 +126,7 @@ impl<T: Default, M: Words> Lanes<T, M> {
 
 impl<T, M: Words> Lanes<T, M> {
     /// The rings that are read.
-    pub fn iter(&self) -> impl Iterator<Item = &Lane<T, M>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Lane<T, M>> {
         self.lanes.iter()
     }
 

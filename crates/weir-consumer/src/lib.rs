@@ -45,6 +45,6 @@ pub use merge::{Merge, Turn};
 pub use null::Null;
 pub use numbering::{Numbering, OutputInterface};
 pub use ordered::Ordered;
-pub use sink::Sink;
+pub use sink::{Run, Sink};
 pub use source::{FeedChange, FrameSource, JoinedFeed, Static};
 pub use stalled::Stalled;

@@ -22,12 +22,14 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use weir_frame::record::Record;
+use weir_frame::record::Outline;
 use weir_ring::{Batch, Mapping, Poll, RingError, Words};
 
 use crate::account::Taken;
+use crate::counted::Count;
 use crate::lanes::{Lane, Lanes, Rings};
 use crate::numbering::{Numbering, OutputInterface};
+use crate::sink::Run;
 use crate::source::JoinedFeed;
 use lateness::{Lateness, RingClock};
 use notes::Notes;
@@ -51,18 +53,40 @@ struct Copied {
     batch: Batch,
     /// Bytes of the batch that were passed on.
     used: usize,
-    /// Timestamp of the next record; `None`: the batch is used up.
-    next_ns: Option<u64>,
+    /// The next record; `None`: the batch is used up.
+    next: Option<Outline>,
     notes: Notes,
     clock: RingClock,
 }
 
 impl Copied {
     fn peek(&mut self) {
-        let rest = &self.batch.block_bytes()[self.used..];
-        self.next_ns = Record::parse(rest).ok().map(|record| record.meta.ts_ns);
+        self.next = Outline::read(&self.batch.block_bytes()[self.used..]).ok();
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.next.map(|next| next.ts_ns)
+    }
+
+    /// Takes frames with stamps up to `until_ns`, at most `frames_max`.
+    fn take(&mut self, until_ns: u64, frames_max: u64, lateness: &mut Lateness) -> Run<'_> {
+        let (begin, mut count) = (self.used, Count::default());
+        while let Some(next) = self.next.filter(|next| next.ts_ns <= until_ns)
+            && count.frames < frames_max
+        {
+            lateness.pass(&mut self.clock, next.ts_ns);
+            count += Count::one(next.wire_len);
+            self.used += next.block_bytes as usize;
+            self.peek();
+        }
+        Run { block_bytes: &self.batch.block_bytes()[begin..self.used], count }
     }
 }
+
+/// Bytes that are copied at a time for who takes frames in runs: a run should be worth a system call. All rings
+/// together have 4 MiB of them, or the least that a batch has.
+const RUN_BYTES: u32 = 256 * 1024;
+const RUN_BYTES_OF_ALL: usize = 4 << 20;
 
 /// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for what
 /// the writer brings until the reader has caught up.
@@ -73,12 +97,13 @@ const NOTES: u32 = 4;
 
 impl<M: Words> Lane<Copied, M> {
     /// Fills an empty batch. True if there is a frame to pass on.
-    fn fill(&mut self, numbering: &mut Numbering) -> Result<bool, RingError> {
+    fn fill(&mut self, numbering: &mut Numbering, chunk_bytes: u32) -> Result<bool, RingError> {
         if self.cursor.is_read() {
             // It has left within its batch.
-            self.work.next_ns = None;
+            self.work.next = None;
         }
-        while self.work.next_ns.is_none() && !self.cursor.has_ended() {
+        while self.work.next.is_none() && !self.cursor.has_ended() {
+            self.work.batch.set_chunk_bytes(chunk_bytes);
             match self.cursor.poll(&mut self.work.batch)? {
                 Poll::Frames(_) => {
                     self.renumber(numbering)?;
@@ -89,7 +114,7 @@ impl<M: Words> Lane<Copied, M> {
                 Poll::Empty => break,
             }
         }
-        Ok(self.work.next_ns.is_some())
+        Ok(self.work.next.is_some())
     }
 
     /// Gives the records of the batch the numbers that their interfaces have in the output.
@@ -108,6 +133,8 @@ impl<M: Words> Lane<Copied, M> {
 pub struct Merge<M: Words = Mapping> {
     lanes: Lanes<Copied, M>,
     slack: Duration,
+    /// Most frames that are passed on at a time.
+    run_frames_max: u64,
     /// When the rings' positions were noted last.
     noted: Option<Instant>,
     passed: u64,
@@ -115,10 +142,17 @@ pub struct Merge<M: Words = Mapping> {
 }
 
 impl<M: Words> Merge<M> {
-    /// Reads nothing before a feed joins.
+    /// Reads nothing before a feed joins. `run_frames_max`: most frames that are passed on at a time, 1 or more.
     #[must_use]
-    pub fn new(slack: Duration) -> Merge<M> {
-        Merge { lanes: Lanes::new(), slack, noted: None, passed: 0, lateness: Lateness::default() }
+    pub fn new(slack: Duration, run_frames_max: u64) -> Merge<M> {
+        Merge {
+            lanes: Lanes::new(),
+            slack,
+            run_frames_max,
+            noted: None,
+            passed: 0,
+            lateness: Lateness::default(),
+        }
     }
 
     /// Reads the rings of this feed, too, from their oldest frames on. Frames that are older than one that was passed
@@ -177,15 +211,15 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on what is due, oldest first, at most `frames_max` frames. `pass` gets each frame with the interfaces of
-    /// the output so far, of which the frame names one.
+    /// Passes on what is due, oldest first, at most `frames_max` frames. `pass` gets frames that follow each other, and
+    /// the interfaces of the output so far, of which each frame names one.
     ///
     /// # Errors
-    /// Whatever `pass` says, after which the frame it refused is passed over; and [`RingError`].
+    /// Whatever `pass` says, after which the frames that it refused are passed over; and [`RingError`].
     pub fn turn<E: From<RingError>>(
         &mut self,
         frames_max: u64,
-        mut pass: impl FnMut(&Record<'_>, &[OutputInterface]) -> Result<(), E>,
+        mut pass: impl FnMut(&Run<'_>, &[OutputInterface]) -> Result<(), E>,
     ) -> Result<Turn, E> {
         let before = self.passed;
         self.release(Instant::now());
@@ -194,26 +228,23 @@ impl<M: Words> Merge<M> {
             let (lanes, numbering) = self.lanes.parts();
             let Lane { cursor, work, .. } = &mut lanes[choice.lane];
             // Everything of this lane up to the next frame of another: one choice for many frames.
-            while let Some(ts_ns) = work.next_ns.filter(|&ts_ns| ts_ns <= choice.until_ns) {
-                if self.passed - before == frames_max || cursor.ordinal() >= choice.until_ordinal {
+            loop {
+                let left = frames_max - (self.passed - before);
+                let most = choice.until_ordinal.saturating_sub(cursor.ordinal()).min(left);
+                let most = most.min(self.run_frames_max);
+                let run = work.take(choice.until_ns, most, &mut self.lateness);
+                if run.count.frames == 0 {
                     break;
                 }
-                let Ok(record) = Record::parse(&work.batch.block_bytes()[work.used..]) else {
-                    break;
-                };
-                work.used += record.block.len();
-                cursor.take(1);
-                self.passed += 1;
-                self.lateness.pass(&mut work.clock, ts_ns);
-                let passed = pass(&record, numbering.interfaces());
-                work.peek();
-                passed?;
+                cursor.take(run.count.frames);
+                self.passed += run.count.frames;
+                pass(&run, numbering.interfaces())?;
             }
         }
         self.lanes.retire();
         Ok(if self.passed > before {
             Turn::Passed(self.passed - before)
-        } else if self.lanes.iter().any(|lane| lane.work.next_ns.is_some()) {
+        } else if self.lanes.iter().any(|lane| lane.work.next.is_some()) {
             Turn::Waiting
         } else if self.lanes.is_empty() {
             Turn::Ended
@@ -231,6 +262,14 @@ impl<M: Words> Merge<M> {
             Some(taken) => self.slack.saturating_sub(taken.elapsed()),
             // They came after the last note: the next one has them.
             None => self.slack / NOTES,
+        }
+    }
+
+    /// Bytes of a ring that are copied at a time; 0: as usual.
+    fn chunk_bytes(&self) -> u32 {
+        match self.run_frames_max {
+            1 => 0,
+            _ => (RUN_BYTES_OF_ALL / self.lanes.iter().len().max(1)).min(RUN_BYTES as usize) as u32,
         }
     }
 
@@ -255,14 +294,15 @@ impl<M: Words> Merge<M> {
         let mut oldest: Option<(usize, u64)> = None;
         let mut until_ns = u64::MAX;
         let mut somebody_may_come = false;
+        let chunk_bytes = self.chunk_bytes();
         let (lanes, numbering) = self.lanes.parts();
         for (index, lane) in lanes.iter_mut().enumerate() {
-            if !lane.fill(numbering)? {
+            if !lane.fill(numbering, chunk_bytes)? {
                 // One that has left has published all that it will bring.
                 somebody_may_come |= !lane.cursor.has_ended() && !lane.cursor.has_left();
                 continue;
             }
-            let ts_ns = lane.work.next_ns.unwrap_or(u64::MAX);
+            let ts_ns = lane.work.next_ns().unwrap_or(u64::MAX);
             match oldest {
                 Some((_, best)) if best <= ts_ns => until_ns = until_ns.min(ts_ns),
                 _ => {

@@ -43,7 +43,8 @@ impl<S: Sink, M: Words> Ordered<S, M> {
     /// Hands nothing over before a feed joins; `slack` as in [`Merge`].
     #[must_use]
     pub fn new(slack: Duration, sink: S) -> Ordered<S, M> {
-        Ordered { merge: Merge::new(slack), output: Output { sink, described: 0 }, wire_bytes: 0 }
+        let merge = Merge::new(slack, sink.run_frames_max());
+        Ordered { merge, output: Output { sink, described: 0 }, wire_bytes: 0 }
     }
 }
 
@@ -55,11 +56,11 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
 
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
         let Ordered { output, wire_bytes, .. } = self;
-        let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |record, interfaces| {
-            // Before anything can fail: the merge has counted the frame as passed on, refused or not.
-            *wire_bytes += u64::from(record.meta.wire_len);
+        let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |run, interfaces| {
+            // Before anything can fail: the merge has counted the frames as passed on, refused or not.
+            *wire_bytes += run.count.wire_bytes;
             output.describe(interfaces)?;
-            output.sink.take(record)
+            output.sink.take_run(run)
         })?;
         Ok(match turn {
             Turn::Passed(_) => Step::Busy,

@@ -2,9 +2,27 @@
 
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
+use weir_ring::batch::Records;
 
 use crate::consumer::ConsumerError;
 use crate::counted::Count;
+
+/// Frames of one ring that follow each other in the output.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Their records end to end, as pcapng blocks that a file takes as they are.
+    pub block_bytes: &'a [u8],
+    /// How many, and their bytes on the wire.
+    pub count: Count,
+}
+
+impl<'a> Run<'a> {
+    /// The records, in order.
+    #[must_use]
+    pub fn records(&self) -> Records<'a> {
+        Records::of(self.block_bytes)
+    }
+}
 
 /// Where merged frames go: a file, a pipe, lines of text.
 pub trait Sink {
@@ -25,6 +43,19 @@ pub trait Sink {
     /// # Errors
     /// [`ConsumerError`], of the outputs' kinds; [`kept`](Sink::kept) says how many frames are out.
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError>;
+
+    /// Most frames that it takes at a time ([`take_run`](Sink::take_run)): 1 unless it says otherwise.
+    fn run_frames_max(&self) -> u64 {
+        1
+    }
+
+    /// Takes frames that follow each other. If it fails, none of them comes again.
+    ///
+    /// # Errors
+    /// As [`take`](Sink::take).
+    fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
+        run.records().try_for_each(|record| self.take(&record))
+    }
 
     /// Lets out what was collected.
     ///

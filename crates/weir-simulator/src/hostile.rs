@@ -45,7 +45,7 @@ impl Hostile {
         if random.one_in(2) {
             spoil(&memory, &geometry, random);
         }
-        let mut consumer = Ordered::new(Duration::ZERO, Gather::new(None));
+        let mut consumer = Ordered::new(Duration::ZERO, Gather::new(None, u64::MAX));
         let Ok(ring) = Ring::open(Arc::clone(&memory)) else {
             self.refused += 1;
             return;

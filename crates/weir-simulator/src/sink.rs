@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_consumer::{ConsumerError, Count, Sink};
+use weir_consumer::{ConsumerError, Count, Run, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::{Meta, Record};
 
@@ -38,17 +38,18 @@ pub struct Gathered {
 }
 
 /// The sink of one consumer; clones are the same one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Gather {
     gathered: Arc<Mutex<Gathered>>,
     planted: Option<Planted>,
+    run_frames_max: u64,
 }
 
 impl Gather {
-    /// An empty one.
+    /// An empty one, that takes so many frames at a time.
     #[must_use]
-    pub fn new(planted: Option<Planted>) -> Gather {
-        Gather { gathered: Arc::default(), planted }
+    pub fn new(planted: Option<Planted>, run_frames_max: u64) -> Gather {
+        Gather { gathered: Arc::default(), planted, run_frames_max }
     }
 
     /// What it has.
@@ -114,6 +115,15 @@ impl Sink for Gather {
         }
         own.kept += Count::one(wire_len);
         Ok(())
+    }
+
+    fn run_frames_max(&self) -> u64 {
+        self.run_frames_max
+    }
+
+    fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
+        // All of it, whatever is refused: none of it comes again.
+        run.records().map(|record| self.take(&record)).fold(Ok(()), Result::and)
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {

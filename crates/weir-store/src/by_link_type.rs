@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use weir_consumer::{ConsumerError, Count, Sink};
+use weir_consumer::{ConsumerError, Count, Run, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 
-use crate::file::{FileError, FileWriter};
+use crate::file::FileWriter;
+use crate::file_error::FileError;
 
 /// Told of the names of all files when there is one more.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
@@ -79,6 +80,18 @@ impl Sink for FilesByLinkType {
         let id = record.meta.interface_id;
         let (file, id) = self.route(id).expect("interfaces are described before their frames");
         Ok(self.files[file].1.add_as(record, id)?)
+    }
+
+    fn run_frames_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
+        match &mut self.files[..] {
+            // Its interfaces have the numbers of the run.
+            [(_, only)] => Ok(only.add_run(run)?),
+            _ => run.records().try_for_each(|record| self.take(&record)),
+        }
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {

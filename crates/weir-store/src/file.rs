@@ -5,99 +5,20 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
+use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled, write_counted};
 use weir_frame::pcapng::{self, Interface, Statistics};
 use weir_frame::record::Record;
 use weir_ring::header::section_info;
 
+use crate::file_error::FileError;
+
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
+/// A run of so many bytes is written as it lies: a copy of it would cost more than a system call.
+const RUN_BYTES_MIN: usize = 64 << 10;
 
 /// Where the interface's number stands in an Enhanced Packet Block. Source: draft-ietf-opsawg-pcapng, section 4.3.
 const INTERFACE_ID_AT: usize = 8;
-
-/// Why a capture file cannot be written.
-#[derive(Debug, Error)]
-pub enum FileError {
-    /// It cannot be made.
-    #[error("{path}: cannot be made; choose another --write PATH, or make the folder writable")]
-    Create {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The disk is full, or a quota or size limit is reached.
-    #[error(
-        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less \
-         of each frame with --snaplen"
-    )]
-    Full {
-        /// The file.
-        path: PathBuf,
-        /// Frames in it.
-        kept: u64,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Whoever reads the pipe has gone.
-    #[error("{path}: the reader of the pipe has gone after {kept} frames")]
-    PipeClosed {
-        /// Its name.
-        path: PathBuf,
-        /// Frames that went through.
-        kept: u64,
-    },
-    /// Whoever reads the pipe stays, but has taken nothing for too long.
-    #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
-    Stalled {
-        /// Its name.
-        path: PathBuf,
-        /// Frames that went through.
-        kept: u64,
-    },
-    /// Any other failure.
-    #[error("{path}: cannot be written; the {kept} frames before are whole and readable")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Frames in it.
-        kept: u64,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// The disk took the file, and then could not keep it.
-    #[error(
-        "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), \
-         free space, or write elsewhere"
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// Frames that were written.
-        frames: u64,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Link types that one file cannot hold.
-    #[error(
-        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes \
-         one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
-    )]
-    LinkTypes {
-        /// The file.
-        path: PathBuf,
-        /// An interface.
-        first: String,
-        /// One of another link type.
-        second: String,
-    },
-}
 
 enum Output {
     File(File),
@@ -217,6 +138,20 @@ impl FileWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// Adds frames that follow each other; their interfaces have the file's numbers.
+    ///
+    /// # Errors
+    /// As [`add`](FileWriter::add).
+    pub fn add_run(&mut self, run: &Run<'_>) -> Result<(), FileError> {
+        if run.block_bytes.len() >= RUN_BYTES_MIN {
+            self.flush()?;
+            return self.write_out(run.block_bytes, run.count);
+        }
+        self.buffer.extend_from_slice(run.block_bytes);
+        self.pending += run.count;
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
     /// Frames that are safely out.
     #[must_use]
     pub fn kept(&self) -> Count {
@@ -228,28 +163,39 @@ impl FileWriter {
     /// # Errors
     /// [`FileError`].
     pub fn flush(&mut self) -> Result<(), FileError> {
+        if self.buffer.is_empty() && matches!(self.output, Output::File(_)) {
+            return Ok(());
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let pending = std::mem::take(&mut self.pending);
+        let result = self.write_out(&buffer, pending);
+        buffer.clear();
+        self.buffer = buffer;
+        result
+    }
+
+    /// Writes whole blocks, and the frames among them count as kept. After a failure, nothing is written any more.
+    fn write_out(&mut self, blocks: &[u8], frames: Count) -> Result<(), FileError> {
         if self.failed {
             return Ok(());
         }
         let first = self.written_bytes == 0;
         let (taken, result) = match &mut self.output {
-            Output::File(_) if self.buffer.is_empty() => return Ok(()),
             Output::File(file) => match if first { file.set_len(0) } else { Ok(()) } {
-                Ok(()) => write_counted(file, &self.buffer),
+                Ok(()) => write_counted(file, blocks),
                 Err(source) => (0, Err(source)),
             },
             Output::Pipe(pipe) => {
-                let (taken, result) = write_counted(pipe, &self.buffer);
+                let (taken, result) = write_counted(pipe, blocks);
                 // Even with nothing to write: it may know that its reader has gone.
                 (taken, result.and_then(|()| pipe.flush()))
             }
         };
         if let Err(source) = result {
-            return Err(self.fail(source, taken));
+            return Err(self.fail(source, &blocks[..taken]));
         }
-        self.written_bytes += self.buffer.len() as u64;
-        self.kept += std::mem::take(&mut self.pending);
-        self.buffer.clear();
+        self.written_bytes += blocks.len() as u64;
+        self.kept += frames;
         Ok(())
     }
 
@@ -281,11 +227,10 @@ impl FileWriter {
         }
     }
 
-    /// Saves what can be saved: the frames of the failed piece that are whole among the `taken` bytes
-    /// of it are out.
-    fn fail(&mut self, source: io::Error, taken: usize) -> FileError {
+    /// Saves what can be saved: the frames of the failed piece that are whole in the part of it that was taken are out.
+    fn fail(&mut self, source: io::Error, taken: &[u8]) -> FileError {
         self.failed = true;
-        let (bytes, frames) = whole_blocks(&self.buffer[..taken]);
+        let (bytes, frames) = whole_blocks(taken);
         self.written_bytes += bytes as u64;
         self.kept += frames;
         if let Output::File(file) = &mut self.output {
@@ -318,6 +263,14 @@ impl Sink for FileWriter {
         Ok(self.add(record)?)
     }
 
+    fn run_frames_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
+        Ok(self.add_run(run)?)
+    }
+
     fn flush(&mut self) -> Result<(), ConsumerError> {
         Ok(FileWriter::flush(self)?)
     }
@@ -328,16 +281,6 @@ impl Sink for FileWriter {
 
     fn kept(&self) -> Count {
         FileWriter::kept(self)
-    }
-}
-
-impl From<FileError> for ConsumerError {
-    fn from(error: FileError) -> Self {
-        match error {
-            FileError::PipeClosed { .. } => ConsumerError::ReaderGone(error.into()),
-            FileError::Stalled { .. } => ConsumerError::ReaderStalled(error.into()),
-            error => ConsumerError::Output(error.into()),
-        }
     }
 }
 

@@ -4,13 +4,16 @@
 //! |---|---|
 //! | [`by_link_type`] | several of them, where frames have several link types |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
+//! | [`file_error`] | why it cannot be written |
 //! | [`printer`] | one line a frame |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
 pub mod file;
+pub mod file_error;
 pub mod printer;
 
 pub use by_link_type::FilesByLinkType;
-pub use file::{FileError, FileWriter};
+pub use file::FileWriter;
+pub use file_error::FileError;
 pub use printer::Printer;

@@ -6,9 +6,13 @@ use weir_ring::Writer;
 
 use crate::testing::{push, writer as ring};
 
-/// A merge of these rings, each of them of a feed of its own.
+/// A merge of these rings, each of them of a feed of its own, that passes on as many frames at a time as it may.
 fn merge_of(writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
-    let mut merge = Merge::new(slack);
+    merge_in_runs_of(u64::MAX, writers, slack)
+}
+
+fn merge_in_runs_of(frames_max: u64, writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
+    let mut merge = Merge::new(slack, frames_max);
     let rings = writers.iter().map(|writer| vec![writer.ring().clone()]).collect();
     JoinedFeed::in_order(rings).into_iter().for_each(|feed| merge.join(feed).unwrap());
     merge
@@ -16,8 +20,8 @@ fn merge_of(writers: &[&Writer<Mapping>], slack: Duration) -> Merge {
 
 fn drain(merge: &mut Merge, out: &mut Vec<u64>) -> Turn {
     loop {
-        let turn = merge.turn(u64::MAX, |record, _| {
-            out.push(record.meta.ts_ns);
+        let turn = merge.turn(u64::MAX, |run, _| {
+            out.extend(run.records().map(|record| record.meta.ts_ns));
             Ok::<(), RingError>(())
         });
         match turn.unwrap() {
@@ -33,6 +37,7 @@ proptest! {
     fn closed_rings_come_out_sorted_and_whole(
         mut times in proptest::collection::vec(
             proptest::collection::vec(0u64..10_000, 0..200), 1..5),
+        run_frames_max in prop_oneof![Just(1), 2..20u64, Just(u64::MAX)],
     ) {
         let mut writers: Vec<_> = times.iter().map(|_| ring()).collect();
         for (writer, times) in writers.iter_mut().zip(&mut times) {
@@ -40,7 +45,8 @@ proptest! {
             times.iter().for_each(|&ts| push(writer, ts));
             writer.close();
         }
-        let mut merge = merge_of(&writers.iter().collect::<Vec<_>>(), Duration::from_secs(60));
+        let writers: Vec<_> = writers.iter().collect();
+        let mut merge = merge_in_runs_of(run_frames_max, &writers, Duration::from_secs(60));
         let mut out = Vec::new();
         prop_assert_eq!(drain(&mut merge, &mut out), Turn::Ended);
         let mut all: Vec<u64> = times.concat();
@@ -167,16 +173,21 @@ fn what_an_empty_ring_brings_after_others_had_to_pass_is_late_and_there() {
 }
 
 #[test]
-fn a_refused_frame_is_passed_over_once() {
-    let mut a = ring();
-    push(&mut a, 1);
-    push(&mut a, 2);
-    let mut merge = merge_of(&[&a], Duration::ZERO);
-    let refuse = |_: &Record<'_>, _: &[OutputInterface]| Err(RingError::NotSealed);
-    assert!(merge.turn(u64::MAX, refuse).is_err());
-    let mut out = Vec::new();
-    drain(&mut merge, &mut out);
-    assert_eq!(out, [2]);
+fn refused_frames_are_passed_over_once() {
+    for (run_frames_max, left) in [(1, &[2, 3, 4, 5][..]), (3, &[4, 5]), (u64::MAX, &[])] {
+        let mut a = ring();
+        (1..=5).for_each(|ts_ns| push(&mut a, ts_ns));
+        let mut merge = merge_in_runs_of(run_frames_max, &[&a], Duration::ZERO);
+        let refuse = |run: &Run<'_>, _: &[OutputInterface]| {
+            assert_eq!(run.count.wire_bytes, 60 * run.count.frames);
+            Err(RingError::NotSealed)
+        };
+        assert!(merge.turn(u64::MAX, refuse).is_err());
+        assert_eq!(merge.passed(), 5 - left.len() as u64);
+        let mut out = Vec::new();
+        drain(&mut merge, &mut out);
+        assert_eq!(out, left);
+    }
 }
 
 #[test]
@@ -198,10 +209,12 @@ fn records_have_the_number_of_their_feed_and_of_interfaces_that_join() {
     }
     writers.iter_mut().for_each(Writer::close);
     let (mut numbers, mut blocks) = (Vec::new(), Vec::new());
-    let pass = |record: &Record<'_>, interfaces: &[OutputInterface]| {
-        assert!((record.meta.interface_id as usize) < interfaces.len());
-        numbers.push(record.meta.interface_id);
-        blocks.push(u32::from_le_bytes(record.block[8..12].try_into().unwrap()));
+    let pass = |run: &Run<'_>, interfaces: &[OutputInterface]| {
+        for record in run.records() {
+            assert!((record.meta.interface_id as usize) < interfaces.len());
+            numbers.push(record.meta.interface_id);
+            blocks.push(u32::from_le_bytes(record.block[8..12].try_into().unwrap()));
+        }
         Ok::<(), RingError>(())
     };
     merge.turn(u64::MAX, pass).unwrap();

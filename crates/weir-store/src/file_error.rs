@@ -1,0 +1,99 @@
+//! Why a capture file cannot be written, and what then.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use weir_consumer::ConsumerError;
+
+/// Why a capture file cannot be written.
+#[derive(Debug, Error)]
+pub enum FileError {
+    /// It cannot be made.
+    #[error("{path}: cannot be made; choose another --write PATH, or make the folder writable")]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk is full, or a quota or size limit is reached.
+    #[error(
+        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less \
+         of each frame with --snaplen"
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// Frames in it.
+        kept: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Whoever reads the pipe has gone.
+    #[error("{path}: the reader of the pipe has gone after {kept} frames")]
+    PipeClosed {
+        /// Its name.
+        path: PathBuf,
+        /// Frames that went through.
+        kept: u64,
+    },
+    /// Whoever reads the pipe stays, but has taken nothing for too long.
+    #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
+    Stalled {
+        /// Its name.
+        path: PathBuf,
+        /// Frames that went through.
+        kept: u64,
+    },
+    /// Any other failure.
+    #[error("{path}: cannot be written; the {kept} frames before are whole and readable")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Frames in it.
+        kept: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The disk took the file, and then could not keep it.
+    #[error(
+        "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), \
+         free space, or write elsewhere"
+    )]
+    Sync {
+        /// The file.
+        path: PathBuf,
+        /// Frames that were written.
+        frames: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Link types that one file cannot hold.
+    #[error(
+        "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes \
+         one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
+    )]
+    LinkTypes {
+        /// The file.
+        path: PathBuf,
+        /// An interface.
+        first: String,
+        /// One of another link type.
+        second: String,
+    },
+}
+
+impl From<FileError> for ConsumerError {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::PipeClosed { .. } => ConsumerError::ReaderGone(error.into()),
+            FileError::Stalled { .. } => ConsumerError::ReaderStalled(error.into()),
+            error => ConsumerError::Output(error.into()),
+        }
+    }
+}
