@@ -11,6 +11,7 @@
 //! | [`world`] | carries it out |
 //! | [`truth`], [`account`] | what should come of each frame: in a feed, at a consumer |
 //! | [`fake_source`], [`sink`], [`reader`], [`hostile`] | both ends of the real code |
+//! | `many` | runs of many seeds |
 //! | [`shrink`] | a shorter run that fails, too |
 //! | [`planted`] | bugs that the simulator must find |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod event;
 pub mod fake_source;
 pub mod frame;
 pub mod hostile;
+mod many;
 pub mod meaning;
 pub mod planted;
 mod planted_control;
@@ -35,6 +37,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use event::{Event, events_of};
+pub use many::play_many;
 pub use planted::Planted;
 pub use world::Counts;
 

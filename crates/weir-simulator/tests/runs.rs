@@ -1,32 +1,31 @@
 //! Runs that hold, from seeds; and runs with a planted bug, which do not.
 
-use weir_simulator::{Planted, events_of, play, shrunk};
+use std::ops::ControlFlow;
 
-const SEEDS: u64 = 50;
-const EVENTS: usize = 2000;
+use weir_simulator::{Planted, events_of, play, play_many, shrunk};
+
+const SEEDS: u64 = 1000;
+const EVENTS: usize = 10_000;
 
 #[test]
 fn every_frame_is_accounted_for_whatever_happens() {
     let mut sum = [0; 4];
-    for seed in 0..SEEDS {
-        match play(&events_of(seed, EVENTS), None) {
-            Ok(all) => {
-                let counts = [all.delivered, all.lapped, all.refused, all.refused_rings];
-                sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-            }
-            Err(failure) => {
-                panic!("weir lab simulate --seed {seed} --events {EVENTS} --shrink: {failure}")
-            }
-        }
-    }
-    assert!(sum.iter().all(|count| *count > 100), "what no run came to: {sum:?}");
+    play_many(0..=SEEDS - 1, EVENTS, |seed, result| {
+        let all = result.unwrap_or_else(|failure| {
+            panic!("weir lab simulate --seed {seed} --events {EVENTS} --shrink: {failure}")
+        });
+        let counts = [all.delivered, all.lapped, all.refused, all.refused_rings];
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        ControlFlow::Continue(())
+    });
+    assert!(sum.iter().all(|count| *count > 1000), "what no run came to: {sum:?}");
 }
 
 #[test]
 fn a_seed_means_the_same_each_time() {
-    let play = || play(&events_of(7, EVENTS), None);
+    let play = || play(&events_of(7, 2000), None);
     assert_eq!(play(), play());
-    assert_ne!(events_of(7, EVENTS), events_of(8, EVENTS));
+    assert_ne!(events_of(7, 2000), events_of(8, 2000));
 }
 
 #[test]

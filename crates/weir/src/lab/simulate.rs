@@ -1,7 +1,9 @@
 //! `weir lab simulate`: runs of the simulator, a line each.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
-use weir_simulator::{Counts, Failure, events_of, play, shrunk};
+use weir_simulator::{Counts, Failure, events_of, play_many, shrunk};
 
 use crate::cli::SimulateArgs;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
@@ -15,24 +17,25 @@ pub fn run(args: &SimulateArgs) -> Result<u8> {
         (Some(seed), _) => seed..=seed,
         (None, seeds) => 0..=seeds.unwrap_or(1) - 1,
     };
-    let stop = signals::stop_flag()?;
+    let (stop, events) = (signals::stop_flag()?, args.events as usize);
     let mut code = EXIT_RAN;
-    for seed in seeds {
-        if signals::is_set(&stop) {
-            return Ok(EXIT_FAILED);
-        }
-        let events = events_of(seed, args.events as usize);
-        match play(&events, None) {
+    play_many(seeds, events, |seed, result| {
+        match result {
             Ok(counts) => println!("seed {seed}: ok, {}", text(&counts)),
             Err(failure) => {
                 code = EXIT_BROKEN;
                 println!("seed {seed}: FAILS at {failure}");
                 if args.shrink {
-                    shrink(&events, &failure);
+                    shrink(&events_of(seed, events), &failure);
                 }
             }
         }
-    }
+        if !signals::is_set(&stop) {
+            return ControlFlow::Continue(());
+        }
+        code = EXIT_FAILED;
+        ControlFlow::Break(())
+    });
     Ok(code)
 }
 
