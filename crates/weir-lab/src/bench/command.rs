@@ -10,7 +10,7 @@ use super::bar::{Bar, Side};
 use super::child::Child;
 use super::context::{Context, stopped};
 use super::counted::weir_report;
-use super::memory;
+use super::memory::{self, IN_C, Peer};
 use super::row::{Frames, MPPS, Row, conclude, find, ratio_of};
 use crate::{Error, Result};
 
@@ -27,8 +27,10 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 /// [`Error::Measure`] if there is no memory for the bench's own ring.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut all = Vec::new();
+    let peer = Peer::build();
     for size in SIZES {
         let mut rows = [BENCH, WEIR].map(|what| Row::new(SECTION, what, MPPS).sized(size));
+        let mut in_c = Row::new(SECTION, IN_C, MPPS).sized(size);
         for round in 0..context.rounds {
             // In the second round the second is first.
             let first = round as usize % 2;
@@ -48,8 +50,11 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                     Err(error) => return Err(error),
                 }
             }
+            Peer::add_round(&peer, context, round, context.seconds, &mut in_c);
             context.say(&format!("{SECTION}, {size} B, round {}", round + 1));
         }
+        let [bench, weir] = rows;
+        let mut rows = [bench, weir, in_c];
         conclude(&mut rows, BENCH);
         all.extend(rows);
     }
@@ -90,10 +95,16 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let weir = find(rows, SECTION, WEIR, Some(64));
     let lapped = weir.and_then(Row::frames).map(|frames| frames.lapped() as f64);
     let ratio = ratio_of(rows, SECTION, WEIR, Some(64));
-    vec![
+    let in_c = SIZES.map(|size| {
+        let [ours, theirs] = [WEIR, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
+        Peer::bar(&format!("{size} B: {WEIR}"), ours, theirs, 0.75)
+    });
+    let mut bars = vec![
         Bar::new(format!("64 B: {WEIR} / the bench's own ring"), ratio, Side::AtLeast, 0.95),
         Bar::new(format!("64 B: {WEIR}, frames lapped"), lapped, Side::AtMost, 0.0),
-    ]
+    ];
+    bars.extend(in_c);
+    bars
 }
 
 #[cfg(test)]
@@ -111,7 +122,7 @@ mod tests {
         let mut rows = vec![row(BENCH, 60_000_000, 0), row(WEIR, 58_000_000, 3)];
         conclude(&mut rows, BENCH);
         let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
-        assert_eq!(met, [Some(true), Some(false)]);
+        assert_eq!(met, [Some(true), Some(false), None, None]);
         assert!(bars(&[]).iter().all(|bar| bar.met.is_none()));
     }
 }

@@ -1,6 +1,9 @@
-//! The ring alone: a writer on one core, readers on the other, frames from nowhere.
+//! The ring alone: a writer on one core, readers on the other, frames from nowhere; and the same in C beside it.
 
-use std::hint::{black_box, spin_loop};
+mod paced;
+mod peer;
+
+use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, sleep};
@@ -17,10 +20,12 @@ use weir_ring::{
 
 use super::bar::{Bar, Side};
 use super::context::{Context, Cpus, stopped};
-use super::row::{Frames, MPPS, Row, conclude, ratio_of, value_of};
+use super::row::{Frames, MPPS, Row, conclude, find, ratio_of, value_of};
 use crate::generator::FCS_BYTES;
 use crate::generator::affinity::Pinned;
 use crate::{Error, Result};
+use paced::at_fixed_rate;
+pub(super) use peer::{IN_C, Peer};
 
 pub(super) const SECTION: &str = "memory";
 pub(super) const READERS: &str = "readers";
@@ -36,13 +41,6 @@ const BURST: u64 = 64;
 const LOOK_FRAMES: u64 = 4096;
 /// A reader that has found nothing looks again after this time.
 const PAUSE: Duration = Duration::from_micros(50);
-/// The fixed rate at which readers surely keep up.
-const PACED_PPS: f64 = 5e6;
-/// Frames of one timed piece of work at the fixed rate: a clock read costs nothing against them.
-const PACED_FRAMES: u64 = 256;
-/// A piece that took this long (some 4 us are usual) was interrupted by another program.
-const INTERRUPTED: Duration = Duration::from_micros(50);
-
 /// How a row's reader reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -62,6 +60,9 @@ struct Case {
     way: Option<Way>,
     clock: bool,
 }
+
+/// Bytes on the wire of the frames that are also tried in C.
+const SIZES: [u32; 2] = [64, 1518];
 
 const CASES: [Case; 9] = [
     Case { what: ALONE, size_on_wire: 64, way: None, clock: false },
@@ -84,6 +85,8 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let seconds = context.seconds.min(1.0);
     let row = |case: &Case| Row::new(SECTION, case.what, MPPS).sized(case.size_on_wire);
     let mut rows: Vec<Row> = CASES.iter().map(row).collect();
+    let peer = Peer::build();
+    let mut peers = SIZES.map(|size| Row::new(SECTION, IN_C, MPPS).sized(size));
     let mut paced = [ALONE, FOUR].map(|what| Row::new(READERS, what, "ns/frame"));
     let mut interrupted = 0;
     for round in 0..context.rounds {
@@ -97,6 +100,9 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                 row.note = format!("waited {held} times for its reader");
             }
             row.add_frames(round, frames, neighbours.done());
+        }
+        for row in &mut peers {
+            Peer::add_round(&peer, context, round, seconds, row);
         }
         for (row, readers) in paced.iter_mut().zip([0, 4]) {
             if stopped(context.stop) {
@@ -117,6 +123,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         let so_far = std::mem::take(&mut paced[1].note);
         paced[1].note = if so_far.is_empty() { note } else { format!("{so_far}; {note}") };
     }
+    rows.extend(peers);
     conclude(&mut rows, ALONE);
     conclude(&mut paced, ALONE);
     rows.extend(paced);
@@ -285,57 +292,6 @@ fn read(
     Ok(Got { delivered: reader.delivered() - before, lapped: reader.lapped() })
 }
 
-struct Work {
-    ns_per_frame: f64,
-    lapped: u64,
-    interrupted: u64,
-}
-
-/// The writer's time at work per 60-byte frame, at a rate that leaves it idle most of the time.
-fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> std::result::Result<Work, RingError> {
-    let mut maker = Maker::new(64, false);
-    let mut writer = warm(new_ring()?, &mut maker);
-    let first = writer.frames();
-    let attached = (0..readers).map(|_| attach(writer.ring()));
-    let attached = attached.collect::<std::result::Result<Vec<_>, RingError>>()?;
-    thread::scope(|scope| {
-        let threads = attached.into_iter().enumerate().map(|(index, reader)| {
-            scope.spawn(move || read(reader, Way::Count, cpus.reader(index), &AtomicU64::new(0)))
-        });
-        let threads: Vec<_> = threads.collect();
-        let _pinned = Pinned::to(cpus.generator);
-        let (mut busy, mut counted, mut interrupted) = (Duration::ZERO, 0u64, 0);
-        let begin = Instant::now();
-        loop {
-            let before = Instant::now();
-            let elapsed = before.duration_since(begin).as_secs_f64();
-            if elapsed >= seconds {
-                break;
-            }
-            if (writer.frames() - first) as f64 > elapsed * PACED_PPS {
-                spin_loop();
-                continue;
-            }
-            for _ in 0..PACED_FRAMES / BURST {
-                maker.burst(&mut writer);
-            }
-            let took = before.elapsed();
-            if took < INTERRUPTED {
-                (busy, counted) = (busy + took, counted + PACED_FRAMES);
-            } else {
-                interrupted += 1;
-            }
-        }
-        drop(writer);
-        let mut lapped = 0;
-        for thread in threads {
-            lapped += thread.join().expect("the reader does not panic")?.lapped;
-        }
-        let ns_per_frame = busy.as_nanos() as f64 / counted.max(1) as f64;
-        Ok(Work { ns_per_frame, lapped, interrupted })
-    })
-}
-
 /// How it is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
@@ -353,7 +309,11 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     };
     let what = "writer's time a frame, four readers / none";
     let four = Bar::new(what, ratio_of(rows, READERS, FOUR, None), Side::Below, 1.1);
-    vec![bar(COUNTS), bar(POLLS), four]
+    let in_c = SIZES.map(|size| {
+        let [ours, theirs] = [POLLS, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
+        Peer::bar(&format!("{size} B in memory, {POLLS}"), ours, theirs, 0.8)
+    });
+    [bar(COUNTS), bar(POLLS), four].into_iter().chain(in_c).collect()
 }
 
 #[cfg(test)]
@@ -369,13 +329,6 @@ mod tests {
             assert!(frames.offered > 0, "{case:?}");
             assert_eq!((frames.kept, frames.unaccounted), (frames.offered, 0), "{case:?}");
             assert_eq!(frames.drops["lapped"], 0, "{case:?}");
-        }
-    }
-
-    #[test]
-    fn work_is_counted_with_and_without_readers() {
-        for readers in [0, 4] {
-            assert!(at_fixed_rate(CPUS, readers, 0.02).unwrap().ns_per_frame > 0.0);
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `iperf` | what watching costs TCP |
 //! | `memory` | the ring alone |
 //! | `command` | the same by the command line |
+//! | `files` | from a trace to a trace |
 //! | `copiers` | threads that share one RX ring |
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
@@ -34,6 +35,7 @@ mod command;
 mod context;
 mod copiers;
 mod counted;
+mod files;
 mod filter;
 mod footprint;
 mod idle;
@@ -84,7 +86,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -126,6 +128,12 @@ const PARTS: [Part; 13] = [
         measure: command::measure,
         bars: command::bars,
         condition: command::condition,
+    },
+    Part {
+        name: files::SECTION,
+        measure: files::measure,
+        bars: files::bars,
+        condition: files::condition,
     },
     Part {
         name: copiers::SECTION,
@@ -181,7 +189,9 @@ impl FromStr for Section {
 pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     let context = Context::new(options, stop, talk);
     let mut machine = Machine::look();
-    for tool in ["tcpdump", "dumpcap", "netsniff-ng", "dpdk-testpmd", "xdpdump", "iperf3"] {
+    for tool in
+        ["tcpdump", "dumpcap", "editcap", "netsniff-ng", "dpdk-testpmd", "xdpdump", "iperf3"]
+    {
         machine.add_tool(tool);
     }
     let is_wanted = |part: &&Part| options.only.is_none_or(|only| only == Section(part.name));

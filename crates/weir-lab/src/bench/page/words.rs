@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 15] = [
+const SECTIONS: [(&str, &str); 16] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -43,6 +43,11 @@ const SECTIONS: [(&str, &str); 15] = [
         "command",
         "weir capture gen:, started as anybody would, beside the bench's own writer and reader on a ring of the same \
          size. The bench's writer waits for its reader; what the program laps is lost.",
+    ),
+    (
+        "files",
+        "Programs that copy a trace to another file, or to /dev/null: the frames of the trace by the time of the whole \
+         run, start and end included. Both files are in memory.",
     ),
     (
         "readers",

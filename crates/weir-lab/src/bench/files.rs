@@ -1,0 +1,195 @@
+//! Whole programs from a trace to a trace: `weir capture file:` beside what else copies one, all frames of 1518 bytes.
+//!
+//! Both files are in memory, so that no disk decides. What is timed is a run of the program, from its start to its end.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use tempfile::TempDir;
+use weir_frame::pcapng::{Interface, SectionInfo, write};
+use weir_frame::read::FrameReader;
+use weir_frame::record::{self, Meta};
+
+use super::bar::{Bar, Side};
+use super::context::{Context, stopped};
+use super::row::{Frames, MPPS, Row, conclude, find};
+use super::stats::paired;
+use crate::generator::FCS_BYTES;
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "files";
+/// Bytes on the wire of each frame.
+const SIZE: u32 = 1518;
+const FRAMES: u64 = 600_000;
+const FRAMES_QUICK: u64 = 20_000;
+
+const WEIR: &str = "weir, to a file";
+const WEIR_BEFORE: &str = "weir before, to a file";
+const TCPDUMP: &str = "tcpdump -r -w";
+const EDITCAP: &str = "editcap";
+const WEIR_NULL: &str = "weir --write - to /dev/null";
+const WEIR_NULL_BEFORE: &str = "weir before, --write - to /dev/null";
+const TCPDUMP_NULL: &str = "tcpdump -r -w - to /dev/null";
+
+/// A program that copies a trace.
+struct Copier {
+    row: Row,
+    program: PathBuf,
+    /// Its arguments; `IN` and `OUT` stand for the files.
+    args: &'static [&'static str],
+}
+
+impl Copier {
+    fn new(what: &str, program: impl Into<PathBuf>, args: &'static [&'static str]) -> Copier {
+        let row = Row::new(SECTION, what, MPPS).sized(SIZE);
+        Copier { row, program: program.into(), args }
+    }
+
+    fn writes_a_file(&self) -> bool {
+        self.args.contains(&"OUT")
+    }
+
+    /// One run; the frames that are in the new file, if it writes one.
+    fn run(&self, folder: &Path, frames: u64) -> Result<Frames> {
+        let (input, output) = (folder.join("in.pcapng"), folder.join("out.pcapng"));
+        let _ = fs::remove_file(&output);
+        let failed = |reason: String| Error::Measure { what: self.row.what.clone(), reason };
+        let args = self.args.iter().map(|arg| match *arg {
+            "IN" => input.display().to_string(),
+            "OUT" => output.display().to_string(),
+            "file:IN" => format!("file:{}", input.display()),
+            other => other.to_owned(),
+        });
+        let mut command = Command::new(&self.program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
+        let begin = Instant::now();
+        let ended = command.output().map_err(|error| failed(error.to_string()))?;
+        let seconds = begin.elapsed().as_secs_f64();
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr);
+            return Err(failed(said.lines().last().unwrap_or("it failed").to_owned()));
+        }
+        // What goes to /dev/null is not counted by anybody: the program did not fail.
+        let kept = if self.writes_a_file() { count(&output)? } else { frames };
+        Ok(Frames::new(frames, kept, Default::default(), seconds))
+    }
+}
+
+fn failed(reason: impl ToString) -> Error {
+    Error::Measure { what: "a trace to copy".to_owned(), reason: reason.to_string() }
+}
+
+/// Makes the trace, in memory where there is such a folder.
+fn trace(frames: u64) -> Result<TempDir> {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.map_err(failed)?;
+    let mut bytes = Vec::new();
+    write::section_header(&mut bytes, &SectionInfo::default());
+    write::interface(&mut bytes, &Interface { link_type: 1, ..Interface::default() });
+    let frame = vec![0x5a; (SIZE - FCS_BYTES) as usize];
+    let mut file = fs::File::create(folder.path().join("in.pcapng")).map_err(failed)?;
+    for number in 0..frames {
+        let ts_ns = 1_700_000_000_000_000_000 + number * 100;
+        let meta = Meta { ts_ns, wire_len: SIZE - FCS_BYTES, ..Meta::default() };
+        record::append(&mut bytes, &meta, &frame);
+        if bytes.len() > 1 << 20 {
+            file.write_all(&bytes).map_err(failed)?;
+            bytes.clear();
+        }
+    }
+    file.write_all(&bytes).map_err(failed)?;
+    Ok(folder)
+}
+
+fn count(path: &Path) -> Result<u64> {
+    let mut reader = FrameReader::open(fs::File::open(path).map_err(failed)?).map_err(failed)?;
+    while reader.next().map_err(failed)?.is_some() {}
+    Ok(reader.frames())
+}
+
+/// Every program in turn.
+///
+/// # Errors
+/// [`Error::Measure`] if the trace cannot be made; a program that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let frames = if context.options.quick { FRAMES_QUICK } else { FRAMES };
+    let folder = trace(frames)?;
+    let weir = &context.options.weir;
+    const TO_FILE: &[&str] = &["capture", "file:IN", "--write", "OUT"];
+    const TO_NULL: &[&str] = &["capture", "file:IN", "--write", "-"];
+    let mut all = vec![
+        Copier::new(WEIR, weir, TO_FILE),
+        Copier::new(TCPDUMP, "tcpdump", &["-r", "IN", "-w", "OUT"]),
+        Copier::new(EDITCAP, "editcap", &["IN", "OUT"]),
+        Copier::new(WEIR_NULL, weir, TO_NULL),
+        Copier::new(TCPDUMP_NULL, "tcpdump", &["-r", "IN", "-w", "-"]),
+    ];
+    if let Some(before) = &context.options.before {
+        all.insert(1, Copier::new(WEIR_BEFORE, before, TO_FILE));
+        all.push(Copier::new(WEIR_NULL_BEFORE, before, TO_NULL));
+    }
+    for round in 0..context.rounds {
+        for index in 0..all.len() {
+            // Every other round in reverse order.
+            let index = if round % 2 == 0 { index } else { all.len() - 1 - index };
+            let copier = &mut all[index];
+            if stopped(context.stop) || copier.row.absent.is_some() {
+                continue;
+            }
+            let neighbours = context.calm();
+            match copier.run(folder.path(), frames) {
+                Ok(frames) => copier.row.add_frames(round, frames, neighbours.done()),
+                Err(error) => copier.row.absent = Some(error.to_string()),
+            }
+        }
+        context.say(&format!("{SECTION}, round {}", round + 1));
+    }
+    let mut rows: Vec<Row> = all.into_iter().map(|copier| copier.row).collect();
+    conclude(&mut rows, TCPDUMP);
+    Ok(rows)
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    let frames = if context.options.quick { FRAMES_QUICK } else { FRAMES };
+    format!(
+        "files: whole runs of programs that copy a trace of {frames} frames of {SIZE} bytes (on the wire), both files \
+         in memory, on CPUs of their own choice"
+    )
+}
+
+/// What is asked of it.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let bar = |ours, theirs, least| {
+        let both =
+            find(rows, SECTION, ours, Some(SIZE)).zip(find(rows, SECTION, theirs, Some(SIZE)));
+        let ratio = both.and_then(|(a, b)| paired(&a.values(), &b.values()));
+        let what = format!("{ours} / {theirs}");
+        Bar::new(what, ratio.map(|ratio| ratio.median), Side::AtLeast, least)
+    };
+    vec![
+        bar(WEIR, TCPDUMP, 1.0),
+        bar(WEIR, EDITCAP, 1.0),
+        bar(WEIR, WEIR_BEFORE, 1.5),
+        bar(WEIR_NULL, WEIR_NULL_BEFORE, 1.5),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_is_counted_and_what_fails_says_so() {
+        let folder = trace(1000).unwrap();
+        let copy = Copier::new("cp", "cp", &["IN", "OUT"]).run(folder.path(), 1000).unwrap();
+        assert_eq!((copy.offered, copy.kept), (1000, 1000));
+        let null = Copier::new("cat", "cat", &["IN"]).run(folder.path(), 1000).unwrap();
+        assert_eq!((null.offered, null.kept), (1000, 1000));
+        let error = Copier::new("cat", "cat", &["no-such-file"]).run(folder.path(), 1);
+        assert!(error.unwrap_err().to_string().contains("No such file"));
+    }
+}
