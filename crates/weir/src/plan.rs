@@ -118,10 +118,11 @@ impl CapturePlan {
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
+        let ring_bytes = memory::ring_bytes(args.ring_size, &sources);
         let plan = CapturePlan {
             sources,
             feeds,
-            ring_bytes: memory::ring_bytes(args.ring_size),
+            ring_bytes,
             promiscuous: !args.no_promiscuous,
             cpus: args.cpus.clone(),
             follow: args.follow,

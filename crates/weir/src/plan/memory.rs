@@ -6,9 +6,14 @@ use weir_capture::memory_limit;
 use super::{CapturePlan, PlannedSource};
 use crate::units::grouped;
 
-/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.
-pub(super) fn ring_bytes(asked: Option<u64>) -> u64 {
+/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of. Rings of sources
+/// that wait for their readers need not bridge a pause of theirs, and are small enough to stay in a cache.
+pub(super) fn ring_bytes(asked: Option<u64>, sources: &[PlannedSource]) -> u64 {
     const DEFAULT: u64 = 64 << 20;
+    const DEFAULT_OF_WAITING: u64 = 8 << 20;
+    if sources.iter().all(|source| source.request.options.waits) {
+        return asked.unwrap_or(DEFAULT_OF_WAITING);
+    }
     asked.unwrap_or_else(|| DEFAULT.max(weir_capture::bpf::least_ring_bytes()))
 }
 
