@@ -1,6 +1,6 @@
 //! What a consumer is told, and keeps until it takes it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ struct Untaken {
     is_over: bool,
 }
 
-/// A feed that a consumer did not take while its source came and went.
+/// A feed that a consumer did not take while its source came and went; each time that it had joined it.
 pub struct LetGo {
     /// Of this source.
     pub source: SourceId,
@@ -131,24 +131,23 @@ impl Untaken {
         else {
             return Vec::new();
         };
-        let until: BTreeMap<FeedId, Vec<u64>> = self.left().collect();
-        let is_past = |joined: &Joined| joined.source == source && until.contains_key(&joined.feed);
-        let mut lives: Vec<u64> =
-            self.joined().filter(|of| is_past(of)).map(|of| of.life).collect();
+        let past = self.past(source);
+        let mut lives: Vec<u64> = past.iter().map(|(of, _)| of.life).collect();
         // They are in order.
         lives.dedup();
         if lives.len() <= PAST_LIVES_MAX {
             return Vec::new();
         }
-        let mut gone = Vec::new();
-        for joined in self.joined().filter(|of| is_past(of) && of.life == lives[0]) {
-            let own = &until[&joined.feed];
-            // A ring that says nothing else is at its end.
-            let rings = joined.rings.iter().enumerate();
-            let frames =
-                rings.map(|(at, ring)| own.get(at).copied().unwrap_or(ring.frames_written()));
-            gone.push(LetGo { source, feed: joined.feed, frames: frames.sum() });
-        }
+        let oldest = past.iter().filter(|(of, _)| of.life == lives[0]);
+        let gone: Vec<LetGo> = oldest
+            .map(|(joined, until)| {
+                // A ring that says nothing else is at its end.
+                let rings = joined.rings.iter().enumerate();
+                let frames =
+                    rings.map(|(at, ring)| until.get(at).copied().unwrap_or(ring.frames_written()));
+                LetGo { source, feed: joined.feed, frames: frames.sum() }
+            })
+            .collect();
         self.updates.retain(|update| {
             let (Update::Joined(Joined { feed, .. }) | Update::Left(feed, _)) = update;
             !gone.iter().any(|gone| gone.feed == *feed)
@@ -156,17 +155,25 @@ impl Untaken {
         gone
     }
 
+    /// The feeds of a source that were joined and left again, each time, and how far they are to be read.
+    fn past(&self, source: SourceId) -> Vec<(&Joined, &[u64])> {
+        let past = self.updates.iter().enumerate().filter_map(|(at, update)| match update {
+            Update::Joined(joined) if joined.source == source => {
+                let left = self.updates.range(at..).find_map(|update| match update {
+                    Update::Left(feed, until) if *feed == joined.feed => Some(&until[..]),
+                    _ => None,
+                });
+                Some((joined, left?))
+            }
+            _ => None,
+        });
+        past.collect()
+    }
+
     fn joined(&self) -> impl Iterator<Item = &Joined> {
         self.updates.iter().filter_map(|update| match update {
             Update::Joined(joined) => Some(joined),
             Update::Left(..) => None,
-        })
-    }
-
-    fn left(&self) -> impl Iterator<Item = (FeedId, Vec<u64>)> {
-        self.updates.iter().filter_map(|update| match update {
-            Update::Left(feed, until) => Some((*feed, until.clone())),
-            Update::Joined(_) => None,
         })
     }
 }

@@ -102,14 +102,19 @@ impl World {
     fn let_go(&mut self, consumer: ConsumerId, gone: Vec<LetGo>) {
         for LetGo { source, feed, frames } in gone {
             let untaken = self.untaken.entry(consumer).or_default();
-            let left = Told::Left(feed, vec![frames]);
-            let is_known = untaken.contains(&Told::Joined(feed)) && untaken.contains(&left);
-            hold!(is_known, "{feed:?} is let go with its {frames} frames: {untaken:?}");
             hold!(self.truths[&feed].source == source, "{feed:?} is of {source:?}");
-            untaken.retain(|told| {
-                let (Told::Joined(of) | Told::Left(of, _)) = told;
-                *of != feed
-            });
+            // Who left a feed and joined it again was told twice.
+            for wanted in [Told::Joined(feed), Told::Left(feed, vec![frames])] {
+                let is_of_it = |told: &Told| {
+                    let (Told::Joined(of) | Told::Left(of, _)) = told;
+                    *of == feed
+                };
+                let Some(at) = untaken.iter().position(is_of_it) else {
+                    broken(format!("{feed:?} is let go, of which nothing was told: {untaken:?}"))
+                };
+                let told = untaken.remove(at);
+                hold!(told.as_ref() == Some(&wanted), "{feed:?} is let go: {told:?}, {wanted:?}");
+            }
         }
     }
 
