@@ -218,7 +218,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// What the header of a record says: enough to put it in its place, to count it and to pass over it.
+/// The header of a record: enough to put it in its place, to count it and to pass over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// Bytes of the whole block.

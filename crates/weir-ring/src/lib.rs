@@ -61,7 +61,7 @@ pub use reader::{Poll, Reader, Start, Tally};
 pub use sync::AtomicU64;
 pub use writer::Writer;
 
-/// Ring memory as 64-bit words, which every process touches atomically and only so.
+/// Ring memory as 64-bit words, which every process touches atomically, or by `copy` (decision 0003).
 ///
 /// A BPF writer stores with other widths; to this process those are another's stores, seen through
 /// the same words.

@@ -1,19 +1,18 @@
 //! x86-64: moves of 4 to 32 bytes, in assembly.
 //!
 //! Ring memory is shared with threads and processes that read while it is written, so a plain `memcpy` would be a data
-//! race, and the compiler might make anything of it. Assembly is none of the compiler's business: it knows that memory
-//! is touched, and nothing else. What the processor does is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2,
-//! section 7.2): stores become visible in the order of the program, loads are not reordered among each other, and each
-//! byte is an old one or a new one. So what a `Release` store publishes, and what a fence orders, includes these moves
-//! as it includes atomic words.
+//! race, which has no meaning in Rust. Of assembly the compiler knows that memory is touched, and nothing else. What
+//! the processor does is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores become
+//! visible in the order of the program, loads are not reordered among each other, and each byte is an old one or a new
+//! one. So what a `Release` store publishes, and what a fence orders, includes these moves as it includes atomic words.
 //!
-//! Frames are mostly under 100 bytes or above 1,000. The short ones are at most four moves each, which overlap in the
-//! middle: no loop. Longer ones are a loop of 64 bytes whose last round overlaps the one before. `rep movsb` takes
-//! longer to start than all of that takes.
+//! Frames are mostly short or above 1,000 bytes. Up to 64 bytes are at most four moves, which overlap in the middle: no
+//! loop. Longer ones are a loop of 64 bytes whose last round overlaps the one before. `rep movsb` takes longer to start
+//! than all of that takes.
 
 use std::arch::asm;
 
-use weir_frame::record::{self, HEADER_BYTES, Meta};
+use weir_frame::record::{self, CAPLEN_MAX, HEADER_BYTES, Meta};
 
 use crate::sync::AtomicU64;
 
@@ -26,8 +25,12 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
 }
 
 /// Stores a record from byte `at` on, a multiple of 4, and no other byte.
+///
+/// # Panics
+/// If the frame is longer than [`CAPLEN_MAX`], or the record does not fit the words.
 #[inline(always)] // with the writer, or every frame of an engine that pushes one by one costs a call more
 pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
+    assert!(frame.len() <= CAPLEN_MAX as usize, "a frame is cut before");
     let caplen = frame.len() as u32;
     let header = record::header(meta, caplen);
     let bytes = header[1];
@@ -35,12 +38,13 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     let out = &words[at as usize / 8..(at + bytes).div_ceil(8) as usize];
     let begin = out.as_ptr().cast::<u8>().cast_mut().wrapping_add(at as usize % 8);
     let behind_frame = HEADER_BYTES + caplen;
-    // SAFETY: a record has 32 bytes or more, and `out` has all of this one's: header, frame, padding to 4, tail.
+    // SAFETY: a record has 32 bytes or more, and `out` has all of this one's: header, frame, padding to 4, tail; a
+    // frame of this length does not make its length wrap.
     // Atomics may be written through a shared reference. The writer is one thread, and has borrowed the frame apart.
     unsafe {
         store_header(begin, header);
         // The last bytes of the frame lie in this, or it is what follows the frame.
-        store_half(begin.add((behind_frame & !3) as usize), 0);
+        store_u32(begin.add((behind_frame & !3) as usize), 0);
         copy(begin.add(HEADER_BYTES as usize), frame.as_ptr(), frame.len());
         if meta.flags.is_some() || meta.queue.is_some() {
             let tail = record::tail(meta, caplen);
@@ -48,7 +52,7 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
             let to = begin.add(bytes as usize - tail_bytes);
             return copy(to, tail.words().as_ptr().cast(), tail_bytes);
         }
-        store_half(begin.add(bytes as usize - 4), bytes);
+        store_u32(begin.add(bytes as usize - 4), bytes);
     }
 }
 
@@ -77,7 +81,7 @@ unsafe fn store_header(to: *mut u8, [a, b, c, d, e, f, last]: [u32; 7]) {
 /// # Safety
 /// `to` has 4 bytes.
 #[inline(always)]
-unsafe fn store_half(to: *mut u8, value: u32) {
+unsafe fn store_u32(to: *mut u8, value: u32) {
     // SAFETY: as the caller says.
     unsafe {
         asm!(
@@ -118,14 +122,14 @@ unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
     unsafe {
         asm!(
             "movzx {a:e}, byte ptr [{from}]",
-            "movzx {b:e}, byte ptr [{from} + {half}]",
+            "movzx {b:e}, byte ptr [{from} + {middle}]",
             "movzx {c:e}, byte ptr [{from} + {bytes} - 1]",
             "mov byte ptr [{to}], {a:l}",
-            "mov byte ptr [{to} + {half}], {b:l}",
+            "mov byte ptr [{to} + {middle}], {b:l}",
             "mov byte ptr [{to} + {bytes} - 1], {c:l}",
             to = in(reg) to,
             from = in(reg) from,
-            half = in(reg) bytes / 2,
+            middle = in(reg) bytes / 2,
             bytes = in(reg) bytes,
             a = out(reg_abcd) _,
             b = out(reg_abcd) _,
@@ -301,7 +305,7 @@ unsafe fn copy_from_64_sse(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// What processors without AVX do, for the test.
+/// The way of processors without AVX, for the test.
 #[cfg(test)]
 pub fn copy_without_avx(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len() && to.len() >= 64);

@@ -21,7 +21,7 @@ pub struct Mapping {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping belongs to no thread, and it is only ever reached as `&[AtomicU64]`.
+// SAFETY: the mapping belongs to no thread, and is only ever reached as `&[AtomicU64]`, or by `copy` (decision 0003).
 unsafe impl Send for Mapping {}
 // SAFETY: as above; atomics may be shared.
 unsafe impl Sync for Mapping {}
@@ -31,8 +31,8 @@ impl Words for Mapping {
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes that
         // only `Drop` removes, and the borrow ends before. Aligned: mmap returns whole pages.
-        // Races: every process of ours touches this memory as `AtomicU64` only; BPF programs store
-        // to it from the kernel, outside this language's memory model, with the ordering that
+        // Races: every process of ours touches this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
+        // store to it from the kernel, outside this language's memory model, with the ordering that
         // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
         // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
         // `Writer` asks `is_writable` first.
@@ -67,7 +67,7 @@ impl Mapping {
     /// # Safety
     /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
     /// borrowed words. Sealed memfds and BPF arrays cannot. And nothing in this process may reach the
-    /// memory otherwise than as `AtomicU64`.
+    /// memory otherwise than as `AtomicU64`, or by `copy` (decision 0003).
     pub unsafe fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
         let (prot, flags) = match access {
             Access::Read => (ProtFlags::READ, MapFlags::SHARED),
@@ -82,7 +82,7 @@ impl Mapping {
         Ok(Mapping { base, words: bytes as usize / 8, access, fd })
     }
 
-    /// Has every page of a writer's mapping looked up before the first frame comes.
+    /// Faults in every page of a writer's mapping before the first frame comes.
     pub(super) fn populate(&self) {
         let bytes = self.words * 8;
         // SAFETY: this mapping, whose bytes stay as they are. Where this is refused (Linux 5.13 and before, pages that
@@ -116,7 +116,7 @@ impl Mapping {
     }
 }
 
-/// Has the pages of a part of a file there.
+/// Allocates the pages of a part of a file.
 ///
 /// # Errors
 /// [`RingError::Os`] without memory: to touch them would end the process.
@@ -129,7 +129,8 @@ pub(super) fn reserve(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(),
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Maps at a multiple of a huge page, where memory in huge pages can be mapped in them: the kernel does so by itself
-/// only where such pages are its default.
+/// only where such pages are its default. The place is looked for first, and may be taken by another thread meanwhile:
+/// that is an error, as is whatever the kernel does not like there.
 fn map_aligned(
     fd: &OwnedFd,
     bytes: usize,
@@ -139,33 +140,26 @@ fn map_aligned(
     if bytes < HUGE_PAGE_BYTES {
         return Err(Errno::INVAL);
     }
-    let room = bytes.next_multiple_of(4096) + HUGE_PAGE_BYTES;
+    let reserved_bytes = bytes + HUGE_PAGE_BYTES;
     let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
-    let all = unsafe {
-        rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), reserve)
+    let reserved = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            reserved_bytes,
+            ProtFlags::empty(),
+            reserve,
+        )
     }?;
-    let before = all.addr().next_multiple_of(HUGE_PAGE_BYTES) - all.addr();
-    let at = all.wrapping_byte_add(before);
-    let unmap = |from: *mut c_void, bytes: usize| {
-        if bytes > 0 {
-            // SAFETY: a part of what was reserved above, which nothing refers to.
-            let _ = unsafe { rustix::mm::munmap(from, bytes) };
-        }
-    };
-    // SAFETY: within what was reserved above, which nothing refers to.
-    let mapped = unsafe { rustix::mm::mmap(at, bytes, prot, flags | MapFlags::FIXED, fd, 0) };
-    if mapped.is_err() {
-        unmap(all, room);
-        return mapped;
-    }
-    let end = bytes.next_multiple_of(4096);
-    unmap(all, before);
-    unmap(at.wrapping_byte_add(end), room - before - end);
-    mapped
+    let before = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
+    // SAFETY: exactly what was reserved, which nothing refers to.
+    unsafe { rustix::mm::munmap(reserved, reserved_bytes) }?;
+    let at = reserved.wrapping_byte_add(before);
+    // SAFETY: `FIXED_NOREPLACE` touches no other mapping.
+    unsafe { rustix::mm::mmap(at, bytes, prot, flags | MapFlags::FIXED_NOREPLACE, fd, 0) }
 }
 
-/// What a mapping is for.
+/// The use of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Readers.
