@@ -83,10 +83,9 @@ impl Copied {
     }
 }
 
-/// Bytes that are copied at a time for who takes frames in runs: a run should be worth a system call. All rings
-/// together have 4 MiB of them, or the least that a batch has.
+/// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
+/// system call. Of several rings less is copied: what passes at once makes what another ring brings meanwhile late.
 const RUN_BYTES: u32 = 256 * 1024;
-const RUN_BYTES_OF_ALL: usize = 4 << 20;
 
 /// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for what
 /// the writer brings until the reader has caught up.
@@ -267,10 +266,8 @@ impl<M: Words> Merge<M> {
 
     /// Bytes of a ring that are copied at a time; 0: as usual.
     fn chunk_bytes(&self) -> u32 {
-        match self.run_frames_max {
-            1 => 0,
-            _ => (RUN_BYTES_OF_ALL / self.lanes.iter().len().max(1)).min(RUN_BYTES as usize) as u32,
-        }
+        let reads_one = self.lanes.iter().len() == 1;
+        if reads_one && self.run_frames_max > 1 { RUN_BYTES } else { 0 }
     }
 
     /// Notes how far the rings are, and releases what an old enough note has.
