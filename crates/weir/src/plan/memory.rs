@@ -6,15 +6,23 @@ use weir_capture::memory_limit;
 use super::{CapturePlan, PlannedSource};
 use crate::units::grouped;
 
-/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of. Rings of sources
-/// that wait for their readers need not bridge a pause of theirs, and are small enough to stay in a cache.
-pub(super) fn ring_bytes(asked: Option<u64>, sources: &[PlannedSource]) -> u64 {
+/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.
+///
+/// The rings of a file that waits for its readers need not bridge a pause of theirs, and are small enough to stay in a
+/// cache. Of several files each must bridge the pauses of the others, or they would be merged out of order; and a feed
+/// that joins must bridge the time until its reader comes.
+pub(super) fn ring_bytes(
+    asked: Option<u64>,
+    sources: &[PlannedSource],
+    feeds_may_change: bool,
+) -> u64 {
     const DEFAULT: u64 = 64 << 20;
-    const DEFAULT_OF_WAITING: u64 = 8 << 20;
-    if sources.iter().all(|source| source.request.options.waits) {
-        return asked.unwrap_or(DEFAULT_OF_WAITING);
+    const DEFAULT_OF_ONE_FILE: u64 = 8 << 20;
+    match (asked, sources) {
+        (Some(asked), _) => asked,
+        (None, [only]) if only.request.options.waits && !feeds_may_change => DEFAULT_OF_ONE_FILE,
+        _ => DEFAULT.max(weir_capture::bpf::least_ring_bytes()),
     }
-    asked.unwrap_or_else(|| DEFAULT.max(weir_capture::bpf::least_ring_bytes()))
 }
 
 /// The kernel hands out what starves everybody else: rings are refused that would not fit into what is free.
