@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, RangeInclusive};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::{Counts, Failure, events_of, play};
@@ -15,21 +16,18 @@ pub fn play_many(
     events: usize,
     mut ended: impl FnMut(u64, Result<Counts, Failure>) -> ControlFlow<()>,
 ) {
-    let (mut wanted, last) = (*seeds.start(), *seeds.end());
-    let (next, stops) = (AtomicU64::new(wanted), AtomicBool::new(false));
-    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let stops = AtomicBool::new(false);
+    let (to_play, mut wanted) = (Mutex::new(seeds.clone()), seeds.peekable());
+    let next = || to_play.lock().unwrap_or_else(PoisonError::into_inner).next();
     let (send, results) = channel();
     thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let (send, next, stops) = (send.clone(), &next, &stops);
             scope.spawn(move || {
-                while !stops.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed > last
-                        || send.send((seed, play(&events_of(seed, events), None))).is_err()
-                    {
-                        return;
-                    }
+                while !stops.load(Ordering::Relaxed)
+                    && let Some(seed) = next()
+                    && send.send((seed, play(&events_of(seed, events), None))).is_ok()
+                {
                 }
             });
         }
@@ -37,12 +35,14 @@ pub fn play_many(
         let mut early = BTreeMap::new();
         for (seed, result) in results {
             early.insert(seed, result);
-            while let Some(result) = early.remove(&wanted) {
-                if ended(wanted, result).is_break() {
+            while let Some(&seed) = wanted.peek()
+                && let Some(result) = early.remove(&seed)
+            {
+                wanted.next();
+                if ended(seed, result).is_break() {
                     stops.store(true, Ordering::Relaxed);
                     return;
                 }
-                wanted += 1;
             }
         }
     });
@@ -61,6 +61,12 @@ mod tests {
             if seed == 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!(ended, (3..=20).collect::<Vec<_>>());
+        let mut last = Vec::new();
+        play_many(u64::MAX - 2..=u64::MAX, 50, |seed, _| {
+            last.push(seed);
+            ControlFlow::Continue(())
+        });
+        assert_eq!(last, [u64::MAX - 2, u64::MAX - 1, u64::MAX]);
         play_many(RangeInclusive::new(5, 4), 50, |seed, _| panic!("{seed} is no seed of none"));
     }
 }
