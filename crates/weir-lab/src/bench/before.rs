@@ -18,7 +18,7 @@ pub(super) const SECTION: &str = "before";
 /// Behind the name of a row of the other build.
 const BEFORE: &str = ", before";
 /// What this build must keep of what the other one kept.
-const LEAST: f64 = 0.97;
+pub(super) const LEAST: f64 = 0.97;
 
 /// An engine in this build and in the other, and their rows.
 struct Pair([(Tool, Row); 2]);

@@ -14,6 +14,7 @@ use weir_frame::read::FrameReader;
 use weir_frame::record::{self, Meta};
 
 use super::bar::{Bar, Side};
+use super::before;
 use super::context::{Context, stopped};
 use super::row::{Frames, MPPS, Row, conclude, find};
 use super::stats::paired;
@@ -35,17 +36,17 @@ const WEIR_NULL_BEFORE: &str = "weir before, --write - to /dev/null";
 const TCPDUMP_NULL: &str = "tcpdump -r -w - to /dev/null";
 
 /// A program that copies a trace.
-struct Copier {
+struct TraceTool {
     row: Row,
     program: PathBuf,
     /// Its arguments; `IN` and `OUT` stand for the files.
     args: &'static [&'static str],
 }
 
-impl Copier {
-    fn new(what: &str, program: impl Into<PathBuf>, args: &'static [&'static str]) -> Copier {
+impl TraceTool {
+    fn new(what: &str, program: impl Into<PathBuf>, args: &'static [&'static str]) -> TraceTool {
         let row = Row::new(SECTION, what, MPPS).sized(SIZE);
-        Copier { row, program: program.into(), args }
+        TraceTool { row, program: program.into(), args }
     }
 
     fn writes_a_file(&self) -> bool {
@@ -82,10 +83,9 @@ fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: "a trace to copy".to_owned(), reason: reason.to_string() }
 }
 
-/// Makes the trace, in memory where there is such a folder.
+/// Makes the trace, in memory.
 fn trace(frames: u64) -> Result<TempDir> {
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-    let folder = folder.map_err(failed)?;
+    let folder = tempfile::tempdir_in("/dev/shm").map_err(failed)?;
     let mut bytes = Vec::new();
     write::section_header(&mut bytes, &SectionInfo::default());
     write::interface(&mut bytes, &Interface { link_type: 1, ..Interface::default() });
@@ -110,44 +110,51 @@ fn count(path: &Path) -> Result<u64> {
     Ok(reader.frames())
 }
 
-/// Every program in turn.
+/// Every program in turn. A program that fails is a row that says so, and so is a trace that has no room.
 ///
 /// # Errors
-/// [`Error::Measure`] if the trace cannot be made; a program that fails is a row that says so.
+/// None.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let frames = if context.options.quick { FRAMES_QUICK } else { FRAMES };
-    let folder = trace(frames)?;
+    let folder = match trace(frames) {
+        Ok(folder) => folder,
+        Err(error) => {
+            let mut row = Row::new(SECTION, WEIR, MPPS).sized(SIZE);
+            row.absent = Some(format!("no room in /dev/shm: {error}"));
+            return Ok(vec![row]);
+        }
+    };
     let weir = &context.options.weir;
     const TO_FILE: &[&str] = &["capture", "file:IN", "--write", "OUT"];
     const TO_NULL: &[&str] = &["capture", "file:IN", "--write", "-"];
     let mut all = vec![
-        Copier::new(WEIR, weir, TO_FILE),
-        Copier::new(TCPDUMP, "tcpdump", &["-r", "IN", "-w", "OUT"]),
-        Copier::new(EDITCAP, "editcap", &["IN", "OUT"]),
-        Copier::new(WEIR_NULL, weir, TO_NULL),
-        Copier::new(TCPDUMP_NULL, "tcpdump", &["-r", "IN", "-w", "-"]),
+        TraceTool::new(WEIR, weir, TO_FILE),
+        TraceTool::new(TCPDUMP, "tcpdump", &["-r", "IN", "-w", "OUT"]),
+        TraceTool::new(EDITCAP, "editcap", &["IN", "OUT"]),
+        TraceTool::new(WEIR_NULL, weir, TO_NULL),
+        TraceTool::new(TCPDUMP_NULL, "tcpdump", &["-r", "IN", "-w", "-"]),
     ];
     if let Some(before) = &context.options.before {
-        all.insert(1, Copier::new(WEIR_BEFORE, before, TO_FILE));
-        all.push(Copier::new(WEIR_NULL_BEFORE, before, TO_NULL));
+        all.insert(1, TraceTool::new(WEIR_BEFORE, before, TO_FILE));
+        all.push(TraceTool::new(WEIR_NULL_BEFORE, before, TO_NULL));
     }
     for round in 0..context.rounds {
         for index in 0..all.len() {
             // Every other round in reverse order.
             let index = if round % 2 == 0 { index } else { all.len() - 1 - index };
-            let copier = &mut all[index];
-            if stopped(context.stop) || copier.row.absent.is_some() {
+            let tool = &mut all[index];
+            if stopped(context.stop) || tool.row.absent.is_some() {
                 continue;
             }
             let neighbours = context.calm();
-            match copier.run(folder.path(), frames) {
-                Ok(frames) => copier.row.add_frames(round, frames, neighbours.done()),
-                Err(error) => copier.row.absent = Some(error.to_string()),
+            match tool.run(folder.path(), frames) {
+                Ok(frames) => tool.row.add_frames(round, frames, neighbours.done()),
+                Err(error) => tool.row.absent = Some(error.to_string()),
             }
         }
         context.say(&format!("{SECTION}, round {}", round + 1));
     }
-    let mut rows: Vec<Row> = all.into_iter().map(|copier| copier.row).collect();
+    let mut rows: Vec<Row> = all.into_iter().map(|tool| tool.row).collect();
     conclude(&mut rows, TCPDUMP);
     Ok(rows)
 }
@@ -173,8 +180,8 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     vec![
         bar(WEIR, TCPDUMP, 1.0),
         bar(WEIR, EDITCAP, 1.0),
-        bar(WEIR, WEIR_BEFORE, 1.5),
-        bar(WEIR_NULL, WEIR_NULL_BEFORE, 1.5),
+        bar(WEIR, WEIR_BEFORE, before::LEAST),
+        bar(WEIR_NULL, WEIR_NULL_BEFORE, before::LEAST),
     ]
 }
 
@@ -185,11 +192,11 @@ mod tests {
     #[test]
     fn what_is_copied_is_counted_and_what_fails_says_so() {
         let folder = trace(1000).unwrap();
-        let copy = Copier::new("cp", "cp", &["IN", "OUT"]).run(folder.path(), 1000).unwrap();
+        let copy = TraceTool::new("cp", "cp", &["IN", "OUT"]).run(folder.path(), 1000).unwrap();
         assert_eq!((copy.offered, copy.kept), (1000, 1000));
-        let null = Copier::new("cat", "cat", &["IN"]).run(folder.path(), 1000).unwrap();
+        let null = TraceTool::new("cat", "cat", &["IN"]).run(folder.path(), 1000).unwrap();
         assert_eq!((null.offered, null.kept), (1000, 1000));
-        let error = Copier::new("cat", "cat", &["no-such-file"]).run(folder.path(), 1);
+        let error = TraceTool::new("cat", "cat", &["no-such-file"]).run(folder.path(), 1);
         assert!(error.unwrap_err().to_string().contains("No such file"));
     }
 }

@@ -12,7 +12,7 @@ use crate::bench::stats::paired;
 use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
-/// What a row of it is called.
+/// The name of its row.
 pub(in crate::bench) const IN_C: &str = "in C: one reader polls";
 const SOURCE: &str = include_str!("peer.c");
 
@@ -95,7 +95,7 @@ impl Peer {
         }
     }
 
-    /// What share of its rate is asked of a row of ours, round by round.
+    /// A bar: the share of its rate that a row of ours must have, round by round.
     pub(in crate::bench) fn bar(
         what: &str,
         ours: Option<&Row>,
