@@ -96,8 +96,9 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let lapped = weir.and_then(Row::frames).map(|frames| frames.lapped() as f64);
     let ratio = ratio_of(rows, SECTION, WEIR, Some(64));
     let in_c = SIZES.map(|size| {
-        let [ours, theirs] = [WEIR, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
-        Peer::bar(&format!("{size} B: {WEIR}"), ours, theirs, 0.75)
+        let both = [WEIR, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
+        let ratio = both[0].zip(both[1]).and_then(|(ours, in_c)| ours.over(in_c));
+        Bar::new(format!("{size} B: {WEIR} / {IN_C}"), ratio, Side::AtLeast, 0.75)
     });
     let mut bars = vec![
         Bar::new(format!("64 B: {WEIR} / the bench's own ring"), ratio, Side::AtLeast, 0.95),

@@ -17,7 +17,6 @@ use super::bar::{Bar, Side};
 use super::before;
 use super::context::{Context, stopped};
 use super::row::{Frames, MPPS, Row, conclude, find};
-use super::stats::paired;
 use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
@@ -45,7 +44,10 @@ struct TraceTool {
 
 impl TraceTool {
     fn new(what: &str, program: impl Into<PathBuf>, args: &'static [&'static str]) -> TraceTool {
-        let row = Row::new(SECTION, what, MPPS).sized(SIZE);
+        let mut row = Row::new(SECTION, what, MPPS).sized(SIZE);
+        if !args.contains(&"OUT") {
+            row.note = "kept: by the exit status".to_owned();
+        }
         TraceTool { row, program: program.into(), args }
     }
 
@@ -73,7 +75,7 @@ impl TraceTool {
             let said = String::from_utf8_lossy(&ended.stderr);
             return Err(failed(said.lines().last().unwrap_or("it failed").to_owned()));
         }
-        // What goes to /dev/null is not counted by anybody: the program did not fail.
+        // What goes to /dev/null is counted by nobody: the program did not fail.
         let kept = if self.writes_a_file() { count(&output)? } else { frames };
         Ok(Frames::new(frames, kept, Default::default(), seconds))
     }
@@ -173,9 +175,8 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |ours, theirs, least| {
         let both =
             find(rows, SECTION, ours, Some(SIZE)).zip(find(rows, SECTION, theirs, Some(SIZE)));
-        let ratio = both.and_then(|(a, b)| paired(&a.values(), &b.values()));
-        let what = format!("{ours} / {theirs}");
-        Bar::new(what, ratio.map(|ratio| ratio.median), Side::AtLeast, least)
+        let ratio = both.and_then(|(ours, theirs)| ours.over(theirs));
+        Bar::new(format!("{ours} / {theirs}"), ratio, Side::AtLeast, least)
     };
     vec![
         bar(WEIR, TCPDUMP, 1.0),

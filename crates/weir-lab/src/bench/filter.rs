@@ -17,7 +17,6 @@ use super::child::cpu_ns;
 use super::context::{Context, stopped};
 use super::counted::WeirReport;
 use super::row::{Frames, MPPS, Row, conclude, find};
-use super::stats::paired;
 use super::tool::Tool;
 use super::wire::{Traffic, send_flows};
 use crate::generator::{Flows, GenReport, Rate, SIZE_MIN};
@@ -198,7 +197,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let rejects = row(REJECTS).and_then(|row| row.ratio).map(|ratio| ratio.median);
     let over = |above, below| {
         let (above, below) = row(above).zip(row(below))?;
-        Some(paired(&above.values(), &below.values())?.median)
+        above.over(below)
     };
     let mut bars = vec![
         Bar::new(format!("64 B, sent: {REJECTS} / {BARE}"), rejects, Side::AtLeast, 0.85),

@@ -41,6 +41,7 @@ const BURST: u64 = 64;
 const LOOK_FRAMES: u64 = 4096;
 /// A reader that has found nothing looks again after this time.
 const PAUSE: Duration = Duration::from_micros(50);
+
 /// How a row's reader reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -310,8 +311,9 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let what = "writer's time a frame, four readers / none";
     let four = Bar::new(what, ratio_of(rows, READERS, FOUR, None), Side::Below, 1.1);
     let in_c = SIZES.map(|size| {
-        let [ours, theirs] = [POLLS, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
-        Peer::bar(&format!("{size} B in memory, {POLLS}"), ours, theirs, 0.8)
+        let both = [POLLS, IN_C].map(|what| find(rows, SECTION, what, Some(size)));
+        let ratio = both[0].zip(both[1]).and_then(|(ours, in_c)| ours.over(in_c));
+        Bar::new(format!("{size} B in memory, {POLLS} / {IN_C}"), ratio, Side::AtLeast, 0.8)
     });
     [bar(COUNTS), bar(POLLS), four].into_iter().chain(in_c).collect()
 }

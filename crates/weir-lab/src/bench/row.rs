@@ -202,6 +202,12 @@ impl Row {
         self.ratio = paired(&self.values(), &base.values());
     }
 
+    /// The median of its values over another row's, round by round.
+    #[must_use]
+    pub fn over(&self, base: &Row) -> Option<f64> {
+        Some(paired(&self.values(), &base.values())?.median)
+    }
+
     /// All rounds' frames together.
     #[must_use]
     pub fn frames(&self) -> Option<Frames> {

@@ -5,7 +5,6 @@ use weir_filter::{Frame, Program, UserFilter, interpret};
 use super::super::bar::{Bar, Side};
 use super::super::context::{Context, stopped};
 use super::super::row::{Row, conclude, find};
-use super::super::stats::paired;
 use crate::generator::affinity::Pinned;
 use crate::verdict::{frames, has_port, has_syn, libpcap, time};
 use crate::{Error, Result};
@@ -118,10 +117,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for Case { section, .. } in CASES {
         let row = |what| find(rows, section, what, None);
-        let over = |above: Option<&Row>, below: Option<&Row>| {
-            let ratio = paired(&above?.values(), &below?.values())?;
-            Some(ratio.median)
-        };
+        let over = |above: Option<&Row>, below: Option<&Row>| above?.over(below?);
         let native = over(row(CODE), row(NATIVE));
         let what = format!("{section}: time, {CODE} / {NATIVE}");
         bars.push(Bar::new(what, native, Side::AtMost, 2.0));

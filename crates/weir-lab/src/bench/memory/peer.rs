@@ -5,10 +5,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::bench::bar::{Bar, Side};
 use crate::bench::context::{Context, stopped};
 use crate::bench::row::{Frames, Row};
-use crate::bench::stats::paired;
 use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
@@ -93,18 +91,6 @@ impl Peer {
             Ok(frames) => row.add_frames(round, frames, neighbours.done()),
             Err(reason) => row.absent = Some(reason),
         }
-    }
-
-    /// A bar: the share of its rate that a row of ours must have, round by round.
-    pub(in crate::bench) fn bar(
-        what: &str,
-        ours: Option<&Row>,
-        theirs: Option<&Row>,
-        least: f64,
-    ) -> Bar {
-        let ratio = ours.zip(theirs).and_then(|(a, b)| paired(&a.values(), &b.values()));
-        let ratio = ratio.map(|ratio| ratio.median);
-        Bar::new(format!("{what} / {IN_C}"), ratio, Side::AtLeast, least)
     }
 }
 
