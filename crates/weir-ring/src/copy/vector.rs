@@ -14,6 +14,7 @@ use std::arch::asm;
 
 use weir_frame::record::{self, CAPLEN_MAX, HEADER_BYTES, Meta};
 
+use super::join;
 use crate::sync::AtomicU64;
 
 /// Copies words out of a ring, as many as both have.
@@ -60,7 +61,6 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
 /// `to` has 28 bytes.
 #[inline(always)]
 unsafe fn store_header(to: *mut u8, [a, b, c, d, e, f, last]: [u32; 7]) {
-    let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     // SAFETY: as the caller says; nothing else is touched, neither stack nor flags.
     unsafe {
         asm!(
@@ -139,68 +139,35 @@ unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// # Safety
-/// As [`copy`], with 4 to 8 bytes.
-#[inline(always)]
-unsafe fn copy_4_to_8(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first 4 bytes and the last 4.
-    unsafe {
-        asm!(
-            "mov {a:e}, dword ptr [{from}]",
-            "mov {b:e}, dword ptr [{from} + {bytes} - 4]",
-            "mov dword ptr [{to}], {a:e}",
-            "mov dword ptr [{to} + {bytes} - 4], {b:e}",
-            to = in(reg) to,
-            from = in(reg) from,
-            bytes = in(reg) bytes,
-            a = out(reg) _,
-            b = out(reg) _,
-            options(nostack, preserves_flags)
-        );
-    }
+/// Makes a function that copies as many bytes as a register has, to twice as many: the first and the last of them.
+macro_rules! copy_both_ends {
+    ($name:ident, $width:literal, $class:ident, $move:literal, $unit:literal, $a:literal, $b:literal) => {
+        /// # Safety
+        /// As [`copy`], with the register's bytes to twice as many.
+        #[inline(always)]
+        unsafe fn $name(to: *mut u8, from: *const u8, bytes: usize) {
+            // SAFETY: the first of the bytes and the last of them, as many each as a register has.
+            unsafe {
+                asm!(
+                    concat!($move, " ", $a, ", ", $unit, " ptr [{from}]"),
+                    concat!($move, " ", $b, ", ", $unit, " ptr [{from} + {bytes} - ", $width, "]"),
+                    concat!($move, " ", $unit, " ptr [{to}], ", $a),
+                    concat!($move, " ", $unit, " ptr [{to} + {bytes} - ", $width, "], ", $b),
+                    to = in(reg) to,
+                    from = in(reg) from,
+                    bytes = in(reg) bytes,
+                    a = out($class) _,
+                    b = out($class) _,
+                    options(nostack, preserves_flags)
+                );
+            }
+        }
+    };
 }
 
-/// # Safety
-/// As [`copy`], with 8 to 16 bytes.
-#[inline(always)]
-unsafe fn copy_8_to_16(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first 8 bytes and the last 8.
-    unsafe {
-        asm!(
-            "mov {a}, qword ptr [{from}]",
-            "mov {b}, qword ptr [{from} + {bytes} - 8]",
-            "mov qword ptr [{to}], {a}",
-            "mov qword ptr [{to} + {bytes} - 8], {b}",
-            to = in(reg) to,
-            from = in(reg) from,
-            bytes = in(reg) bytes,
-            a = out(reg) _,
-            b = out(reg) _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
-
-/// # Safety
-/// As [`copy`], with 16 to 32 bytes.
-#[inline(always)]
-unsafe fn copy_16_to_32(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first 16 bytes and the last 16.
-    unsafe {
-        asm!(
-            "movups {a}, xmmword ptr [{from}]",
-            "movups {b}, xmmword ptr [{from} + {bytes} - 16]",
-            "movups xmmword ptr [{to}], {a}",
-            "movups xmmword ptr [{to} + {bytes} - 16], {b}",
-            to = in(reg) to,
-            from = in(reg) from,
-            bytes = in(reg) bytes,
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
+copy_both_ends!(copy_4_to_8, 4, reg, "mov", "dword", "{a:e}", "{b:e}");
+copy_both_ends!(copy_8_to_16, 8, reg, "mov", "qword", "{a}", "{b}");
+copy_both_ends!(copy_16_to_32, 16, xmm_reg, "movups", "xmmword", "{a}", "{b}");
 
 /// # Safety
 /// As [`copy`], with 32 to 64 bytes.
