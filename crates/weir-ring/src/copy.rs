@@ -17,9 +17,9 @@ mod vector;
 mod words;
 
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-pub use vector::{load, store_record};
+pub use vector::{load, prefetch, store_record};
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-pub use words::{load, store_record};
+pub use words::{load, prefetch, store_record};
 
 /// Two halves as a word.
 pub const fn join(low: u32, high: u32) -> u64 {

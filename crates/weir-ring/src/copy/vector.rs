@@ -11,6 +11,7 @@
 //! than all of that takes.
 
 use std::arch::asm;
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 use weir_frame::record::{self, CAPLEN_MAX, HEADER_BYTES, Meta};
 
@@ -23,6 +24,14 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     let bytes = to.len().min(from.len()) * 8;
     // SAFETY: that many bytes are in both; `to` is borrowed alone, so they do not overlap.
     unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), bytes) }
+}
+
+/// Fetches the cache line of byte `at`, so that it is there when it is needed.
+#[inline(always)]
+pub fn prefetch(words: &[AtomicU64], at: u32) {
+    let at = words.as_ptr().cast::<i8>().wrapping_add(at as usize);
+    // SAFETY: a prefetch of whatever address is a hint, and never a fault (Intel SDM volume 2, PREFETCHh).
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
 }
 
 /// Stores a record from byte `at` on, a multiple of 4, and no other byte.

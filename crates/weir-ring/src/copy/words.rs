@@ -13,6 +13,10 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     }
 }
 
+/// Fetches nothing ahead.
+#[cfg(any(loom, miri, not(target_arch = "x86_64")))]
+pub fn prefetch(_: &[AtomicU64], _: u32) {}
+
 /// Stores a record from byte `at` on, in whole 64-bit words only.
 ///
 /// Words are the unit of atomicity: Rust does not define what atomics of different width over the same bytes see.

