@@ -2,7 +2,8 @@
 //!
 //! Each wake-up by a timer costs the machine some 30 us, and disturbs what is watched; each look takes a cache
 //! line away from the writer. So [`IdleStrategy`] makes pauses while frames come, as long as the rings allow: it
-//! aims for a ring that is a fifth full when the pause ends, at most 9.5 ms. Once frames stop it says
+//! aims for a ring that has 8 MiB of frames when the pause ends, or is a fifth full, at most 9.5 ms. How fast frames
+//! come it takes from the highest rate of the last pauses. Once frames stop it says
 //! [`Wait::Sleep`]: until a writer wakes the reader ([`wake`](crate::wake)).
 //!
 //! A frame that comes alone every now and then wakes the reader and lets it sleep again. Pauses begin with the
@@ -36,17 +37,22 @@ use std::time::{Duration, Instant};
 /// How full the fullest ring should be when a pause ends. The rest is for a reader that is scheduled late
 /// and for a writer that becomes faster.
 const AIM: f64 = 0.2;
+/// And at most so much, which is still in a third-level cache. A reader that must fetch everything from memory while a
+/// writer is as fast as memory may never catch up.
+const AIM_BYTES_MAX: u64 = 8 << 20;
 /// The shortest pause: the kernel's timers are no finer.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 /// The longest: 105 wake-ups a second. A frame that must wait for other rings as well (two pauses, when many
 /// come) is still out within 20 ms.
 const PAUSE_MAX: Duration = Duration::from_micros(9_500);
 /// The fastest that a link becomes from one pause to the next, for the length of pauses: 10 Gbit/s. Such a burst
-/// fills three quarters of the ring in the longest pause that it allows. In the first one after a sleep even frames
-/// that are made in memory, some six times as fast, fill less than half.
+/// fills three quarters of the ring in the longest pause that it allows. Frames that are made in memory come eight
+/// times as fast: they fill half of a ring in the first pause after a sleep.
 const BURST_BYTES_PER_S: u64 = 1_250_000_000;
 /// A pause is at most this many times as long as the one before.
 const GROWTH: u32 = 4;
+/// How long the highest rate counts half: a writer that is held up for some milliseconds goes on as fast as before.
+const RATE_HALVES_IN: Duration = Duration::from_millis(20);
 /// Pauses without a frame before a sleep, all together. Less, and frames that come a little more often than
 /// pauses of the longest kind end would find the reader asleep each time, and cost several wake-ups each.
 const SILENCE: Duration = PAUSE_MAX;
@@ -79,9 +85,13 @@ pub struct IdleStrategy {
     /// The first pause after a sleep, when nobody knows how fast frames will come, and the longest.
     pause_first: Duration,
     pause_max: Duration,
+    /// How full the fullest ring should be when a pause ends.
+    aim: f64,
     last: Wait,
     /// Since the last frame that came during a wait.
     quiet: Duration,
+    /// Rings that are filled in a second: the highest of late, which fades.
+    rate: f64,
 }
 
 impl IdleStrategy {
@@ -91,8 +101,10 @@ impl IdleStrategy {
         let mut strategy = IdleStrategy {
             pause_first: PAUSE_MIN,
             pause_max: PAUSE_MAX,
+            aim: AIM,
             last: Wait::Sleep,
             quiet: Duration::ZERO,
+            rate: 0.0,
         };
         strategy.set_ring_bytes(ring_bytes);
         strategy
@@ -103,6 +115,7 @@ impl IdleStrategy {
         let filled = Duration::from_secs_f64(ring_bytes as f64 / BURST_BYTES_PER_S as f64);
         self.pause_first = (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX);
         self.pause_max = (filled * 3 / 4).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.aim = AIM.min(AIM_BYTES_MAX as f64 / ring_bytes as f64);
     }
 
     /// How to wait now that everything was read. `waited` is the last wait; before the first one, one that
@@ -113,9 +126,9 @@ impl IdleStrategy {
             Wait::Sleep if !waited.came => Wait::Sleep,
             // Frames come one by one, and seldom: each may wake.
             Wait::Sleep if quiet >= PAUSE_MAX => Wait::Sleep,
-            Wait::Sleep => Wait::Pause(self.pause_first),
+            Wait::Sleep => Wait::Pause(self.aimed_below(self.pause_first)),
             Wait::Pause(_) if !waited.came && quiet >= SILENCE => Wait::Sleep,
-            Wait::Pause(pause) => Wait::Pause(self.after(pause, waited.fill)),
+            Wait::Pause(pause) => Wait::Pause(self.after(pause)),
         };
         self.last
     }
@@ -124,8 +137,8 @@ impl IdleStrategy {
     pub fn next_held(&mut self, waited: Waited, due: Duration) -> Duration {
         self.note(waited);
         let pause = match self.last {
-            Wait::Sleep => self.pause_first.min(due),
-            Wait::Pause(pause) if waited.came => self.after(pause, waited.fill),
+            Wait::Sleep => self.aimed_below(self.pause_first).min(due),
+            Wait::Pause(pause) if waited.came => self.after(pause),
             // Nothing new: what is there is passed on as soon as it may be.
             Wait::Pause(_) => due,
         };
@@ -134,18 +147,24 @@ impl IdleStrategy {
         pause
     }
 
-    /// Adds a wait to the quiet time; gives what that was when the wait was over.
+    /// Takes in what a wait has brought; gives how long it had been quiet at its end.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };
+        let lasted = waited.lasted.as_secs_f64();
+        let faded = self.rate * (-lasted / RATE_HALVES_IN.as_secs_f64()).exp2();
+        self.rate = if lasted > 0.0 { faded.max(waited.fill / lasted) } else { faded };
         quiet
     }
 
-    /// The pause after one that let the fullest ring fill this far.
-    fn after(&self, pause: Duration, fill: f64) -> Duration {
-        let most = (pause * GROWTH).clamp(PAUSE_MIN, self.pause_max);
-        // As long again as would have filled the ring to the aim.
-        let aimed = pause.as_secs_f64() * AIM / fill.max(f64::MIN_POSITIVE);
+    /// The pause after another one.
+    fn after(&self, pause: Duration) -> Duration {
+        self.aimed_below((pause * GROWTH).clamp(PAUSE_MIN, self.pause_max))
+    }
+
+    /// As long as fills the ring to the aim, and at most this.
+    fn aimed_below(&self, most: Duration) -> Duration {
+        let aimed = self.aim / self.rate.max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(aimed).map_or(most, |aimed| aimed.clamp(PAUSE_MIN, most))
     }
 }
@@ -281,11 +300,43 @@ mod tests {
         assert_eq!(strategy.next(came(3, 0.0)), Wait::Sleep);
         let Wait::Pause(first) = strategy.next(came(1, 0.0)) else { panic!("it sleeps") };
         assert!(first < Duration::from_millis(1), "{first:?}: a small ring fills in 3.4 ms");
-        assert_eq!(strategy.next(came(1, AIM)), Wait::Pause(first));
-        assert_eq!(strategy.next(came(1, AIM * 2.0)), Wait::Pause(first / 2));
-        assert_eq!(strategy.next(came(1, 0.0)), Wait::Pause(first / 2 * GROWTH));
+        assert_eq!(
+            strategy.next(came(1, 0.0)),
+            Wait::Pause(strategy.pause_max.min(first * GROWTH))
+        );
+        assert_eq!(strategy.next(came(2, AIM)), Wait::Pause(Duration::from_millis(2)));
+        assert_eq!(strategy.next(came(1, AIM)), Wait::Pause(Duration::from_millis(1)));
         assert!(matches!(strategy.next(nothing(3)), Wait::Pause(_)));
         assert_eq!(strategy.next(nothing(8)), Wait::Sleep);
+    }
+
+    #[test]
+    fn a_writer_that_was_held_up_finds_the_reader_as_quick_as_before() {
+        let mut strategy = IdleStrategy::new(32 << 20);
+        strategy.next(came(1, 0.0));
+        for _ in 0..4 {
+            strategy.next(came(1, AIM));
+        }
+        let Wait::Pause(behind) = strategy.next(came(4, 0.0)) else { panic!("it sleeps") };
+        assert!(behind < Duration::from_micros(1200), "{behind:?}");
+        // But a burst is forgotten.
+        let pauses = (0..40).map(|_| strategy.next(came(4, 0.0)));
+        assert_eq!(pauses.last(), Some(Wait::Pause(PAUSE_MAX)));
+    }
+
+    #[test]
+    fn of_a_large_ring_no_more_is_left_to_fill_than_a_cache_holds() {
+        let mut strategy = IdleStrategy::new(256 << 20);
+        strategy.next(came(1, 0.0));
+        // 32 MiB in 4 ms: 8 MiB in one.
+        strategy.next(came(4, 0.125));
+        assert_eq!(strategy.next(came(1, 0.03125)), Wait::Pause(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn the_first_pause_is_shorter_where_a_ring_fills_at_once() {
+        let mut strategy = IdleStrategy::new(32 << 20);
+        assert_eq!(strategy.next(came(1, AIM)), Wait::Pause(Duration::from_millis(1)));
     }
 
     #[test]
