@@ -118,7 +118,8 @@ impl CapturePlan {
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
-        let ring_bytes = memory::ring_bytes(args.ring_size, &sources, args.control.is_some());
+        let ring_bytes =
+            memory::ring_bytes(args.ring_size, &sources, &feeds, args.control.is_some());
         let plan = CapturePlan {
             sources,
             feeds,

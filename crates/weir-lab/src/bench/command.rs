@@ -64,10 +64,9 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 /// As anybody would start it, on whatever CPUs it takes.
 fn by_command(context: &Context, size: u32) -> Result<Frames> {
     let mut command = Command::new(&context.options.weir);
-    let ring = format!("{}MiB", memory::RING_MIB);
     let seconds = format!("{}s", context.seconds);
     command
-        .args(["capture", &format!("gen:size={size}"), "--json", "--ring-size", &ring])
+        .args(["capture", &format!("gen:size={size}"), "--json"])
         .args(["--duration", &seconds])
         .stdin(Stdio::null());
     let child = Child::start_here(WEIR, command)?;
@@ -84,8 +83,8 @@ fn by_command(context: &Context, size: u32) -> Result<Frames> {
 /// How it is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
-        "command: weir capture gen: for {} s by its own clock, on CPUs of its own choice, its rings as large as the \
-         bench's; the bench's writer is on CPU {} and waits where its reader is half a ring behind",
+        "command: weir capture gen: for {} s by its own clock, on CPUs of its own choice and with its own rings of \
+         256 MiB; the bench's writer is on CPU {}, has 64 MiB, and waits where its reader is half a ring behind",
         context.seconds, context.cpus.generator
     )
 }

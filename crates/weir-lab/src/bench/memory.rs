@@ -34,7 +34,7 @@ pub(super) const POLLS: &str = "one reader polls";
 pub(super) const ALONE: &str = "no reader";
 pub(super) const FOUR: &str = "four readers";
 
-pub(super) const RING_MIB: u64 = 64;
+const RING_MIB: u64 = 64;
 /// Frames between two publications, as a NAPI poll has them.
 const BURST: u64 = 64;
 /// Frames between two looks at the clock and at the reader's progress.

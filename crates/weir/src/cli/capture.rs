@@ -175,7 +175,8 @@ pub struct CaptureArgs {
     /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
     #[arg(long, value_enum, default_value = "both")]
     pub direction: DirectionName,
-    /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs; 8MiB for one file alone]
+    /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs; 8MiB for one file
+    /// alone; 256MiB for gen: alone at full speed]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
     /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the

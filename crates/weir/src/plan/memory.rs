@@ -1,28 +1,49 @@
 //! Memory that a run takes, and whether it is there.
 
 use anyhow::{Result, bail};
+use weir_capture::generator::{GenSpec, Rate};
 use weir_capture::memory_limit;
 
-use super::{CapturePlan, PlannedSource};
+use super::{CapturePlan, FeedPlan, PlannedSource};
+use crate::source_name::SourceName;
 use crate::units::grouped;
+
+/// What rings of links take: 50 ms of 10 Gbit/s.
+const DEFAULT: u64 = 64 << 20;
 
 /// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.
 ///
 /// The rings of a file that waits for its readers need not bridge a pause of theirs, and are small enough to stay in a
 /// cache. Of several files each must bridge the pauses of the others, or they would be merged out of order; and a feed
 /// that joins must bridge the time until its reader comes.
+///
+/// Frames that are made in memory as fast as they go come ten times as fast as a link's, and another program that the
+/// kernel gives the consumer's CPU takes it for 4 ms at a time: 64 MiB are full in six.
 pub(super) fn ring_bytes(
     asked: Option<u64>,
     sources: &[PlannedSource],
+    feeds: &FeedPlan,
     feeds_may_change: bool,
 ) -> u64 {
-    const DEFAULT: u64 = 64 << 20;
     const DEFAULT_OF_ONE_FILE: u64 = 8 << 20;
+    const DEFAULT_OF_FULL_SPEED: u64 = 256 << 20;
     match (asked, sources) {
         (Some(asked), _) => asked,
         (None, [only]) if only.request.options.waits && !feeds_may_change => DEFAULT_OF_ONE_FILE,
+        (None, [only]) if feeds.named.len() <= 1 && goes_at_full_speed(&only.name) => {
+            DEFAULT_OF_FULL_SPEED
+        }
         _ => DEFAULT.max(weir_capture::bpf::least_ring_bytes()),
     }
+}
+
+/// Whether a source makes more frames than the usual ring has room for, and nothing holds it back.
+fn goes_at_full_speed(name: &SourceName) -> bool {
+    let SourceName::Gen(text) = name else { return false };
+    text.parse::<GenSpec>().is_ok_and(|spec| {
+        let bytes_of = |frames: u64| frames.saturating_mul(spec.frame_bytes() as u64);
+        spec.rate == Rate::Max && spec.frames.is_none_or(|frames| bytes_of(frames) > DEFAULT)
+    })
 }
 
 /// The kernel hands out what starves everybody else: rings are refused that would not fit into what is free.
@@ -52,5 +73,19 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
              leaves free here; ask for less, or raise that limit",
             limit.display()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_generator_that_nothing_holds_back_has_more_than_a_link() {
+        let of = |text: &str| goes_at_full_speed(&text.parse().unwrap());
+        assert!(of("gen:size=64") && of("gen:size=1518,frames=100000"));
+        for held in ["gen:size=64,rate=1Mpps", "gen:size=64,frames=100000", "eth0", "file:a"] {
+            assert!(!of(held), "{held}");
+        }
     }
 }
