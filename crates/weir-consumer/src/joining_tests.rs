@@ -280,6 +280,25 @@ fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
     }
 }
 
+/// Its frames come last, so that the others are read before.
+#[test]
+fn feeds_that_left_when_they_were_read_push_nobody_out() {
+    let mut consumer = Ordered::new(Duration::ZERO, Collect::default());
+    let writers: Vec<_> = (0..=PAST_FEEDS_MAX)
+        .map(|key| {
+            let mut writer = writer();
+            push(&mut writer, if key == 0 { 100 } else { key as u64 });
+            consumer.join(JoinedFeed { output: 0, ..feed(key, writer.ring()) }).unwrap();
+            writer
+        })
+        .collect();
+    assert_eq!(consumer.step(PAST_FEEDS_MAX as u64).unwrap(), Step::Busy);
+    (0..writers.len()).for_each(|key| consumer.rings_mut().leave(key as u64, &[1]));
+    assert_eq!((consumer.rings().let_go(), consumer.rings().unread()), (0, 1));
+    while consumer.step(u64::MAX).unwrap() != Step::Ended {}
+    assert_eq!(consumer.delivered().frames, writers.len() as u64);
+}
+
 /// A long slack and an interface that comes and goes within it make no consumer slow.
 #[test]
 fn order_gives_way_before_a_feed_that_left_is_let_go() {

@@ -1,5 +1,7 @@
 //! The rings of a consumer, which come and go while it runs.
 
+use std::collections::BTreeSet;
+
 use weir_ring::geometry::BLOCK_BYTES;
 use weir_ring::{Mapping, Reader, RingError, Words};
 
@@ -158,27 +160,45 @@ impl<T, M: Words> Lanes<T, M> {
             return;
         }
         let Lanes { lanes, gone, gone_unread, .. } = self;
-        let mut keys = Vec::new();
+        let (mut keys, mut outputs) = (Vec::new(), BTreeSet::new());
         lanes.retain(|lane| {
             if lane.cursor.has_ended() {
                 add(gone, lane);
                 // Of a ring that claims more frames than it gave.
                 *gone_unread = gone_unread.saturating_add(lane.cursor.unread());
                 keys.push(lane.key);
+                outputs.insert(lane.output);
             }
             !lane.cursor.has_ended()
         });
         keys.retain(|key| !lanes.iter().any(|lane| lane.key == *key));
         keys.iter().for_each(|key| self.numbering.leave(*key));
+        outputs.into_iter().for_each(|output| self.mark_next_to_go(output));
+    }
+
+    /// The feeds that have left this output and are unread, oldest first. One that is read goes with the next turn.
+    fn past(&self, output: usize) -> Vec<u64> {
+        let unread = |lane: &&Lane<T, M>| lane.cursor.has_left() && !lane.cursor.is_read();
+        let past = self.lanes.iter().filter(|lane| lane.output == output).filter(unread);
+        // The rings of a feed are side by side.
+        let mut keys: Vec<u64> = past.map(|lane| lane.key).collect();
+        keys.dedup();
+        keys
+    }
+
+    /// Marks the feed that goes when one more leaves this output unread, if there is one.
+    fn mark_next_to_go(&mut self, output: usize) {
+        let past = self.past(output);
+        let next = past.first().filter(|_| past.len() >= PAST_FEEDS_MAX);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.output == output) {
+            lane.is_next_to_go = next == Some(&lane.key) && lane.cursor.has_left();
+        }
     }
 
     /// Lets the oldest feeds go that have left this output and are unread: each holds the memory of its rings.
     fn let_oldest_go(&mut self, output: usize) {
+        let keys = self.past(output);
         let Lanes { lanes, gone, let_go, numbering, .. } = self;
-        let past = lanes.iter().filter(|lane| lane.output == output && lane.cursor.has_left());
-        // The rings of a feed are side by side.
-        let mut keys: Vec<u64> = past.map(|lane| lane.key).collect();
-        keys.dedup();
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
             // Not what it reads since it joined such a feed again.
@@ -194,11 +214,7 @@ impl<T, M: Words> Lanes<T, M> {
                 numbering.leave(*key);
             }
         }
-        if keys.len() >= PAST_FEEDS_MAX {
-            let oldest =
-                lanes.iter_mut().filter(|lane| lane.key == keys[surplus] && lane.cursor.has_left());
-            oldest.for_each(|lane| lane.is_next_to_go = true);
-        }
+        self.mark_next_to_go(output);
     }
 
     /// Numbers of the interfaces in the output.
