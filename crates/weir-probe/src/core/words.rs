@@ -9,7 +9,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub(super) u64);
+        pub struct $name(pub(crate) u64);
 
         impl $name {
             /// The number, for logs and for messages between processes.

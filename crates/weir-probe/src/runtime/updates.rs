@@ -1,6 +1,6 @@
 //! What a consumer is told, and keeps until it takes it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,6 +124,16 @@ impl Updates {
     }
 }
 
+/// A feed that was joined and left, neither of which was taken.
+struct Past<'a> {
+    joined: &'a Joined,
+    /// How far it is to be read.
+    until: &'a [u64],
+    /// Where among the updates it says that it was joined, and that it was left. One that says that it was left when it
+    /// was joined before, and that was taken, is none of these.
+    places: [usize; 2],
+}
+
 impl Untaken {
     /// This feed was left. If it was not even taken, the oldest life of its source may be one too many.
     fn let_oldest_go(&mut self, left: FeedId) -> Vec<LetGo> {
@@ -132,38 +142,39 @@ impl Untaken {
             return Vec::new();
         };
         let past = self.past(source);
-        let mut lives: Vec<u64> = past.iter().map(|(of, _)| of.life).collect();
+        let mut lives: Vec<u64> = past.iter().map(|past| past.joined.life).collect();
         // They are in order.
         lives.dedup();
         if lives.len() <= PAST_LIVES_MAX {
             return Vec::new();
         }
-        let oldest = past.iter().filter(|(of, _)| of.life == lives[0]);
-        let gone: Vec<LetGo> = oldest
-            .map(|(joined, until)| {
+        let (mut gone, mut told) = (Vec::new(), BTreeSet::new());
+        for Past { joined, until, places } in past {
+            if joined.life == lives[0] {
                 // A ring that says nothing else is at its end.
                 let rings = joined.rings.iter().enumerate();
                 let frames =
                     rings.map(|(at, ring)| until.get(at).copied().unwrap_or(ring.frames_written()));
-                LetGo { source, feed: joined.feed, frames: frames.sum() }
-            })
-            .collect();
-        self.updates.retain(|update| {
-            let (Update::Joined(Joined { feed, .. }) | Update::Left(feed, _)) = update;
-            !gone.iter().any(|gone| gone.feed == *feed)
-        });
+                gone.push(LetGo { source, feed: joined.feed, frames: frames.sum() });
+                told.extend(places);
+            }
+        }
+        let mut places = 0..;
+        self.updates.retain(|_| places.next().is_none_or(|place| !told.contains(&place)));
         gone
     }
 
-    /// The feeds of a source that were joined and left again, each time, and how far they are to be read.
-    fn past(&self, source: SourceId) -> Vec<(&Joined, &[u64])> {
+    /// The feeds of a source that were joined and left again, each time.
+    fn past(&self, source: SourceId) -> Vec<Past<'_>> {
         let past = self.updates.iter().enumerate().filter_map(|(at, update)| match update {
             Update::Joined(joined) if joined.source == source => {
-                let left = self.updates.range(at..).find_map(|update| match update {
-                    Update::Left(feed, until) if *feed == joined.feed => Some(&until[..]),
+                let mut behind = self.updates.iter().enumerate().skip(at);
+                behind.find_map(|(place, update)| match update {
+                    Update::Left(feed, until) if *feed == joined.feed => {
+                        Some(Past { joined, until, places: [at, place] })
+                    }
                     _ => None,
-                });
-                Some((joined, left?))
+                })
             }
             _ => None,
         });
@@ -175,5 +186,46 @@ impl Untaken {
             Update::Joined(joined) => Some(joined),
             Update::Left(..) => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(feed: u64, life: u64) -> Update {
+        Update::Joined(Joined {
+            feed: FeedId(feed),
+            source: SourceId(0),
+            life,
+            rings: Vec::new(),
+            first_line: 0,
+            channel: None,
+            progress: None,
+        })
+    }
+
+    /// What the consumer reads since before is still to be left, though the same feed is let go.
+    #[test]
+    fn a_feed_that_is_let_go_is_left_all_the_same_by_who_had_joined_it_before() {
+        let updates = Updates::default();
+        let left = |feed| Update::Left(FeedId(feed), vec![feed]);
+        updates.push(joined(1, 0));
+        assert_eq!(updates.take().len(), 1);
+        assert!(updates.push(left(1)).is_empty());
+        let mut gone = Vec::new();
+        for life in 0..=PAST_LIVES_MAX as u64 {
+            updates.push(joined(1 + life, life));
+            gone.extend(updates.push(left(1 + life)));
+        }
+        let gone: Vec<_> = gone.iter().map(|gone| gone.feed).collect();
+        assert_eq!(gone, [FeedId(1)]);
+        let feeds = updates.take().into_iter().map(|update| match update {
+            Update::Joined(Joined { feed, .. }) => (feed.number(), "joined"),
+            Update::Left(feed, _) => (feed.number(), "left"),
+        });
+        let of_lives =
+            (2..=1 + PAST_LIVES_MAX as u64).flat_map(|feed| [(feed, "joined"), (feed, "left")]);
+        assert!(feeds.eq([(1, "left")].into_iter().chain(of_lives)));
     }
 }

@@ -103,18 +103,19 @@ impl World {
         for LetGo { source, feed, frames } in gone {
             let untaken = self.untaken.entry(consumer).or_default();
             hold!(self.truths[&feed].source == source, "{feed:?} is of {source:?}");
-            // Who left a feed and joined it again was told twice.
-            for wanted in [Told::Joined(feed), Told::Left(feed, vec![frames])] {
-                let is_of_it = |told: &Told| {
-                    let (Told::Joined(of) | Told::Left(of, _)) = told;
-                    *of == feed
-                };
-                let Some(at) = untaken.iter().position(is_of_it) else {
-                    broken(format!("{feed:?} is let go, of which nothing was told: {untaken:?}"))
-                };
-                let told = untaken.remove(at);
-                hold!(told.as_ref() == Some(&wanted), "{feed:?} is let go: {told:?}, {wanted:?}");
-            }
+            // Who left a feed and joined it again was told twice; and perhaps took that it had joined, but not that it
+            // had left, which is told on.
+            let joined = untaken.iter().position(|told| *told == Told::Joined(feed));
+            let is_left = |told: &Told| matches!(told, Told::Left(of, _) if *of == feed);
+            let left =
+                joined.and_then(|joined| Some(joined + untaken.range(joined..).position(is_left)?));
+            let Some((joined, left)) = joined.zip(left) else {
+                broken(format!("{feed:?} is let go, of which nothing was told: {untaken:?}"))
+            };
+            let told = untaken.remove(left);
+            let wanted = Told::Left(feed, vec![frames]);
+            hold!(told.as_ref() == Some(&wanted), "{feed:?} is let go: {told:?}, {wanted:?}");
+            untaken.remove(joined);
         }
     }
 
