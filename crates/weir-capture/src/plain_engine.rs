@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
+use weir_ring::memory::Pages;
 use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::direction::Direction;
+use crate::feed::feeds::RingUse;
 use crate::feed::{Fanout, Feed, Feeds};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
@@ -31,6 +33,8 @@ pub struct PlainEngine {
     /// It does not overtake readers that have joined a feed's [`Pace`](crate::feed::pace::Pace): it pushes only what
     /// [`Fanout::is_open`] lets it.
     pub waits: bool,
+    /// When the pages of its rings are allocated.
+    pub pages: Pages,
 }
 
 impl PlainEngine {
@@ -38,7 +42,8 @@ impl PlainEngine {
     #[must_use]
     pub const fn ethernet(origin: &'static str) -> PlainEngine {
         let (link_type, clock) = (LINKTYPE_ETHERNET, Clock::Realtime);
-        PlainEngine { origin, link_type, clock, has_directions: false, waits: false }
+        let (has_directions, waits, pages) = (false, false, Pages::Now);
+        PlainEngine { origin, link_type, clock, has_directions, waits, pages }
     }
 
     /// Makes the rings of the feeds in `setup`, and the way into them. The setup is checked, and adapted to the engine.
@@ -47,7 +52,7 @@ impl PlainEngine {
     /// [`CaptureError::Options`] for feeds that such an engine cannot give; no memory for rings, or a size that no ring
     /// can have.
     pub fn open_feeds(&self, setup: &mut Setup) -> Result<(Feeds, Fanout), CaptureError> {
-        let PlainEngine { origin, link_type, clock, has_directions, waits } = *self;
+        let PlainEngine { origin, link_type, clock, has_directions, waits, pages } = *self;
         setup.check()?;
         setup.refuse_queues(origin)?;
         setup.set_link_type(link_type)?;
@@ -62,7 +67,7 @@ impl PlainEngine {
             }
             refuse_queue(feed, origin)
         };
-        Feeds::create_one_that_waits(setup, clock, Box::new(admit), waits)
+        Feeds::create_one_with(setup, clock, Box::new(admit), RingUse { waits, pages })
     }
 
     /// Opens a source that has nothing to attach: `pump` moves its frames, as [`Source::pump`] does, and the source

@@ -42,11 +42,35 @@ pub enum Trust {
     Owner,
 }
 
+/// When the pages of a new ring are allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// At once, huge ones where the machine has them: no frame waits for a page, and there is no memory that cannot be
+    /// had later.
+    #[default]
+    Now,
+    /// One by one, when they are touched: for simulations, which make rings by the thousand and use little of each.
+    /// Other processes refuse such a ring ([`Trust::Anybody`]).
+    WhenTouched,
+}
+
 /// Makes a ring in a new memfd, sealed so that the returned mapping stays the only writable one.
 ///
 /// # Errors
 /// [`RingError`]: impossible spec, or no memory.
 pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingError> {
+    create_memfd_with(name, spec, Pages::Now)
+}
+
+/// The same, with pages that are there when they are wanted.
+///
+/// # Errors
+/// As [`create_memfd`].
+pub fn create_memfd_with(
+    name: &str,
+    spec: &RingSpec,
+    pages: Pages,
+) -> Result<Ring<Mapping>, RingError> {
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(RingError::os("creating a memfd"))?;
@@ -54,10 +78,12 @@ pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size, and
     // everything behind this module reaches ring memory as `Words`.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
-    // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
-    mapping.make_huge_pages()?;
-    reserve(mapping.as_fd(), 0, bytes)?;
-    mapping.populate();
+    if pages == Pages::Now {
+        // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
+        mapping.make_huge_pages()?;
+        reserve(mapping.as_fd(), 0, bytes)?;
+        mapping.populate();
+    }
     let geometry = header::format(mapping.words(), spec)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&mapping, seals).map_err(RingError::os("sealing a memfd"))?;

@@ -143,7 +143,9 @@ impl<M: Words> Writer<M> {
         if !self.open {
             return;
         }
-        store_padding(self.block_words(), self.at);
+        // In its first round, all memory that nothing was written to is zero (`header::format`).
+        let is_fresh = self.block < self.ring.geometry.data_blocks;
+        store_padding(self.block_words(), self.at, is_fresh);
         self.at = self.ring.geometry.block_bytes;
         self.publish();
         self.block += 1;
@@ -200,9 +202,9 @@ impl<M: Words> Drop for Writer<M> {
     }
 }
 
-/// Ends a block: a padding block from `at` to the end, zeroed.
+/// Ends a block: a padding block from `at` to the end, zeroed unless the memory is.
 #[cold]
-fn store_padding(words: &[AtomicU64], at: u32) {
+fn store_padding(words: &[AtomicU64], at: u32, is_zero: bool) {
     let bytes = words.len() as u32 * 8 - at;
     let first = at as usize / 8;
     let body = if at.is_multiple_of(8) {
@@ -215,8 +217,8 @@ fn store_padding(words: &[AtomicU64], at: u32) {
         first + 2
     };
     let last = words.len() - 1;
-    for word in &words[body.min(last)..last] {
-        word.store(0, Ordering::Relaxed);
+    if !is_zero {
+        words[body.min(last)..last].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
     // The closing length is the upper half of the last word. The lower half is zero, unless the
     // block is the smallest there is and its opening length is there.
@@ -259,15 +261,37 @@ mod tests {
     fn padding_ends_a_block_from_every_offset_and_touches_nothing_before() {
         const BYTES: u32 = 512;
         for at in (0..=BYTES - 12).step_by(4) {
-            let words = zeroed(BYTES as usize / 8);
-            for word in &words {
-                word.store(u64::MAX, Ordering::Relaxed);
+            for is_zero in [false, true] {
+                let words = zeroed(BYTES as usize / 8);
+                let before = if is_zero { &words[..at.div_ceil(8) as usize] } else { &words[..] };
+                before.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+                store_padding(&words, at, is_zero);
+                let mut want = vec![0xff; at as usize];
+                pcapng::write::padding_block(&mut want, BYTES - at);
+                assert_eq!(bytes(&words), want, "padding from {at}, zero {is_zero}");
             }
-            store_padding(&words, at);
-            let mut want = vec![0xff; at as usize];
-            pcapng::write::padding_block(&mut want, BYTES - at);
-            assert_eq!(bytes(&words), want, "padding from {at}");
         }
+    }
+
+    #[test]
+    fn a_block_that_comes_again_keeps_nothing_of_what_it_held() {
+        let mut writer = Writer::new(heap_ring());
+        let blocks = writer.ring.geometry.data_blocks;
+        for _ in 0..blocks {
+            // The first one opens the block.
+            writer.push(&meta(0), b"frame");
+            fill_to(&mut writer, BLOCK_BYTES - 5000);
+            writer.close_block();
+        }
+        writer.push(&meta(0), b"frame");
+        let (at, block) = (writer.at, writer.block);
+        assert_eq!(block, blocks);
+        writer.close_block();
+        let start = writer.ring.geometry.block_word(block);
+        let words = &writer.ring.words()[start..start + writer.ring.geometry.block_words()];
+        let mut want = bytes(words)[..at as usize].to_vec();
+        pcapng::write::padding_block(&mut want, BLOCK_BYTES - at);
+        assert!(bytes(words) == want);
     }
 
     /// Fills the open block up to exactly `at` with frames of the smallest class.

@@ -8,6 +8,7 @@ use weir_capture::PlainEngine;
 use weir_capture::feed::{Fanout, Feeds};
 use weir_capture::{CaptureError, Feed, FeedControl, Info, Pumped, Setup, Source};
 use weir_ring::Ledger;
+use weir_ring::memory::Pages;
 
 use crate::frame::Frame;
 use crate::planted::Planted;
@@ -59,6 +60,11 @@ pub struct FakeSource {
     control: Arc<PlantedControl>,
 }
 
+/// Rings come by the hundred, and hold little.
+fn engine() -> PlainEngine {
+    PlainEngine { pages: Pages::WhenTouched, ..PlainEngine::ethernet("the simulator") }
+}
+
 impl FakeSource {
     /// A source with these feeds.
     ///
@@ -71,7 +77,7 @@ impl FakeSource {
     ) -> Result<FakeSource, CaptureError> {
         let mut setup =
             Setup { feeds, ring_bytes: RING_BYTES, promiscuous: false, may_change: true };
-        let (feeds, fanout) = PlainEngine::ethernet("the simulator").open_feeds(&mut setup)?;
+        let (feeds, fanout) = engine().open_feeds(&mut setup)?;
         let control = Arc::new(PlantedControl::new(feeds.control(), planted));
         let info = Info { engine: "simulator", ..Info::default() };
         let (offered, lost, is_closed) = (0, 0, false);

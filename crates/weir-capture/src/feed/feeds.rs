@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_filter::block::BlockList;
+use weir_ring::memory::Pages;
 use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
@@ -41,13 +42,21 @@ pub struct Feeds {
     shared: Arc<Shared>,
 }
 
+/// How an engine uses the rings of its feeds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RingUse {
+    /// Whoever moves frames asks [`Fanout::is_open`], and so does not overtake the readers that have joined a feed's
+    /// [`Pace`].
+    pub(crate) waits: bool,
+    pub(crate) pages: Pages,
+}
+
 struct Shared {
     setup: Setup,
     clock: Clock,
     /// Which way the frames go that come here.
     offered: Direction,
-    /// Whoever moves frames asks [`Fanout::is_open`].
-    waits: bool,
+    ring_use: RingUse,
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
     /// Frames that came to each.
     seen: Vec<Arc<AtomicU64>>,
@@ -114,7 +123,7 @@ impl Feeds {
         clock: Clock,
         admit: Box<Admit>,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
-        Feeds::create_with(slots, setup, fanouts, clock, (admit, None), false)
+        Feeds::create_with(slots, setup, fanouts, clock, (admit, None), RingUse::default())
     }
 
     fn create_with(
@@ -123,7 +132,7 @@ impl Feeds {
         fanouts: usize,
         clock: Clock,
         (admit, interfaces): (Box<Admit>, Option<Several>),
-        waits: bool,
+        ring_use: RingUse,
     ) -> Result<(Feeds, Vec<Fanout>), CaptureError> {
         let seen: Vec<Arc<AtomicU64>> = (0..fanouts).map(|_| Arc::default()).collect();
         let tallies = if interfaces.is_some() { fanouts } else { 0 };
@@ -138,7 +147,7 @@ impl Feeds {
             setup: setup.clone(),
             clock,
             offered: setup.direction(),
-            waits,
+            ring_use,
             fanouts: seen.iter().enumerate().map(queue).collect(),
             seen,
             seen_by_interface,
@@ -171,22 +180,22 @@ impl Feeds {
         clock: Clock,
         admit: Box<Admit>,
     ) -> Result<(Feeds, Fanout), CaptureError> {
-        Feeds::create_one_that_waits(setup, clock, admit, false)
+        Feeds::create_one_with(setup, clock, admit, RingUse::default())
     }
 
-    /// The same for one that, if `waits`, does not overtake the readers that have joined a feed's [`Pace`].
+    /// The same for an engine that says how it uses its rings.
     ///
     /// # Errors
     /// As `create`.
-    pub(crate) fn create_one_that_waits(
+    pub(crate) fn create_one_with(
         setup: &Setup,
         clock: Clock,
         admit: Box<Admit>,
-        waits: bool,
+        ring_use: RingUse,
     ) -> Result<(Feeds, Fanout), CaptureError> {
         let slots: Vec<FeedSlot> = FeedSlot::all().take(setup.feeds.len()).collect();
         let (feeds, mut fanouts) =
-            Feeds::create_with(&slots, setup, 1, clock, (admit, None), waits)?;
+            Feeds::create_with(&slots, setup, 1, clock, (admit, None), ring_use)?;
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 

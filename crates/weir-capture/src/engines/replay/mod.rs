@@ -87,11 +87,11 @@ impl Replay {
         let file = open_file(path)?;
         let link_type = link_type_of(&file);
         let engine = PlainEngine {
-            origin: "a file",
             link_type,
             clock: Clock::Foreign,
             has_directions: true,
             waits: options.waits,
+            ..PlainEngine::ethernet("a file")
         };
         let (feeds, fanout) = engine.open_feeds(&mut setup)?;
         let info = Info {

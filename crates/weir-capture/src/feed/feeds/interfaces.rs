@@ -4,7 +4,7 @@ use weir_frame::pcapng::Interface;
 use weir_ring::{Clock, Ledger, Words, header};
 
 use super::super::fanout::{BranchCounts, Fanout};
-use super::{Admit, Entry, Feeds, Shared};
+use super::{Admit, Entry, Feeds, RingUse, Shared};
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
@@ -32,7 +32,8 @@ impl Feeds {
     ) -> Result<(Feeds, Fanout), CaptureError> {
         let slots: Vec<FeedSlot> = FeedSlot::all().take(setup.feeds.len()).collect();
         let with = (admit, Some(Several { interfaces, counts }));
-        let (feeds, mut fanouts) = Feeds::create_with(&slots, setup, 1, clock, with, false)?;
+        let (feeds, mut fanouts) =
+            Feeds::create_with(&slots, setup, 1, clock, with, RingUse::default())?;
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 

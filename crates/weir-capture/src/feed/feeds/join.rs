@@ -59,8 +59,8 @@ impl Feeds {
         feed: Feed,
         replaces: Option<usize>,
     ) -> Result<usize, CaptureError> {
-        let Shared { setup, clock, fanouts, offered, waits, .. } = &*self.shared;
-        let pace = waits.then(Pace::new);
+        let Shared { setup, clock, fanouts, offered, ring_use, .. } = &*self.shared;
+        let pace = ring_use.waits.then(Pace::new);
         let mut branch_feed = feed.clone();
         if feed.direction == *offered {
             // Nothing else comes.
@@ -71,7 +71,7 @@ impl Feeds {
             let each = fanouts.len() as u64;
             let mut spec = setup.ring_spec_of(&feed, each, None, *clock, WriterKind::User)?;
             spec.interfaces.extend(self.shared.described(&feed));
-            rings.push(memory::create_memfd("weir-ring", &spec)?);
+            rings.push(memory::create_memfd_with("weir-ring", &spec, ring_use.pages)?);
             counts.push(Arc::new(self.shared.new_counts()));
         }
         let branches: Vec<Branch> = (rings.iter().zip(&counts))
