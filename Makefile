@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 25
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
-SIMULATE_SEEDS ?= 2000
+SIMULATE_SEEDS ?= 10000
 REPEAT ?= 50
 export REPEAT
 # Another build of weir for the bench to hold this one against.
@@ -57,7 +57,7 @@ bench-full: build peers ## the same at six frame sizes, some 30 minutes, into be
 peers:
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), and simulate SIMULATE_SEEDS runs (2000); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), and simulate SIMULATE_SEEDS runs (10000); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
