@@ -50,7 +50,7 @@ impl Waiting {
             consumer.flush()?;
             self.flushed = Instant::now();
         }
-        let begin = Instant::now();
+        let (begin, held) = (Instant::now(), consumer.rings().fill());
         let woken = match wait {
             Wait::Pause(pause) => {
                 thread::sleep(pause);
@@ -64,7 +64,8 @@ impl Waiting {
         };
         let written = consumer.rings().written();
         let came = written != std::mem::replace(&mut self.written, written);
-        self.waited = Waited { lasted: begin.elapsed(), came, fill: consumer.rings().fill() };
+        let fill = (consumer.rings().fill() - held).max(0.0);
+        self.waited = Waited { lasted: begin.elapsed(), came, fill };
         Ok(woken)
     }
 }

@@ -51,6 +51,9 @@ const PAUSE_MAX: Duration = Duration::from_micros(9_500);
 const BURST_BYTES_PER_S: u64 = 1_250_000_000;
 /// A pause is at most this many times as long as the one before.
 const GROWTH: u32 = 4;
+/// Whole blocks of a MiB are counted. One of them within a short pause says little about a rate, which is not to be
+/// remembered then; four do.
+const MEASURED_BYTES_MIN: u64 = 4 << 20;
 /// How long the highest rate counts half: a writer that is held up for some milliseconds goes on as fast as before.
 const RATE_HALVES_IN: Duration = Duration::from_millis(20);
 /// Pauses without a frame before a sleep, all together. Less, and frames that come a little more often than
@@ -75,7 +78,7 @@ pub struct Waited {
     pub lasted: Duration,
     /// Whether any frame was written meanwhile.
     pub came: bool,
-    /// How full the fullest ring was at its end ([`Reader::fill`](crate::Reader::fill)).
+    /// How much fuller the fullest ring became ([`Reader::fill`](crate::Reader::fill)).
     pub fill: f64,
 }
 
@@ -87,11 +90,15 @@ pub struct IdleStrategy {
     pause_max: Duration,
     /// How full the fullest ring should be when a pause ends.
     aim: f64,
+    /// From which fill on a rate is a measurement ([`MEASURED_BYTES_MIN`]).
+    measured: f64,
     last: Wait,
     /// Since the last frame that came during a wait.
     quiet: Duration,
-    /// Rings that are filled in a second: the highest of late, which fades.
-    rate: f64,
+    /// Rings that are filled in a second: the highest that was measured of late, which fades.
+    highest_rate: f64,
+    /// The same of the last wait.
+    last_rate: f64,
 }
 
 impl IdleStrategy {
@@ -102,9 +109,11 @@ impl IdleStrategy {
             pause_first: PAUSE_MIN,
             pause_max: PAUSE_MAX,
             aim: AIM,
+            measured: 1.0,
             last: Wait::Sleep,
             quiet: Duration::ZERO,
-            rate: 0.0,
+            highest_rate: 0.0,
+            last_rate: 0.0,
         };
         strategy.set_ring_bytes(ring_bytes);
         strategy
@@ -116,6 +125,7 @@ impl IdleStrategy {
         self.pause_first = (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX);
         self.pause_max = (filled * 3 / 4).clamp(PAUSE_MIN, PAUSE_MAX);
         self.aim = AIM.min(AIM_BYTES_MAX as f64 / ring_bytes as f64);
+        self.measured = MEASURED_BYTES_MIN as f64 / ring_bytes as f64;
     }
 
     /// How to wait now that everything was read. `waited` is the last wait; before the first one, one that
@@ -152,8 +162,11 @@ impl IdleStrategy {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };
         let lasted = waited.lasted.as_secs_f64();
-        let faded = self.rate * (-lasted / RATE_HALVES_IN.as_secs_f64()).exp2();
-        self.rate = if lasted > 0.0 { faded.max(waited.fill / lasted) } else { faded };
+        self.last_rate = if lasted > 0.0 { waited.fill / lasted } else { 0.0 };
+        self.highest_rate *= (-lasted / RATE_HALVES_IN.as_secs_f64()).exp2();
+        if waited.fill >= self.measured {
+            self.highest_rate = self.highest_rate.max(self.last_rate);
+        }
         quiet
     }
 
@@ -164,7 +177,7 @@ impl IdleStrategy {
 
     /// As long as fills the ring to the aim, and at most this.
     fn aimed_below(&self, most: Duration) -> Duration {
-        let aimed = self.aim / self.rate.max(f64::MIN_POSITIVE);
+        let aimed = self.aim / self.highest_rate.max(self.last_rate).max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(aimed).map_or(most, |aimed| aimed.clamp(PAUSE_MIN, most))
     }
 }
@@ -322,6 +335,33 @@ mod tests {
         // But a burst is forgotten.
         let pauses = (0..40).map(|_| strategy.next(came(4, 0.0)));
         assert_eq!(pauses.last(), Some(Wait::Pause(PAUSE_MAX)));
+    }
+
+    /// Only whole blocks are counted, and of a small ring one is a lot: pauses must not become short for good.
+    #[test]
+    fn a_block_more_in_a_small_ring_is_no_burst() {
+        for (ring_mib, bytes_per_s) in [(4, 200e6), (4, 400e6), (8, 400e6), (64, 400e6), (256, 1e9)]
+        {
+            let mut strategy = IdleStrategy::new(ring_mib << 20);
+            let (mut now, mut blocks, mut wakes) = (0.0, 0, 0);
+            let mut waited = came(1, 0.0);
+            while now < 2.0 {
+                let Wait::Pause(pause) = strategy.next(waited) else { panic!("it sleeps") };
+                // The kernel's timers add some 60 us.
+                let lasted = pause + Duration::from_micros(60);
+                now += lasted.as_secs_f64();
+                wakes += 1;
+                let newest = (now * bytes_per_s / f64::from(1 << 20)) as u64;
+                let fill = (newest - blocks) as f64 / ring_mib as f64;
+                (waited, blocks) = (Waited { lasted, came: true, fill }, newest);
+            }
+            let filled_hz = bytes_per_s / (ring_mib << 20) as f64;
+            let wanted = (filled_hz / AIM).max(105.0);
+            assert!(
+                f64::from(wakes) < 2.0 * 2.0 * wanted,
+                "{ring_mib} MiB, {bytes_per_s}: {wakes}"
+            );
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ struct Totals {
 }
 
 impl<M: Words> Writer<M> {
-    /// The writer of a freshly formatted ring.
+    /// The writer of a freshly formatted ring, of which all but block 0 is zero: in the first round no zeros are stored
+    /// over those of the padding.
     ///
     /// There must be one writer only; a second would be a bug of ours that readers survive (they
     /// parse their own copies) but whose counts mean nothing.

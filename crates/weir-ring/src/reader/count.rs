@@ -117,7 +117,7 @@ fn count_words(
         }
         // A guess: that they are as long as this one.
         let ahead = at.saturating_add(bytes.saturating_mul(RECORDS_AHEAD));
-        if ahead < committed {
+        if ahead < until {
             copy::prefetch(words, ahead);
         }
         tally.frames += 1;
