@@ -126,6 +126,13 @@ impl<M: Words> Cursor<M> {
         self.ordinal >= self.until
     }
 
+    /// Ends it if it has left and everything that is to be read was taken, which the next look would find.
+    pub fn end_if_read(&mut self) {
+        if self.is_read() {
+            self.end();
+        }
+    }
+
     fn end(&mut self) -> Poll {
         self.has_ended = true;
         Poll::Closed

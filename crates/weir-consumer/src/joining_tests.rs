@@ -280,6 +280,29 @@ fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
     }
 }
 
+/// One that never comes to the end of a turn.
+#[test]
+fn a_null_monitor_that_is_always_busy_lets_rings_go_that_it_has_read() {
+    let mut consumer = Null::new();
+    let mut busy = writer();
+    (1..=1000).for_each(|ts| push(&mut busy, ts));
+    consumer.join(feed(1000, busy.ring())).unwrap();
+    let mut memory = Vec::new();
+    for life in 0..20 {
+        let mut writer = writer();
+        push(&mut writer, 1);
+        consumer.join(JoinedFeed { output: 0, ..feed(life, writer.ring()) }).unwrap();
+        memory.push(writer.ring().memory().clone());
+        consumer.rings_mut().leave(life as u64, &[u64::from(life % 2 == 0)]);
+        for _ in 0..4 {
+            assert_eq!(consumer.step(1).unwrap(), Step::Busy);
+        }
+    }
+    let held = memory.iter().filter(|memory| Arc::strong_count(memory) > 1).count();
+    assert!(held <= 1, "{held} of 20 rings");
+    assert_eq!(consumer.rings().let_go(), 0);
+}
+
 /// Its frames come last, so that the others are read before.
 #[test]
 fn feeds_that_left_when_they_were_read_push_nobody_out() {

@@ -176,7 +176,8 @@ impl<T, M: Words> Lanes<T, M> {
         outputs.into_iter().for_each(|output| self.mark_next_to_go(output));
     }
 
-    /// The feeds that have left this output and are unread, oldest first. One that is read goes with the next turn.
+    /// The feeds that have left this output and are unread, oldest first. One that was read since goes with the end of
+    /// the turn.
     fn past(&self, output: usize) -> Vec<u64> {
         let unread = |lane: &&Lane<T, M>| lane.cursor.has_left() && !lane.cursor.is_read();
         let past = self.lanes.iter().filter(|lane| lane.output == output).filter(unread);
@@ -264,9 +265,11 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
             // Also of one that its writer left open: a source whose stop fails does so.
             let written = lane.cursor.reader().ring().frames_written();
             lane.cursor.leave(until.get(lane.ring).copied().unwrap_or(written));
+            lane.cursor.end_if_read();
             output = Some(lane.output);
         }
         if let Some(output) = output {
+            self.retire();
             self.let_oldest_go(output);
         }
     }

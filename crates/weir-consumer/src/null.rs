@@ -31,11 +31,12 @@ impl Consumer for Null {
         let Null { lanes, tally } = self;
         let until = tally.frames.saturating_add(frames_max.min(TURN_FRAMES));
         let mut moved = false;
-        for lane in lanes.round() {
+        'turn: for lane in lanes.round() {
             loop {
                 let left = until - tally.frames;
                 if left == 0 {
-                    return Ok(Step::Busy);
+                    moved = true;
+                    break 'turn;
                 }
                 match lane.cursor.count_in_place(tally, left as u32)? {
                     Poll::Frames(_) | Poll::Lapped(_) => moved = true,
