@@ -1,4 +1,4 @@
-//! The same ring by the command line: `weir capture gen:` beside the bench's own writer and reader.
+//! A ring by the command line: `weir capture gen:` beside the bench's own writer and reader.
 //!
 //! Between the two lie the generator in user space, the source's thread, its feeds, and a consumer that must
 //! keep up by itself: here the writer waits for nobody.

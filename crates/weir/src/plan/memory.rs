@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use weir_capture::generator::{GenSpec, Rate};
 use weir_capture::memory_limit;
+use weir_frame::record::{Meta, record_bytes};
 
 use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
@@ -30,7 +31,13 @@ pub(super) fn ring_bytes(
     match (asked, sources) {
         (Some(asked), _) => asked,
         (None, [only]) if only.request.options.waits && !feeds_may_change => DEFAULT_OF_ONE_FILE,
-        (None, [only]) if feeds.named.len() <= 1 && goes_at_full_speed(&only.name) => {
+        (None, [only])
+            if feeds.named.len() <= 1
+                && !feeds_may_change
+                && goes_at_full_speed(&only.name)
+                && memory_limit::free()
+                    .is_none_or(|free| free.bytes > 4 * DEFAULT_OF_FULL_SPEED) =>
+        {
             DEFAULT_OF_FULL_SPEED
         }
         _ => DEFAULT.max(weir_capture::bpf::least_ring_bytes()),
@@ -41,7 +48,8 @@ pub(super) fn ring_bytes(
 fn goes_at_full_speed(name: &SourceName) -> bool {
     let SourceName::Gen(text) = name else { return false };
     text.parse::<GenSpec>().is_ok_and(|spec| {
-        let bytes_of = |frames: u64| frames.saturating_mul(spec.frame_bytes() as u64);
+        let record = record_bytes(&Meta::default(), spec.frame_bytes() as u32);
+        let bytes_of = |frames: u64| frames.saturating_mul(u64::from(record));
         spec.rate == Rate::Max && spec.frames.is_none_or(|frames| bytes_of(frames) > DEFAULT)
     })
 }
