@@ -65,12 +65,17 @@ fn has_whole_stream(frames: &[Got]) {
     let mut is_there = vec![false; BYTES];
     let mut first = None;
     for frame in frames {
-        // An IPv6 header, and the hop-by-hop option that says how long a jumbogram is, if it is one.
-        let ip = &frame.data[14..];
-        if frame.data[12..14] != [0x86, 0xdd] || !matches!(ip[6], 0 | 6) {
+        if frame.data[12..14] != [0x86, 0xdd] {
             continue;
         }
-        let tcp = &ip[if ip[6] == 0 { 48 } else { 40 }..];
+        // An IPv6 header, and the hop-by-hop option that says how long a jumbogram is, if it is one. Reports of
+        // multicast groups have such an option, too, and a checksum where TCP has its port.
+        let ip = &frame.data[14..];
+        let tcp = match (ip[6], ip.get(40)) {
+            (6, _) => &ip[40..],
+            (0, Some(6)) => &ip[48..],
+            _ => continue,
+        };
         if u16::from_be_bytes([tcp[2], tcp[3]]) != PORT {
             continue;
         }
