@@ -43,7 +43,7 @@ bench_packages=(
     'tshark          brings dumpcap, which Wireshark captures with'
     'netsniff-ng     captures through TPACKET_V3'
     'xdp-tools       brings xdpdump, which captures at XDP'
-    'dpdk            brings dpdk-testpmd, which receives through AF_XDP, AF_PACKET and libpcap drivers'
+    'dpdk-dev        brings dpdk-testpmd, which receives through AF_XDP, AF_PACKET and libpcap drivers'
     'librte-meta-net those drivers of DPDK'
     'librte-meta-mempool memory pools for the frames that it receives'
     'iperf3          sends the TCP traffic that is watched'

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::row::{Row, find};
 use super::stats::Spread;
-use super::tool::{NOT_BUILT, TCPDUMP};
+use super::tool::{DPDK_AF_XDP, NOT_BUILT, TCPDUMP};
 use super::{iperf, wire, zero_loss};
 
 /// A peer and the rows of Weir that it is held against: those of the same kernel interface.
@@ -13,7 +13,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("dumpcap", &["weir af_packet", "weir pcap"]),
     ("netsniff-ng", &["weir af_packet", "weir pcap"]),
     ("xdpdump", &["weir --hook xdp"]),
-    ("DPDK af_xdp, rx only", &["weir af_xdp", "weir dpdk:net_af_xdp"]),
+    (DPDK_AF_XDP, &["weir af_xdp", "weir dpdk:net_af_xdp"]),
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];

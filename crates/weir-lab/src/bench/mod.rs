@@ -10,6 +10,7 @@
 //! | `memory` | the ring alone |
 //! | `command` | the same by the command line |
 //! | `files` | from a trace to a trace |
+//! | `af_xdp` | the engine `af_xdp` beside DPDK's driver, and both programs' time |
 //! | `copiers` | threads that share one RX ring |
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
@@ -24,6 +25,7 @@
 //!
 //! Tools are compared only with tools measured in the same run and the same round: machines drift.
 
+mod af_xdp;
 mod ahead;
 mod any;
 mod bar;
@@ -86,7 +88,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -134,6 +136,12 @@ const PARTS: [Part; 14] = [
         measure: files::measure,
         bars: files::bars,
         condition: files::condition,
+    },
+    Part {
+        name: af_xdp::SECTION,
+        measure: af_xdp::measure,
+        bars: af_xdp::bars,
+        condition: af_xdp::condition,
     },
     Part {
         name: copiers::SECTION,
@@ -235,7 +243,9 @@ mod tests {
 
     #[test]
     fn every_section_is_explained() {
-        for name in PARTS.map(|part| part.name).into_iter().chain([memory::READERS]) {
+        for name in
+            PARTS.map(|part| part.name).into_iter().chain([memory::READERS, af_xdp::PROGRAMS])
+        {
             assert!(!page::words::of_section(name).is_empty(), "{name}");
         }
     }

@@ -46,6 +46,8 @@ const IFACE: &str = "IFACE";
 const CPU: &str = "CPU";
 /// The peer that all are compared with.
 pub(super) const TCPDUMP: &str = "tcpdump";
+/// The peer of the engine `af_xdp`.
+pub(super) const DPDK_AF_XDP: &str = "DPDK af_xdp, rx only";
 
 impl Tool {
     /// `weir capture` with one of its live engines.
@@ -115,10 +117,15 @@ impl Tool {
                 &["--load-xdp-program", "-i", IFACE, "-w", null],
                 Kind::Xdpdump,
             ),
-            Tool::testpmd("DPDK af_xdp, rx only", "net_af_xdp0,iface=IFACE"),
+            Tool::dpdk_af_xdp(),
             Tool::testpmd("DPDK af_packet, rx only", "net_af_packet0,iface=IFACE"),
             Tool::testpmd("DPDK pcap, rx only", "net_pcap0,rx_iface=IFACE"),
         ]
+    }
+
+    /// DPDK's own test program on its driver for AF_XDP.
+    pub(super) fn dpdk_af_xdp() -> Tool {
+        Tool::testpmd(DPDK_AF_XDP, "net_af_xdp0,iface=IFACE")
     }
 
     /// DPDK's own test program on one of its drivers: it receives and frees, keeps no frame and stamps

@@ -10,7 +10,7 @@ use super::bar::{Bar, Side};
 use super::child::cpu_ns;
 use super::context::{Context, Cpus, stopped};
 use super::row::{Frames, MPPS, Row, conclude, ratio_of, value_of};
-use super::tool::{TCPDUMP, Tool};
+use super::tool::{DPDK_AF_XDP, TCPDUMP, Tool};
 use crate::generator::{self, Flows, GenEngine, GenOptions, GenReport, Rate};
 use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
@@ -41,26 +41,38 @@ pub(super) fn sizes(context: &Context) -> &'static [u32] {
 /// # Errors
 /// Only if there can be no testbed: a tool that fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
-    in_turn(context, SECTION, sizes(context), context.rounds, |bed, tool, size| {
+    let tools = Tool::all(&context.options.weir);
+    let (sizes, rounds) = (sizes(context), context.rounds);
+    let turns = Turns { section: SECTION, sizes, rounds, tools: &tools };
+    let mut rows = in_turn(context, turns, |bed, tool, size| {
         let traffic = Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false };
         Ok((one(context, bed, tool, traffic)?, String::new()))
-    })
+    })?;
+    conclude(&mut rows, TCPDUMP);
+    Ok(rows)
 }
 
-/// Every tool in turn, round by round, at each size: `take` makes one measurement, and a note on it.
+/// What [`in_turn`] measures.
+#[derive(Clone, Copy)]
+pub(super) struct Turns<'a> {
+    pub(super) section: &'static str,
+    pub(super) sizes: &'a [u32],
+    pub(super) rounds: u32,
+    pub(super) tools: &'a [Tool],
+}
+
+/// Every tool in turn, round by round, at each size: `take` makes one measurement, and a note on it. The rows are not
+/// concluded yet.
 ///
 /// # Errors
 /// As [`measure`].
 pub(super) fn in_turn(
     context: &Context,
-    section: &'static str,
-    sizes: &[u32],
-    rounds: u32,
+    Turns { section, sizes, rounds, tools }: Turns<'_>,
     take: impl Fn(&Testbed, &Tool, u32) -> Result<(Frames, String)>,
 ) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     let bed = Testbed::builder().gro(true).build()?;
-    let tools = Tool::all(&context.options.weir);
     for &size in sizes {
         let row = |tool: &Tool| Row::new(section, tool.name, MPPS).sized(size);
         let mut rows: Vec<Row> = tools.iter().map(row).collect();
@@ -84,7 +96,6 @@ pub(super) fn in_turn(
                 }
             }
         }
-        conclude(&mut rows, TCPDUMP);
         all.extend(rows);
     }
     Ok(all)
@@ -159,7 +170,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
         bars.push(Bar::new(what, found, Side::AtLeast, limit));
     }
     let value = |what| value_of(rows, SECTION, what, Some(64));
-    let found = value("weir af_xdp").zip(value("DPDK af_xdp, rx only"));
+    let found = value("weir af_xdp").zip(value(DPDK_AF_XDP));
     let found = found.map(|(ours, dpdk)| ours / dpdk);
     bars.push(Bar::new("64 B: weir af_xdp / DPDK af_xdp", found, Side::AtLeast, 1.4));
     bars

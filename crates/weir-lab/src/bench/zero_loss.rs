@@ -5,9 +5,10 @@
 //! [`Options::trial`](super::context::Options::trial) says: a buffer hides a slow reader for as long as it fills.
 
 use super::context::{Context, stopped};
-use super::row::{Frames, Row, lost};
+use super::row::{Frames, Row, conclude, lost};
 use super::table::figure;
-use super::wire::{self, Traffic};
+use super::tool::{TCPDUMP, Tool};
+use super::wire::{self, Traffic, Turns};
 use crate::Result;
 use crate::generator::Rate;
 
@@ -27,13 +28,17 @@ const TRIALS: u32 = 4;
 /// Only if there can be no testbed: a tool that fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
-    wire::in_turn(context, SECTION, sizes, context.searches, |bed, tool, size| {
+    let tools = Tool::all(&context.options.weir);
+    let turns = Turns { section: SECTION, sizes, rounds: context.searches, tools: &tools };
+    let mut rows = wire::in_turn(context, turns, |bed, tool, size| {
         let found = search(context, |rate| {
             let traffic = Traffic { size, rate, seconds: context.trial, stamp: false };
             wire::one(context, bed, tool, traffic)
         })?;
         Ok((found.best, found.note))
-    })
+    })?;
+    conclude(&mut rows, TCPDUMP);
+    Ok(rows)
 }
 
 struct Found {

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 16] = [
+const SECTIONS: [(&str, &str); 18] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -52,6 +52,15 @@ const SECTIONS: [(&str, &str); 16] = [
     (
         "readers",
         "The writer's time a frame while readers that keep up at a fixed rate read the same ring.",
+    ),
+    (
+        "af_xdp, programs",
+        "The time of one run of each program at XDP, as the kernel measures it: a read of its clock is in each.",
+    ),
+    (
+        "af_xdp",
+        "The engine af_xdp beside DPDK's driver of that name, which only receives: as wire, in turn. With the copier's \
+         stamps the program at XDP does no more than DPDK's.",
     ),
     (
         "copiers",
