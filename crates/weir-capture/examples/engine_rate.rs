@@ -32,12 +32,7 @@ fn main() -> Result<(), Failed> {
 }
 
 fn setup() -> Setup {
-    Setup {
-        feeds: vec![Feed::default()],
-        ring_bytes: 64 << 20,
-        promiscuous: true,
-        may_change: false,
-    }
+    Setup { feeds: vec![Feed::default()], promiscuous: true, ..Setup::default() }
 }
 
 fn pin(cpu: usize) {

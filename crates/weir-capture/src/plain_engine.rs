@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::Meta;
-use weir_ring::memory::Pages;
 use weir_ring::{Clock, Ledger};
 
 use crate::error::CaptureError;
@@ -33,8 +32,6 @@ pub struct PlainEngine {
     /// It does not overtake readers that have joined a feed's [`Pace`](crate::feed::pace::Pace): it pushes only what
     /// [`Fanout::is_open`] lets it.
     pub waits: bool,
-    /// When the pages of its rings are allocated.
-    pub pages: Pages,
 }
 
 impl PlainEngine {
@@ -42,8 +39,7 @@ impl PlainEngine {
     #[must_use]
     pub const fn ethernet(origin: &'static str) -> PlainEngine {
         let (link_type, clock) = (LINKTYPE_ETHERNET, Clock::Realtime);
-        let (has_directions, waits, pages) = (false, false, Pages::Now);
-        PlainEngine { origin, link_type, clock, has_directions, waits, pages }
+        PlainEngine { origin, link_type, clock, has_directions: false, waits: false }
     }
 
     /// Makes the rings of the feeds in `setup`, and the way into them. The setup is checked, and adapted to the engine.
@@ -52,7 +48,7 @@ impl PlainEngine {
     /// [`CaptureError::Options`] for feeds that such an engine cannot give; no memory for rings, or a size that no ring
     /// can have.
     pub fn open_feeds(&self, setup: &mut Setup) -> Result<(Feeds, Fanout), CaptureError> {
-        let PlainEngine { origin, link_type, clock, has_directions, waits, pages } = *self;
+        let PlainEngine { origin, link_type, clock, has_directions, waits } = *self;
         setup.check()?;
         setup.refuse_queues(origin)?;
         setup.set_link_type(link_type)?;
@@ -67,7 +63,7 @@ impl PlainEngine {
             }
             refuse_queue(feed, origin)
         };
-        Feeds::create_one_with(setup, clock, Box::new(admit), RingUse { waits, pages })
+        Feeds::create_one_with(setup, clock, Box::new(admit), RingUse { waits })
     }
 
     /// Opens a source that has nothing to attach: `pump` moves its frames, as [`Source::pump`] does, and the source
@@ -155,7 +151,7 @@ mod tests {
             feeds: vec![Feed { snaplen: 4, ..Feed::default() }],
             ring_bytes: 4 << 20,
             promiscuous: false,
-            may_change: false,
+            ..Setup::default()
         };
         let info = Info { engine: "test", ..Info::default() };
         let pump = |input: &mut FrameInput, _| {

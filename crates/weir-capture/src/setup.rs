@@ -2,6 +2,7 @@
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::CAPLEN_MAX;
+use weir_ring::memory::{Pages, Placement};
 use weir_ring::{Clock, RingSpec, WriterKind};
 
 use crate::error::CaptureError;
@@ -15,6 +16,12 @@ pub struct Setup {
     pub feeds: Vec<Feed>,
     /// Bytes of all rings of one feed together.
     pub ring_bytes: u64,
+    /// Pages of the rings. Rings of BPF programs are the kernel's, and have its pages.
+    pub ring_pages: Pages,
+    /// The NUMA node of the rings; `None`: that of the thread that makes them.
+    pub ring_node: Option<u32>,
+    /// Rings of an interface without such a node lie on that of its NIC, where the machine says which that is.
+    pub near_nic: bool,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
     /// Feeds may join, and change what they choose, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
@@ -26,7 +33,27 @@ pub struct Setup {
 const RING_MIB_MIN: u64 = weir_ring::geometry::DATA_BLOCKS_MIN;
 const RING_MIB_MAX: u64 = weir_ring::geometry::DATA_BLOCKS_MAX;
 
+/// One feed, which takes everything, and rings of 64 MiB.
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            feeds: vec![Feed::default()],
+            ring_bytes: 64 << 20,
+            ring_pages: Pages::Now,
+            ring_node: None,
+            near_nic: true,
+            promiscuous: true,
+            may_change: false,
+        }
+    }
+}
+
 impl Setup {
+    /// The memory of rings that are not the kernel's.
+    pub(crate) fn placement(&self) -> Placement {
+        Placement { pages: self.ring_pages, node: self.ring_node }
+    }
+
     /// Data blocks of each of `rings` rings: the largest power of two that keeps within `ring_bytes`.
     ///
     /// # Errors
@@ -244,12 +271,7 @@ mod tests {
     use crate::feed::Filter;
 
     fn setup(ring_mib: u64) -> Setup {
-        Setup {
-            feeds: vec![Feed::default()],
-            ring_bytes: ring_mib << 20,
-            promiscuous: true,
-            may_change: false,
-        }
+        Setup { ring_bytes: ring_mib << 20, ..Setup::default() }
     }
 
     #[test]

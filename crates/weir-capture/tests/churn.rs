@@ -29,6 +29,7 @@ fn setup(ring_mib: u64) -> Setup {
         ring_bytes: ring_mib << 20,
         promiscuous: true,
         may_change: true,
+        ..Setup::default()
     }
 }
 

@@ -41,8 +41,13 @@ fn under_load(
             let _stop = OnDrop(&stop);
             let options = BpfOptions { hook, ..BpfOptions::default() };
             let ring_bytes = weir_capture::bpf::least_ring_bytes();
-            let setup =
-                Setup { feeds: feeds.clone(), ring_bytes, promiscuous: true, may_change: true };
+            let setup = Setup {
+                feeds: feeds.clone(),
+                ring_bytes,
+                promiscuous: true,
+                may_change: true,
+                ..Setup::default()
+            };
             let mut source = Bpf::open(&bed.rx.iface, setup, options).expect("it opens");
             source.start().expect("it starts");
             let (control, handles) = (source.control(), source.control().feeds());

@@ -182,10 +182,7 @@ fn memory(findings: &mut Findings, facts: &Machine) {
     let mounted = if facts.hugepage_mounts.is_empty() { "not mounted" } else { "mounted" };
     let wants = ENGINES.iter().filter(|engine| engine.heeds("--hugepages"));
     let wants: Vec<&str> = wants.map(|engine| engine.name).collect();
-    let text = format!(
-        "{free} free, {mounted}; only engine {} wants them, with most NICs",
-        wants.join(", ")
-    );
+    let text = format!("{free} free, {mounted}; with --hugepages: {}", wants.join(", "));
     findings.ok("hugepages", text);
 }
 

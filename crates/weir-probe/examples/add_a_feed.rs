@@ -11,7 +11,7 @@ use weir_probe::{Probe, SourceSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let spec = SourceSpec::new("gen:", |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let setup = Setup { feeds, ring_bytes: 8 << 20, may_change: true, ..Setup::default() };
         let spec = GenSpec { rate: Rate::Pps(100_000.0), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, false)?))
     });

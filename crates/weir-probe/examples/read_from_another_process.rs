@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     })?;
     let spec = SourceSpec::new("gen:", |feeds| {
-        let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, may_change: false };
+        let setup = Setup { feeds, ring_bytes: 16 << 20, ..Setup::default() };
         let spec = generator::GenSpec { frames: Some(1_000_000), ..Default::default() };
         Ok(Box::new(generator::MemGen::open(spec, setup, false)?))
     });

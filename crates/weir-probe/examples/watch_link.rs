@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let target = Target::Interface { netns: None, iface: iface.clone() };
     let spec = SourceSpec::new(iface, move |feeds| {
         // The best engine that works here. Feeds may join while it runs.
-        let setup = Setup { feeds, ring_bytes: 64 << 20, promiscuous: true, may_change: true };
+        let setup = Setup { feeds, may_change: true, ..Setup::default() };
         EngineRequest::default().open(&target, &setup)
     });
     let (probe, events) = Probe::new()?;

@@ -15,7 +15,7 @@ use weir_ring::{Ledger, Poll, Reader, Start, Tally};
 /// A source of datagrams. Filters, rings and ledgers of its feeds are the library's.
 fn open(socket: &UnixDatagram, feeds: Vec<Feed>) -> Result<Box<dyn Source>, CaptureError> {
     let socket = socket.try_clone().map_err(CaptureError::os("duplicating a socket"))?;
-    let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
+    let setup = Setup { feeds, ring_bytes: 4 << 20, may_change: true, ..Setup::default() };
     let info = Info { source: "socket".into(), engine: "datagrams", ..Info::default() };
     let mut frame = vec![0; 65_536];
     // Called again and again. It returns within some milliseconds, so that the source can be stopped.

@@ -66,7 +66,7 @@ fn endless_writer() {
     let listener = UnixListener::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     let (stream, _) = listener.accept().unwrap();
     let feeds = vec![Feed::default()];
-    let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, may_change: false };
+    let setup = Setup { feeds, ring_bytes: 16 << 20, promiscuous: false, ..Setup::default() };
     let mut source = MemGen::open(GenSpec::default(), setup, false).unwrap();
     let control = source.control();
     let feed = control.feeds().remove(0);

@@ -27,7 +27,13 @@ fn followed(netns: &str) -> SourceSpec {
     let open: Opener = Arc::new({
         let netns = netns.to_owned();
         move |feeds: Vec<Feed>| {
-            let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+            let setup = Setup {
+                feeds,
+                ring_bytes: 8 << 20,
+                promiscuous: false,
+                may_change: true,
+                ..Setup::default()
+            };
             netns::open(&netns, || {
                 Ok(Box::new(AfPacket::open("follow0", setup)?) as Box<dyn Source>)
             })

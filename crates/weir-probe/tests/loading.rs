@@ -140,7 +140,13 @@ impl FeedControl for GatedControl {
 fn gated(gate: &Arc<Gate>) -> SourceSpec {
     let gate = Arc::clone(gate);
     SourceSpec::new("gen:", move |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds,
+            ring_bytes: 8 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         let spec = GenSpec { rate: Rate::Pps(5_000.0), ..GenSpec::default() };
         let (source, gate) = (MemGen::open(spec, setup, false)?, Arc::clone(&gate));
         Ok(Box::new(Gated { source, gate }))

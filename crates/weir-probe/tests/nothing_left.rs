@@ -16,7 +16,13 @@ fn snaplen(snaplen: u32) -> Wants {
 
 fn generator() -> SourceSpec {
     SourceSpec::new("gen:", |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds,
+            ring_bytes: 8 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         let spec = GenSpec { rate: Rate::Pps(50_000.0), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, false)?))
     })

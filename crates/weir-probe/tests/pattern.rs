@@ -25,7 +25,13 @@ fn root_the_probe_tells_of_interfaces_and_of_their_ledgers() {
     let pattern = LinkPattern::parse("pat*").expect("a pattern");
     let target = Target::Pattern { netns: Some(netns.clone()), pattern };
     let spec = SourceSpec::new("pat*", move |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds,
+            ring_bytes: 8 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         EngineRequest::default().open(&target, &setup)
     });
     let (probe, events) = Probe::new().unwrap();

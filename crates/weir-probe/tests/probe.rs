@@ -62,7 +62,13 @@ impl Source for Flaky {
 }
 
 fn generator(feeds: Vec<Feed>) -> Result<MemGen, CaptureError> {
-    let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+    let setup = Setup {
+        feeds,
+        ring_bytes: 8 << 20,
+        promiscuous: false,
+        may_change: true,
+        ..Setup::default()
+    };
     let rate = Rate::Pps(1e9 / STEP_NS as f64);
     MemGen::open(GenSpec { rate, step_ns: Some(STEP_NS), ..GenSpec::default() }, setup, false)
 }
@@ -184,7 +190,13 @@ fn a_source_that_waits_loses_nothing_to_a_slow_consumer_and_is_known_after_its_e
     const FRAMES: u64 = 200_000; // 18 MiB of records through a ring of 4
     let _alone = alone();
     let open: Opener = Arc::new(|feeds| {
-        let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds,
+            ring_bytes: 4 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         let spec = GenSpec { frames: Some(FRAMES), step_ns: Some(STEP_NS), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, true)?))
     });
@@ -390,7 +402,7 @@ fn a_consumer_that_stands_still_holds_a_few_lives_of_a_source_and_the_others_are
         if opened.fetch_add(1, Ordering::Relaxed) >= lives {
             return Err(CaptureError::NoInterface { iface: "eth9".into() });
         }
-        let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+        let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, ..Setup::default() };
         let mut is_over = false;
         PlainEngine::ethernet("a test").open(Info::default(), setup, move |input, _| {
             if std::mem::replace(&mut is_over, true) {

@@ -31,7 +31,13 @@ const SOME: u64 = 100;
 
 fn slow() -> SourceSpec {
     SourceSpec::new("gen:", |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds,
+            ring_bytes: 8 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         let rate = Rate::Pps(1e9 / STEP_NS as f64);
         let spec = GenSpec { rate, step_ns: Some(STEP_NS), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, false)?))
@@ -230,7 +236,7 @@ fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
 fn a_process_that_reads_nothing_holds_up_no_writer_that_waits_for_readers() {
     let (probe, events) = Probe::new().unwrap();
     let spec = SourceSpec::new("gen:", |feeds| {
-        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, may_change: false };
+        let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, ..Setup::default() };
         // Several times what a ring holds.
         let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, true)?))

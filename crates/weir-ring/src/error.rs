@@ -102,6 +102,18 @@ pub enum RingError {
         /// Bytes of the memory.
         need: u64,
     },
+    /// Reserved huge pages that are not there.
+    #[error(
+        "a ring takes {pages} huge pages of 2 MiB, which are not free; reserve more (`sysctl vm.nr_hugepages`), or \
+         take ordinary pages"
+    )]
+    NoHugePages {
+        /// Pages that the ring takes.
+        pages: u64,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// A wake page that a consumer's `Sleeper` did not make.
     #[error(
         "this is no wake page (a memfd sealed against resizing and future writes); refuse the consumer"

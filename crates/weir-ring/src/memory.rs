@@ -2,7 +2,7 @@
 //!
 //! | memory | made safe by |
 //! |---|---|
-//! | memfd | `F_SEAL_FUTURE_WRITE`: the writer's mapping stays, nobody makes another |
+//! | memfd, also of reserved huge pages | `F_SEAL_FUTURE_WRITE`: the writer's mapping stays, nobody makes another |
 //! | file on tmpfs or hugetlbfs | file mode; readers get a descriptor opened read-only |
 //! | mmapable BPF array | `BPF_MAP_FREEZE`: only BPF programs still write (`weir-capture`) |
 //!
@@ -17,6 +17,7 @@
 //! | adds pages, which the reader would be charged for | `F_SEAL_GROW` |
 
 mod mapping;
+mod placement;
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +33,7 @@ use crate::header::{self, RingSpec};
 use crate::{Ring, Words};
 use mapping::reserve;
 pub use mapping::{Access, Mapping};
+pub use placement::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 
 /// Whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,52 +44,60 @@ pub enum Trust {
     Owner,
 }
 
-/// When the pages of a new ring are allocated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pages {
-    /// At once, huge ones where the machine has them: no frame waits for a page, and there is no memory that cannot be
-    /// had later.
-    #[default]
-    Now,
-    /// One by one, when they are touched: for simulations, which make rings by the thousand and use little of each.
-    /// Other processes refuse such a ring ([`Trust::Anybody`]).
-    WhenTouched,
-}
-
 /// Makes a ring in a new memfd, sealed so that the returned mapping stays the only writable one.
 ///
 /// # Errors
 /// [`RingError`]: impossible spec, or no memory.
 pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingError> {
-    create_memfd_with(name, spec, Pages::Now)
+    create_memfd_with(name, spec, Placement::default())
 }
 
-/// The same, with pages that are there when they are wanted.
+/// The same, of such pages, and on such a NUMA node.
 ///
 /// # Errors
-/// As [`create_memfd`].
+/// As [`create_memfd`], and [`RingError::NoHugePages`].
 pub fn create_memfd_with(
     name: &str,
     spec: &RingSpec,
-    pages: Pages,
+    placement: Placement,
 ) -> Result<Ring<Mapping>, RingError> {
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
-        .map_err(RingError::os("creating a memfd"))?;
-    rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing ring memory"))?;
-    // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size, and
-    // everything behind this module reaches ring memory as `Words`.
-    let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
-    if pages == Pages::Now {
-        // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
-        mapping.make_huge_pages()?;
-        reserve(mapping.as_fd(), 0, bytes)?;
-        mapping.populate();
-    }
+    let mapping = map_new_memfd(name, placement.pages.file_bytes(bytes), placement)
+        .map_err(|error| placement.pages.explain(bytes, error))?;
     let geometry = header::format(mapping.words(), spec)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&mapping, seals).map_err(RingError::os("sealing a memfd"))?;
     Ring::new(Arc::new(mapping), geometry)
+}
+
+/// Memory of a new memfd, mapped, with its pages.
+fn map_new_memfd(
+    name: &str,
+    bytes: u64,
+    Placement { pages, node }: Placement,
+) -> Result<Mapping, RingError> {
+    let huge = match pages {
+        Pages::Reserved => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        Pages::Now | Pages::WhenTouched => MemfdFlags::empty(),
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge;
+    let fd = rustix::fs::memfd_create(name, flags).map_err(RingError::os("creating a memfd"))?;
+    rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing ring memory"))?;
+    // SAFETY: the descriptor is new and ours alone until its caller seals it, which keeps its size, and
+    // everything behind this module reaches ring memory as `Words`.
+    let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
+    if let Some(node) = node {
+        mapping.prefer_node(node);
+    }
+    if pages == Pages::Now {
+        mapping.make_huge_pages()?;
+    }
+    if pages != Pages::WhenTouched {
+        // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
+        reserve(mapping.as_fd(), 0, bytes)?;
+        mapping.populate();
+    }
+    Ok(mapping)
 }
 
 /// Makes a ring in a new file, meant for tmpfs or hugetlbfs. The file must not exist; its mode lets
@@ -421,12 +431,56 @@ mod tests {
     }
 
     #[test]
-    fn root_a_file_on_hugetlbfs_holds_a_ring() {
+    fn a_ring_that_finds_no_reserved_pages_says_how_many_it_wanted() {
+        let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
+        let error = RingError::Os { doing: "mapping ring memory", source: refused };
+        let error = Pages::Reserved.explain(5 << 20, error);
+        let text = error.to_string();
+        for word in ["3 huge pages of 2 MiB", "vm.nr_hugepages"] {
+            assert!(text.contains(word), "'{word}' is not in: {text}");
+        }
+        let other = || RingError::Os { doing: "x", source: std::io::ErrorKind::Other.into() };
+        assert!(matches!(Pages::Reserved.explain(1, other()), RingError::Os { .. }));
+        let refused = std::io::Error::from_raw_os_error(libc::ENOMEM);
+        let error = RingError::Os { doing: "x", source: refused };
+        assert!(matches!(Pages::Now.explain(1, error), RingError::Os { .. }));
+    }
+
+    #[test]
+    fn a_ring_prefers_a_node_and_does_without_it() {
+        for node in [0, 1023, u32::MAX] {
+            let placement = Placement { node: Some(node), ..Placement::default() };
+            let ring = create_memfd_with("weir-test", &spec(4), placement).unwrap();
+            assert_eq!(ring.geometry().data_blocks, 4);
+        }
+    }
+
+    /// A ring whose pages are reserved ones, as its writer and as another process sees it.
+    fn in_reserved_pages() {
+        let reserved = Placement { pages: Pages::Reserved, node: Some(0) };
+        let ring = create_memfd_with("weir-test", &spec(4), reserved).unwrap();
+        let fd = || ring.memory().as_fd().try_clone_to_owned().unwrap();
+        assert_eq!(rustix::fs::fstatfs(fd()).unwrap().f_type, HUGETLBFS_MAGIC);
+        assert_eq!(map_writable(fd().as_fd()), Err(Errno::PERM));
+        let read = attach(fd(), Trust::Anybody).unwrap();
+        let mut reader = Reader::new(&read, Start::Oldest).unwrap();
+        let error = create_memfd_with("weir-test", &spec(8), reserved).err();
+        assert!(matches!(error, Some(RingError::NoHugePages { pages: 5, .. })), "{error:?}");
+        let mut writer = Writer::new(ring);
+        writer.push(&meta(0), b"frame");
+        writer.close();
+        assert_eq!(reader.poll(&mut Batch::new()).unwrap(), Poll::Frames(1));
+    }
+
+    #[test]
+    fn root_rings_lie_in_reserved_huge_pages() {
         const PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
         let skip =
-            |reason: &str| crate::testing::skip("root_a_file_on_hugetlbfs_holds_a_ring", reason);
-        let Ok(before) = std::fs::read_to_string(PAGES) else { return skip("no 2 MiB pages") };
-        let before: u64 = before.trim().parse().unwrap();
+            |reason: &str| crate::testing::skip("root_rings_lie_in_reserved_huge_pages", reason);
+        let Ok(setting) = std::fs::File::open(PAGES) else { return skip("no 2 MiB pages") };
+        // The machine has this setting once: tests that change it take turns.
+        rustix::fs::flock(&setting, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let before: u64 = std::fs::read_to_string(PAGES).unwrap().trim().parse().unwrap();
         if std::fs::write(PAGES, (before + 3).to_string()).is_err() {
             return skip("needs root, to reserve huge pages");
         }
@@ -436,7 +490,11 @@ mod tests {
             .arg(dir.path())
             .status();
         let result = mount.is_ok_and(|status| status.success()).then(|| {
-            let result = std::panic::catch_unwind(|| round_trip(&dir.path().join("ring")));
+            let result = std::panic::catch_unwind(|| {
+                round_trip(&dir.path().join("ring"));
+                std::fs::remove_file(dir.path().join("ring")).unwrap();
+                in_reserved_pages();
+            });
             let _ = std::process::Command::new("umount").arg(dir.path()).status();
             result
         });

@@ -60,11 +60,6 @@ pub struct FakeSource {
     control: Arc<PlantedControl>,
 }
 
-/// Rings come by the hundred, and hold little.
-fn engine() -> PlainEngine {
-    PlainEngine { pages: Pages::WhenTouched, ..PlainEngine::ethernet("the simulator") }
-}
-
 impl FakeSource {
     /// A source with these feeds.
     ///
@@ -75,9 +70,16 @@ impl FakeSource {
         script: Script,
         planted: Option<Planted>,
     ) -> Result<FakeSource, CaptureError> {
-        let mut setup =
-            Setup { feeds, ring_bytes: RING_BYTES, promiscuous: false, may_change: true };
-        let (feeds, fanout) = engine().open_feeds(&mut setup)?;
+        let mut setup = Setup {
+            feeds,
+            ring_bytes: RING_BYTES,
+            promiscuous: false,
+            may_change: true,
+            // They come by the hundred, and hold little.
+            ring_pages: Pages::WhenTouched,
+            ..Setup::default()
+        };
+        let (feeds, fanout) = PlainEngine::ethernet("the simulator").open_feeds(&mut setup)?;
         let control = Arc::new(PlantedControl::new(feeds.control(), planted));
         let info = Info { engine: "simulator", ..Info::default() };
         let (offered, lost, is_closed) = (0, 0, false);

@@ -421,7 +421,8 @@ mod tests {
         let noting = Arc::clone(&journal);
         let probe = Arc::new(Probe::with_listener(move |event| noting.note(event)).unwrap());
         let spec = SourceSpec::new("gen:", |feeds| {
-            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            let setup =
+                Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, ..Setup::default() };
             let mut is_over = false;
             PlainEngine::ethernet("a test").open(Info::default(), setup, move |input, _| {
                 assert!(!std::mem::replace(&mut is_over, true), "a bug of ours");

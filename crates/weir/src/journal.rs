@@ -228,7 +228,7 @@ mod tests {
             if !are_there.load(Ordering::Acquire) {
                 return Err(CaptureError::NoInterface { iface: "eth9".into() });
             }
-            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            let setup = Setup { feeds, ring_bytes: 4 << 20, ..Setup::default() };
             Ok(Box::new(MemGen::open("frames=10".parse()?, setup, false)?))
         });
         SourceSpec { name: "eth9".into(), open, link: None, follows: true, cpus: None }
@@ -291,7 +291,7 @@ mod tests {
             if lives.fetch_add(1, Ordering::Relaxed) >= LIVES {
                 return Err(CaptureError::NoInterface { iface: "eth9".into() });
             }
-            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            let setup = Setup { feeds, ring_bytes: 4 << 20, ..Setup::default() };
             brief(setup)
         });
         let spec = SourceSpec { follows: true, ..SourceSpec::new("eth9", |_| unreachable!()) };

@@ -18,6 +18,7 @@ use weir_capture::engines::options::{EngineOptions, Timestamp};
 use weir_capture::{Direction, Feed};
 
 use weir_probe::CpuList;
+use weir_ring::memory::Pages;
 
 use crate::cli::{
     CaptureArgs, DirectionName, HookName, LatencyName, TcAttachName, TimestampName, XdpModeName,
@@ -34,6 +35,8 @@ pub struct CapturePlan {
     pub feeds: FeedPlan,
     /// Bytes of the rings of each feed.
     pub ring_bytes: u64,
+    /// Pages of those rings that are not the kernel's.
+    pub ring_pages: Pages,
     /// Ask interfaces for frames that are not addressed to them.
     pub promiscuous: bool,
     /// The CPUs of the threads that take frames.
@@ -124,6 +127,7 @@ impl CapturePlan {
             sources,
             feeds,
             ring_bytes,
+            ring_pages: if args.hugepages { Pages::Reserved } else { Pages::Now },
             promiscuous: !args.no_promiscuous,
             cpus: args.cpus.clone(),
             follow: args.follow,

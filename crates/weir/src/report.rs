@@ -121,8 +121,7 @@ mod tests {
             let setup = weir_capture::Setup {
                 feeds,
                 ring_bytes: 4 << 20,
-                promiscuous: false,
-                may_change: false,
+                ..weir_capture::Setup::default()
             };
             let source = weir_capture::generator::MemGen::open("frames=1".parse()?, setup, false)?;
             Ok(Box::new(source))

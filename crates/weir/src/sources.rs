@@ -211,8 +211,15 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         _ => None,
     };
     let follows = plan.follow && link.is_some();
-    let (ring_bytes, promiscuous) = (plan.ring_bytes, plan.promiscuous);
-    let may_change = plan.control.is_some();
+    let setup = Setup {
+        ring_bytes: plan.ring_bytes,
+        ring_pages: plan.ring_pages,
+        // CPUs that were chosen say where memory lies.
+        near_nic: plan.cpus.is_none(),
+        promiscuous: plan.promiscuous,
+        may_change: plan.control.is_some(),
+        ..Setup::default()
+    };
     let open: Opener = std::sync::Arc::new(move |feeds| {
         // Each time: an interface that comes back may have an address then.
         if asks_before {
@@ -223,7 +230,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
                 return Err(error);
             }
         }
-        request.open(&target, &Setup { feeds, ring_bytes, promiscuous, may_change })
+        request.open(&target, &Setup { feeds, ..setup.clone() })
     });
     SourceSpec { name: source.name.to_string(), open, link, follows, cpus: plan.cpus.clone() }
 }

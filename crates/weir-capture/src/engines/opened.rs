@@ -14,12 +14,15 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Finds the interface, and gives the feeds its link type.
+    /// Finds the interface, gives the feeds its link type, and their rings the NUMA node of its NIC.
     pub(super) fn find(iface: &str, setup: &mut Setup) -> Result<Opened, CaptureError> {
         rcu::prepare();
         let query = InterfaceQuery::new()?;
         let interface = query.find(iface)?;
         setup.set_link_type(interface.link_type)?;
+        if setup.near_nic && setup.ring_node.is_none() {
+            setup.ring_node = query.numa_node(iface);
+        }
         let missed = Missed::new(interface.index);
         Ok(Opened { query, interface, missed })
     }

@@ -35,7 +35,8 @@ pub struct EngineOptions {
     pub xdp_mode: Mode,
     /// When a frame is stamped.
     pub timestamp: Timestamp,
-    /// Take memory in huge pages.
+    /// Take the engine's own memory in huge pages that are reserved ([`Setup::ring_pages`](crate::Setup) says the same
+    /// of rings).
     pub hugepages: bool,
     /// How fast a file is replayed.
     pub speed: Speed,

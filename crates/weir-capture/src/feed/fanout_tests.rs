@@ -37,6 +37,7 @@ fn feeds(fanouts: usize) -> (Feeds, Vec<Fanout>) {
         ring_bytes: fanouts as u64 * (4 << 20),
         promiscuous: false,
         may_change: true,
+        ..Setup::default()
     };
     Feeds::create(&setup, fanouts, Clock::Realtime, Box::new(|_| Ok(()))).unwrap()
 }
@@ -54,12 +55,8 @@ fn no_ring_knows_of_another_feed() {
         },
         ..Feed::default()
     };
-    let setup = Setup {
-        feeds: (0..3).map(feed).collect(),
-        ring_bytes: 4 << 20,
-        promiscuous: false,
-        may_change: false,
-    };
+    let setup =
+        Setup { feeds: (0..3).map(feed).collect(), ring_bytes: 4 << 20, ..Setup::default() };
     let (feeds, mut fanouts) =
         Feeds::create(&setup, 1, Clock::Realtime, Box::new(|_| Ok(()))).unwrap();
     let meta = Meta { ts_ns: 1, wire_len: 60, ..Meta::default() };

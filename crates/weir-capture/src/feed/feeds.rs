@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_filter::block::BlockList;
-use weir_ring::memory::Pages;
 use weir_ring::wake::Waker;
 use weir_ring::{Clock, Ledger, Mapping, Ring};
 
@@ -48,7 +47,6 @@ pub(crate) struct RingUse {
     /// Whoever moves frames asks [`Fanout::is_open`], and so does not overtake the readers that have joined a feed's
     /// [`Pace`].
     pub(crate) waits: bool,
-    pub(crate) pages: Pages,
 }
 
 struct Shared {

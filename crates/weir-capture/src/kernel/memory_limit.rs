@@ -27,6 +27,25 @@ pub fn free() -> Option<MemoryLimit> {
     machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
 }
 
+/// Huge pages of 2 MiB that are reserved and that nobody has taken; `None`: this kernel has none of that size.
+#[must_use]
+pub fn free_huge_pages() -> Option<u64> {
+    // Those that are promised to mappings count as free in the file beside.
+    Some(huge_page_count("free_hugepages")?.saturating_sub(huge_page_count("resv_hugepages")?))
+}
+
+/// Huge pages of 2 MiB that are reserved, taken or not.
+#[must_use]
+pub fn huge_pages() -> Option<u64> {
+    huge_page_count("nr_hugepages")
+}
+
+/// Source: Documentation/admin-guide/mm/hugetlbpage.rst.
+fn huge_page_count(file: &str) -> Option<u64> {
+    let folder = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
+    fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+}
+
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)

@@ -20,7 +20,7 @@ pub fn setup(ring_mib: u64) -> Setup {
         }],
         ring_bytes: ring_mib << 20,
         promiscuous: true,
-        may_change: false,
+        ..Setup::default()
     }
 }
 

@@ -5,6 +5,7 @@
 //! count frames exactly.
 
 mod command;
+mod huge_pages;
 mod netns;
 mod pairs;
 mod skip;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::{Error, Result, ethtool};
 
 pub use command::Running;
+pub use huge_pages::HugePages;
 pub use netns::{in_netns, spawn_in_netns, sweep};
 pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};

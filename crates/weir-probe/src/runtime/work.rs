@@ -132,7 +132,7 @@ mod tests {
         let open = || {
             let spec = SourceSpec::new("gen:", |feeds| {
                 let setup =
-                    Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+                    Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, ..Setup::default() };
                 Ok(Box::new(MemGen::open(GenSpec::default(), setup, false)?))
             });
             probe.open(spec, vec![Wants::default()]).unwrap().0

@@ -92,6 +92,11 @@ impl Mapping {
         };
     }
 
+    /// Has the pages that are still to come lie on this NUMA node, if it has some.
+    pub(super) fn prefer_node(&self, node: u32) {
+        super::placement::prefer_node(self.base.cast(), self.words * 8, node);
+    }
+
     /// Makes huge pages of a writer's new memory as far as the machine has them. Best before anything is written.
     ///
     /// Ordinary pages are asked for one by one, 256 for each MiB, and later looked up one by one by the processor: huge
@@ -125,8 +130,7 @@ pub(super) fn reserve(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(),
         .map_err(RingError::os("reserving ring memory"))
 }
 
-/// Of x86-64 and most others.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = super::placement::HUGE_PAGE_BYTES as usize;
 
 /// Maps at a multiple of a huge page, where memory in huge pages can be mapped in them: the kernel does so by itself
 /// only where such pages are its default. The place is looked for first, and may be taken by another thread meanwhile:

@@ -80,7 +80,7 @@ mod tests {
     fn drops_that_are_counted_by_interface_are_not_the_patterns_too() {
         let (probe, _events) = Probe::new().unwrap();
         let spec = SourceSpec::new("gen:", |feeds| {
-            let setup = Setup { feeds, ring_bytes: 4 << 20, promiscuous: false, may_change: false };
+            let setup = Setup { feeds, ring_bytes: 4 << 20, ..Setup::default() };
             Ok(Box::new(MemGen::open("frames=1".parse()?, setup, false)?))
         });
         let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();

@@ -189,7 +189,8 @@ pub struct CaptureArgs {
     /// Record the NIC queue of every frame
     #[arg(long)]
     pub record_queue: bool,
-    /// Use huge pages, which most NICs need
+    /// Take rings, and what memory an engine has of its own, from huge pages that are reserved (sysctl
+    /// vm.nr_hugepages); without this, rings are in huge pages where the kernel finds some
     #[arg(long)]
     pub hugepages: bool,
     /// Stop after this time

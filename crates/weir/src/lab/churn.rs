@@ -123,7 +123,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
 
 fn setup() -> Setup {
     let feeds = vec![feed("all", None, 65_535)];
-    Setup { feeds, ring_bytes: RING_BYTES, promiscuous: true, may_change: true }
+    Setup { feeds, ring_bytes: RING_BYTES, promiscuous: true, may_change: true, ..Setup::default() }
 }
 
 fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {

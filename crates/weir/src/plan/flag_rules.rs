@@ -154,6 +154,7 @@ mod tests {
             ("--copiers 2", "eth0", af_xdp, "af_xdp, not for bpf"),
             ("--queues 0-3", "eth0", af_xdp, "af_xdp and dpdk, not for bpf"),
             ("--timestamp copy", "eth0", af_xdp, "af_xdp and dpdk, not"),
+            ("--hugepages", "eth0", "gen:", "af_packet and pcap and dpdk, not for bpf"),
             ("--speed 2x", "gen: eth0", "file:a", "capture files"),
             ("--no-wait", "gen: eth0", "file:a", "capture files"),
             ("--direction in", "gen:", "file:a", "capture files"),

@@ -4,6 +4,8 @@ use anyhow::{Result, bail};
 use weir_capture::generator::{GenSpec, Rate};
 use weir_capture::memory_limit;
 use weir_frame::record::{Meta, record_bytes};
+use weir_ring::geometry::BLOCK_BYTES;
+use weir_ring::memory::{HUGE_PAGE_BYTES, Pages};
 
 use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
@@ -62,12 +64,25 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     // which the kernel does not take: then that may be all of them.
     let derives = plan.feeds.are_filtered() || changes;
     let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
+    let feeds_of = |source: &PlannedSource| named * source.parts.len() as u64;
     let need = |source: &PlannedSource| {
-        let feeds = (named * source.parts.len() as u64) + u64::from(derives);
-        let rings = source.request.memory(&source.target);
-        rings.total_bytes(plan.ring_bytes, feeds).saturating_add(fronts)
+        let feeds = feeds_of(source) + u64::from(derives);
+        let memory = source.request.memory(&source.target);
+        memory.total_bytes(plan.ring_bytes, feeds).saturating_add(fronts)
     };
-    let wanted = plan.sources.iter().map(need).fold(0, u64::saturating_add);
+    let mut wanted = plan.sources.iter().map(need).fold(0, u64::saturating_add);
+    if plan.ring_pages == Pages::Reserved {
+        // Without derived feeds: rings of BPF programs are never of these pages.
+        let pages = |source: &PlannedSource| {
+            let rings = source.request.memory(&source.target).rings;
+            let each = (plan.ring_bytes / rings.max(1)).saturating_add(u64::from(BLOCK_BYTES));
+            feeds_of(source).saturating_mul(rings).saturating_mul(each.div_ceil(HUGE_PAGE_BYTES))
+        };
+        let pages = plan.sources.iter().map(pages).fold(0, u64::saturating_add);
+        check_huge_pages(pages)?;
+        // The rest is ordinary memory.
+        wanted = wanted.saturating_sub(pages.saturating_mul(HUGE_PAGE_BYTES));
+    }
     let free = memory_limit::free().filter(|free| wanted > free.bytes);
     let Some(free) = free else { return Ok(()) };
     let (wanted, bytes) = (grouped(wanted >> 20), grouped(free.bytes >> 20));
@@ -82,6 +97,22 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
             limit.display()
         ),
     }
+}
+
+/// The same of huge pages that are reserved: nothing else is made of them.
+fn check_huge_pages(pages: u64) -> Result<()> {
+    let Some(free) = memory_limit::free_huge_pages() else {
+        bail!("--hugepages: this kernel has no huge pages of 2 MiB; leave it out")
+    };
+    if free < pages {
+        bail!(
+            "--hugepages: the rings take {pages} huge pages of 2 MiB, and {free} are free; reserve more \
+             (`sysctl -w vm.nr_hugepages={}`), ask for less with --ring-size, or leave --hugepages out: rings are in \
+             huge pages then, too, where the kernel finds some",
+            memory_limit::huge_pages().unwrap_or_default() + pages - free
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]

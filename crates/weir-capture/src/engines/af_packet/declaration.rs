@@ -14,7 +14,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Interfaces,
     patterns: Patterns::First,
     auto: Some("a packet socket"),
-    flags: &[],
+    flags: &["--hugepages"],
     rights: &[NET_RAW],
     queues: QueueUse::Unknown,
     memory: |_, _| Memory::BUFFERED,

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::mm::{MapFlags, ProtFlags};
+use weir_ring::memory::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 
 /// A mapping of its own, readable and writable.
 #[derive(Debug)]
@@ -30,18 +31,28 @@ impl Drop for Area {
 
 impl Area {
     /// Zeroed memory, its pages there already.
-    pub(super) fn anonymous(bytes: usize) -> io::Result<Area> {
+    pub(super) fn anonymous(
+        bytes: usize,
+        Placement { pages, node }: Placement,
+    ) -> io::Result<Area> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // Private, not populated yet: huge pages are asked for before the first touch.
+        let mut flags = MapFlags::PRIVATE;
+        let mut whole = bytes;
+        if pages == Pages::Reserved {
+            flags |= MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+            whole = bytes.next_multiple_of(HUGE_PAGE_BYTES as usize);
+        }
+        // Not populated yet: huge pages are asked for before the first touch.
         // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, MapFlags::PRIVATE)
-        }?;
-        let area = Area::of(base, bytes);
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, prot, flags) }?;
+        let area = Area::of(base, whole);
+        if let Some(node) = node {
+            prefer_node(area.base, whole, node);
+        }
         // SAFETY: advice about exactly our own mapping; neither changes what it holds.
         unsafe {
-            let _ = rustix::mm::madvise(base, bytes, rustix::mm::Advice::LinuxHugepage);
-            let _ = rustix::mm::madvise(base, bytes, rustix::mm::Advice::LinuxPopulateWrite);
+            let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxHugepage);
+            let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxPopulateWrite);
         }
         Ok(area)
     }

@@ -25,6 +25,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
         "--copiers",
         "--xdp-mode",
         "--timestamp",
+        "--hugepages",
     ],
     rights: &[BPF, PERFMON, NET_ADMIN, NET_RAW],
     queues: QueueUse::OneRange,

@@ -102,7 +102,8 @@ impl AfXdp {
         let mut fanouts = fanouts.into_iter();
         let (mut queues, mut copiers) = (Vec::new(), Vec::new());
         for number in wanted {
-            let (socket, shared, umem) = Socket::bind(&interface, number, shape, options.mode)?;
+            let (socket, shared, umem) =
+                Socket::bind(&interface, number, shape, options.mode, setup.placement())?;
             program.steer(number, socket.as_fd())?;
             let queue = Arc::new(Queue {
                 rings: shared,

@@ -121,6 +121,8 @@ impl Rings {
 
 /// The kernel's side of both rings, for tests and benches: an RX ring without a NIC.
 pub(super) mod kernel {
+    use weir_ring::memory::Placement;
+
     use super::{Area, Ordering, Places, RX_SLOT_WORDS, Rings};
 
     const PLACES: Places = Places { producer: 0, consumer: 64, flags: 128, slots: 192 };
@@ -128,8 +130,8 @@ pub(super) mod kernel {
     /// Rings in memory of our own.
     pub(in crate::engines::af_xdp) fn rings(size: u32) -> std::io::Result<Rings> {
         let bytes = |slot_words: usize| PLACES.slots + size as usize * slot_words * 8;
-        let rx = Area::anonymous(bytes(RX_SLOT_WORDS))?;
-        let fill = Area::anonymous(bytes(1))?;
+        let rx = Area::anonymous(bytes(RX_SLOT_WORDS), Placement::default())?;
+        let fill = Area::anonymous(bytes(1), Placement::default())?;
         Ok(Rings::new(rx, PLACES, fill, PLACES, size))
     }
 

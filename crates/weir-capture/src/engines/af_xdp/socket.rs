@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use weir_ring::memory::{Pages, Placement};
 
 use super::area::Area;
 use super::rings::{Places, Rings};
@@ -85,6 +86,7 @@ impl Socket {
         queue: u32,
         shape: Shape,
         mode: Mode,
+        placement: Placement,
     ) -> Result<(Socket, Rings, Area), CaptureError> {
         let doing = |what: &str| format!("{}, queue {queue}: {what}", interface.name);
         let fail = |what: &str| CaptureError::os(doing(what));
@@ -105,8 +107,13 @@ impl Socket {
         }
         // SAFETY: the kernel just gave us this descriptor and nobody else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let umem = Area::anonymous((shape.chunks * shape.chunk_bytes) as usize)
-            .map_err(fail("reserving memory for frames"))?;
+        let umem = Area::anonymous((shape.chunks * shape.chunk_bytes) as usize, placement)
+            .map_err(fail(match placement.pages {
+                Pages::Reserved => {
+                    "taking reserved huge pages for frames (`sysctl vm.nr_hugepages`)"
+                }
+                _ => "reserving memory for frames",
+            }))?;
         let registration = libc::xdp_umem_reg {
             addr: umem.as_ptr() as u64,
             len: umem.len() as u64,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
+use weir_ring::memory::Placement;
 use weir_ring::{Clock, Mapping, Ring, RingSpec, WriterKind, memory};
 
 use super::area::Area;
@@ -95,7 +96,7 @@ fn queue(slots: u32, copiers: u32) -> io::Result<Queue> {
     rings.give_all(CHUNK_BYTES);
     Ok(Queue {
         rings,
-        umem: Area::anonymous((slots * CHUNK_BYTES) as usize)?,
+        umem: Area::anonymous((slots * CHUNK_BYTES) as usize, Placement::default())?,
         chunk_bytes: CHUNK_BYTES,
         has_words: true,
         segments: Segments::new(copiers as usize, slots),

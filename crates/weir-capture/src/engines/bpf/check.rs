@@ -124,8 +124,13 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
         Variant::Feeds | Variant::PatternFeeds => vec![choosy, all],
     };
     let may_change = matches!(variant, Variant::Changing | Variant::Feeds | Variant::PatternFeeds);
-    let setup =
-        Setup { feeds, ring_bytes: super::least_ring_bytes(), promiscuous: false, may_change };
+    let setup = Setup {
+        feeds,
+        ring_bytes: super::least_ring_bytes(),
+        promiscuous: false,
+        may_change,
+        ..Setup::default()
+    };
     let options = BpfOptions { record_queue: variant == Variant::Queues, ..BpfOptions::default() };
     let rings = memory::create(&setup, 0..setup.feeds.len())?;
     let blocks = may_change.then(|| Blocks::new(setup.feeds.len())).transpose()?;

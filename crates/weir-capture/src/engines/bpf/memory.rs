@@ -30,7 +30,11 @@ pub(super) fn create(
 fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
     let spec = setup.ring_spec(feed, cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
     let entries = spec.data_blocks as u32 + 1;
-    let options = map_options(libbpf_sys::BPF_F_MMAPABLE);
+    let mut options = map_options(libbpf_sys::BPF_F_MMAPABLE);
+    if let Some(node) = setup.ring_node {
+        options.map_flags |= libbpf_sys::BPF_F_NUMA_NODE;
+        options.numa_node = node;
+    }
     let map =
         MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
             .map_err(|source| no_ring(cpu, entries.into(), source))?;

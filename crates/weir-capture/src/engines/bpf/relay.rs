@@ -240,6 +240,7 @@ mod tests {
             ring_bytes: 16 << 20,
             promiscuous: false,
             may_change: true,
+            ..Setup::default()
         };
         let base = [base_ring(&setup)];
         let mut relay = Relay::new(&setup, &base, &[FeedSlot::first()]).expect("a relay");
@@ -293,6 +294,7 @@ mod tests {
             ring_bytes: 16 << 20,
             promiscuous: false,
             may_change: true,
+            ..Setup::default()
         };
         let base = [base_ring(&setup), base_ring(&setup)];
         let mut writers = base.clone().map(Writer::new);

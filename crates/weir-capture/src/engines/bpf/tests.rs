@@ -30,7 +30,7 @@ fn setup(snaplen: u32) -> Setup {
         feeds: vec![Feed { interface: own, snaplen, ..Feed::default() }],
         ring_bytes: least_ring_bytes(),
         promiscuous: false,
-        may_change: false,
+        ..Setup::default()
     }
 }
 
@@ -241,7 +241,7 @@ fn setup_plain(snaplen: u32) -> Setup {
         feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 64 << 20,
         promiscuous: false,
-        may_change: false,
+        ..Setup::default()
     }
 }
 

@@ -19,7 +19,7 @@ fn setup(snaplen: u32) -> Setup {
         feeds: vec![Feed { snaplen, ..Feed::default() }],
         ring_bytes: 32 << 20,
         promiscuous: true,
-        may_change: false,
+        ..Setup::default()
     }
 }
 

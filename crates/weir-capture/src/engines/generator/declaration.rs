@@ -12,7 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Generated,
     patterns: Patterns::None,
     auto: None,
-    flags: &[],
+    flags: &["--hugepages"],
     rights: &[],
     queues: QueueUse::Unknown,
     memory: |_, _| Memory::ONE_RING,

@@ -13,7 +13,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Interfaces,
     patterns: Patterns::None,
     auto: None,
-    flags: &[],
+    flags: &["--hugepages"],
     rights: &[NET_RAW],
     queues: QueueUse::Unknown,
     memory: |_, _| Memory::BUFFERED,

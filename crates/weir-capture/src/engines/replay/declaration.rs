@@ -13,7 +13,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Files,
     patterns: Patterns::None,
     auto: None,
-    flags: &["--speed", "--no-wait"],
+    flags: &["--speed", "--no-wait", "--hugepages"],
     rights: &[],
     queues: QueueUse::Unknown,
     memory: |_, _| Memory::ONE_RING,

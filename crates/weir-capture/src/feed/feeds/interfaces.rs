@@ -176,7 +176,13 @@ mod tests {
     }
 
     fn feeds(of: Vec<Feed>) -> (Feeds, Fanout) {
-        let setup = Setup { feeds: of, ring_bytes: 4 << 20, promiscuous: false, may_change: true };
+        let setup = Setup {
+            feeds: of,
+            ring_bytes: 4 << 20,
+            promiscuous: false,
+            may_change: true,
+            ..Setup::default()
+        };
         let several =
             (Interfaces::new("v*".to_owned()), Box::new(Ten::default()) as Box<dyn EngineCounts>);
         Feeds::create_of(&setup, Clock::Realtime, Box::new(|_| Ok(())), several).unwrap()

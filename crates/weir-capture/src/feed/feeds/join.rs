@@ -71,7 +71,7 @@ impl Feeds {
             let each = fanouts.len() as u64;
             let mut spec = setup.ring_spec_of(&feed, each, None, *clock, WriterKind::User)?;
             spec.interfaces.extend(self.shared.described(&feed));
-            rings.push(memory::create_memfd_with("weir-ring", &spec, ring_use.pages)?);
+            rings.push(memory::create_memfd_with("weir-ring", &spec, setup.placement())?);
             counts.push(Arc::new(self.shared.new_counts()));
         }
         let branches: Vec<Branch> = (rings.iter().zip(&counts))

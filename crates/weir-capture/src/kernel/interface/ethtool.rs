@@ -2,8 +2,9 @@
 //!
 //! Source of all numbers and layouts: linux/ethtool.h. Every struct here is words of 32 bits.
 
-use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::{fs, io};
 
 use super::{InterfaceQuery, named, zeroed};
 
@@ -112,6 +113,16 @@ impl InterfaceQuery {
         words[0] = ETHTOOL_GDRVINFO;
         self.ethtool(iface, &mut words)?;
         Ok(Driver { name: text(&words[1..9]), bus: text(&words[25..33]) })
+    }
+
+    /// The NUMA node of a NIC on a PCI bus, on a machine with several.
+    #[must_use]
+    pub fn numa_node(&self, iface: &str) -> Option<u32> {
+        // By its place on the bus: /sys/class/net shows the network namespace that it was mounted in.
+        let bus = self.driver(iface).ok()?.bus;
+        let file = Path::new("/sys/bus/pci/devices").join(bus).join("numa_node");
+        // -1 where the machine does not say.
+        fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
     /// The RX ring.
