@@ -102,6 +102,20 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast(), count) }
     }
 
+    /// Fetches the cache line of byte `at`, so that it is there when it is read. Any `at`: it is a hint.
+    #[inline]
+    pub(super) fn prefetch(&self, at: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.as_ptr().wrapping_add(at as usize).cast::<i8>();
+            // SAFETY: a prefetch of whatever address is never a fault (Intel SDM volume 2, PREFETCHh).
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
     /// Plain bytes; `None` if they do not lie in the area.
     ///
     /// # Safety
