@@ -152,8 +152,11 @@ pub(super) fn condition(_context: &Context) -> String {
 
 /// What is asked of it.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
-    let found = ratio_of(rows, SECTION, WEIR, Some(SIZE));
-    vec![Bar::new("64 B: weir af_xdp / DPDK af_xdp, rx only", found, Side::AtLeast, 1.0)]
+    let bar = |what: &str| {
+        let found = ratio_of(rows, SECTION, what, Some(SIZE));
+        Bar::new(format!("{SIZE} B: {what} / {DPDK_AF_XDP}"), found, Side::AtLeast, 1.0)
+    };
+    [WEIR, WEIR_COPIER_STAMPS].map(bar).into()
 }
 
 #[cfg(test)]
