@@ -1,0 +1,205 @@
+//! A client: calls with a time limit, and notifications.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::VERSION;
+use crate::application::Answer;
+use crate::error::PlugError;
+use crate::limits::{CLIENT_DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, PATIENCE_MAX};
+use crate::message::{Message, RpcError};
+use crate::transport::{Transport, UnixTransport};
+use crate::wire::{self, Received};
+
+/// What comes unasked.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A notification.
+    Notification {
+        /// Its whole name.
+        method: String,
+        /// Its params; null if it has none.
+        params: Value,
+        /// What came beside it.
+        descriptors: Vec<OwnedFd>,
+    },
+    /// The connection has ended; nothing more comes.
+    Ended,
+}
+
+/// A connection to a server. Dropping it ends the connection.
+pub struct Client {
+    shared: Arc<Shared>,
+    applications: Vec<String>,
+    reader: Option<JoinHandle<()>>,
+}
+
+type Waiting = BTreeMap<u64, SyncSender<Result<Answer, RpcError>>>;
+
+struct Shared {
+    transport: Arc<dyn Transport>,
+    /// Held while a message is written.
+    writing: Mutex<()>,
+    /// Who waits for an answer; `None` once the connection has ended.
+    waiting: Mutex<Option<Waiting>>,
+    number: AtomicU64,
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(
+        &self,
+        method: &str,
+        params: Value,
+        fds: &[OwnedFd],
+        limit: Duration,
+    ) -> Result<Answer, PlugError> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = sync_channel(1);
+        self.waiting().as_mut().ok_or(PlugError::Closed)?.insert(number, sender);
+        let (id, method, params) = (json!(number), method.to_owned(), Some(params));
+        let sent = {
+            let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            wire::send(self.transport.as_ref(), &Message::Request { id, method, params }, fds)
+        };
+        let answer = match sent {
+            Ok(()) => answer.recv_timeout(limit),
+            // Half a message may be out. A server that refuses the connection has said why before it hung up.
+            Err(_) => {
+                let answer = answer.recv_timeout(Duration::from_millis(100));
+                self.transport.hang_up();
+                answer.map_err(|_| RecvTimeoutError::Disconnected)
+            }
+        };
+        if let Some(waiting) = self.waiting().as_mut() {
+            waiting.remove(&number);
+        }
+        match answer {
+            Ok(answer) => Ok(answer?),
+            Err(RecvTimeoutError::Timeout) => Err(PlugError::NoAnswer(limit)),
+            Err(RecvTimeoutError::Disconnected) => Err(PlugError::Closed),
+        }
+    }
+
+    /// Reads to the end. Late answers are dropped with what came beside them.
+    fn read(&self, mut incoming: impl FnMut(Incoming)) {
+        while let Ok(true) = self.transport.wait(None) {
+            let received =
+                wire::receive(self.transport.as_ref(), MESSAGE_BYTES_MAX, CLIENT_DESCRIPTORS_MAX);
+            match received {
+                Ok(Received::Message(Message::Response { id, outcome }, descriptors)) => {
+                    let mut waiting = self.waiting();
+                    let Some(waiting) = waiting.as_mut() else { break };
+                    let outcome = outcome.map(|result| Answer { result, descriptors });
+                    match id.as_u64().and_then(|number| waiting.remove(&number)) {
+                        Some(caller) => _ = caller.send(outcome),
+                        // Without an id: it is about the connection, and whoever asks first hears of it.
+                        None if id.is_null() => {
+                            if let Some((_, caller)) = waiting.pop_first() {
+                                _ = caller.send(outcome);
+                            }
+                        }
+                        None => {}
+                    }
+                }
+                Ok(Received::Message(Message::Notification { method, params }, descriptors)) => {
+                    let params = params.unwrap_or_default();
+                    incoming(Incoming::Notification { method, params, descriptors });
+                }
+                // Servers ask nothing.
+                Ok(Received::Message(Message::Request { .. }, _)) => {}
+                Ok(Received::Malformed(_) | Received::End) | Err(_) => break,
+            }
+        }
+        self.transport.hang_up();
+        *self.waiting() = None;
+        incoming(Incoming::Ended);
+    }
+}
+
+impl Client {
+    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` hears what comes unasked, in
+    /// order, on the connection's thread; it must not wait, and must not call.
+    ///
+    /// # Errors
+    /// What the kernel says, and what the server answers.
+    pub fn connect(
+        path: &Path,
+        name: &str,
+        incoming: impl FnMut(Incoming) + Send + 'static,
+    ) -> Result<Client, PlugError> {
+        let doing = || PlugError::os(format!("connecting to {}", path.display()));
+        let stream = UnixStream::connect(path).map_err(doing())?;
+        let transport = UnixTransport::new(stream).map_err(doing())?;
+        Client::over(Arc::new(transport), name, incoming)
+    }
+
+    /// The same, over any transport.
+    ///
+    /// # Errors
+    /// What the transport says, and what the server answers.
+    pub fn over(
+        transport: Arc<dyn Transport>,
+        name: &str,
+        incoming: impl FnMut(Incoming) + Send + 'static,
+    ) -> Result<Client, PlugError> {
+        let shared = Arc::new(Shared {
+            transport,
+            writing: Mutex::default(),
+            waiting: Mutex::new(Some(BTreeMap::new())),
+            number: AtomicU64::new(1),
+        });
+        let theirs = Arc::clone(&shared);
+        let reader = thread::Builder::new()
+            .name("plug-client".into())
+            .spawn(move || theirs.read(incoming))
+            .map_err(PlugError::os("starting a thread"))?;
+        let mut client = Client { shared, applications: Vec::new(), reader: Some(reader) };
+        let params = json!({ "versions": [VERSION], "name": name });
+        let hello = client.call("plug.hello", params, &[], PATIENCE_MAX)?.result;
+        let applications = hello["applications"].as_array().into_iter().flatten();
+        client.applications = applications.filter_map(Value::as_str).map(str::to_owned).collect();
+        Ok(client)
+    }
+
+    /// The server's applications.
+    #[must_use]
+    pub fn applications(&self) -> &[String] {
+        &self.applications
+    }
+
+    /// Asks, with these descriptors, and waits for the answer. Any thread may, and several at a time.
+    ///
+    /// # Errors
+    /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with what the server says, [`PlugError::Closed`].
+    pub fn call(
+        &self,
+        method: &str,
+        params: Value,
+        descriptors: &[OwnedFd],
+        limit: Duration,
+    ) -> Result<Answer, PlugError> {
+        self.shared.call(method, params, descriptors, limit)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.transport.hang_up();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}

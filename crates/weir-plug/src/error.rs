@@ -1,0 +1,42 @@
+//! Why a message did not arrive, or was refused.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::message::RpcError;
+
+/// Why something between two processes failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PlugError {
+    /// The kernel said no.
+    #[error("{doing}: {source}")]
+    Os {
+        /// What was tried.
+        doing: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The other side has ended the connection.
+    #[error("the other side has ended the connection")]
+    Closed,
+    /// No answer came in time.
+    #[error("there was no answer within {0:?}")]
+    NoAnswer(Duration),
+    /// The other side answered with an error.
+    #[error(transparent)]
+    Refused(#[from] RpcError),
+    /// The other side broke the protocol.
+    #[error("the other side broke the protocol: {0}")]
+    Protocol(String),
+}
+
+impl PlugError {
+    /// An error of the kernel.
+    pub fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> PlugError {
+        let doing = doing.into();
+        move |source| PlugError::Os { doing, source }
+    }
+}

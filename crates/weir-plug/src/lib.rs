@@ -1,0 +1,43 @@
+//! The general layer between a daemon and its clients: applications register with a [`Server`], exchange messages with
+//! their peers, hand over memory and signal. It knows nothing of capture.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`message`] | JSON-RPC 2.0: requests, responses, notifications, error codes |
+//! | [`framing`] | each message behind its length |
+//! | [`descriptors`] | descriptors beside a message, on Unix sockets |
+//! | [`transport`] | byte streams that messages travel on |
+//! | [`wire`] | a message and its descriptors, sent and received whole |
+//! | [`socket`] | a listening Unix socket at a path |
+//! | [`application`] | what an application implements |
+//! | [`server`] | connections, their limits, and their end |
+//! | [`client`] | calls with a time limit; notifications |
+//! | [`limits`] | sizes, counts and times |
+//!
+//! The protocol is written down in `docs/protocol.md`.
+#![forbid(unsafe_code)]
+
+pub mod application;
+pub mod client;
+pub mod descriptors;
+pub mod error;
+pub mod framing;
+pub mod limits;
+pub mod message;
+pub mod pace;
+pub mod peer;
+pub mod server;
+pub mod socket;
+pub mod transport;
+pub mod wire;
+
+pub use application::{Answer, Application, Session};
+pub use client::{Client, Incoming};
+pub use error::PlugError;
+pub use message::{Message, RpcError};
+pub use peer::Peer;
+pub use server::{Server, ServerLimits, Serving};
+pub use transport::{Credentials, Transport, UnixTransport};
+
+/// The version of the protocol that this crate speaks.
+pub const VERSION: u64 = 1;

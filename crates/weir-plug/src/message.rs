@@ -1,0 +1,270 @@
+//! JSON-RPC 2.0: requests, responses and notifications, in both directions; without batches.
+//!
+//! A message has two headers. The framework's is the envelope: version, id, number of descriptors, and the name of the
+//! application in front of the method (`capture.open`). The application's is the rest of the method's name, and the
+//! params.
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+// Source: JSON-RPC 2.0, section 5.1.
+/// The message is no JSON.
+pub const NO_JSON: i32 = -32700;
+/// It is no request.
+pub const NO_REQUEST: i32 = -32600;
+/// There is no such method.
+pub const NO_METHOD: i32 = -32601;
+/// The method has no such params.
+pub const NO_PARAMS: i32 = -32602;
+/// Of those that are a server's to define: what was asked was not done; the message says why.
+pub const REFUSED: i32 = -32000;
+/// Too many connections or too much of something at a time; try again.
+pub const BUSY: i32 = -32001;
+/// `plug.hello` was not said, or names no version that the server speaks.
+pub const NO_HELLO: i32 = -32002;
+
+/// What the other side answers if it does not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// One of the codes of this module.
+    pub code: i32,
+    /// For people.
+    pub message: String,
+}
+
+impl RpcError {
+    /// An error with this code.
+    #[must_use]
+    pub fn new(code: i32, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into() }
+    }
+
+    /// [`REFUSED`].
+    #[must_use]
+    pub fn refused(message: impl Into<String>) -> RpcError {
+        RpcError::new(REFUSED, message)
+    }
+
+    /// [`NO_PARAMS`].
+    #[must_use]
+    pub fn params(message: impl Into<String>) -> RpcError {
+        RpcError::new(NO_PARAMS, message)
+    }
+
+    /// [`NO_METHOD`], with those that there are.
+    #[must_use]
+    pub fn no_method(name: &str, methods: &[&str]) -> RpcError {
+        let methods = methods.join(", ");
+        RpcError::new(NO_METHOD, format!("there is no method '{name}'; there are: {methods}"))
+    }
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// It wants an answer.
+    Request {
+        /// A number, a string, or null; the answer has the same.
+        id: Value,
+        /// The whole name.
+        method: String,
+        /// By name or by position, or none.
+        params: Option<Value>,
+    },
+    /// It wants none.
+    Notification {
+        /// The whole name.
+        method: String,
+        /// By name or by position, or none.
+        params: Option<Value>,
+    },
+    /// An answer.
+    Response {
+        /// That of the request; null if that had none that could be read.
+        id: Value,
+        /// What came of it.
+        outcome: Result<Value, RpcError>,
+    },
+}
+
+impl Message {
+    /// The message in these bytes, and how many descriptors come with it.
+    ///
+    /// # Errors
+    /// [`NO_JSON`] or [`NO_REQUEST`], and what is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<(Message, usize), RpcError> {
+        let value = serde_json::from_slice::<Value>(bytes)
+            .map_err(|error| RpcError::new(NO_JSON, format!("this is no JSON: {error}")))?;
+        Message::of(value)
+            .map_err(|what| RpcError::new(NO_REQUEST, format!("this is no request: {what}")))
+    }
+
+    fn of(value: Value) -> Result<(Message, usize), &'static str> {
+        let Value::Object(mut members) = value else {
+            return Err("write one object, {\"jsonrpc\": \"2.0\", ...}; batches are not served");
+        };
+        if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+            return Err("its member jsonrpc must be \"2.0\"");
+        }
+        let id = members.remove("id");
+        if id.as_ref().is_some_and(|id| !(id.is_null() || id.is_string() || id.is_number())) {
+            return Err("its id must be a number or a string");
+        }
+        let descriptors = match members.get("descriptors") {
+            None => 0,
+            Some(count) => count
+                .as_u64()
+                .and_then(|count| usize::try_from(count).ok())
+                .ok_or("its member descriptors must be a number")?,
+        };
+        let params = members.remove("params");
+        let message = match (members.remove("method"), id) {
+            (Some(Value::String(method)), Some(id)) => Message::Request { id, method, params },
+            (Some(Value::String(method)), None) => Message::Notification { method, params },
+            (Some(_), _) => return Err("its method must be a string"),
+            (None, id) => {
+                let outcome = outcome(&mut members).ok_or("it has no method")?;
+                Message::Response { id: id.unwrap_or_default(), outcome }
+            }
+        };
+        Ok((message, descriptors))
+    }
+
+    /// As it is sent, with so many descriptors.
+    #[must_use]
+    pub fn to_value(&self, descriptors: usize) -> Value {
+        let mut value = json!({ "jsonrpc": "2.0" });
+        match self {
+            Message::Request { id, method, params } => {
+                value["id"] = id.clone();
+                value["method"] = json!(method);
+                params.iter().for_each(|params| value["params"] = params.clone());
+            }
+            Message::Notification { method, params } => {
+                value["method"] = json!(method);
+                params.iter().for_each(|params| value["params"] = params.clone());
+            }
+            Message::Response { id, outcome } => {
+                value["id"] = id.clone();
+                match outcome {
+                    Ok(result) => value["result"] = result.clone(),
+                    Err(RpcError { code, message }) => {
+                        value["error"] = json!({ "code": code, "message": message });
+                    }
+                }
+            }
+        }
+        if descriptors > 0 {
+            value["descriptors"] = json!(descriptors);
+        }
+        value
+    }
+
+    /// An answer to the request of this id.
+    #[must_use]
+    pub fn response(id: Value, outcome: Result<Value, RpcError>) -> Message {
+        Message::Response { id, outcome }
+    }
+}
+
+/// The result or the error of a response.
+fn outcome(members: &mut Map<String, Value>) -> Option<Result<Value, RpcError>> {
+    match (members.remove("result"), members.remove("error")) {
+        (Some(result), None) => Some(Ok(result)),
+        (None, Some(error)) => {
+            let code = error.get("code")?.as_i64()?;
+            let message = error.get("message")?.as_str()?;
+            Some(Err(RpcError::new(i32::try_from(code).ok()?, message)))
+        }
+        _ => None,
+    }
+}
+
+/// The application and its method, of a whole name.
+#[must_use]
+pub fn split_method(whole: &str) -> Option<(&str, &str)> {
+    whole
+        .split_once('.')
+        .filter(|(application, method)| !application.is_empty() && !method.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn code(text: &str) -> i32 {
+        Message::parse(text.as_bytes()).expect_err(text).code
+    }
+
+    #[test]
+    fn what_is_wrong_has_the_code_of_the_standard() {
+        for text in ["", "{", "\u{1}", "nul", r#"{"jsonrpc": "2.0",}"#] {
+            assert_eq!(code(text), NO_JSON, "{text}");
+        }
+        assert_eq!(code(&"[".repeat(100_000)), NO_JSON);
+        for text in [
+            "[]",
+            "1",
+            r#"{"id": 1, "method": "a.b"}"#,
+            r#"{"jsonrpc": 2.0, "id": 1, "method": "a.b"}"#,
+            r#"{"jsonrpc": "2.0", "id": 1}"#,
+            r#"{"jsonrpc": "2.0", "id": [], "method": "a.b"}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "method": 7}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "a.b", "descriptors": -1}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "method": "a.b", "descriptors": "2"}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "result": 1, "error": {"code": 1, "message": ""}}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "error": {"code": "1", "message": ""}}"#,
+            r#"{"jsonrpc": "2.0", "id": 1, "error": {"code": 4294967296, "message": ""}}"#,
+        ] {
+            assert_eq!(code(text), NO_REQUEST, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_have_an_application_and_a_method() {
+        assert_eq!(split_method("capture.open"), Some(("capture", "open")));
+        assert_eq!(split_method("a.b.c"), Some(("a", "b.c")));
+        for none in ["", "open", ".open", "capture."] {
+            assert_eq!(split_method(none), None, "{none}");
+        }
+    }
+
+    fn id() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<u64>().prop_map(Value::from),
+            ".*".prop_map(Value::from)
+        ]
+    }
+
+    fn params() -> impl Strategy<Value = Option<Value>> {
+        let value = prop_oneof![any::<i64>().prop_map(Value::from), ".*".prop_map(Value::from)];
+        prop::option::of(prop::collection::vec(value, 0..4).prop_map(Value::from))
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_itself_after_its_way(
+            id in id(), method in ".*", params in params(), code in any::<i32>(), said in ".*",
+            descriptors in 0usize..1000,
+        ) {
+            let error = RpcError::new(code, said);
+            for message in [
+                Message::Request { id: id.clone(), method: method.clone(), params: params.clone() },
+                Message::Notification { method: method.clone(), params: params.clone() },
+                Message::response(id.clone(), Ok(params.clone().unwrap_or_default())),
+                Message::response(id.clone(), Err(error)),
+            ] {
+                let bytes = message.to_value(descriptors).to_string();
+                prop_assert_eq!(Message::parse(bytes.as_bytes()), Ok((message, descriptors)));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Message::parse(&bytes);
+        }
+    }
+}

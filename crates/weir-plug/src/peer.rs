@@ -1,0 +1,102 @@
+//! The other end of a connection, as a server has it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use crate::error::PlugError;
+use crate::limits::OUTGOING_MAX;
+use crate::message::Message;
+use crate::transport::{Credentials, Transport};
+use crate::wire;
+
+/// The other end of a connection. Whatever is sent to it is queued: nobody waits for a peer that does not read.
+pub struct Peer {
+    number: u64,
+    credentials: Option<Credentials>,
+    transport: Arc<dyn Transport>,
+    /// `None` once the connection has ended.
+    outgoing: Mutex<Option<SyncSender<Outgoing>>>,
+}
+
+type Outgoing = (Message, Vec<OwnedFd>);
+
+impl Peer {
+    /// A peer, and the queue that is to be [`write`]n to it.
+    pub(crate) fn new(
+        number: u64,
+        credentials: Option<Credentials>,
+        transport: Arc<dyn Transport>,
+    ) -> (Peer, Receiver<Outgoing>) {
+        let (outgoing, queue) = sync_channel(OUTGOING_MAX);
+        let outgoing = Mutex::new(Some(outgoing));
+        (Peer { number, credentials, transport, outgoing }, queue)
+    }
+
+    /// A number that no other connection of the server has had.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Who it is, where the transport knows.
+    #[must_use]
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.credentials
+    }
+
+    /// Sends a notification. A peer that has not read [`OUTGOING_MAX`] messages before it is hung up.
+    ///
+    /// # Errors
+    /// [`PlugError::Closed`]: the connection has ended, or ends now.
+    pub fn notify(
+        &self,
+        method: &str,
+        params: Value,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), PlugError> {
+        let message = Message::Notification { method: method.to_owned(), params: Some(params) };
+        let sent = match &*self.outgoing() {
+            Some(outgoing) => outgoing.try_send((message, descriptors)),
+            None => return Err(PlugError::Closed),
+        };
+        sent.map_err(|error| {
+            if let TrySendError::Full(_) = error {
+                self.hang_up();
+            }
+            PlugError::Closed
+        })
+    }
+
+    /// Ends the connection.
+    pub fn hang_up(&self) {
+        *self.outgoing() = None;
+        self.transport.hang_up();
+    }
+
+    /// Sends an answer, once there is room for it.
+    pub(crate) fn answer(&self, answer: Message, fds: Vec<OwnedFd>) -> Result<(), PlugError> {
+        let outgoing = self.outgoing().clone();
+        let sent = outgoing.and_then(|outgoing| outgoing.send((answer, fds)).ok());
+        sent.ok_or(PlugError::Closed)
+    }
+
+    /// Lets out what is queued, and ends.
+    pub(crate) fn finish(&self) {
+        *self.outgoing() = None;
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Option<SyncSender<Outgoing>>> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a peer's queue until its end, and hangs up.
+pub(crate) fn write(transport: &dyn Transport, queue: &Receiver<Outgoing>) -> io::Result<()> {
+    let written = queue.iter().try_for_each(|(message, fds)| wire::send(transport, &message, &fds));
+    transport.hang_up();
+    written
+}

@@ -1,0 +1,236 @@
+//! Connections of a server: who may have one, what they ask, and their end.
+
+mod connection;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::application::Application;
+use crate::error::PlugError;
+use crate::limits;
+use crate::message::{BUSY, Message, RpcError};
+use crate::peer::{self, Peer};
+use crate::transport::{Transport, UnixTransport};
+use crate::wire;
+use connection::Connection;
+
+/// What a server takes from its clients.
+#[derive(Clone, Debug)]
+pub struct ServerLimits {
+    /// Connections at a time.
+    pub connections: usize,
+    /// Those of one user.
+    pub connections_of_a_user: usize,
+    /// Messages a second of a connection; it is read no faster.
+    pub messages_per_second: u32,
+    /// Longest message, in bytes.
+    pub message_bytes: u32,
+    /// Most descriptors of a message.
+    pub descriptors: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
+            connections: limits::CONNECTIONS_MAX,
+            connections_of_a_user: limits::CONNECTIONS_OF_A_USER_MAX,
+            messages_per_second: limits::MESSAGES_PER_SECOND_MAX,
+            message_bytes: limits::MESSAGE_BYTES_MAX,
+            descriptors: limits::SERVER_DESCRIPTORS_MAX,
+        }
+    }
+}
+
+/// What a server has counted.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections that were taken.
+    pub connections: AtomicU64,
+    /// Connections that were refused because there were too many.
+    pub refused: AtomicU64,
+    /// Messages that were no messages, and connections that ended in the middle of one.
+    pub malformed: AtomicU64,
+    /// Messages that waited because there were too many a second.
+    pub delayed: AtomicU64,
+}
+
+/// A server without connections yet.
+pub struct Server {
+    name: String,
+    limits: ServerLimits,
+    applications: BTreeMap<String, Arc<dyn Application>>,
+}
+
+impl Server {
+    /// A server of this name and version, as it is told to clients.
+    #[must_use]
+    pub fn new(name: &str, limits: ServerLimits) -> Server {
+        Server { name: name.to_owned(), limits, applications: BTreeMap::new() }
+    }
+
+    /// Adds an application.
+    ///
+    /// # Panics
+    /// If its name is no name, or another's.
+    #[must_use]
+    pub fn with(mut self, application: Arc<dyn Application>) -> Server {
+        let name = application.name().to_owned();
+        assert!(name != "plug" && !name.is_empty() && !name.contains('.'), "'{name}'");
+        assert!(
+            self.applications.insert(name, application).is_none(),
+            "a name of two applications"
+        );
+        self
+    }
+
+    /// Serves whoever connects, on threads of its own.
+    ///
+    /// # Errors
+    /// If there is no thread left, or no descriptor.
+    pub fn serve(self, listener: UnixListener) -> Result<Serving, PlugError> {
+        let Server { name, limits, applications } = self;
+        let own = listener.try_clone().map_err(PlugError::os("keeping a socket"))?;
+        let shared = Arc::new(Shared {
+            name,
+            limits,
+            applications,
+            counters: Counters::default(),
+            places: Mutex::default(),
+            number: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let theirs = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("plug-accept".into())
+            .spawn(move || accept(&listener, &theirs))
+            .map_err(PlugError::os("starting a thread"))?;
+        Ok(Serving { shared, listener: own, thread: Some(thread) })
+    }
+}
+
+/// A server at work. Dropping it ends all connections, and with them what their sessions hold.
+pub struct Serving {
+    shared: Arc<Shared>,
+    listener: UnixListener,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Connections that there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.places().len()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // Whoever waits for connections returns.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.shared.places().iter().for_each(|place| place.peer.hang_up());
+        // Their threads go by themselves; a second is far more than a session takes to end.
+        for _ in 0..1000 {
+            if self.connections() == 0 {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+struct Shared {
+    name: String,
+    limits: ServerLimits,
+    applications: BTreeMap<String, Arc<dyn Application>>,
+    counters: Counters,
+    places: Mutex<Vec<Place>>,
+    number: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// A connection's.
+struct Place {
+    peer: Arc<Peer>,
+    uid: u32,
+}
+
+impl Shared {
+    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
+    while !shared.is_over.load(Ordering::Acquire) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if let Err(error) = admit(&stream, shared) {
+                    shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+                    refuse(&stream, &error);
+                }
+            }
+            // Out of descriptors, for a moment; or the end.
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Starts a connection's threads, if there is a place.
+fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
+    let internal = |error: io::Error| RpcError::new(BUSY, error.to_string());
+    let transport = UnixTransport::new(stream.try_clone().map_err(internal)?).map_err(internal)?;
+    let credentials = transport.credentials().map_err(internal)?;
+    let transport: Arc<dyn Transport> = Arc::new(transport);
+    let number = shared.number.fetch_add(1, Ordering::Relaxed);
+    let (peer, queue) = Peer::new(number, Some(credentials), Arc::clone(&transport));
+    let peer = Arc::new(peer);
+    {
+        let mut places = shared.places();
+        let of_user = places.iter().filter(|place| place.uid == credentials.uid).count();
+        let ServerLimits { connections, connections_of_a_user, .. } = shared.limits;
+        if places.len() >= connections || of_user >= connections_of_a_user {
+            return Err(RpcError::new(
+                BUSY,
+                "there are too many connections; end some, or try again",
+            ));
+        }
+        places.push(Place { peer: Arc::clone(&peer), uid: credentials.uid });
+    }
+    let connection = Connection::new(Arc::clone(shared), peer, Arc::clone(&transport));
+    let writing = thread::Builder::new().name("plug-write".into());
+    writing
+        // Whoever has gone does not hear that this could not be written.
+        .spawn(move || drop(peer::write(transport.as_ref(), &queue)))
+        .map_err(internal)?;
+    let reading = thread::Builder::new().name("plug-peer".into());
+    reading.spawn(move || connection.serve()).map_err(internal)?;
+    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Says why there is no connection, to whoever reads it at once.
+fn refuse(stream: &UnixStream, error: &RpcError) {
+    let _ = stream.set_nonblocking(true);
+    if let Ok(own) = stream.try_clone().and_then(UnixTransport::new) {
+        let _ = wire::send(&own, &Message::response(Value::Null, Err(error.clone())), &[]);
+    }
+    let _ = stream.shutdown(Shutdown::Both);
+}

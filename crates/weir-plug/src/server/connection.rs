@@ -1,0 +1,149 @@
+//! One connection: its calls, in order, and what is taken back at its end.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::Shared;
+use crate::VERSION;
+use crate::application::{Answer, Session};
+use crate::limits::PATIENCE_MAX;
+use crate::message::{Message, NO_HELLO, RpcError, split_method};
+use crate::pace::Pace;
+use crate::peer::Peer;
+use crate::transport::Transport;
+use crate::wire::{self, Received};
+
+/// A connection. When it is dropped, its sessions end and its place is free.
+pub(super) struct Connection {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+    transport: Arc<dyn Transport>,
+    has_said_hello: bool,
+    sessions: BTreeMap<String, Box<dyn Session>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.sessions.clear();
+        self.peer.finish();
+        self.shared.places().retain(|place| place.peer.number() != self.peer.number());
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        peer: Arc<Peer>,
+        transport: Arc<dyn Transport>,
+    ) -> Connection {
+        Connection { shared, peer, transport, has_said_hello: false, sessions: BTreeMap::new() }
+    }
+
+    /// Serves it to its end.
+    pub(super) fn serve(mut self) {
+        let mut pace = Pace::new(self.shared.limits.messages_per_second, Instant::now());
+        loop {
+            // Whoever has said hello may be silent for ever.
+            let limit = (!self.has_said_hello).then_some(PATIENCE_MAX);
+            if !self.transport.wait(limit).unwrap_or(false) {
+                return;
+            }
+            let delay = pace.take(Instant::now());
+            if !delay.is_zero() {
+                self.shared.counters.delayed.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(delay);
+            }
+            let limits = &self.shared.limits;
+            let received =
+                wire::receive(self.transport.as_ref(), limits.message_bytes, limits.descriptors);
+            let answered = match received {
+                Ok(Received::Message(message, fds)) => self.take(message, fds),
+                Ok(Received::Malformed(error)) => {
+                    self.shared.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                    let answer = Message::response(Value::Null, Err(error));
+                    self.peer.answer(answer, Vec::new()).is_ok()
+                }
+                Ok(Received::End) => return,
+                Err(_) => {
+                    self.shared.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            };
+            if !answered {
+                return;
+            }
+        }
+    }
+
+    /// Carries out what is asked; `false` if the answer cannot be sent.
+    fn take(&mut self, message: Message, fds: Vec<OwnedFd>) -> bool {
+        match message {
+            Message::Request { id, method, params } => {
+                let (outcome, fds) = match self.carry_out(&method, params, fds) {
+                    Ok(Answer { result, descriptors }) => (Ok(result), descriptors),
+                    Err(error) => (Err(error), Vec::new()),
+                };
+                self.peer.answer(Message::response(id, outcome), fds).is_ok()
+            }
+            Message::Notification { method, params } => {
+                let _ = self.carry_out(&method, params, fds);
+                true
+            }
+            // Nothing is asked of clients.
+            Message::Response { .. } => true,
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        whole: &str,
+        params: Option<Value>,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Answer, RpcError> {
+        let params = params.unwrap_or_else(|| json!({}));
+        if !params.is_object() {
+            return Err(RpcError::params(format!("{whole}: its params go by name, in an object")));
+        }
+        let applications = &self.shared.applications;
+        let unknown = || {
+            let names = applications.keys().map(|name| format!("{name}.…"));
+            let names: Vec<String> = ["plug.hello".to_owned()].into_iter().chain(names).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            RpcError::no_method(whole, &names)
+        };
+        let (application, method) = split_method(whole).ok_or_else(unknown)?;
+        if application == "plug" {
+            return if method == "hello" { self.hello(&params) } else { Err(unknown()) };
+        }
+        if !self.has_said_hello {
+            return Err(RpcError::new(NO_HELLO, "say plug.hello first, with your versions"));
+        }
+        let (name, application) = applications.get_key_value(application).ok_or_else(unknown)?;
+        if !self.sessions.contains_key(name) {
+            self.sessions.insert(name.clone(), application.connect(&self.peer)?);
+        }
+        let session = self.sessions.get_mut(name).expect("it is there by now");
+        session.call(method, params, fds)
+    }
+
+    /// `plug.hello`: the version that is spoken from here on, and the applications.
+    fn hello(&mut self, params: &Value) -> Result<Answer, RpcError> {
+        let versions = params.get("versions").and_then(Value::as_array);
+        let versions =
+            versions.ok_or_else(|| RpcError::params("plug.hello: say your versions, as in [1]"))?;
+        if !versions.contains(&json!(VERSION)) {
+            return Err(RpcError::new(NO_HELLO, format!("this server speaks version {VERSION}")));
+        }
+        self.has_said_hello = true;
+        let applications: Vec<&String> = self.shared.applications.keys().collect();
+        let name = &self.shared.name;
+        let result = json!({ "version": VERSION, "name": name, "applications": applications });
+        Ok(result.into())
+    }
+}

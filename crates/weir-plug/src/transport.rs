@@ -1,0 +1,124 @@
+//! Byte streams that messages travel on: a Unix socket, or any that carries bytes in both directions. Only a Unix
+//! socket carries descriptors; over the others an application hands memory over in a way of its own.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::descriptors;
+use crate::limits::PATIENCE_MAX;
+
+/// Who is at the other end of a Unix socket: what the kernel noted when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process id.
+    pub pid: i32,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// A byte stream. One thread reads while another writes.
+pub trait Transport: Send + Sync {
+    /// Reads some bytes; 0 at the end.
+    ///
+    /// # Errors
+    /// What the stream says, `WouldBlock` after its time limit.
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some bytes.
+    ///
+    /// # Errors
+    /// What the stream says, `WouldBlock` after its time limit.
+    fn write(&self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Waits until there is something to read or the end, at most `limit`; `false` if nothing came.
+    ///
+    /// # Errors
+    /// What the stream says.
+    fn wait(&self, limit: Option<Duration>) -> io::Result<bool>;
+
+    /// Ends the stream for both sides; whoever reads or waits returns.
+    fn hang_up(&self);
+
+    /// Sends descriptors.
+    ///
+    /// # Errors
+    /// `Unsupported` unless it is a Unix socket.
+    fn send_descriptors(&self, _: &[BorrowedFd<'_>]) -> io::Result<()> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Receives as many descriptors.
+    ///
+    /// # Errors
+    /// `Unsupported` unless it is a Unix socket.
+    fn receive_descriptors(&self, _count: usize) -> io::Result<Vec<OwnedFd>> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+/// A Unix stream socket.
+#[derive(Debug)]
+pub struct UnixTransport(UnixStream);
+
+impl UnixTransport {
+    /// Takes the stream, whose reads and writes get a time limit ([`PATIENCE_MAX`]): half a message is an error some
+    /// time.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new(stream: UnixStream) -> io::Result<UnixTransport> {
+        stream.set_read_timeout(Some(PATIENCE_MAX))?;
+        stream.set_write_timeout(Some(PATIENCE_MAX))?;
+        Ok(UnixTransport(stream))
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn credentials(&self) -> io::Result<Credentials> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.0)?;
+        Ok(Credentials {
+            pid: peer.pid.as_raw_nonzero().get(),
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+        })
+    }
+}
+
+impl Transport for UnixTransport {
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&self.0).read(bytes)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&self.0).write(bytes)
+    }
+
+    fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
+        let limit = limit.map(Timespec::try_from).transpose();
+        let limit = limit.map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        Ok(rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref()))? > 0)
+    }
+
+    fn hang_up(&self) {
+        // It fails where that has happened already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    fn send_descriptors(&self, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        descriptors::send(&self.0, fds)
+    }
+
+    fn receive_descriptors(&self, count: usize) -> io::Result<Vec<OwnedFd>> {
+        descriptors::receive(&self.0, count)
+    }
+}
