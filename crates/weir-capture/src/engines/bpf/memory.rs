@@ -7,6 +7,7 @@
 use std::os::fd::AsFd;
 
 use libbpf_rs::{MapHandle, MapType};
+use libbpf_sys::bpf_map_create_opts;
 use weir_ring::geometry::BLOCK_BYTES;
 use weir_ring::memory::{self, Access, Trust};
 use weir_ring::{Clock, Mapping, Ring, Words, WriterKind, header};
@@ -30,14 +31,20 @@ pub(super) fn create(
 fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHandle, CaptureError> {
     let spec = setup.ring_spec(feed, cpus.into(), Some(cpu), Clock::Realtime, WriterKind::Bpf)?;
     let entries = spec.data_blocks as u32 + 1;
-    let mut options = map_options(libbpf_sys::BPF_F_MMAPABLE);
-    if let Some(node) = setup.ring_node {
-        options.map_flags |= libbpf_sys::BPF_F_NUMA_NODE;
-        options.numa_node = node;
-    }
-    let map =
-        MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, &options)
-            .map_err(|source| no_ring(cpu, entries.into(), source))?;
+    let anywhere = map_options(libbpf_sys::BPF_F_MMAPABLE);
+    let make = |options| {
+        MapHandle::create(MapType::Array, Some("weir_ring"), 4, BLOCK_BYTES, entries, options)
+    };
+    let map = match setup.ring_node {
+        Some(numa_node) => {
+            let map_flags = anywhere.map_flags | libbpf_sys::BPF_F_NUMA_NODE;
+            // A node that is not online is refused; rings lie somewhere else then.
+            make(&bpf_map_create_opts { map_flags, numa_node, ..anywhere })
+                .or_else(|_| make(&anywhere))
+        }
+        None => make(&anywhere),
+    };
+    let map = map.map_err(|source| no_ring(cpu, entries.into(), source))?;
     let bytes = u64::from(entries) * u64::from(BLOCK_BYTES);
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
     // SAFETY: a BPF array cannot shrink; ring memory is reached as `Words` only.
@@ -87,6 +94,20 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn root_rings_in_the_kernel_prefer_a_node_and_do_without_it() {
+        if !weir_lab::testbed::require_root(
+            "root_rings_in_the_kernel_prefer_a_node_and_do_without_it",
+        ) {
+            return;
+        }
+        for node in [0, 1023, u32::MAX - 1] {
+            let ring_bytes = crate::engines::bpf::least_ring_bytes();
+            let setup = Setup { ring_bytes, ring_node: Some(node), ..Setup::default() };
+            assert!(!create(&setup, 0..1).unwrap().is_empty());
+        }
+    }
 
     #[test]
     fn a_ring_that_finds_no_memory_says_how_much_it_wanted() {

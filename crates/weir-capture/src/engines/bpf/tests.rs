@@ -300,7 +300,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         return;
     }
     use std::io::{Read, Write};
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let ring = bpf.rings()[0].clone();
     let (page, waker, writers_end) = wake_page();
@@ -308,7 +308,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
     bpf.control().attach(FeedSlot::first(), writers_end, 0).unwrap();
     let channels = bpf.serving.shared.channels.as_fd().try_clone_to_owned().unwrap();
     let sent = egress(&bpf);
-    let over = AtomicBool::new(false);
+    let (over, messages) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             pin_to_cpu_0();
@@ -316,9 +316,8 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 run_times(sent.as_fd(), &frame(7, 60), 10_000);
             }
         });
-        // Sends as soon as the last message was taken; gives how often that was.
-        let hostile = scope.spawn(|| {
-            let mut messages = 0u128;
+        // Sends as soon as the last message was taken.
+        scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
                 let mut untaken = [PollFd::new(&channels, PollFlags::IN)];
@@ -326,20 +325,25 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 if rustix::event::poll(&mut untaken, Some(&none)).unwrap() == 0 {
                     // Whatever it says, the owner looks.
                     let _ = (&waker).write(&[0]);
-                    messages += 1;
+                    messages.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            messages
         });
         let (begin, before) = (Instant::now(), bpf.serving.turns);
-        (0..20).for_each(|_| _ = bpf.pump(Duration::from_millis(5)).unwrap());
+        let mut calls = 0;
+        // On a busy machine the other thread may be long in coming.
+        let has_come = || messages.load(Ordering::Relaxed) > 1;
+        while calls < 20 || !has_come() && begin.elapsed() < Duration::from_secs(30) {
+            bpf.pump(Duration::from_millis(5)).unwrap();
+            calls += 1;
+        }
         let took = begin.elapsed();
         over.store(true, Ordering::Relaxed);
         let gaps = took.as_nanos() / TURN_MIN.as_nanos();
         let turns = u128::from(bpf.serving.turns - before);
         // Each call of pump begins a turn at once.
-        assert!(turns <= gaps + 20, "{turns} turns in the time of {gaps}");
-        assert!(hostile.join().unwrap() > 1, "no message was taken");
+        assert!(turns <= gaps + calls, "{turns} turns in the time of {gaps}");
+        assert!(has_come(), "no message was taken");
         let mut rings = 0;
         while let Ok(more @ 1..) = (&waker).read(&mut [0; 4096]) {
             rings += u128::from(more > 0);
