@@ -1,0 +1,26 @@
+//! Why a feed could not be opened, changed or closed.
+
+use thiserror::Error;
+use weir_plug::PlugError;
+use weir_ring::RingError;
+
+/// Why something that a daemon was asked for was not done.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The connection failed, or the daemon refused.
+    #[error(transparent)]
+    Plug(#[from] PlugError),
+    /// What the daemon handed over is no ring that can be read safely.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// The daemon answered something else than was asked.
+    #[error("the daemon's answer makes no sense: {0}")]
+    Answer(String),
+}
+
+impl From<serde_json::Error> for ClientError {
+    fn from(error: serde_json::Error) -> ClientError {
+        ClientError::Answer(error.to_string())
+    }
+}

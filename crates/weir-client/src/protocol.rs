@@ -1,0 +1,209 @@
+//! The messages of the application `capture`, as `docs/protocol.md` writes them down.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The application's name.
+pub const APPLICATION: &str = "capture";
+
+/// Frames of which direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Received.
+    In,
+    /// Sent.
+    Out,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// `capture.open`, with the descriptors of a channel: wake page and socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// The client's number for the feed; no other feed of the connection has it.
+    pub feed: u64,
+    /// The source, as [`Source::source`] names it.
+    pub source: String,
+    /// Which frames; empty takes all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub filter: String,
+    /// Most bytes kept of a frame; the source's ceiling, if that is lower or nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snaplen: Option<u32>,
+    /// Which way they go.
+    #[serde(default)]
+    pub direction: Direction,
+    /// `2/4`: the second of four shards by flow; `q2`: an RX queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// Lines of the wake page: as many rings can be read at a time.
+    pub lines: usize,
+}
+
+/// The answer, with the descriptors of the rings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The daemon's number for what is read now.
+    pub key: u64,
+    /// The line of the first ring.
+    pub first_line: usize,
+    /// Which of the channels that were given wakes its reader.
+    pub channel: usize,
+    /// The engine's name, empty if it is not known.
+    #[serde(default)]
+    pub engine: String,
+    /// Where in the kernel frames are taken.
+    #[serde(default)]
+    pub hook: Option<String>,
+    /// Why this engine.
+    #[serde(default)]
+    pub why: String,
+    /// Things the user should know.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// `capture.close`, `capture.let_go`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfFeed {
+    /// The client's number.
+    pub feed: u64,
+}
+
+/// The answer to `capture.close`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// The daemon's number for what was read last.
+    pub key: u64,
+    /// Its rings are closed: they are read to their end, and the ledger is final.
+    pub ended: bool,
+    /// Others read on: ordinals of the first frames that are not read any more, ring by ring.
+    #[serde(default)]
+    pub until: Vec<u64>,
+    /// What became of its frames since it began; `None` if it could not be read.
+    pub ledger: Option<Ledger>,
+}
+
+/// `capture.set_filter`, with the descriptors of one more channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetFilter {
+    /// The client's number.
+    pub feed: u64,
+    /// Which frames; empty takes all.
+    pub filter: String,
+}
+
+/// `capture.block`, with the descriptors of one more channel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// The client's number.
+    pub feed: u64,
+    /// What to leave out from here on.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// What not to leave out any more.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// The answer to a change. If others read the feed's rings, the client moves to others, whose descriptors come with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// What it reads from here on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Opened>,
+    /// What it reads no further than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
+}
+
+/// A feed that is read no further.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// The daemon's number.
+    pub key: u64,
+    /// Ordinals of the first frames that are not read any more, ring by ring.
+    pub until: Vec<u64>,
+}
+
+/// A source that the client may open: `capture.sources` gives a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Its name for `capture.open`.
+    pub source: String,
+    /// Most bytes kept of a frame.
+    pub snaplen: u32,
+}
+
+/// A feed of the client's: `capture.statistics` gives a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The client's number.
+    pub feed: u64,
+    /// Its source.
+    pub source: String,
+    /// What became of its frames so far. While frames come, the counts are not of one instant.
+    pub ledger: Option<Ledger>,
+}
+
+/// `capture.gone`: nothing more comes of a feed; its rings are closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    /// The client's number.
+    pub feed: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What became of every frame of a feed: `offered = filtered + blocked + sampled + captured + drops`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Frames that came to the hook.
+    pub offered: u64,
+    /// Frames that the filter or the direction left out.
+    pub filtered: u64,
+    /// A filter left out others that nobody counted.
+    pub filtered_uncounted: bool,
+    /// Frames that the block list left out.
+    pub blocked: u64,
+    /// Frames that sampling left out.
+    pub sampled: u64,
+    /// Frames written into the rings.
+    pub captured: u64,
+    /// Bytes kept of them.
+    pub kept_bytes: u64,
+    /// Bytes of them on the wire.
+    pub wire_bytes: u64,
+    /// Offload super-frames among them.
+    pub super_frames: u64,
+    /// Every place where a frame was lost, by name.
+    pub drops: BTreeMap<String, u64>,
+    /// What was lost before the hook, where somebody can tell.
+    pub missed_before: Option<u64>,
+}
+
+impl From<&weir_ring::Ledger> for Ledger {
+    fn from(ledger: &weir_ring::Ledger) -> Ledger {
+        let drops = ledger.drops.iter();
+        Ledger {
+            offered: ledger.offered,
+            filtered: ledger.filtered,
+            filtered_uncounted: ledger.filtered_uncounted,
+            blocked: ledger.blocked,
+            sampled: ledger.sampled,
+            captured: ledger.captured,
+            kept_bytes: ledger.kept_bytes,
+            wire_bytes: ledger.wire_bytes,
+            super_frames: ledger.super_frames,
+            drops: drops.map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            missed_before: ledger.missed_before,
+        }
+    }
+}

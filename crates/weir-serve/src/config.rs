@@ -1,0 +1,214 @@
+//! The daemon's file: which sources there are, by name, and who may open them. What it does not allow is denied.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use thiserror::Error;
+use weir_frame::record::CAPLEN_MAX;
+use weir_plug::Credentials;
+
+use crate::limits;
+
+/// MiB of the rings of a feed, where the file says nothing.
+const RING_MIB: u64 = 64;
+
+/// The file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// By the names that clients use.
+    #[serde(default)]
+    pub sources: BTreeMap<String, SourceConfig>,
+    /// How much each client may have.
+    #[serde(default)]
+    pub limits: ClientLimits,
+}
+
+/// A source, and who may open it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceConfig {
+    /// What is captured, as `weir capture` names it; the name itself, if nothing is said.
+    pub source: Option<String>,
+    /// Most bytes that are kept of a frame, whatever a client asks for.
+    #[serde(default = "whole")]
+    pub snaplen: u32,
+    /// MiB of the rings of each feed.
+    #[serde(default = "ring_mib")]
+    pub ring_mib: u64,
+    /// Asks the interface for frames that are not addressed to it.
+    #[serde(default = "yes")]
+    pub promiscuous: bool,
+    /// User ids that may open it.
+    #[serde(default)]
+    pub users: Vec<u32>,
+    /// Group ids whose members may: those that have it as the group of their process.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// Everybody may who can connect to the socket.
+    #[serde(default)]
+    pub everybody: bool,
+}
+
+/// How much each client may have: all processes of a user together.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientLimits {
+    /// Feeds.
+    pub feeds: usize,
+    /// MiB of rings.
+    pub memory_mib: u64,
+    /// Feeds that are opened or changed in a second.
+    pub opens_per_second: u32,
+}
+
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
+            feeds: limits::CLIENT_FEEDS_MAX,
+            memory_mib: limits::CLIENT_MEMORY_MIB_MAX,
+            opens_per_second: limits::CLIENT_OPENS_PER_SECOND_MAX,
+        }
+    }
+}
+
+fn whole() -> u32 {
+    CAPLEN_MAX
+}
+
+fn ring_mib() -> u64 {
+    RING_MIB
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Why a file is no configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// It is not understood.
+    #[error("{}: {what}", path.display())]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Where, and what is wrong.
+        what: String,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the place.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let (mut text, own) = (String::new(), || path.to_owned());
+        File::open(path)
+            .and_then(|file| file.take(limits::CONFIG_BYTES_MAX).read_to_string(&mut text))
+            .map_err(|source| ConfigError::Read { path: own(), source })?;
+        Config::parse(&text).map_err(|what| ConfigError::Wrong { path: own(), what })
+    }
+
+    /// The same, of its text.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Config, String> {
+        let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (name, source) in &config.sources {
+            source.check(name).map_err(|what| format!("sources.{name}: {what}"))?;
+        }
+        let ClientLimits { feeds, memory_mib, opens_per_second } = config.limits;
+        if feeds == 0 || memory_mib == 0 || opens_per_second == 0 {
+            return Err("limits: each is 1 at least; to deny, leave out users and groups".into());
+        }
+        Ok(config)
+    }
+}
+
+impl SourceConfig {
+    fn check(&self, name: &str) -> Result<(), String> {
+        let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '@' | '/');
+        if name.is_empty() || !name.chars().all(fits) {
+            return Err(
+                "a name has letters, digits and signs, but no '@' and no '/'; say what is \
+                        captured with source = \"...\""
+                    .into(),
+            );
+        }
+        if !(1..=CAPLEN_MAX).contains(&self.snaplen) {
+            return Err(format!("snaplen is 1 to {CAPLEN_MAX}, not {}", self.snaplen));
+        }
+        // A ring has 4 MiB at least, and 8 GiB at most.
+        if !(4..=8 << 10).contains(&self.ring_mib) {
+            return Err(format!("ring_mib is 4 to 8192, not {}", self.ring_mib));
+        }
+        Ok(())
+    }
+
+    /// Whether this client may open it.
+    #[must_use]
+    pub fn allows(&self, who: Credentials) -> bool {
+        self.everybody || self.users.contains(&who.uid) || self.groups.contains(&who.gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_allowed_is_denied() {
+        let text = r#"
+            [sources.eth0]
+            snaplen = 128
+            users = [1000]
+            groups = [50]
+            [sources.taps]
+            source = "vnet*"
+            everybody = true
+            [sources.nobody]
+            [limits]
+            feeds = 2
+        "#;
+        let config = Config::parse(text).unwrap();
+        let may =
+            |name: &str, uid, gid| config.sources[name].allows(Credentials { pid: 1, uid, gid });
+        assert!(may("eth0", 1000, 7) && may("eth0", 7, 50) && may("taps", 7, 7));
+        assert!(!may("eth0", 0, 0) && !may("nobody", 0, 0) && !may("nobody", 1000, 50));
+        assert_eq!(
+            (config.limits.feeds, config.limits.memory_mib),
+            (2, limits::CLIENT_MEMORY_MIB_MAX)
+        );
+        assert_eq!(config.sources["taps"].ring_mib, RING_MIB);
+    }
+
+    #[test]
+    fn wrong_files_say_what_and_where() {
+        for (text, words) in [
+            ("[sources.eth0]\nuser = [1]", ["line 2", "unknown field `user`"]),
+            ("[sources.eth0]\nusers = [\"root\"]", ["line 2", "invalid type"]),
+            ("[sources.eth0]\nsnaplen = 0", ["sources.eth0", "snaplen is 1 to"]),
+            ("[sources.eth0]\nring_mib = 3", ["sources.eth0", "ring_mib is 4 to"]),
+            ("[sources.\"a/b\"]", ["sources.a/b", "source ="]),
+            ("[limits]\nfeeds = 0", ["limits", "1 at least"]),
+            ("[sources.eth0", ["line 1", ""]),
+        ] {
+            let error = Config::parse(text).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Captures once, and hands feeds to other processes: the application `capture` of a [`weir_plug::Server`].
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`config`] | the daemon's file: sources, and who may open them |
+//! | [`daemon`] | sources that are open as long as somebody reads them |
+//! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
+//! | [`usage`] | how much of everything a client has |
+//! | [`limits`] | how much it may have |
+#![forbid(unsafe_code)]
+
+pub mod application;
+mod board;
+pub mod config;
+pub mod daemon;
+pub mod limits;
+mod slots;
+pub mod usage;
+
+pub use application::Capture;
+pub use config::{Config, ConfigError};
+pub use daemon::{Daemon, Resolved};

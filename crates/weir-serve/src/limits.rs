@@ -1,0 +1,10 @@
+//! How much a client may have, unless the daemon's file says otherwise.
+
+/// Feeds that a client, which is a user, has open at a time.
+pub const CLIENT_FEEDS_MAX: usize = 32;
+/// MiB of rings that a client reads. Rings that others read as well count in full.
+pub const CLIENT_MEMORY_MIB_MAX: u64 = 2048;
+/// Feeds that a client opens, or changes, in a second: each may load a program into the kernel.
+pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
+/// Longest configuration file, in bytes.
+pub const CONFIG_BYTES_MAX: u64 = 1 << 20;

@@ -1,0 +1,112 @@
+//! Sources by name, each open as long as somebody reads it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_probe::{Probe, ProbeError, SourceId, SourceSpec, SubscriptionId, Wants};
+
+/// A source by name. Opening and closing one takes a while, and holds up who wants the same, and nobody else.
+#[derive(Default)]
+pub struct Slots(BTreeMap<String, Mutex<Option<Open>>>);
+
+struct Open {
+    source: SourceId,
+    subscriptions: usize,
+}
+
+/// A subscription, which is to be [closed](Slots::close).
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    pub source: SourceId,
+    pub subscription: SubscriptionId,
+    /// The source was opened for it, and is to be started once somebody is attached.
+    pub is_first: bool,
+}
+
+impl Slots {
+    /// One for each of these names.
+    pub fn new(names: impl Iterator<Item = String>) -> Slots {
+        Slots(names.map(|name| (name, Mutex::default())).collect())
+    }
+
+    fn lock(&self, name: &str) -> MutexGuard<'_, Option<Open>> {
+        self.0[name].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes to a source of these names, which is opened if need be. `attach` makes the subscription's first
+    /// consumer; then the source is started.
+    ///
+    /// # Errors
+    /// What the engine says, and what `attach` does; everything is as it was before.
+    pub fn open<T, E: From<ProbeError>>(
+        &self,
+        name: &str,
+        probe: &Probe,
+        spec: impl FnOnce() -> SourceSpec,
+        wants: Wants,
+        attach: impl FnOnce(Claim) -> Result<T, E>,
+    ) -> Result<(Claim, T), E> {
+        let mut slot = self.lock(name);
+        let claim = match Slots::subscribe(&mut slot, probe, wants.clone())? {
+            Some(claim) => claim,
+            None => {
+                let (source, own) = probe.open(spec(), vec![wants])?;
+                *slot = Some(Open { source, subscriptions: 1 });
+                Claim { source, subscription: own[0], is_first: true }
+            }
+        };
+        let attached = attach(claim).and_then(|attached| {
+            if claim.is_first {
+                probe.start(claim.source)?;
+            }
+            Ok(attached)
+        });
+        match attached {
+            Ok(attached) => Ok((claim, attached)),
+            Err(error) => {
+                Slots::leave(&mut slot, probe, claim);
+                Err(error)
+            }
+        }
+    }
+
+    /// A subscription to a source that is open; `None` if it is not.
+    fn subscribe(
+        slot: &mut Option<Open>,
+        probe: &Probe,
+        wants: Wants,
+    ) -> Result<Option<Claim>, ProbeError> {
+        let Some(open) = slot else { return Ok(None) };
+        match probe.subscribe(open.source, wants) {
+            Ok(subscription) => {
+                open.subscriptions += 1;
+                Ok(Some(Claim { source: open.source, subscription, is_first: false }))
+            }
+            // It has ended by itself.
+            Err(ProbeError::Unknown | ProbeError::Ended) => {
+                *slot = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a subscription; the last one's source is closed.
+    pub fn close(&self, name: &str, probe: &Probe, claim: Claim) {
+        Slots::leave(&mut self.lock(name), probe, claim);
+    }
+
+    fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {
+        // It may have ended by itself, and have been opened anew.
+        let own = slot.as_mut().filter(|open| open.source == claim.source);
+        // An error says that it has ended meanwhile.
+        let Some(open) = own else { return };
+        open.subscriptions -= 1;
+        if open.subscriptions == 0 {
+            let _ = probe.close(claim.source);
+            *slot = None;
+        } else {
+            let _ = probe.unsubscribe(claim.subscription);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How much of everything a client has. A client is a user: all of its processes together.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weir_plug::message::{BUSY, RpcError};
+use weir_plug::pace::Pace;
+
+use crate::config::ClientLimits;
+
+/// How much the clients have.
+#[derive(Debug)]
+pub struct Usage {
+    limits: ClientLimits,
+    clients: Mutex<BTreeMap<u32, Client>>,
+}
+
+#[derive(Debug)]
+struct Client {
+    feeds: usize,
+    mib: u64,
+    opens: Pace,
+}
+
+impl Usage {
+    /// Nobody has anything.
+    #[must_use]
+    pub fn new(limits: ClientLimits) -> Usage {
+        Usage { limits, clients: Mutex::default() }
+    }
+
+    /// The user opens one more feed, with rings of so many MiB.
+    ///
+    /// # Errors
+    /// [`BUSY`]: it has as much as it may have, or opens too many a second.
+    pub fn open(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
+        self.take_turn(uid)?;
+        let limits = &self.limits;
+        let mut clients = self.clients();
+        let client = clients.get_mut(&uid).expect("it has had its turn");
+        if client.feeds >= limits.feeds {
+            return Err(busy(format!("you have {} feeds, and may have no more", client.feeds)));
+        }
+        if client.mib + mib > limits.memory_mib {
+            let (has, max) = (client.mib, limits.memory_mib);
+            return Err(busy(format!(
+                "its rings have {mib} MiB, yours {has}, and {max} are allowed"
+            )));
+        }
+        client.feeds += 1;
+        client.mib += mib;
+        Ok(())
+    }
+
+    /// The user opens or changes something.
+    ///
+    /// # Errors
+    /// [`BUSY`].
+    pub fn take_turn(&self, uid: u32) -> Result<(), RpcError> {
+        let (now, per_second) = (Instant::now(), self.limits.opens_per_second);
+        let mut clients = self.clients();
+        let new = || Client { feeds: 0, mib: 0, opens: Pace::new(per_second, now) };
+        if !clients.entry(uid).or_insert_with(new).opens.try_take(now) {
+            return Err(busy(format!("{per_second} feeds may be opened or changed in a second")));
+        }
+        Ok(())
+    }
+
+    /// The user closes one.
+    pub fn close(&self, uid: u32, mib: u64) {
+        if let Some(client) = self.clients().get_mut(&uid) {
+            client.feeds -= 1;
+            client.mib -= mib;
+        }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<u32, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn busy(said: String) -> RpcError {
+    RpcError::new(BUSY, said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_much_and_others_have_as_much() {
+        let usage = Usage::new(ClientLimits { feeds: 2, memory_mib: 10, opens_per_second: 1000 });
+        usage.open(1, 4).unwrap();
+        assert!(usage.open(1, 7).unwrap_err().message.contains("10 are allowed"));
+        usage.open(1, 4).unwrap();
+        assert!(usage.open(1, 1).unwrap_err().message.contains("2 feeds"));
+        usage.open(2, 10).unwrap();
+        usage.close(1, 4);
+        usage.open(1, 6).unwrap();
+    }
+
+    #[test]
+    fn a_flood_of_opens_is_refused() {
+        let usage = Usage::new(ClientLimits { opens_per_second: 3, ..ClientLimits::default() });
+        let given = (0..100).filter(|_| usage.open(1, 1).is_ok()).count();
+        assert!((3..10).contains(&given), "{given}");
+        usage.open(2, 1).unwrap();
+    }
+}

@@ -1,0 +1,211 @@
+//! A daemon and its clients, in this process and in others: this very program, run again for the one test
+//! [`client_process`].
+
+#[path = "../../weir-ring/tests/common/process.rs"]
+mod process;
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::of_generated;
+use weir_client::protocol::Open;
+use weir_client::{ClientError, Connection, FeedSource};
+use weir_consumer::thread::{Finished, Plan, Running, spawn};
+use weir_consumer::{Consumer, Null};
+use weir_plug::{Server, ServerLimits, Serving, socket};
+use weir_serve::{Capture, Config, Daemon, Resolved};
+
+use process::{Other, ROLE};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Descriptors are counted: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+struct Setup {
+    folder: tempfile::TempDir,
+    serving: Serving,
+    _file: socket::SocketFile,
+    _alone: MutexGuard<'static, ()>,
+}
+
+fn setup(config: &str) -> Setup {
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let resolve = |text: &str| {
+        let spec = text.strip_prefix("gen:").ok_or("no generator")?.to_owned();
+        let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
+        Ok(Resolved { target: Target::Text(spec), request })
+    };
+    let daemon = Daemon::new(Config::parse(config).unwrap(), resolve).unwrap();
+    let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
+    let server = Server::new("test", ServerLimits::default());
+    let server = server.with(Arc::new(Capture::new(Arc::new(daemon))));
+    Setup { folder, serving: server.serve(listener).unwrap(), _file: file, _alone: alone }
+}
+
+impl Setup {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+}
+
+fn open(source: &str) -> Open {
+    Open { source: source.into(), ..Open::default() }
+}
+
+fn read(source: FeedSource) -> Running<Null> {
+    spawn(Box::new(Null::new()), Plan::new(Box::new(source)).unwrap()).unwrap()
+}
+
+/// Frames that were delivered or lapped.
+fn accounted(running: Running<Null>) -> u64 {
+    let Finished { consumer, failure, .. } = running.wait();
+    assert!(failure.is_none(), "{failure:?}");
+    consumer.delivered().frames + consumer.delivered().lapped
+}
+
+fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn open_fds() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_source_that_is_denied_does_not_exist() {
+    let setup = setup(
+        "[sources.yes]\nsource = 'gen:frames=9'\neverybody = true\nsnaplen = 64\n\
+         [sources.hidden]\nsource = 'gen:frames=9'",
+    );
+    let connection = Connection::open(&setup.path()).unwrap();
+    let names: Vec<_> = connection.sources().unwrap();
+    assert_eq!(names.len(), 1);
+    assert_eq!((names[0].source.as_str(), names[0].snaplen), ("yes", 64));
+    let said = |name: &str| match connection.open_feed(&open(name)) {
+        Err(ClientError::Plug(error)) => error.to_string().replace(name, "?"),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("{name} is open"),
+    };
+    assert_eq!(said("hidden"), said("missing"));
+    assert!(said("hidden").contains("there is no source"), "{}", said("hidden"));
+}
+
+#[test]
+fn every_frame_is_read_to_the_end_of_its_source() {
+    let setup =
+        setup("[sources.all]\nsource = 'gen:frames=50000'\neverybody = true\nring_mib = 16");
+    let connection = Connection::open(&setup.path()).unwrap();
+    // Another one opens it anew.
+    for _ in 0..2 {
+        let (feed, source) = connection.open_feed(&open("all")).unwrap();
+        assert_eq!(accounted(read(source)), 50_000);
+        assert_eq!(feed.ended().as_deref(), Some("its source has ended"));
+        let closed = feed.close().unwrap();
+        let ledger = closed.ledger.expect("it is told");
+        assert!(
+            closed.ended && ledger.offered == 50_000 && ledger.captured == 50_000,
+            "{ledger:?}"
+        );
+    }
+    drop(connection);
+    within_limit("the connection ends", || setup.serving.connections() == 0);
+}
+
+/// Not a test by itself: a client that reads until it is killed.
+#[test]
+fn client_process() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let path = std::env::var_os("WEIR_TEST_SOCKET").unwrap();
+    let connection = Connection::open(Path::new(&path)).unwrap();
+    let (_feed, source) = connection.open_feed(&open("all")).unwrap();
+    let running = read(source);
+    within_limit("frames", || running.delivered().frames > 0);
+    let mut stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    stream.write_all(b"r").unwrap();
+    let _ = running.wait();
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_nothing_and_the_ledger_of_another_closes() {
+    let setup =
+        setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
+    let connection = Connection::open(&setup.path()).unwrap();
+    let (feed, source) = connection.open_feed(&open("all")).unwrap();
+    let running = read(source);
+    let before = open_fds();
+    for _ in 0..3 {
+        let path = setup.path();
+        let variables: [(&str, &OsStr); 1] = [("WEIR_TEST_SOCKET", path.as_os_str())];
+        let mut other = Other::start("client_process", "client", &variables);
+        other.stream.read_exact(&mut [0]).unwrap();
+        assert!(open_fds() > before);
+        other.child.kill().unwrap();
+        other.child.wait().unwrap();
+    }
+    within_limit("connections end", || setup.serving.connections() == 1);
+    within_limit("descriptors are closed", || open_fds() <= before);
+    let closed = feed.close().unwrap();
+    let ledger = closed.ledger.expect("it is told");
+    assert!(closed.ended, "it was the last reader");
+    let drops: u64 = ledger.drops.values().sum();
+    assert_eq!(ledger.offered, ledger.filtered + ledger.captured + drops, "{ledger:?}");
+    assert_eq!(accounted(running), ledger.captured);
+}
+
+#[test]
+fn one_of_two_readers_leaves_and_the_other_goes_on() {
+    let setup =
+        setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
+    let [one, two] = [(); 2].map(|()| Connection::open(&setup.path()).unwrap());
+    let (stays, source) = one.open_feed(&open("all")).unwrap();
+    let staying = read(source);
+    let (goes, source) = two.open_feed(&open("all")).unwrap();
+    assert_eq!(goes.opened().key, stays.opened().key, "they share rings");
+    let going = read(source);
+    within_limit("frames", || going.delivered().frames > 1000);
+    let closed = goes.close().unwrap();
+    assert!(!closed.ended, "{closed:?}");
+    // It joined while nothing had been overwritten, so it reads from the first frame.
+    assert_eq!(accounted(going), closed.until.iter().sum::<u64>());
+    let so_far = staying.delivered().frames;
+    within_limit("more frames", || staying.delivered().frames > so_far);
+    // A filter that takes nothing, as tcpdump -ddd prints it.
+    stays.set_filter("1\n6 0 0 0").unwrap();
+    within_limit("filtered frames", || {
+        let feeds = one.statistics().unwrap();
+        feeds[0].ledger.as_ref().is_some_and(|ledger| ledger.filtered > 0)
+    });
+    let closed = stays.close().unwrap();
+    let ledger = closed.ledger.expect("it is told");
+    assert!(closed.ended, "it was the last reader");
+    assert_eq!(ledger.offered, ledger.filtered + ledger.captured, "{ledger:?}");
+    assert_eq!(accounted(staying), ledger.captured);
+}
+
+#[test]
+fn a_daemon_that_ends_ends_its_readers() {
+    let setup =
+        setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
+    let connection = Connection::open(&setup.path()).unwrap();
+    let (feed, source) = connection.open_feed(&open("all")).unwrap();
+    let running = read(source);
+    within_limit("frames", || running.delivered().frames > 1000);
+    drop(setup);
+    assert!(accounted(running) > 1000);
+    assert!(feed.ended().is_some());
+}
