@@ -1,60 +1,23 @@
 //! A connection to a daemon.
 
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weir_plug::limits::PATIENCE_MAX;
 use weir_plug::{Client, Incoming};
-use weir_ring::memory::{self, Trust};
 use weir_ring::wake::Sleeper;
 
+use crate::caller::{Caller, Channels, LINES};
+use crate::channel::{Channel, lock};
 use crate::error::ClientError;
-use crate::feed::{Channel, FeedSource, OpenFeed};
-use crate::protocol::{APPLICATION, Gone, Open, Opened, Source, Statistics};
-
-/// Lines of a feed's wake page: twice a ring per CPU of a large machine.
-const LINES: usize = 1024;
+use crate::feed::{FeedSource, OpenFeed};
+use crate::protocol::{Gone, Open, Opened, Source, Statistics};
 
 /// A connection to a daemon. Its feeds end with it.
 pub struct Connection {
     caller: Arc<Caller>,
     next: AtomicU64,
-}
-
-/// What feeds call through.
-pub(crate) struct Caller {
-    client: Client,
-    channels: Arc<Channels>,
-}
-
-type Channels = Mutex<BTreeMap<u64, Arc<Channel>>>;
-
-fn lock(channels: &Channels) -> MutexGuard<'_, BTreeMap<u64, Arc<Channel>>> {
-    channels.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Caller {
-    pub(crate) fn call<T: DeserializeOwned>(
-        &self,
-        method: &str,
-        params: &impl Serialize,
-        fds: &[OwnedFd],
-    ) -> Result<(T, Vec<OwnedFd>), ClientError> {
-        let method = format!("{APPLICATION}.{method}");
-        let params = serde_json::to_value(params)?;
-        let answer = self.client.call(&method, params, fds, PATIENCE_MAX)?;
-        Ok((serde_json::from_value(answer.result)?, answer.descriptors))
-    }
-
-    pub(crate) fn forget(&self, feed: u64) {
-        lock(&self.channels).remove(&feed);
-    }
 }
 
 impl Connection {
@@ -100,8 +63,8 @@ impl Connection {
         Ok(serde_json::from_value(answer["feeds"].clone())?)
     }
 
-    /// Opens a feed; the number and the lines of `open` are chosen here. What it gives is read by one consumer. Two that
-    /// take the same share the daemon's rings.
+    /// Opens a feed; the number and the lines of `open` are chosen here. What it gives is read by one consumer. Two
+    /// that take the same share the daemon's rings.
     ///
     /// # Errors
     /// What the daemon says; rings that cannot be read safely.
@@ -122,17 +85,4 @@ impl Connection {
         made.joined(&opened, fds)?;
         Ok((made.with(opened), FeedSource::new(channel)))
     }
-}
-
-/// The rings of these descriptors. Nobody is trusted: the daemon of a path may be anybody.
-pub(crate) fn rings(
-    fds: Vec<OwnedFd>,
-) -> Result<Vec<weir_ring::Ring<weir_ring::Mapping>>, ClientError> {
-    let rings: Result<Vec<_>, _> =
-        fds.into_iter().map(|fd| memory::attach(fd, Trust::Anybody)).collect();
-    let rings = rings?;
-    if rings.is_empty() || rings.len() > LINES {
-        return Err(ClientError::Answer(format!("{} rings", rings.len())));
-    }
-    Ok(rings)
 }

@@ -1,50 +1,18 @@
 //! An open feed: what its consumer reads, and how it is changed and closed.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use serde_json::Value;
 use weir_consumer::{FeedChange, FrameSource, JoinedFeed};
-use weir_ring::wake::{Interrupter, Sleeper};
+use weir_ring::wake::Sleeper;
 
-use crate::connection::{Caller, rings};
+use crate::caller::{Caller, rings};
+use crate::channel::{Channel, lock};
 use crate::error::ClientError;
 use crate::protocol::{Block, Changed, Closed, OfFeed, Opened, SetFilter};
-
-/// From a connection to the consumer of one feed.
-pub(crate) struct Channel {
-    sleeper: Arc<Sleeper>,
-    interrupter: Interrupter,
-    changes: Mutex<Vec<FeedChange>>,
-    is_complete: AtomicBool,
-    reason: Mutex<Option<String>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Channel {
-    pub(crate) fn new(sleeper: Arc<Sleeper>) -> Result<Channel, ClientError> {
-        let interrupter = sleeper.interrupter()?;
-        let (changes, is_complete) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Channel { sleeper, interrupter, changes, is_complete, reason: Mutex::default() })
-    }
-
-    fn push(&self, change: FeedChange) {
-        lock(&self.changes).push(change);
-        self.interrupter.interrupt();
-    }
-
-    /// Nothing joins any more: the consumer reads what there is, and ends.
-    pub(crate) fn end(&self, reason: &str) {
-        lock(&self.reason).get_or_insert_with(|| reason.to_owned());
-        self.is_complete.store(true, Ordering::Release);
-        self.interrupter.interrupt();
-    }
-}
 
 /// What a consumer reads.
 pub struct FeedSource(Arc<Channel>);

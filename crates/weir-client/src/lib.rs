@@ -1,5 +1,5 @@
-//! Opens feeds of a daemon (`weir serve`) and reads them from shared memory, without rights. No C: it links into a static
-//! binary.
+//! Opens feeds of a daemon (`weir serve`) and reads them from shared memory, without rights. No C: it links into a
+//! static binary.
 //!
 //! | module | what it has |
 //! |---|---|
@@ -8,6 +8,8 @@
 //! | [`feed`] | an open feed: what a consumer reads, and how it is changed and closed |
 #![forbid(unsafe_code)]
 
+mod caller;
+mod channel;
 pub mod connection;
 pub mod error;
 pub mod feed;

@@ -17,8 +17,8 @@ use weir_plug::{
 };
 
 fn number(memory: impl AsFd, access: ProtFlags) -> Result<&'static AtomicU64, Box<dyn Error>> {
-    // SAFETY: the kernel chooses where; the page stays mapped to the end of the process. It is page-aligned, eight bytes
-    // of it are the number, and every process touches those as an AtomicU64. Its seals keep its size.
+    // SAFETY: the kernel chooses where; the page stays mapped to the end of the process. It is page-aligned, eight
+    // bytes of it are the number, and every process touches those as an AtomicU64. Its seals keep its size.
     let page = unsafe { mmap(std::ptr::null_mut(), 4096, access, MapFlags::SHARED, memory, 0)? };
     // SAFETY: as above.
     Ok(unsafe { AtomicU64::from_ptr(page.cast()) })
