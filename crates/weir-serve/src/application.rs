@@ -21,8 +21,8 @@ use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::slots::Claim;
 
-const METHODS: [&str; 8] =
-    ["sources", "open", "close", "let_go", "set_filter", "block", "statistics", "gone (told)"];
+const METHODS: [&str; 7] =
+    ["sources", "open", "close", "let_go", "set_filter", "block", "statistics"];
 
 /// The application `capture`.
 pub struct Capture(Arc<Daemon>);
@@ -108,7 +108,7 @@ impl Session for Client {
                 self.change(feed, fds, |_, _, _| Ok(change))
             }
             "statistics" => self.statistics(),
-            _ => Err(RpcError::no_method(method, &METHODS[..METHODS.len() - 1])),
+            _ => Err(RpcError::no_method(method, &METHODS)),
         }
     }
 }
