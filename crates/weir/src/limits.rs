@@ -3,9 +3,6 @@
 /// Connections to a control socket at a time.
 pub const CLIENTS_MAX: usize = 16;
 
-/// Longest message on a control socket, in bytes: a full block list, 65,536 flows of IPv6, is 7 MB of text.
-pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
-
 /// Longest name of a feed, in bytes.
 pub const FEED_NAME_MAX: usize = 32;
 

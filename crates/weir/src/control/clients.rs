@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_plug::message::BUSY;
 
 use super::{PATIENCE, rpc};
 use crate::limits::CLIENTS_MAX;
@@ -52,7 +53,7 @@ impl Clients {
             if all.len() >= CLIENTS_MAX && !make_room(&mut all) {
                 drop(all);
                 let text = format!("{CLIENTS_MAX} others are being served; try again");
-                let refusal = rpc::failed(Value::Null, rpc::BUSY, &text);
+                let refusal = rpc::failed(Value::Null, BUSY, &text);
                 let _ = client.stream.set_write_timeout(Some(Duration::from_millis(100)));
                 let _ = rpc::send(&mut &client.stream, &refusal);
                 return;
@@ -179,7 +180,7 @@ mod tests {
         clients.admit(theirs, |_| None);
         let refusal = rpc::receive(&mut &more).unwrap().unwrap();
         let refusal: Value = serde_json::from_slice(&refusal).unwrap();
-        assert_eq!(refusal["error"]["code"], rpc::BUSY, "{refusal}");
+        assert_eq!(refusal["error"]["code"], BUSY, "{refusal}");
         drop(held);
         for ours in &all {
             let answer = rpc::receive(&mut &*ours).unwrap().unwrap();

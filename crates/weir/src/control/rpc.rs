@@ -1,22 +1,13 @@
-//! The messages of the control socket: JSON-RPC 2.0, each behind its length: four bytes, the highest first.
+//! The messages of the control socket: JSON-RPC 2.0, each behind its length.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_capture::error::error_text;
-
-use crate::limits::MESSAGE_BYTES_MAX;
-
-// Source: JSON-RPC 2.0, section 5.1.
-const NO_JSON: i32 = -32700;
-const NO_REQUEST: i32 = -32600;
-const NO_METHOD: i32 = -32601;
-const NO_PARAMS: i32 = -32602;
-/// Ours, of those that are a server's to define: the capture did not make the change; the message says why.
-pub const REFUSED: i32 = -32000;
-/// Ours: every connection that the capture serves at a time is busy.
-pub const BUSY: i32 = -32001;
+use weir_plug::framing;
+use weir_plug::limits::MESSAGE_BYTES_MAX;
+use weir_plug::message::{Message, NO_METHOD, NO_PARAMS, NO_REQUEST, REFUSED, RpcError};
 
 /// What is asked of a capture.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -66,48 +57,20 @@ pub fn answer(
     message: &[u8],
     carry_out: impl FnOnce(Method) -> anyhow::Result<Value>,
 ) -> Option<Value> {
-    let request = match serde_json::from_slice::<Value>(message) {
-        Ok(request) => request,
-        Err(error) => {
-            return Some(failed(Value::Null, NO_JSON, &format!("this is no JSON: {error}")));
+    let (id, named, params) = match Message::parse(message) {
+        Ok((Message::Request { id, method, params }, _)) => (Some(id), method, params),
+        Ok((Message::Notification { method, params }, _)) => (None, method, params),
+        Ok((Message::Response { .. }, _)) => {
+            return Some(failed(Value::Null, NO_REQUEST, "this is no request: it has no method"));
         }
+        Err(RpcError { code, message }) => return Some(failed(Value::Null, code, &message)),
     };
-    let (id, named) = match split(&request) {
-        Ok(parts) => parts,
-        Err(what) => {
-            return Some(failed(Value::Null, NO_REQUEST, &format!("this is no request: {what}")));
-        }
-    };
-    let answer = |id: &Value| match method(named, request.get("params")) {
-        Ok(method) => match carry_out(method) {
-            Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-            Err(error) => failed(id.clone(), REFUSED, &error_text(error.as_ref())),
-        },
-        Err((code, what)) => failed(id.clone(), code, &what),
-    };
-    match id {
-        Some(id) => Some(answer(id)),
-        None => {
-            answer(&Value::Null);
-            None
-        }
-    }
-}
-
-/// The id, if there is one, and the method's name.
-fn split(request: &Value) -> Result<(Option<&Value>, &str), &'static str> {
-    let Value::Object(members) = request else {
-        return Err("write one object, {\"jsonrpc\": \"2.0\", ...}; batches are not served");
-    };
-    if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err("its member jsonrpc must be \"2.0\"");
-    }
-    let id = members.get("id");
-    if id.is_some_and(|id| !(id.is_null() || id.is_string() || id.is_number())) {
-        return Err("its id must be a number or a string");
-    }
-    let method = members.get("method").and_then(Value::as_str);
-    Ok((id, method.ok_or("it has no method")?))
+    let outcome = method(&named, params.as_ref()).and_then(|method| {
+        carry_out(method).map_err(|error| (REFUSED, error_text(error.as_ref())))
+    });
+    let id = id?;
+    let outcome = outcome.map_err(|(code, message)| RpcError { code, message });
+    Some(Message::response(id, outcome).to_value(0))
 }
 
 fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
@@ -138,37 +101,24 @@ pub fn request(method: &Method) -> serde_json::Result<Value> {
 
 /// An answer that says what went wrong.
 pub fn failed(id: Value, code: i32, message: &str) -> Value {
-    json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } })
+    Message::response(id, Err(RpcError::new(code, message))).to_value(0)
 }
 
 /// One message, or `None` if the other side has no more.
 pub fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    match stream.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    }
-    let length = u32::from_be_bytes(length);
-    if length > MESSAGE_BYTES_MAX {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut message = vec![0; length as usize];
-    stream.read_exact(&mut message)?;
-    Ok(Some(message))
+    framing::receive(stream, MESSAGE_BYTES_MAX)
 }
 
 /// Sends one message.
 pub fn send(stream: &mut impl Write, message: &Value) -> io::Result<()> {
-    let text = message.to_string();
-    let length = u32::try_from(text.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-    stream.write_all(&length.to_be_bytes())?;
-    stream.write_all(text.as_bytes())
+    framing::send(stream, message.to_string().as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::bail;
+    use weir_plug::message::NO_JSON;
 
     #[test]
     fn what_is_wrong_has_the_code_of_the_standard() {
