@@ -1,8 +1,8 @@
 //! An open feed: what its consumer reads, and how it is changed and closed.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -43,11 +43,14 @@ pub struct OpenFeed {
     caller: Arc<Caller>,
     channel: Arc<Channel>,
     opened: Opened,
+    /// The daemon has a channel that no feed has taken yet: a change moved no rings, or was refused.
+    has_spare: Mutex<bool>,
 }
 
 impl OpenFeed {
     pub(crate) fn new(number: u64, caller: Arc<Caller>, channel: Arc<Channel>) -> OpenFeed {
-        OpenFeed { number, caller, channel, opened: Opened::default() }
+        let (opened, has_spare) = (Opened::default(), Mutex::new(false));
+        OpenFeed { number, caller, channel, opened, has_spare }
     }
 
     pub(crate) fn with(mut self, opened: Opened) -> OpenFeed {
@@ -98,12 +101,19 @@ impl OpenFeed {
     }
 
     fn change(&self, method: &str, params: &impl Serialize) -> Result<(), ClientError> {
+        // Held: changes come one after another.
+        let mut has_spare = lock(&self.has_spare);
         let called = {
-            let fds = self.channel.sleeper.channel()?;
+            let fds = match *has_spare {
+                true => Vec::new(),
+                false => Vec::from(self.channel.sleeper.channel()?),
+            };
+            *has_spare = true;
             self.caller.call::<Changed>(method, params, &fds)
         };
         let (Changed { joined, left }, fds) = called?;
         if let Some(opened) = joined {
+            *has_spare = false;
             self.joined(&opened, fds)?;
         }
         if let Some(left) = left {

@@ -89,7 +89,7 @@ pub struct Closed {
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.set_filter`, with the descriptors of one more channel.
+/// `capture.set_filter`, with the descriptors of one more channel unless the last one was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFilter {
@@ -99,7 +99,7 @@ pub struct SetFilter {
     pub filter: String,
 }
 
-/// `capture.block`, with the descriptors of one more channel.
+/// `capture.block`, with the descriptors of one more channel unless the last one was not taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {

@@ -12,6 +12,7 @@ use weir_client::protocol::{
     self, APPLICATION, Block, Changed, Closed, Left, OfFeed, Open, Opened, SetFilter, Source,
     Statistics,
 };
+use weir_filter::block::EntryError;
 use weir_plug::message::RpcError;
 use weir_plug::{Answer, Application, Credentials, Peer, Session};
 use weir_probe::{FeedId, Joined, ProbeError, RemoteConsumer, Update};
@@ -98,14 +99,16 @@ impl Session for Client {
             }
             "block" => {
                 let Block { feed, add, remove } = read(params)?;
-                let entries = |texts: Vec<String>| {
-                    let parsed = texts.iter().map(|text| text.parse());
-                    parsed.collect::<Result<_, _>>().map_err(
-                        |error: weir_filter::block::EntryError| RpcError::params(error.to_string()),
-                    )
-                };
-                let change = Change::Block { remove: entries(remove)?, add: entries(add)? };
-                self.change(feed, fds, |_, _, _| Ok(change))
+                self.change(feed, fds, |_, _, _| {
+                    let entries = |texts: Vec<String>| {
+                        let parsed = texts.iter().map(|text| text.parse());
+                        parsed.collect::<Result<_, EntryError>>()
+                    };
+                    let wrong = |error: EntryError| RpcError::params(error.to_string());
+                    let (remove, add) =
+                        (entries(remove).map_err(wrong)?, entries(add).map_err(wrong)?);
+                    Ok(Change::Block { remove, add })
+                })
             }
             "statistics" => self.statistics(),
             _ => Err(RpcError::no_method(method, &METHODS)),
@@ -268,10 +271,14 @@ impl Client {
     ) -> Result<Answer, RpcError> {
         let held = self.feeds.get(&number).filter(|held| !held.is_closed);
         let held = held.ok_or_else(|| RpcError::params(format!("there is no feed {number}")))?;
+        // First of all: both sides number channels in the order in which they are given, also where the change is
+        // refused.
+        if !fds.is_empty() {
+            held.remote.give_channel(waker(fds, held.lines)?).map_err(refused)?;
+        }
         let source = self.source(&held.name)?;
         self.daemon.usage.take_turn(self.who.uid)?;
         let change = change(&self.daemon, &held.name, &source)?;
-        held.remote.give_channel(waker(fds, held.lines)?).map_err(refused)?;
         self.daemon.probe.change(held.claim.subscription, change).map_err(refused)?;
         let (mut changed, mut descriptors, mut moved) = (Changed::default(), Vec::new(), None);
         for update in held.remote.take_updates() {

@@ -198,6 +198,30 @@ fn one_of_two_readers_leaves_and_the_other_goes_on() {
 }
 
 #[test]
+fn a_reader_moves_to_rings_of_its_own_also_after_changes_that_were_refused() {
+    let setup =
+        setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 16");
+    let connection = Connection::open(&setup.path()).unwrap();
+    let [(stays, first), (moves, second)] =
+        [(); 2].map(|()| connection.open_feed(&open("all")).unwrap());
+    let (staying, moving) = (read(first), read(second));
+    assert_eq!(stays.opened().key, moves.opened().key, "they share rings");
+    moves.set_filter("1\n5 0 0 7").unwrap_err();
+    moves.block(vec!["no entry".into()], Vec::new()).unwrap_err();
+    // It takes all, and is another program than none.
+    moves.set_filter("1\n6 0 0 262144").unwrap();
+    let so_far = moving.delivered().frames;
+    within_limit("more frames", || moving.delivered().frames > so_far + 100_000);
+    for feed in [&stays, &moves] {
+        let closed = feed.close().unwrap();
+        let ledger = closed.ledger.expect("it is told");
+        assert!(closed.ended, "it was the last reader");
+        assert_eq!(ledger.offered, ledger.captured, "{ledger:?}");
+    }
+    assert!(accounted(moving) > 100_000 && accounted(staying) > 100_000);
+}
+
+#[test]
 fn a_daemon_that_ends_ends_its_readers() {
     let setup =
         setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
