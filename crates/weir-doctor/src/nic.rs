@@ -42,6 +42,7 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
     };
     (nic.index, nic.mtu, nic.link_type) = (found.index, found.mtu, found.link_type);
     if let Ok(driver) = query.driver(name) {
+        nic.numa_node = driver.numa_node();
         nic.driver = Some(driver.name);
         nic.bus = Some(driver.bus).filter(|bus| !bus.is_empty());
     }
@@ -101,12 +102,10 @@ fn filter(filter: Filter) -> Hooked {
     Hooked { hook, kind, program, name, link: None, priority: Some(priority) }
 }
 
-/// NUMA node and interrupts by the device's place on its bus: /sys/class/net shows the network namespace
+/// CPUs of its NUMA node, and interrupts by the device's place on its bus: /sys/class/net shows the network namespace
 /// that it was mounted in, /sys/bus is the same for all.
 fn placement(nic: &mut Nic, bus: &str) {
     let device = Path::new("/sys/bus/pci/devices").join(bus);
-    let node = fs::read_to_string(device.join("numa_node")).ok();
-    nic.numa_node = node.and_then(|text| text.trim().parse().ok());
     if let Some(node) = nic.numa_node {
         let list = read(&format!("/sys/devices/system/node/node{node}/cpulist"));
         nic.node_cpus = cpu_list(&list.unwrap_or_default());

@@ -21,7 +21,7 @@ impl Opened {
         let interface = query.find(iface)?;
         setup.set_link_type(interface.link_type)?;
         if setup.near_nic && setup.ring_node.is_none() {
-            setup.ring_node = query.numa_node(iface);
+            setup.ring_node = query.driver(iface).ok().and_then(|driver| driver.numa_node());
         }
         let missed = Missed::new(interface.index);
         Ok(Opened { query, interface, missed })

@@ -38,6 +38,17 @@ pub struct Driver {
     pub bus: String,
 }
 
+impl Driver {
+    /// The device's NUMA node, if it is on a PCI bus and the machine says so.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        // By its place on the bus: /sys/class/net shows the network namespace that it was mounted in.
+        let file = Path::new("/sys/bus/pci/devices").join(&self.bus).join("numa_node");
+        // -1 where the machine does not say.
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+}
+
 /// Slots of the NIC's RX ring, now and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxRing {
@@ -113,16 +124,6 @@ impl InterfaceQuery {
         words[0] = ETHTOOL_GDRVINFO;
         self.ethtool(iface, &mut words)?;
         Ok(Driver { name: text(&words[1..9]), bus: text(&words[25..33]) })
-    }
-
-    /// The NUMA node of a NIC on a PCI bus, on a machine with several.
-    #[must_use]
-    pub fn numa_node(&self, iface: &str) -> Option<u32> {
-        // By its place on the bus: /sys/class/net shows the network namespace that it was mounted in.
-        let bus = self.driver(iface).ok()?.bus;
-        let file = Path::new("/sys/bus/pci/devices").join(bus).join("numa_node");
-        // -1 where the machine does not say.
-        fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
     /// The RX ring.
