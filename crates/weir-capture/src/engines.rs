@@ -12,6 +12,7 @@ pub mod dpdk;
 #[path = "engines/dpdk/absent.rs"]
 mod dpdk;
 pub mod generator;
+pub mod host;
 pub mod netns;
 mod opened;
 pub mod options;
@@ -22,12 +23,13 @@ pub mod replay;
 use declaration::{Declaration, Takes};
 
 /// Every engine. `auto` tries those of interfaces in this order.
-pub static ENGINES: [&Declaration; 7] = [
+pub static ENGINES: [&Declaration; 8] = [
     &bpf::declaration::DECLARATION,
     &af_xdp::declaration::DECLARATION,
     &af_packet::declaration::DECLARATION,
     &pcap::declaration::DECLARATION,
     &dpdk::declaration::DECLARATION,
+    &host::declaration::DECLARATION,
     &replay::declaration::DECLARATION,
     &generator::declaration::DECLARATION,
 ];

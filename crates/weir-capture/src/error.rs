@@ -39,6 +39,27 @@ pub enum CaptureError {
         /// Its name.
         iface: String,
     },
+    /// No daemon at this socket.
+    #[error(
+        "no daemon answers at {}; start one with `weir serve`, or say where it listens: --socket PATH", path.display()
+    )]
+    NoDaemon {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        #[source]
+        source: weir_client::ClientError,
+    },
+    /// A daemon refused something, or closed a feed.
+    #[error("{feed}: the daemon at {} refused: {reason}", path.display())]
+    Daemon {
+        /// The feed, as the user named it.
+        feed: String,
+        /// The daemon's socket.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
     /// A source that has ended is asked to change.
     #[error("the source has ended; nothing more comes that a change would be for")]
     Ended,

@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 use weir_plug::{Client, Incoming};
-use weir_ring::wake::Sleeper;
 
-use crate::caller::{Caller, Channels, LINES};
-use crate::channel::{Channel, lock};
+use crate::caller::{Caller, Endings, lock};
+use crate::ending::{EndReason, Ending};
 use crate::error::ClientError;
-use crate::feed::{FeedSource, OpenFeed};
 use crate::protocol::{Gone, Open, Opened, Source, Statistics};
+use crate::remote_feed::{RemoteFeed, attach_rings};
+use crate::status::Status;
 
-/// A connection to a daemon. Its feeds end with it.
+/// A connection to a daemon. The daemon closes its feeds when it ends.
+#[derive(Clone)]
 pub struct Connection {
     caller: Arc<Caller>,
-    next: AtomicU64,
+    next: Arc<AtomicU64>,
 }
 
 impl Connection {
@@ -26,23 +27,26 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn open(path: &Path) -> Result<Connection, ClientError> {
-        let channels = Arc::new(Channels::default());
-        let own = Arc::clone(&channels);
+        let endings = Arc::new(Endings::default());
+        let own = Arc::clone(&endings);
         let name = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
         let client = Client::connect(path, name, move |incoming| match incoming {
             Incoming::Notification { method, params, .. } if method == "capture.gone" => {
                 if let Ok(Gone { feed, reason }) = serde_json::from_value(params) {
-                    lock(&own).get(&feed).iter().for_each(|channel| channel.end(&reason));
+                    let ending = lock(&own).get(&feed).cloned();
+                    let why = || reason.clone().map_or(EndReason::SourceEnded, EndReason::Failed);
+                    ending.into_iter().for_each(|ending| ending.end(why()));
                 }
             }
             // Of a later version.
             Incoming::Notification { .. } => {}
-            // The channels of the rings have hung up, which their readers hear as well.
             Incoming::Ended => {
-                lock(&own).values().for_each(|channel| channel.end("the daemon has ended"));
+                let all: Vec<Arc<Ending>> = lock(&own).values().cloned().collect();
+                all.iter().for_each(|ending| ending.end(EndReason::DaemonEnded));
             }
         })?;
-        Ok(Connection { caller: Arc::new(Caller { client, channels }), next: AtomicU64::new(1) })
+        let next = Arc::new(AtomicU64::new(1));
+        Ok(Connection { caller: Arc::new(Caller { client, endings }), next })
     }
 
     /// The sources that may be opened.
@@ -63,26 +67,28 @@ impl Connection {
         Ok(serde_json::from_value(answer["feeds"].clone())?)
     }
 
-    /// Opens a feed; the number and the lines of `open` are chosen here. What it gives is read by one consumer. Two
-    /// that take the same share the daemon's rings.
+    /// What the daemon has open, as far as this user may know.
+    ///
+    /// # Errors
+    /// [`ClientError::Plug`].
+    pub fn status(&self) -> Result<Status, ClientError> {
+        Ok(self.caller.call::<Status>("status", &json!({}), &[])?.0)
+    }
+
+    /// Opens a feed; its number is chosen here. Feeds that take the same share the daemon's rings.
     ///
     /// # Errors
     /// What the daemon says; rings that cannot be read safely.
-    pub fn open_feed(&self, open: &Open) -> Result<(OpenFeed, FeedSource), ClientError> {
-        let feed = self.next.fetch_add(1, Ordering::Relaxed);
-        let sleeper = Arc::new(Sleeper::new(LINES)?);
-        let channel = Arc::new(Channel::new(Arc::clone(&sleeper))?);
-        lock(&self.caller.channels).insert(feed, Arc::clone(&channel));
-        let open = Open { feed, lines: LINES, ..open.clone() };
-        // Dropped once they are sent: a copy of the writer's end would hide that the writer has died.
-        let called = {
-            let fds = sleeper.channel()?;
-            self.caller.call::<Opened>("open", &open, &fds)
-        };
-        let made = OpenFeed::new(feed, Arc::clone(&self.caller), Arc::clone(&channel));
+    pub fn open_feed(&self, open: &Open) -> Result<RemoteFeed, ClientError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (open, ending) = (Open { feed: number, ..open.clone() }, Arc::new(Ending::default()));
+        lock(&self.caller.endings).insert(number, Arc::clone(&ending));
+        let called = self.caller.call::<Opened>("open", &open, &[]);
         // From here on an error closes it again.
+        let mut feed = RemoteFeed::new(number, Arc::clone(&self.caller), ending);
         let (opened, fds) = called?;
-        made.joined(&opened, fds)?;
-        Ok((made.with(opened), FeedSource::new(channel)))
+        feed.opened = opened;
+        feed.rings = attach_rings(fds)?;
+        Ok(feed)
     }
 }

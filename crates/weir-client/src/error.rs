@@ -14,6 +14,9 @@ pub enum ClientError {
     /// What the daemon handed over is no ring that can be read safely.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// A consumer was moved to other rings so often that its wake page has no line left for more.
+    #[error("a consumer reads {0} rings in its life; close the feed and open it again")]
+    TooManyChanges(usize),
     /// The daemon answered something else than was asked.
     #[error("the daemon's answer makes no sense: {0}")]
     Answer(String),

@@ -1,27 +1,79 @@
-//! An open feed: what its consumer reads, and how it is changed and closed.
+//! What one consumer reads of a daemon: a frame source of its own.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-use serde_json::Value;
-use weir_consumer::{FeedChange, FrameSource, JoinedFeed};
-use weir_ring::wake::Sleeper;
+use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
+use weir_plug::PlugError;
+use weir_ring::wake::{Interrupter, Sleeper};
 
-use crate::caller::{Caller, rings};
-use crate::channel::{Channel, lock};
+use crate::caller::lock;
+use crate::connection::Connection;
+use crate::ending::EndReason;
 use crate::error::ClientError;
-use crate::protocol::{Block, Changed, Closed, OfFeed, Opened, SetFilter};
+use crate::protocol::{Closed, Open, SHARED};
+use crate::remote_feed::RemoteFeed;
 
-/// What a consumer reads.
-pub struct FeedSource(Arc<Channel>);
+/// Lines of a consumer's wake page: rings that it can read at a time.
+const LINES: usize = 1024;
 
-impl FeedSource {
-    pub(crate) fn new(channel: Arc<Channel>) -> FeedSource {
-        FeedSource(channel)
+/// What a consumer is told.
+struct Shared {
+    sleeper: Sleeper,
+    interrupter: Interrupter,
+    changes: Mutex<Vec<FeedChange>>,
+    is_complete: AtomicBool,
+    /// Lines that were given to rings so far; each ring has its own.
+    lines: AtomicUsize,
+    channels: AtomicUsize,
+}
+
+impl Shared {
+    fn push(&self, change: FeedChange) {
+        lock(&self.changes).push(change);
+        self.interrupter.interrupt();
+    }
+
+    fn complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
+        self.interrupter.interrupt();
+    }
+
+    /// Has a consumer read this feed.
+    fn join(&self, feed: &RemoteFeed) -> Result<(), ClientError> {
+        let rings = feed.rings().to_vec();
+        let first_line = self.lines.fetch_add(rings.len(), Ordering::Relaxed);
+        if first_line + rings.len() > LINES {
+            return Err(ClientError::TooManyChanges(LINES));
+        }
+        let channel = self.channels.fetch_add(1, Ordering::Relaxed);
+        {
+            // Closed behind this: a copy of the writer's end would hide that the daemon has died.
+            let descriptors = self.sleeper.channel()?;
+            feed.attach(&descriptors, first_line)?;
+        }
+        let opened = feed.opened();
+        self.push(FeedChange::Joined(JoinedFeed {
+            key: opened.key,
+            output: 0,
+            label: String::new(),
+            rings,
+            first_line,
+            channel: Some(channel),
+            begin: Begin::At(opened.from.clone()),
+        }));
+        Ok(())
+    }
+
+    fn left(&self, closed: Closed) {
+        if !closed.ended {
+            self.push(FeedChange::Left { key: closed.key, until: closed.until });
+        }
     }
 }
+
+/// What a consumer reads.
+pub struct FeedSource(Arc<Shared>);
 
 impl FrameSource for FeedSource {
     fn take_changes(&mut self) -> Vec<FeedChange> {
@@ -37,113 +89,133 @@ impl FrameSource for FeedSource {
     }
 }
 
-/// An open feed. Dropping it closes it, and has its consumer end.
+/// A feed that one consumer reads. Dropping it closes it, and has the consumer end.
 pub struct OpenFeed {
-    number: u64,
-    caller: Arc<Caller>,
-    channel: Arc<Channel>,
-    opened: Opened,
-    /// The daemon has a channel that no feed has taken yet: a change moved no rings, or was refused.
-    has_spare: Mutex<bool>,
+    connection: Connection,
+    shared: Arc<Shared>,
+    asked: Mutex<Open>,
+    feed: Mutex<RemoteFeed>,
+    /// Those that it has read before: their sleepers are woken until it is dropped.
+    past: Mutex<Vec<RemoteFeed>>,
 }
 
 impl OpenFeed {
-    pub(crate) fn new(number: u64, caller: Arc<Caller>, channel: Arc<Channel>) -> OpenFeed {
-        let (opened, has_spare) = (Opened::default(), Mutex::new(false));
-        OpenFeed { number, caller, channel, opened, has_spare }
+    /// Opens a feed for one consumer.
+    ///
+    /// # Errors
+    /// As [`Connection::open_feed`].
+    pub fn new(
+        connection: &Connection,
+        open: &Open,
+    ) -> Result<(OpenFeed, FeedSource), ClientError> {
+        let feed = connection.open_feed(open)?;
+        let sleeper = Sleeper::new(LINES)?;
+        let shared = Arc::new(Shared {
+            interrupter: sleeper.interrupter()?,
+            sleeper,
+            changes: Mutex::default(),
+            is_complete: AtomicBool::new(false),
+            lines: AtomicUsize::new(0),
+            channels: AtomicUsize::new(0),
+        });
+        shared.join(&feed)?;
+        listen(&feed, &shared);
+        let source = FeedSource(Arc::clone(&shared));
+        let (connection, asked) = (connection.clone(), Mutex::new(open.clone()));
+        let (feed, past) = (Mutex::new(feed), Mutex::default());
+        Ok((OpenFeed { connection, shared, asked, feed, past }, source))
     }
 
-    pub(crate) fn with(mut self, opened: Opened) -> OpenFeed {
-        self.opened = opened;
-        self
-    }
-
-    pub(crate) fn joined(&self, opened: &Opened, fds: Vec<OwnedFd>) -> Result<(), ClientError> {
-        self.channel.push(FeedChange::Joined(JoinedFeed {
-            key: opened.key,
-            output: 0,
-            label: String::new(),
-            rings: rings(fds)?,
-            first_line: opened.first_line,
-            channel: Some(opened.channel),
-            from_first: false,
-        }));
-        Ok(())
-    }
-
-    /// Which engine takes the frames, and why.
+    /// The daemon's number of the rings that are read now: those that share them have the same.
     #[must_use]
-    pub fn opened(&self) -> &Opened {
-        &self.opened
+    pub fn key(&self) -> u64 {
+        lock(&self.feed).opened().key
     }
 
     /// Why nothing more comes, once that is so.
     #[must_use]
-    pub fn ended(&self) -> Option<String> {
-        lock(&self.channel.reason).clone()
+    pub fn ended(&self) -> Option<EndReason> {
+        lock(&self.feed).ending().reason()
     }
 
-    /// Has it choose by another filter from here on; empty takes all.
+    /// Has it choose by another filter from here on; empty takes all. If others read the same rings, it moves to rings
+    /// of its own: frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
     /// What the daemon says; nothing has changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
-        let filter = SetFilter { feed: self.number, filter: filter.to_owned() };
-        self.change("set_filter", &filter)
+        let mut asked = lock(&self.asked);
+        let mut feed = lock(&self.feed);
+        match feed.set_filter(filter) {
+            Err(error) if is_shared(&error) => {
+                let open = Open { filter: filter.to_owned(), own: true, ..asked.clone() };
+                self.move_to(&mut feed, &open)?;
+                *asked = open;
+                Ok(())
+            }
+            other => other.map(|()| asked.filter = filter.to_owned()),
+        }
     }
 
-    /// Has it leave out frames by these entries, and others not any more.
+    /// Has it leave out frames by these entries, and others not any more. If others read the same rings, it moves to
+    /// rings of its own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
     /// What the daemon says; nothing has changed then.
     pub fn block(&self, add: Vec<String>, remove: Vec<String>) -> Result<(), ClientError> {
-        self.change("block", &Block { feed: self.number, add, remove })
+        let mut asked = lock(&self.asked);
+        let mut feed = lock(&self.feed);
+        match feed.block(add.clone(), remove) {
+            Err(error) if is_shared(&error) => {
+                let open = Open { own: true, ..asked.clone() };
+                self.move_to(&mut feed, &open)?;
+                *asked = open;
+                // What is shared blocks nothing yet, so there is nothing to remove.
+                feed.block(add, Vec::new())
+            }
+            other => other,
+        }
     }
 
-    fn change(&self, method: &str, params: &impl Serialize) -> Result<(), ClientError> {
-        // Held: changes come one after another.
-        let mut has_spare = lock(&self.has_spare);
-        let called = {
-            let fds = match *has_spare {
-                true => Vec::new(),
-                false => Vec::from(self.channel.sleeper.channel()?),
-            };
-            *has_spare = true;
-            self.caller.call::<Changed>(method, params, &fds)
-        };
-        let (Changed { joined, left }, fds) = called?;
-        if let Some(opened) = joined {
-            *has_spare = false;
-            self.joined(&opened, fds)?;
-        }
-        if let Some(left) = left {
-            self.channel.push(FeedChange::Left { key: left.key, until: left.until });
-        }
+    fn move_to(&self, feed: &mut RemoteFeed, open: &Open) -> Result<(), ClientError> {
+        let new = self.connection.open_feed(open)?;
+        self.shared.join(&new)?;
+        listen(&new, &self.shared);
+        let old = std::mem::replace(feed, new);
+        // Its end is not that of what is read.
+        old.ending().listen(|| ());
+        let closed = old.close();
+        lock(&self.past).push(old);
+        self.shared.left(closed?);
         Ok(())
     }
 
-    /// Leaves it, and gives its ledger: final, if nobody else reads it. Its consumer reads what was captured by then
-    /// and ends. The daemon keeps the consumer's wake-up channels until this is dropped.
+    /// Leaves it, and gives its ledger: that of the rings that were read last. Its consumer reads what was captured by
+    /// then and ends.
     ///
     /// # Errors
     /// What the daemon says.
     pub fn close(&self) -> Result<Closed, ClientError> {
-        let (closed, _) =
-            self.caller.call::<Closed>("close", &OfFeed { feed: self.number }, &[])?;
-        if !closed.ended {
-            let (key, until) = (closed.key, closed.until.clone());
-            self.channel.push(FeedChange::Left { key, until });
-        }
-        self.channel.end("it was closed");
+        let feed = lock(&self.feed);
+        let closed = feed.close()?;
+        self.shared.left(closed.clone());
+        self.shared.complete();
         Ok(closed)
     }
 }
 
+/// The end of the feed is the end of its consumer.
+fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    feed.ending().listen(move || shared.complete());
+}
+
+fn is_shared(error: &ClientError) -> bool {
+    matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code == SHARED)
+}
+
 impl Drop for OpenFeed {
     fn drop(&mut self) {
-        self.channel.end("it was closed");
-        self.caller.forget(self.number);
-        // A daemon that has gone has let go of everything.
-        let _ = self.caller.call::<Value>("let_go", &OfFeed { feed: self.number }, &[]);
+        self.shared.complete();
     }
 }

@@ -5,19 +5,26 @@
 //! |---|---|
 //! | [`protocol`] | the messages of the application `capture` |
 //! | [`connection`] | a connection to a daemon; feeds are opened on it |
-//! | [`feed`] | an open feed: what a consumer reads, and how it is changed and closed |
+//! | [`remote_feed`] | an open feed: its rings, what it wakes, and how it is changed and closed |
+//! | [`feed`] | a feed as one consumer reads it |
+//! | [`ending`] | the end of a feed |
+//! | [`status`] | what a daemon has open, and for whom |
 #![forbid(unsafe_code)]
 
 mod caller;
-mod channel;
 pub mod connection;
+pub mod ending;
 pub mod error;
 pub mod feed;
 pub mod protocol;
+pub mod remote_feed;
+pub mod status;
 
 pub use connection::Connection;
+pub use ending::EndReason;
 pub use error::ClientError;
 pub use feed::{FeedSource, OpenFeed};
+pub use remote_feed::RemoteFeed;
 
 /// Where a daemon listens unless told otherwise.
 pub const SOCKET: &str = "/run/weir/weir.sock";

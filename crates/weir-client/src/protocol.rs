@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 /// The application's name.
 pub const APPLICATION: &str = "capture";
 
+/// The code of an error: the feed shares its rings with others, so it cannot be changed. One that was opened as
+/// [`own`](Open::own) can.
+pub const SHARED: i32 = -32010;
+
 /// Frames of which direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -20,7 +24,7 @@ pub enum Direction {
     Both,
 }
 
-/// `capture.open`, with the descriptors of a channel: wake page and socket.
+/// `capture.open`: a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
@@ -40,19 +44,26 @@ pub struct Open {
     /// `2/4`: the second of four shards by flow; `q2`: an RX queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Lines of the wake page: as many rings can be read at a time.
-    pub lines: usize,
+    /// One frame of so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
+    /// All frames of one flow of so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    /// It has rings that no other feed shares, so it can be changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own: bool,
 }
 
 /// The answer, with the descriptors of the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The daemon's number for what is read now.
+    /// The daemon's number for the rings.
     pub key: u64,
-    /// The line of the first ring.
-    pub first_line: usize,
-    /// Which of the channels that were given wakes its reader.
-    pub channel: usize,
+    /// Ordinals of the first frames that are the feed's, ring by ring: others have had those before.
+    pub from: Vec<u64>,
+    /// The pcap link type of its frames.
+    pub link_type: u16,
     /// The engine's name, empty if it is not known.
     #[serde(default)]
     pub engine: String,
@@ -65,6 +76,28 @@ pub struct Opened {
     /// Things the user should know.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+/// `capture.attach`, with the descriptors of a channel, wake page and socket: the feed wakes whoever sleeps there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// The client's number.
+    pub feed: u64,
+    /// The client's number for the sleeper; no other of the feed has it.
+    pub sleeper: u64,
+    /// The line of the wake page for the first ring; the others follow.
+    pub first_line: usize,
+}
+
+/// `capture.detach`: the feed wakes this sleeper no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Detach {
+    /// The client's number.
+    pub feed: u64,
+    /// The client's number for the sleeper.
+    pub sleeper: u64,
 }
 
 /// `capture.close`, `capture.let_go`.
@@ -82,14 +115,14 @@ pub struct Closed {
     pub key: u64,
     /// Its rings are closed: they are read to their end, and the ledger is final.
     pub ended: bool,
-    /// Others read on: ordinals of the first frames that are not read any more, ring by ring.
+    /// Others read on: ordinals of the first frames that are not the feed's any more, ring by ring.
     #[serde(default)]
     pub until: Vec<u64>,
-    /// What became of its frames since it began; `None` if it could not be read.
+    /// What became of its frames since the client opened it; `None` if it could not be read.
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.set_filter`, with the descriptors of one more channel unless the last one was not taken.
+/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFilter {
@@ -99,7 +132,7 @@ pub struct SetFilter {
     pub filter: String,
 }
 
-/// `capture.block`, with the descriptors of one more channel unless the last one was not taken.
+/// `capture.block`. Refused with [`SHARED`] while others read the same rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
@@ -113,26 +146,6 @@ pub struct Block {
     pub remove: Vec<String>,
 }
 
-/// The answer to a change. If others read the feed's rings, the client moves to others, whose descriptors come with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Changed {
-    /// What it reads from here on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub joined: Option<Opened>,
-    /// What it reads no further than this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
-}
-
-/// A feed that is read no further.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
-    /// The daemon's number.
-    pub key: u64,
-    /// Ordinals of the first frames that are not read any more, ring by ring.
-    pub until: Vec<u64>,
-}
-
 /// A source that the client may open: `capture.sources` gives a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
@@ -140,6 +153,8 @@ pub struct Source {
     pub source: String,
     /// Most bytes kept of a frame.
     pub snaplen: u32,
+    /// The pcap link type of its frames, as far as that is known while it is closed.
+    pub link_type: u16,
 }
 
 /// A feed of the client's: `capture.statistics` gives a list of them.
@@ -149,7 +164,7 @@ pub struct Statistics {
     pub feed: u64,
     /// Its source.
     pub source: String,
-    /// What became of its frames so far. While frames come, the counts are not of one instant.
+    /// What became of its frames since the client opened it. While frames come, the counts are not of one instant.
     pub ledger: Option<Ledger>,
 }
 
@@ -158,8 +173,9 @@ pub struct Statistics {
 pub struct Gone {
     /// The client's number.
     pub feed: u64,
-    /// Why.
-    pub reason: String,
+    /// Why, if not because its source came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What became of every frame of a feed: `offered = filtered + blocked + sampled + captured + drops`.

@@ -2,6 +2,8 @@
 
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Words};
 
+use crate::source::Begin;
+
 /// A reader of one ring, and the account of what the consumer had of it.
 ///
 /// A consumer copies records and says how many of them it took ([`take`](Cursor::take)), or counts them where they
@@ -14,40 +16,45 @@ pub struct Cursor<M: Words = Mapping> {
     until: u64,
     taken: u64,
     lapped: u64,
-    /// Those among the lapped ones that were gone before it began.
-    missed: u64,
+    /// Ordinal of the first frame that is its own.
+    from: u64,
+    /// Ordinal of the first frame that was there when it began.
+    began: u64,
     /// The writer has gone without an end: it is where nothing more is found.
     is_abandoned: bool,
     has_ended: bool,
 }
 
 impl<M: Words> Cursor<M> {
-    /// Reads from the oldest frame on.
+    /// Begins to read a ring, which is number `ring` of its feed.
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.
-    pub fn new(ring: &Ring<M>) -> Result<Cursor<M>, RingError> {
-        let reader = Reader::new(ring, Start::Oldest)?;
+    pub fn new(ring: &Ring<M>, begin: &Begin, number: usize) -> Result<Cursor<M>, RingError> {
+        let from = match begin {
+            Begin::Oldest => None,
+            Begin::First => Some(0),
+            Begin::At(ordinals) => ordinals.get(number).copied(),
+        };
+        let start = match from {
+            None | Some(0) => Start::Oldest,
+            Some(ordinal) => Start::Ordinal(ordinal),
+        };
+        let reader = Reader::new(ring, start)?;
+        let began = reader.ordinal();
+        // One that is not there yet is none of the ring's.
+        let from = from.map_or(began, |from| from.min(began));
         Ok(Cursor {
-            ordinal: reader.ordinal(),
+            ordinal: began,
             reader,
             until: u64::MAX,
             taken: 0,
-            lapped: 0,
-            missed: 0,
+            lapped: began - from,
+            from,
+            began,
             is_abandoned: false,
             has_ended: false,
         })
-    }
-
-    /// The same, where all frames of the ring are for this consumer: those that were overwritten before are lapped.
-    ///
-    /// # Errors
-    /// As [`new`](Cursor::new).
-    pub fn from_first(ring: &Ring<M>) -> Result<Cursor<M>, RingError> {
-        let cursor = Cursor::new(ring)?;
-        let missed = cursor.ordinal;
-        Ok(Cursor { missed, lapped: missed, ..cursor })
     }
 
     /// As [`Reader::keep_distance`].
@@ -142,8 +149,8 @@ impl<M: Words> Cursor<M> {
         self.until = self.until.min(until);
         // What was gone before it began, and is not its own after all. Frames that were read or lapped since show that
         // it began before that.
-        if self.ordinal == self.missed && self.until < self.missed {
-            self.lapped = self.until;
+        if self.ordinal == self.began && self.until < self.began {
+            self.lapped = self.until.saturating_sub(self.from);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::lanes::Lanes;
 use crate::limits::PAST_FEEDS_MAX;
 use crate::null::Null;
 use crate::ordered::Ordered;
-use crate::source::JoinedFeed;
+use crate::source::{Begin, JoinedFeed};
 use crate::testing::{Collect, feed, push, ring_of, writer};
 
 /// Longer than any test: order gives way to nothing but a ring that is half full.
@@ -375,8 +375,8 @@ fn frames_that_were_overwritten_before_a_consumer_joined_are_lapped() {
                 writer.push(&meta, &[0; 60_000]);
             }
             writer.publish();
-            let from_first = true;
-            consumer.join(JoinedFeed { from_first, ..feed(0, writer.ring()) }).unwrap();
+            let begin = Begin::First;
+            consumer.join(JoinedFeed { begin, ..feed(0, writer.ring()) }).unwrap();
             until.iter().for_each(|until| consumer.rings_mut().leave(0, &[*until]));
             drop(writer);
             while consumer.step(u64::MAX).unwrap() != Step::Ended {}

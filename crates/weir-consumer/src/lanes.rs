@@ -103,12 +103,9 @@ impl<T: Default, M: Words> Lanes<T, M> {
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself; nothing has joined then.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
-        let JoinedFeed { key, output, label, rings, first_line, channel, from_first } = feed;
-        let cursor = |ring| match from_first {
-            true => Cursor::from_first(ring),
-            false => Cursor::new(ring),
-        };
-        let cursors: Vec<_> = rings.iter().map(cursor).collect::<Result<_, _>>()?;
+        let JoinedFeed { key, output, label, rings, first_line, channel, begin } = feed;
+        let cursors = rings.iter().enumerate().map(|(at, ring)| Cursor::new(ring, &begin, at));
+        let cursors: Vec<_> = cursors.collect::<Result<_, _>>()?;
         let Some(ring) = rings.first() else { return Ok(()) };
         let first = self.numbering.join(key, output, label, ring)?;
         self.lanes.extend(cursors.into_iter().enumerate().map(|(ring, cursor)| Lane {

@@ -46,5 +46,5 @@ pub use null::Null;
 pub use numbering::{Numbering, OutputInterface};
 pub use ordered::Ordered;
 pub use sink::{Run, Sink};
-pub use source::{FeedChange, FrameSource, JoinedFeed, Static};
+pub use source::{Begin, FeedChange, FrameSource, JoinedFeed, Static};
 pub use stalled::Stalled;

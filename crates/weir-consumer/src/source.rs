@@ -49,9 +49,20 @@ pub struct JoinedFeed<M: Words = Mapping> {
     /// The sleeper's channel to the feed's writers, if they are another process, which can end at any time. Rings that
     /// this leaves open are read up to there, and then the consumer fails with [`weir_ring::RingError::WriterGone`].
     pub channel: Option<usize>,
-    /// All of its frames are this consumer's: those that were overwritten before it joined are lapped. Otherwise its
-    /// account begins where it begins to read.
-    pub from_first: bool,
+    /// Where it begins to read, and its account with it.
+    pub begin: Begin,
+}
+
+/// Where a consumer begins to read the rings of a feed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// With the oldest frames that are there, and its account begins with them.
+    #[default]
+    Oldest,
+    /// With the first frames of all: those that were overwritten before it joined are lapped.
+    First,
+    /// With the frames of these ordinals, ring by ring: those that were overwritten since are lapped.
+    At(Vec<u64>),
 }
 
 impl JoinedFeed {
@@ -71,7 +82,7 @@ impl JoinedFeed {
                 rings,
                 first_line,
                 channel: None,
-                from_first: false,
+                begin: Begin::default(),
             }
         });
         joined.collect()
@@ -80,14 +91,14 @@ impl JoinedFeed {
 
 impl<M: Words> Clone for JoinedFeed<M> {
     fn clone(&self) -> Self {
-        let (label, rings) = (self.label.clone(), self.rings.clone());
-        JoinedFeed { label, rings, ..*self }
+        let (label, rings, begin) = (self.label.clone(), self.rings.clone(), self.begin.clone());
+        JoinedFeed { label, rings, begin, ..*self }
     }
 }
 
 impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let JoinedFeed { key, output, label, rings, first_line, channel, from_first } = self;
+        let JoinedFeed { key, output, label, rings, first_line, channel, begin } = self;
         f.debug_struct("JoinedFeed")
             .field("key", key)
             .field("output", output)
@@ -95,7 +106,7 @@ impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
             .field("rings", &rings.len())
             .field("first_line", first_line)
             .field("channel", channel)
-            .field("from_first", from_first)
+            .field("begin", begin)
             .finish()
     }
 }

@@ -9,7 +9,7 @@ use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 use crate::consumer::ConsumerError;
 use crate::counted::Count;
 use crate::sink::Sink;
-use crate::source::JoinedFeed;
+use crate::source::{Begin, JoinedFeed};
 
 /// A small ring that describes these interfaces.
 pub(crate) fn ring_of(interfaces: Vec<Interface>) -> Ring<Mapping> {
@@ -38,7 +38,7 @@ pub(crate) fn push(writer: &mut Writer<Mapping>, ts_ns: u64) {
 pub(crate) fn feed(key: usize, ring: &Ring<Mapping>) -> JoinedFeed {
     let (label, rings) = (String::new(), vec![ring.clone()]);
     let (key, output, first_line) = (key as u64, key, key);
-    JoinedFeed { key, output, label, rings, first_line, channel: None, from_first: false }
+    JoinedFeed { key, output, label, rings, first_line, channel: None, begin: Begin::Oldest }
 }
 
 /// What a [`Collect`] was handed: names of interfaces, and the number and the stamp of each frame.

@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a consumer that is never asleep looks for writers that have gone.
 const GONE_EVERY: Duration = Duration::from_secs(1);
+/// How often it says how far it has read, for those who watch how far behind it is.
+const POSITION_EVERY: Duration = Duration::from_millis(100);
 
 /// Sources run.
 const RUNNING: u8 = 0;
@@ -113,6 +115,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             gone: None,
             gone_channels: BTreeSet::new(),
             looked: Instant::now(),
+            noted: Instant::now(),
         };
         let failure = work.run().err();
         let limited = work.left() == 0;
@@ -217,6 +220,8 @@ struct Work<C: ?Sized> {
     gone_channels: BTreeSet<usize>,
     /// When gone writers were looked for last.
     looked: Instant,
+    /// When it last said how far it has read.
+    noted: Instant,
 }
 
 impl<C: Consumer + ?Sized> Work<C> {
@@ -250,6 +255,7 @@ impl<C: Consumer + ?Sized> Work<C> {
                 }
             }
             self.look_for_gone_writers();
+            self.note_positions();
             let step = self.consumer.step(self.left());
             (self.progress)(&self.consumer);
             *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -288,6 +294,15 @@ impl<C: Consumer + ?Sized> Work<C> {
             self.looked = Instant::now();
             while let Some(channel) = self.source.sleeper().find_gone_writer() {
                 self.writer_gone(channel);
+            }
+        }
+    }
+
+    fn note_positions(&mut self) {
+        if self.noted.elapsed() >= POSITION_EVERY {
+            self.noted = Instant::now();
+            for (line, reader) in self.consumer.rings().readers() {
+                self.source.sleeper().note_position(line, reader.ordinal());
             }
         }
     }

@@ -63,6 +63,38 @@ impl Ledger {
         self.unexplained() == 0
     }
 
+    /// What has come since the ledger was `base`. Offered are the frames that are accounted for, since the counts of a
+    /// running feed are not of one instant.
+    #[must_use]
+    pub fn since(&self, base: &Ledger) -> Ledger {
+        let drops = self.drops.iter().map(|(&name, &count)| {
+            (name, count.saturating_sub(base.drops.get(name).copied().unwrap_or_default()))
+        });
+        let mut since = Ledger {
+            offered: 0,
+            filtered: self.filtered.saturating_sub(base.filtered),
+            filtered_uncounted: self.filtered_uncounted,
+            blocked: self.blocked.saturating_sub(base.blocked),
+            sampled: self.sampled.saturating_sub(base.sampled),
+            captured: self.captured.saturating_sub(base.captured),
+            kept_bytes: self.kept_bytes.saturating_sub(base.kept_bytes),
+            wire_bytes: self.wire_bytes.saturating_sub(base.wire_bytes),
+            super_frames: self.super_frames.saturating_sub(base.super_frames),
+            drops: drops.collect(),
+            missed_before: self.missed_before.map(|missed| {
+                missed.saturating_sub(base.missed_before.unwrap_or_default())
+            }),
+        };
+        since.offered = since.accounted_for();
+        since
+    }
+
+    /// Frames that the ledger names a fate of: as many as were offered, if it closes.
+    #[must_use]
+    pub fn accounted_for(&self) -> u64 {
+        self.filtered + self.blocked + self.sampled + self.captured + self.dropped()
+    }
+
     /// Adds another source's ledger.
     pub fn add(&mut self, other: &Ledger) {
         self.offered += other.offered;
@@ -110,6 +142,20 @@ mod tests {
         assert_eq!(ledger(10, 3).accepted(), 7);
         assert_eq!(ledger(3, 10).accepted(), 0);
         assert_eq!(ledger(3, 10).unexplained(), -7);
+    }
+
+    #[test]
+    fn a_ledger_since_another_closes_although_both_are_of_no_instant() {
+        let ledger = |offered, captured, lost| Ledger {
+            offered,
+            captured,
+            drops: [("kernel", lost)].into(),
+            ..Ledger::default()
+        };
+        // Frames that are offered by now and captured or lost in a moment.
+        let since = ledger(100, 80, 12).since(&ledger(50, 45, 2));
+        assert!(since.closes(), "{since}");
+        assert_eq!((since.offered, since.captured, since.drops["kernel"]), (45, 35, 10));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub enum Start {
     Oldest,
     /// With the first frame of the block being written now.
     Newest,
+    /// With the frame of this ordinal. If that was overwritten, as far behind the writer as [`Oldest`](Start::Oldest);
+    /// the frames in between count as lapped. If it is not there yet, with the last one that is.
+    Ordinal(u64),
 }
 
 /// What a [`Reader::poll`] found.
@@ -98,6 +101,7 @@ impl<M: Words> Reader<M> {
             Start::Oldest if opened <= reader.ring.geometry.data_blocks => None,
             Start::Oldest => Some(reader.safe_block(opened)),
             Start::Newest => Some(opened - 1),
+            Start::Ordinal(ordinal) => Some(reader.block_of(ordinal, opened)),
         };
         // Where every try fails although blocks were opened, the index and the count disagree.
         if let Some(block) = target
@@ -105,7 +109,10 @@ impl<M: Words> Reader<M> {
         {
             return Err(reader.corrupt("the index holds none of the newest blocks"));
         }
-        reader.joined_at = reader.ordinal;
+        if let Start::Ordinal(ordinal) = start {
+            reader.pass_to(ordinal)?;
+        }
+        reader.joined_at = reader.ordinal - reader.lapped;
         Ok(reader)
     }
 

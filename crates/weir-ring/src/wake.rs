@@ -55,7 +55,7 @@ use crate::sync::Ordering;
 pub use interrupt::Interrupter;
 use interrupt::duplicate;
 use message::{Channel, MESSAGES_MAX, number_of, send};
-use page::{SEALS, line, page_bytes};
+use page::{SEALS, line, page_bytes, position};
 pub use waker::{Asked, RING_GAP, Waker};
 
 /// How often a sleeper looks at rings that BPF programs write, until their owner has confirmed its thresholds.
@@ -161,6 +161,16 @@ impl Sleeper {
         if let Some(channel) = self.channels().get_mut(channel) {
             channel.hang_up();
         }
+    }
+
+    /// Says how far a ring was read, for whoever is to know how far behind its consumer is: the ordinal of the next
+    /// frame.
+    ///
+    /// # Panics
+    /// If there is no such line.
+    pub fn note_position(&self, ring: usize, ordinal: u64) {
+        assert!(ring < self.lines, "line {ring} of {}", self.lines);
+        position(&self.page, ring).store(ordinal, Ordering::Relaxed);
     }
 
     /// What ends this sleeper's sleeps from another thread.

@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weir_capture::error::error_text;
-use weir_capture::{Change, Direction, Feed};
+use weir_capture::Change;
 use weir_client::protocol::{
-    self, APPLICATION, Block, Changed, Closed, Left, OfFeed, Open, Opened, SetFilter, Source,
-    Statistics,
+    APPLICATION, Attach, Block, Detach, OfFeed, Open, Opened, SHARED, SetFilter, Source, Statistics,
 };
 use weir_filter::block::EntryError;
 use weir_plug::message::RpcError;
 use weir_plug::{Answer, Application, Credentials, Peer, Session};
-use weir_probe::{FeedId, Joined, ProbeError, RemoteConsumer, Update};
-use weir_ring::wake::Waker;
+use weir_probe::ProbeError;
+use weir_ring::wake::{RINGS_MAX, Waker};
 
 use crate::config::SourceConfig;
-use crate::daemon::Daemon;
-use crate::slots::Claim;
+use crate::daemon::{Daemon, refused};
+use crate::reader::{Opening, Reader};
 
-const METHODS: [&str; 7] =
-    ["sources", "open", "close", "let_go", "set_filter", "block", "statistics"];
+const METHODS: [&str; 11] = [
+    "sources", "open", "attach", "detach", "set_filter", "block", "ledger", "statistics", "close",
+    "let_go", "status",
+];
 
 /// The application `capture`.
 pub struct Capture(Arc<Daemon>);
@@ -54,26 +54,13 @@ struct Client {
     daemon: Arc<Daemon>,
     peer: Arc<Peer>,
     who: Credentials,
-    feeds: BTreeMap<u64, Held>,
-}
-
-/// A feed of a client.
-struct Held {
-    name: String,
-    mib: u64,
-    claim: Claim,
-    remote: RemoteConsumer,
-    lines: usize,
-    /// What it reads now.
-    feed: FeedId,
-    /// It has been closed, and its consumer may still be reading.
-    is_closed: bool,
+    feeds: BTreeMap<u64, Arc<Reader>>,
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        while let Some((number, held)) = self.feeds.pop_first() {
-            self.let_go(number, held);
+        while let Some((_, reader)) = self.feeds.pop_first() {
+            self.daemon.let_go(&reader);
         }
     }
 }
@@ -82,35 +69,39 @@ impl Session for Client {
     fn call(&mut self, method: &str, params: Value, fds: Vec<OwnedFd>) -> Result<Answer, RpcError> {
         match method {
             "sources" => self.sources(),
-            "open" => self.open(&read(params)?, fds),
-            "close" => self.close(&read(params)?),
-            "let_go" => {
-                let OfFeed { feed } = read(params)?;
-                if let Some(held) = self.feeds.remove(&feed) {
-                    self.let_go(feed, held);
-                }
-                Ok(json!({}).into())
+            "open" => self.open(&read(params)?),
+            "attach" => self.attach(&read(params)?, fds),
+            "detach" => {
+                let Detach { feed, sleeper } = read(params)?;
+                self.feed(feed)?.remove_sleeper(sleeper);
+                done()
             }
             "set_filter" => {
                 let SetFilter { feed, filter } = read(params)?;
-                self.change(feed, fds, |daemon, name, source| {
-                    Ok(Change::Filter(daemon.filter(name, source, &filter).map_err(refused)?))
-                })
+                self.set_filter(feed, &filter)
             }
-            "block" => {
-                let Block { feed, add, remove } = read(params)?;
-                self.change(feed, fds, |_, _, _| {
-                    let entries = |texts: Vec<String>| {
-                        let parsed = texts.iter().map(|text| text.parse());
-                        parsed.collect::<Result<_, EntryError>>()
-                    };
-                    let wrong = |error: EntryError| RpcError::params(error.to_string());
-                    let (remove, add) =
-                        (entries(remove).map_err(wrong)?, entries(add).map_err(wrong)?);
-                    Ok(Change::Block { remove, add })
-                })
+            "block" => self.block(&read(params)?),
+            "ledger" => {
+                let OfFeed { feed } = read(params)?;
+                let reader = self.feed(feed)?;
+                answer(self.statistics_of(std::slice::from_ref(reader))?.remove(0))
             }
-            "statistics" => self.statistics(),
+            "statistics" => {
+                let readers: Vec<_> = self.feeds.values().cloned().collect();
+                answer(json!({ "feeds": self.statistics_of(&readers)? }))
+            }
+            "close" => {
+                let OfFeed { feed } = read(params)?;
+                answer(self.daemon.close(self.feed(feed)?))
+            }
+            "let_go" => {
+                let OfFeed { feed } = read(params)?;
+                if let Some(reader) = self.feeds.remove(&feed) {
+                    self.daemon.let_go(&reader);
+                }
+                done()
+            }
+            "status" => self.status(),
             _ => Err(RpcError::no_method(method, &METHODS)),
         }
     }
@@ -126,8 +117,9 @@ fn answer(value: impl serde::Serialize) -> Result<Answer, RpcError> {
     Ok(value.into())
 }
 
-fn refused(error: ProbeError) -> RpcError {
-    RpcError::refused(error_text(&error))
+#[expect(clippy::unnecessary_wraps, reason = "the answer of a method")]
+fn done() -> Result<Answer, RpcError> {
+    Ok(json!({}).into())
 }
 
 /// The same answer for what is not there and for what is not allowed.
@@ -138,214 +130,151 @@ fn no_source(name: &str) -> RpcError {
 }
 
 impl Client {
+    fn feed(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
+        let missing = || RpcError::params(format!("there is no feed {number}"));
+        self.feeds.get(&number).ok_or_else(missing)
+    }
+
     fn source(&self, name: &str) -> Result<SourceConfig, RpcError> {
-        let mut allowed = self.daemon.sources(self.who);
-        let own = allowed.find(|(own, _)| *own == name);
-        own.map(|(_, source)| source.clone()).ok_or_else(|| no_source(name))
+        self.daemon.source(self.who, name).ok_or_else(|| no_source(name))
     }
 
     fn sources(&self) -> Result<Answer, RpcError> {
-        let of = |(name, source): (&str, &SourceConfig)| Source {
-            source: name.to_owned(),
+        let of = |(name, source): (String, SourceConfig)| Source {
+            link_type: self.daemon.link_type(&name, &source),
+            source: name,
             snaplen: source.snaplen,
         };
-        answer(json!({ "sources": self.daemon.sources(self.who).map(of).collect::<Vec<_>>() }))
+        let sources = self.daemon.sources(self.who).into_iter();
+        answer(json!({ "sources": sources.map(of).collect::<Vec<_>>() }))
     }
 
-    fn open(&mut self, open: &Open, fds: Vec<OwnedFd>) -> Result<Answer, RpcError> {
+    fn status(&self) -> Result<Answer, RpcError> {
+        let sees_all = self.who.uid == 0 || self.who.uid == rustix::process::geteuid().as_raw();
+        let sources = match sees_all {
+            true => self.daemon.config().sources.clone(),
+            false => self.daemon.sources(self.who),
+        };
+        let uid = self.who.uid;
+        answer(self.daemon.status(&sources, |reader| sees_all || reader.who.uid == uid))
+    }
+
+    fn open(&mut self, open: &Open) -> Result<Answer, RpcError> {
         let source = self.source(&open.source)?;
         if self.feeds.contains_key(&open.feed) {
             return Err(RpcError::params(format!("feed {} is open already", open.feed)));
         }
         self.daemon.usage.open(self.who.uid, source.ring_mib)?;
-        let held = self.open_held(open, &source, fds).inspect_err(|_| {
-            self.daemon.usage.close(self.who.uid, source.ring_mib);
-        });
-        let (held, joined) = held?;
-        let number = open.feed;
-        self.daemon.board.watch(held.feed);
-        self.daemon.board.join(held.claim.source, &self.peer, number);
-        let told = self.told(&held, &joined);
-        self.feeds.insert(number, held);
-        // It may have ended before it was joined to the board.
-        let is_over = self.daemon.probe.feed_of(self.feeds[&number].claim.subscription).is_none();
-        if is_over {
-            let params = json!({ "feed": number, "reason": "its source has ended" });
-            let _ = self.peer.notify("capture.gone", params, Vec::new());
-        }
-        told
-    }
-
-    fn open_held(
-        &self,
-        open: &Open,
-        source: &SourceConfig,
-        fds: Vec<OwnedFd>,
-    ) -> Result<(Held, Joined), RpcError> {
-        let daemon = &self.daemon;
-        let waker = waker(fds, open.lines)?;
-        let feed = daemon.feed(&open.source, source, &open.filter).map_err(refused)?;
-        let feed = chosen(feed, open)?;
-        let spec = daemon.spec(&open.source, source).map_err(refused)?;
-        let remote = daemon.probe.add_remote_consumer(open.lines).map_err(refused)?;
-        remote.give_channel(waker).map_err(refused)?;
-        let opened = daemon.slots.open(
-            &open.source,
-            &daemon.probe,
-            || spec,
-            feed.into(),
-            |claim| daemon.probe.attach(remote.id, claim.subscription),
-        );
-        let (claim, ()) = opened.map_err(refused)?;
-        let joined = remote.take_updates().into_iter().find_map(|update| match update {
-            Update::Joined(joined) => Some(joined),
-            Update::Left(..) => None,
-        });
-        let Some(joined) = joined else {
-            daemon.slots.close(&open.source, &daemon.probe, claim);
-            return Err(RpcError::refused("its source ended before it was opened"));
+        let opening = Opening {
+            peer: Arc::clone(&self.peer),
+            who: self.who,
+            number: open.feed,
+            source: open.source.clone(),
+            filter: source.whole_filter(&open.filter)?,
+            mib: source.ring_mib,
         };
-        let (name, mib, lines) = (open.source.clone(), source.ring_mib, open.lines);
-        let feed = joined.feed;
-        Ok((Held { name, mib, claim, remote, lines, feed, is_closed: false }, joined))
+        let opened = self.daemon.open(opening, &source, open);
+        let reader = opened.inspect_err(|_| {
+            self.daemon.usage.close(self.who.uid, source.ring_mib);
+        })?;
+        self.feeds.insert(open.feed, Arc::clone(&reader));
+        self.opened(&reader)
     }
 
-    /// What the client is told of a feed that it has joined, with its rings.
-    fn told(&self, held: &Held, joined: &Joined) -> Result<Answer, RpcError> {
-        let info = self.daemon.probe.info_of(held.claim.source).unwrap_or_default();
+    /// What the client is told of a feed, with its rings.
+    fn opened(&self, reader: &Reader) -> Result<Answer, RpcError> {
+        let info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
+        let broken = |error: weir_ring::RingError| RpcError::refused(error.to_string());
+        let first = reader.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
         let opened = Opened {
-            key: joined.feed.number(),
-            first_line: joined.first_line,
-            channel: joined.channel.unwrap_or_default(),
+            key: reader.feed.number(),
+            from: reader.from.clone(),
+            link_type: first.map(|identity| identity.link_type).unwrap_or_default(),
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             why: info.why,
             notes: info.notes,
         };
-        let rings = joined.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
+        let rings = reader.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();
         let descriptors = descriptors.map_err(|error| RpcError::refused(error.to_string()))?;
         Ok(Answer { descriptors, ..answer(opened)? })
     }
 
-    /// Ends the subscription, and gives its account. The consumer keeps its channels until it is let go.
-    fn close(&mut self, OfFeed { feed }: &OfFeed) -> Result<Answer, RpcError> {
-        let Client { daemon, peer, feeds, .. } = self;
-        let held = feeds.get_mut(feed).filter(|held| !held.is_closed);
-        let held = held.ok_or_else(|| RpcError::params(format!("there is no feed {feed}")))?;
-        held.is_closed = true;
-        daemon.board.leave(peer, *feed);
-        daemon.slots.close(&held.name, &daemon.probe, held.claim);
-        let key = held.feed.number();
-        if let Some(ledger) = daemon.board.closed(held.feed) {
-            let ledger = ledger.as_ref().map(protocol::Ledger::from);
-            return answer(Closed { key, ended: true, until: Vec::new(), ledger });
-        }
-        let until = held.remote.take_updates().into_iter().find_map(|update| match update {
-            Update::Left(of, until) if of == held.feed => Some(until),
-            _ => None,
-        });
-        let ledgers = daemon.probe.ledgers().map_err(refused)?;
-        let ledger = ledgers.iter().find(|(of, _)| *of == held.feed);
-        let ledger = ledger.map(|(_, ledger)| protocol::Ledger::from(ledger));
-        answer(Closed { key, ended: false, until: until.unwrap_or_default(), ledger })
-    }
-
-    fn let_go(&self, number: u64, held: Held) {
-        let Held { name, mib, claim, remote, feed, is_closed, .. } = held;
-        if !is_closed {
-            self.daemon.board.leave(&self.peer, number);
-            self.daemon.slots.close(&name, &self.daemon.probe, claim);
-        }
-        drop(remote);
-        self.daemon.board.unwatch(feed);
-        self.daemon.usage.close(self.who.uid, mib);
-    }
-
-    /// Changes a feed; if others read the same, the client moves to rings of its own.
-    fn change(
-        &mut self,
-        number: u64,
-        fds: Vec<OwnedFd>,
-        change: impl FnOnce(&Daemon, &str, &SourceConfig) -> Result<Change, RpcError>,
-    ) -> Result<Answer, RpcError> {
-        let held = self.feeds.get(&number).filter(|held| !held.is_closed);
-        let held = held.ok_or_else(|| RpcError::params(format!("there is no feed {number}")))?;
-        // First of all: both sides number channels in the order in which they are given, also where the change is
-        // refused.
-        if !fds.is_empty() {
-            held.remote.give_channel(waker(fds, held.lines)?).map_err(refused)?;
-        }
-        let source = self.source(&held.name)?;
-        self.daemon.usage.take_turn(self.who.uid)?;
-        let change = change(&self.daemon, &held.name, &source)?;
-        self.daemon.probe.change(held.claim.subscription, change).map_err(refused)?;
-        let (mut changed, mut descriptors, mut moved) = (Changed::default(), Vec::new(), None);
-        for update in held.remote.take_updates() {
-            match update {
-                Update::Joined(joined) => {
-                    let told = self.told(held, &joined)?;
-                    changed.joined = Some(read(told.result)?);
-                    (descriptors, moved) = (told.descriptors, Some(joined.feed));
-                }
-                Update::Left(feed, until) => {
-                    changed.left = Some(Left { key: feed.number(), until });
-                }
+    fn attach(&self, attach: &Attach, fds: Vec<OwnedFd>) -> Result<Answer, RpcError> {
+        let reader = self.feed(attach.feed)?;
+        let count = fds.len();
+        let [page, socket] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| {
+            RpcError::params(format!(
+                "{count} descriptors came; a sleeper has 2: wake page and socket"
+            ))
+        })?;
+        let (first, rings) = (attach.first_line, reader.rings.len());
+        let end = first.checked_add(rings).filter(|end| *end <= RINGS_MAX).ok_or_else(|| {
+            RpcError::params(format!("a wake page has {RINGS_MAX} lines at most"))
+        })?;
+        let wrong = |error: weir_ring::RingError| RpcError::params(error.to_string());
+        let waker = Waker::attach(page, socket, end).map_err(wrong)?;
+        let own = waker.try_clone().map_err(wrong)?;
+        reader.add_sleeper(attach.sleeper, first, own, || {
+            let probe = &self.daemon.probe;
+            let consumer = probe.add_remote_consumer_at(first..end).map_err(refused)?;
+            consumer.give_channel(waker).map_err(refused)?;
+            match probe.attach(consumer.id, reader.claim.subscription) {
+                Ok(()) => Ok(Some(consumer)),
+                // The client is told so.
+                Err(ProbeError::Ended | ProbeError::Unknown) => Ok(None),
+                Err(error) => Err(refused(error)),
             }
-        }
-        if let Some(feed) = moved {
-            let held = self.feeds.get_mut(&number).expect("it is there");
-            self.daemon.board.watch(feed);
-            self.daemon.board.unwatch(std::mem::replace(&mut held.feed, feed));
-        }
-        Ok(Answer { descriptors, ..answer(changed)? })
+        })?;
+        done()
     }
 
-    fn statistics(&self) -> Result<Answer, RpcError> {
-        let ledgers = self.daemon.probe.ledgers().map_err(refused)?;
-        let of = |(&number, held): (&u64, &Held)| {
-            let closed = self.daemon.board.closed(held.feed).flatten();
-            let now = ledgers.iter().find(|(feed, _)| *feed == held.feed);
-            let ledger = closed.as_ref().or(now.map(|(_, ledger)| ledger));
-            let ledger = ledger.map(protocol::Ledger::from);
-            Statistics { feed: number, source: held.name.clone(), ledger }
+    /// A feed that can be changed: nobody else reads its rings.
+    fn own(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
+        let reader = self.feed(number)?;
+        if self.daemon.board.readers_of(reader.feed).len() > 1 {
+            let said = "others read the same rings; open the feed with \"own\": true to change it";
+            return Err(RpcError::new(SHARED, said));
+        }
+        self.daemon.usage.take_turn(self.who.uid)?;
+        Ok(reader)
+    }
+
+    fn set_filter(&self, number: u64, text: &str) -> Result<Answer, RpcError> {
+        let reader = self.own(number)?;
+        let source = self.source(&reader.source)?;
+        let whole = source.whole_filter(text)?;
+        let filter = self.daemon.filter(&reader.source, &source, &whole)?;
+        let changed =
+            self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
+        changed.map_err(refused)?;
+        *reader.filter.lock().unwrap_or_else(PoisonError::into_inner) = whole;
+        done()
+    }
+
+    fn block(&self, Block { feed, add, remove }: &Block) -> Result<Answer, RpcError> {
+        let reader = self.own(*feed)?;
+        let entries = |texts: &[String]| {
+            let parsed = texts.iter().map(|text| text.parse());
+            parsed.collect::<Result<Vec<_>, EntryError>>()
         };
-        answer(json!({ "feeds": self.feeds.iter().map(of).collect::<Vec<_>>() }))
+        let wrong = |error: EntryError| RpcError::params(error.to_string());
+        let change = Change::Block {
+            remove: entries(remove).map_err(wrong)?,
+            add: entries(add).map_err(wrong)?,
+        };
+        self.daemon.probe.change(reader.claim.subscription, change).map_err(refused)?;
+        done()
     }
-}
 
-/// What wakes the client: the two descriptors that came with its message.
-fn waker(fds: Vec<OwnedFd>, lines: usize) -> Result<Waker, RpcError> {
-    let count = fds.len();
-    let [page, socket] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| {
-        RpcError::params(format!("{count} descriptors came; a channel has 2: wake page and socket"))
-    })?;
-    Waker::attach(page, socket, lines).map_err(|error| RpcError::params(error.to_string()))
-}
-
-/// The feed with what the client chose.
-fn chosen(mut feed: Feed, open: &Open) -> Result<Feed, RpcError> {
-    if let Some(snaplen) = open.snaplen {
-        if snaplen == 0 {
-            return Err(RpcError::params("snaplen is 1 or more"));
-        }
-        feed.snaplen = feed.snaplen.min(snaplen);
+    fn statistics_of(&self, readers: &[Arc<Reader>]) -> Result<Vec<Statistics>, RpcError> {
+        let ledgers = self.daemon.ledgers()?;
+        let of = |reader: &Arc<Reader>| Statistics {
+            feed: reader.number,
+            source: reader.source.clone(),
+            ledger: self.daemon.ledger_of(reader, &ledgers),
+        };
+        Ok(readers.iter().map(of).collect())
     }
-    feed.direction = match open.direction {
-        protocol::Direction::In => Direction::In,
-        protocol::Direction::Out => Direction::Out,
-        protocol::Direction::Both => Direction::Both,
-    };
-    if let Some(part) = &open.part {
-        let wrong =
-            || format!("'{part}' is no part: 2/4 is the second of four shards, q2 an RX queue");
-        let wrong = || RpcError::params(wrong());
-        match part.strip_prefix('q') {
-            // All ones means any queue.
-            Some(queue) => feed.queue = Some(queue.parse::<u16>().map_err(|_| wrong())?.into()),
-            None => feed.shard = part.parse().map_err(|_| wrong())?,
-        }
-    }
-    feed.interface.snaplen = feed.snaplen;
-    Ok(feed)
 }

@@ -1,104 +1,109 @@
-//! What the probe has told: ledgers of feeds that were closed, and who is to hear that a source has ended.
+//! The feeds that clients have open, and what the probe has told of their sources and rings.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::json;
 use weir_capture::error::error_text;
-use weir_plug::Peer;
+use weir_client::protocol::Gone;
 use weir_probe::core::Event;
 use weir_probe::{FeedId, ProbeEvent, SourceId};
 use weir_ring::Ledger;
 
-/// What the probe has told. It is kept for feeds and sources that a client has open, and not for others.
+use crate::reader::Reader;
+
+/// What is open, and what was told of it.
 #[derive(Default)]
-pub struct Board(Mutex<Told>);
+pub struct Board(Mutex<State>);
 
 #[derive(Default)]
-struct Told {
-    feeds: BTreeMap<FeedId, Feed>,
-    members: Vec<Member>,
+struct State {
+    readers: Vec<Arc<Reader>>,
+    /// Ledgers of feeds that were closed and that somebody still has: `None` if it could not be read.
+    closed: BTreeMap<FeedId, Option<Ledger>>,
     /// Why sources failed, until they are closed.
     reasons: BTreeMap<SourceId, String>,
+    /// Sources that ended while a client may be about to have a feed of them.
+    ended: Vec<(SourceId, Option<String>)>,
 }
 
-struct Feed {
-    readers: usize,
-    /// `Some` once it is closed; `Some(None)` if its ledger could not be read.
-    closed: Option<Option<Ledger>>,
-}
-
-struct Member {
-    source: SourceId,
-    peer: Arc<Peer>,
-    /// The client's number.
-    feed: u64,
-}
+/// Sources that ended last, of which it is known why.
+const ENDED_MAX: usize = 64;
 
 impl Board {
     /// Takes down what the probe tells. It gives no command, and waits for nobody.
     pub fn note(&self, event: ProbeEvent) {
-        let mut told = self.lock();
+        let mut state = self.lock();
         match event {
             Event::FeedClosed(_, feed, ledger) => {
-                if let Some(known) = told.feeds.get_mut(&feed) {
-                    known.closed = Some(ledger);
+                if state.readers.iter().any(|reader| reader.feed == feed) {
+                    state.closed.insert(feed, ledger);
                 }
             }
             Event::Failed(source, error) => {
-                told.reasons.insert(source, error_text(&error));
+                state.reasons.insert(source, error_text(&error));
             }
             Event::Closed(source) => {
-                let reason = told.reasons.remove(&source);
-                let reason = reason.unwrap_or_else(|| "its source has ended".into());
-                told.members.retain(|member| {
-                    let is_gone = member.source == source;
-                    if is_gone {
-                        let params = json!({ "feed": member.feed, "reason": reason });
-                        // Whoever has gone needs not be told.
-                        let _ = member.peer.notify("capture.gone", params, Vec::new());
-                    }
-                    !is_gone
-                });
+                let reason = state.reasons.remove(&source);
+                let of_it = |reader: &&Arc<Reader>| reader.claim.source == source;
+                for reader in state.readers.iter().filter(of_it) {
+                    tell_gone(reader, reason.as_deref());
+                }
+                state.ended.push((source, reason));
+                let surplus = state.ended.len().saturating_sub(ENDED_MAX);
+                state.ended.drain(..surplus);
             }
             _ => {}
         }
     }
 
-    /// A client reads this feed.
-    pub fn watch(&self, feed: FeedId) {
-        let new = || Feed { readers: 0, closed: None };
-        self.lock().feeds.entry(feed).or_insert_with(new).readers += 1;
+    /// A client has this feed. If its source has ended meanwhile, the client is told so.
+    pub fn add(&self, reader: &Arc<Reader>) {
+        let mut state = self.lock();
+        let source = reader.claim.source;
+        if let Some((_, reason)) = state.ended.iter().find(|(ended, _)| *ended == source) {
+            tell_gone(reader, reason.as_deref());
+        }
+        state.readers.push(Arc::clone(reader));
     }
 
-    /// It reads it no more.
-    pub fn unwatch(&self, feed: FeedId) {
-        let mut told = self.lock();
-        if let Some(known) = told.feeds.get_mut(&feed) {
-            known.readers -= 1;
-            if known.readers == 0 {
-                told.feeds.remove(&feed);
-            }
+    /// It has it no more.
+    pub fn remove(&self, reader: &Arc<Reader>) {
+        let mut state = self.lock();
+        state.readers.retain(|other| !Arc::ptr_eq(other, reader));
+        if !state.readers.iter().any(|other| other.feed == reader.feed) {
+            state.closed.remove(&reader.feed);
         }
     }
 
-    /// `Some` once it is closed: its ledger.
+    /// Those that clients have, in the order in which they were opened.
+    #[must_use]
+    pub fn readers(&self) -> Vec<Arc<Reader>> {
+        self.lock().readers.clone()
+    }
+
+    /// Clients' feeds that read these rings and are not closed.
+    #[must_use]
+    pub fn readers_of(&self, feed: FeedId) -> Vec<Arc<Reader>> {
+        let mut readers = self.readers();
+        readers.retain(|reader| reader.feed == feed && !reader.is_closed());
+        readers
+    }
+
+    /// `Some` once the rings are closed: their ledger.
+    #[must_use]
     pub fn closed(&self, feed: FeedId) -> Option<Option<Ledger>> {
-        self.lock().feeds.get(&feed)?.closed.clone()
+        self.lock().closed.get(&feed).cloned()
     }
 
-    /// The client is to hear when this source has ended.
-    pub fn join(&self, source: SourceId, peer: &Arc<Peer>, feed: u64) {
-        self.lock().members.push(Member { source, peer: Arc::clone(peer), feed });
-    }
-
-    /// It is not.
-    pub fn leave(&self, peer: &Peer, feed: u64) {
-        let is_it = |member: &Member| member.peer.number() == peer.number() && member.feed == feed;
-        self.lock().members.retain(|member| !is_it(member));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells a client that nothing more comes of a feed, and why, if not because its source came to its end.
+pub fn tell_gone(reader: &Reader, reason: Option<&str>) {
+    let gone = Gone { feed: reader.number, reason: reason.map(str::to_owned) };
+    let params = serde_json::to_value(gone).unwrap_or_default();
+    // Whoever has gone needs not be told.
+    let _ = reader.peer.notify("capture.gone", params, Vec::new());
 }

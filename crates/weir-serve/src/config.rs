@@ -9,7 +9,9 @@ use serde::Deserialize;
 use thiserror::Error;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
+use weir_plug::message::RpcError;
 
+use crate::daemon::is_bytecode;
 use crate::limits;
 
 /// MiB of the rings of a feed, where the file says nothing.
@@ -28,11 +30,17 @@ pub struct Config {
 }
 
 /// A source, and who may open it.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
     /// What is captured, as `weir capture` names it; the name itself, if nothing is said.
     pub source: Option<String>,
+    /// The engine that takes its frames, as `--engine` names it; the best that works, if nothing is said.
+    pub engine: Option<String>,
+    /// Frames that clients may see, whatever filter they give; all, if nothing is said.
+    pub filter: Option<String>,
+    /// The CPUs of the threads that take frames, as `--cpus` names them; any, if nothing is said.
+    pub cpus: Option<String>,
     /// Most bytes that are kept of a frame, whatever a client asks for.
     #[serde(default = "whole")]
     pub snaplen: u32,
@@ -157,6 +165,35 @@ impl SourceConfig {
             return Err(format!("ring_mib is 4 to 8192, not {}", self.ring_mib));
         }
         Ok(())
+    }
+
+    /// Whether a feed that was opened by what the file said before, `old`, is still one that this allows.
+    #[must_use]
+    pub fn keeps(&self, old: &SourceConfig) -> bool {
+        let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
+        *old == SourceConfig { users, groups, everybody, ..self.clone() }
+    }
+
+    /// The client's filter and that of the file together.
+    ///
+    /// # Errors
+    /// The client gives a program where an expression is needed.
+    pub fn whole_filter(&self, of_client: &str) -> Result<String, RpcError> {
+        let client = of_client.trim();
+        match self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty()) {
+            None => Ok(client.to_owned()),
+            Some(own) if client.is_empty() => Ok(own.to_owned()),
+            Some(_) if is_bytecode(client) => Err(RpcError::params(
+                "this source has a filter in the daemon's file; give yours as an expression",
+            )),
+            Some(own) => Ok(format!("({own}) and ({client})")),
+        }
+    }
+
+    /// What is captured, in the words of `weir capture`.
+    #[must_use]
+    pub fn text<'a>(&'a self, name: &'a str) -> &'a str {
+        self.source.as_deref().unwrap_or(name)
     }
 
     /// Whether this client may open it.

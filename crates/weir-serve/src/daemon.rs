@@ -1,18 +1,26 @@
-//! The daemon: a probe, the sources of its file, and what its clients have.
+//! The daemon: a probe, the sources of its file, and the feeds of its clients.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
+use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Feed, Filter, Setup};
+use weir_client::protocol::{self, Closed, Open};
 use weir_filter::Program;
 use weir_filter_compile::Compiler;
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_plug::Credentials;
-use weir_probe::{Probe, ProbeError, SourceSpec};
+use weir_plug::message::RpcError;
+use weir_probe::{FeedId, Probe, ProbeError, SourceSpec, Wants};
+use weir_ring::{Ledger, Ring};
 
-use crate::board::Board;
+use crate::board::{Board, tell_gone};
 use crate::config::{Config, SourceConfig};
+use crate::feed_request::chosen;
+use crate::reader::{Opening, Reader};
 use crate::slots::Slots;
 use crate::usage::Usage;
 
@@ -32,8 +40,8 @@ impl Resolved {
     }
 }
 
-/// What a source's text means.
-pub type Resolver = dyn Fn(&str) -> Result<Resolved, String> + Send + Sync;
+/// What a source of the file means.
+pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync;
 
 /// The daemon. Dropping it stops every source.
 pub struct Daemon {
@@ -41,66 +49,180 @@ pub struct Daemon {
     pub(crate) board: Arc<Board>,
     pub(crate) slots: Slots,
     pub(crate) usage: Usage,
-    config: Config,
+    config: RwLock<Arc<Config>>,
     resolve: Box<Resolver>,
+    /// Feeds with rings of their own are of a group each.
+    group: AtomicUsize,
+}
+
+/// What the probe refused, as a client is told.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+pub(crate) fn refused(error: ProbeError) -> RpcError {
+    RpcError::refused(error_text(&error))
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` says what the text of a source means.
+    /// A daemon whose sources are all closed. `resolve` says what a source of the file means.
     ///
     /// # Errors
-    /// A source whose text means nothing; no thread is left.
+    /// A source that means nothing; no thread is left.
     pub fn new(
         config: Config,
-        resolve: impl Fn(&str) -> Result<Resolved, String> + Send + Sync + 'static,
+        resolve: impl Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync + 'static,
     ) -> Result<Daemon, String> {
-        for (name, source) in &config.sources {
-            let text = source.source.as_deref().unwrap_or(name);
-            resolve(text).map_err(|what| format!("sources.{name}: {what}"))?;
-        }
+        check(&config, &resolve)?;
         let board = Arc::new(Board::default());
         let told = Arc::clone(&board);
         let probe = Probe::with_listener(move |event| told.note(event));
-        let slots = Slots::new(config.sources.keys().cloned());
-        let usage = Usage::new(config.limits.clone());
         let probe = probe.map_err(|error| error.to_string())?;
-        Ok(Daemon { probe, board, slots, usage, config, resolve: Box::new(resolve) })
+        let usage = Usage::new(config.limits.clone());
+        let config = RwLock::new(Arc::new(config));
+        let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
+        Ok(Daemon { probe, board, slots, usage, config, resolve, group })
+    }
+
+    /// The file that is in force.
+    #[must_use]
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those that
+    /// it does not allow are closed, and with them all that read the same rings: nobody without the right is to see what
+    /// comes into memory that he has mapped. Their clients are told, and may open them again. Gives how many were
+    /// closed.
+    ///
+    /// # Errors
+    /// A source that means nothing; the old file stays in force.
+    pub fn reload(&self, config: Config) -> Result<usize, String> {
+        check(&config, &self.resolve)?;
+        let before = self.config();
+        self.usage.set_limits(config.limits.clone());
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let readers = self.board.readers();
+        let is_allowed = |reader: &Arc<Reader>| {
+            let now = self.source(reader.who, &reader.source);
+            now.is_some_and(|now| before.sources.get(&reader.source).is_some_and(|old| now.keeps(old)))
+        };
+        let denied = readers.iter().filter(|reader| !is_allowed(reader)).map(|reader| reader.feed);
+        let denied: Vec<FeedId> = denied.collect();
+        let mut closed = 0;
+        for reader in readers.iter().filter(|reader| denied.contains(&reader.feed)) {
+            if !reader.is_closed() {
+                self.close(reader);
+                tell_gone(reader, Some("the daemon's file has changed"));
+                closed += 1;
+            }
+        }
+        Ok(closed)
     }
 
     /// The sources that this client may open. Others do not exist for it.
-    pub fn sources(&self, who: Credentials) -> impl Iterator<Item = (&str, &SourceConfig)> {
-        let all = self.config.sources.iter();
-        all.filter(move |(_, source)| source.allows(who))
-            .map(|(name, source)| (name.as_str(), source))
+    #[must_use]
+    pub fn sources(&self, who: Credentials) -> BTreeMap<String, SourceConfig> {
+        let config = self.config();
+        let all = config.sources.iter().filter(|(_, source)| source.allows(who));
+        all.map(|(name, source)| (name.clone(), source.clone())).collect()
     }
 
-    /// How a source of this name is opened.
-    pub(crate) fn spec(&self, name: &str, source: &SourceConfig) -> Result<SourceSpec, ProbeError> {
-        let Resolved { target, request } = self.resolved(name, source)?;
-        let (ring_bytes, promiscuous) = (source.ring_mib << 20, source.promiscuous);
-        Ok(SourceSpec::new(name, move |feeds| {
-            let setup =
-                Setup { feeds, ring_bytes, promiscuous, may_change: true, ..Setup::default() };
-            request.open(&target, &setup)
-        }))
+    /// The source of this name, if this client may open it.
+    #[must_use]
+    pub fn source(&self, who: Credentials, name: &str) -> Option<SourceConfig> {
+        self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
-    /// A feed of this source, which takes what passes the filter.
-    pub(crate) fn feed(
+    /// The pcap link type of a source's frames, as far as it is known.
+    pub(crate) fn link_type(&self, name: &str, source: &SourceConfig) -> u16 {
+        let known = (self.resolve)(name, source).ok().and_then(|of| of.link_type().ok());
+        known.unwrap_or(LINKTYPE_ETHERNET)
+    }
+
+    /// Opens a feed of a source for a client.
+    pub(crate) fn open(
         &self,
-        name: &str,
+        opening: Opening,
         source: &SourceConfig,
-        filter: &str,
-    ) -> Result<Feed, ProbeError> {
-        let filter = self.filter(name, source, filter)?;
+        open: &Open,
+    ) -> Result<Arc<Reader>, RpcError> {
+        let name = opening.source.clone();
+        let filter = self.filter(&name, source, &opening.filter)?;
         let interface = Interface {
-            name: name.to_owned(),
+            name: name.clone(),
             filter: filter.as_ref().map(|filter| filter.text.clone()),
             link_type: LINKTYPE_ETHERNET,
-            snaplen: source.snaplen,
             ..Interface::default()
         };
-        Ok(Feed { filter, interface, snaplen: source.snaplen, ..Feed::default() })
+        let feed = Feed { filter, interface, snaplen: source.snaplen, ..Feed::default() };
+        let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
+        let spec = self.spec(&name, source).map_err(RpcError::refused)?;
+        let opened = self.slots.open(&name, &self.probe, || spec, wants, |claim| {
+            let (feed, _) = self.probe.feed_of(claim.subscription).ok_or(ProbeError::Ended)?;
+            Ok((feed, self.probe.rings_of(claim.subscription)))
+        });
+        let (claim, (feed, rings)) = opened.map_err(refused)?;
+        let account = match self.board.readers_of(feed)[..] {
+            // Nobody has had its frames.
+            [] => (vec![0; rings.len()], Ledger::default()),
+            _ => {
+                let from = rings.iter().map(Ring::frames_written).collect();
+                let base = self.ledgers().ok().and_then(|mut all| all.remove(&feed));
+                (from, base.unwrap_or_default())
+            }
+        };
+        let reader = Arc::new(Reader::new(opening, claim, feed, rings, account));
+        self.board.add(&reader);
+        Ok(reader)
+    }
+
+    /// Closes a feed, once, and gives its account.
+    pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
+        reader.close(|| {
+            self.slots.close(&reader.source, &self.probe, reader.claim);
+            match self.board.closed(reader.feed) {
+                Some(ledger) => (ledger, true),
+                None => (self.ledgers().ok().and_then(|mut all| all.remove(&reader.feed)), false),
+            }
+        })
+    }
+
+    /// Takes back everything that a client has of a feed.
+    pub(crate) fn let_go(&self, reader: &Arc<Reader>) {
+        self.close(reader);
+        reader.remove_sleepers();
+        self.board.remove(reader);
+        self.usage.close(reader.who.uid, reader.mib);
+    }
+
+    /// The ledgers so far of all rings.
+    pub(crate) fn ledgers(&self) -> Result<BTreeMap<FeedId, Ledger>, RpcError> {
+        Ok(self.probe.ledgers().map_err(refused)?.into_iter().collect())
+    }
+
+    /// What became of a feed's frames, if the rings have these ledgers.
+    pub(crate) fn ledger_of(
+        &self,
+        reader: &Reader,
+        ledgers: &BTreeMap<FeedId, Ledger>,
+    ) -> Option<protocol::Ledger> {
+        let closed = self.board.closed(reader.feed).flatten();
+        let ledger = closed.as_ref().or_else(|| ledgers.get(&reader.feed))?;
+        Some(reader.account_now(ledger))
+    }
+
+    /// How a source is opened.
+    fn spec(&self, name: &str, source: &SourceConfig) -> Result<SourceSpec, String> {
+        let Resolved { target, request } = (self.resolve)(name, source)?;
+        let (ring_bytes, promiscuous) = (source.ring_mib << 20, source.promiscuous);
+        let near_nic = source.cpus.is_none();
+        let cpus = source.cpus.as_deref().map(str::parse).transpose()?;
+        let spec = SourceSpec::new(name, move |feeds| {
+            let may_change = true;
+            let setup =
+                Setup { feeds, ring_bytes, promiscuous, may_change, near_nic, ..Setup::default() };
+            request.open(&target, &setup)
+        });
+        Ok(SourceSpec { cpus, ..spec })
     }
 
     /// What this text means for frames of this source; the empty one takes all.
@@ -109,16 +231,13 @@ impl Daemon {
         name: &str,
         source: &SourceConfig,
         text: &str,
-    ) -> Result<Option<Arc<Filter>>, ProbeError> {
-        let wrong = |what: String| CaptureError::Options(format!("the filter: {what}"));
+    ) -> Result<Option<Arc<Filter>>, RpcError> {
+        let wrong = |what: String| RpcError::params(format!("the filter: {what}"));
         if text.trim().is_empty() {
             return Ok(None);
         }
-        let link_type = self.resolved(name, source)?.link_type()?;
-        // No expression is made of numbers alone: it is what tcpdump -ddd prints.
-        let is_bytecode =
-            text.split([' ', '\t', '\n', ',']).all(|word| word.bytes().all(|b| b.is_ascii_digit()));
-        let program = match is_bytecode {
+        let link_type = self.link_type(name, source);
+        let program = match is_bytecode(text) {
             true => Program::parse(text).map_err(|error| wrong(error.to_string()))?,
             false => Compiler::default()
                 .with_link_type(link_type)
@@ -127,9 +246,20 @@ impl Daemon {
         };
         Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
     }
+}
 
-    fn resolved(&self, name: &str, source: &SourceConfig) -> Result<Resolved, ProbeError> {
-        let text = source.source.as_deref().unwrap_or(name);
-        (self.resolve)(text).map_err(|what| CaptureError::Options(what).into())
+/// Whether a filter is a program, as `tcpdump -ddd` prints it: no expression is made of numbers alone.
+pub(crate) fn is_bytecode(text: &str) -> bool {
+    text.split([' ', '\t', '\n', ',']).all(|word| word.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
+    for (name, source) in &config.sources {
+        let wrong = |what: String| format!("sources.{name}: {what}");
+        resolve(name, source).map_err(wrong)?;
+        if let Some(cpus) = &source.cpus {
+            cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
+        }
     }
+    Ok(())
 }

@@ -5,6 +5,8 @@
 //! | [`config`] | the daemon's file: sources, and who may open them |
 //! | [`daemon`] | sources that are open as long as somebody reads them |
 //! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
+//! | [`reader`] | a feed as one client has it |
+//! | [`metrics`] | what is open, for Prometheus |
 //! | [`usage`] | how much of everything a client has |
 //! | [`limits`] | how much it may have |
 #![forbid(unsafe_code)]
@@ -13,8 +15,12 @@ pub mod application;
 mod board;
 pub mod config;
 pub mod daemon;
+mod feed_request;
 pub mod limits;
+pub mod metrics;
+pub mod reader;
 mod slots;
+mod status;
 pub mod usage;
 
 pub use application::Capture;

@@ -8,3 +8,5 @@ pub const CLIENT_MEMORY_MIB_MAX: u64 = 2048;
 pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Sleepers that a feed wakes: a client with several consumers has one for each.
+pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;

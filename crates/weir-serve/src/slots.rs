@@ -1,13 +1,19 @@
 //! Sources by name, each open as long as somebody reads it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_probe::{Probe, ProbeError, SourceId, SourceSpec, SubscriptionId, Wants};
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A source by name. Opening and closing one takes a while, and holds up who wants the same, and nobody else.
 #[derive(Default)]
-pub struct Slots(BTreeMap<String, Mutex<Option<Open>>>);
+pub struct Slots(Mutex<BTreeMap<String, Slot>>);
+
+type Slot = Arc<Mutex<Option<Open>>>;
 
 struct Open {
     source: SourceId,
@@ -24,16 +30,17 @@ pub struct Claim {
 }
 
 impl Slots {
-    /// One for each of these names.
-    pub fn new(names: impl Iterator<Item = String>) -> Slots {
-        Slots(names.map(|name| (name, Mutex::default())).collect())
+    fn slot(&self, name: &str) -> Slot {
+        let mut all = lock(&self.0);
+        Arc::clone(all.entry(name.to_owned()).or_default())
     }
 
-    fn lock(&self, name: &str) -> MutexGuard<'_, Option<Open>> {
-        self.0[name].lock().unwrap_or_else(PoisonError::into_inner)
+    /// The source of this name that is open now.
+    pub fn source(&self, name: &str) -> Option<SourceId> {
+        lock(&self.slot(name)).as_ref().map(|open| open.source)
     }
 
-    /// Subscribes to a source of these names, which is opened if need be. `attach` makes the subscription's first
+    /// Subscribes to a source of this name, which is opened if need be. `attach` makes the subscription's first
     /// consumer; then the source is started.
     ///
     /// # Errors
@@ -46,7 +53,8 @@ impl Slots {
         wants: Wants,
         attach: impl FnOnce(Claim) -> Result<T, E>,
     ) -> Result<(Claim, T), E> {
-        let mut slot = self.lock(name);
+        let slot = self.slot(name);
+        let mut slot = lock(&slot);
         let claim = match Slots::subscribe(&mut slot, probe, wants.clone())? {
             Some(claim) => claim,
             None => {
@@ -93,7 +101,7 @@ impl Slots {
 
     /// Ends a subscription; the last one's source is closed.
     pub fn close(&self, name: &str, probe: &Probe, claim: Claim) {
-        Slots::leave(&mut self.lock(name), probe, claim);
+        Slots::leave(&mut lock(&self.slot(name)), probe, claim);
     }
 
     fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {

@@ -1,7 +1,7 @@
 //! How much of everything a client has. A client is a user: all of its processes together.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use weir_plug::message::{BUSY, RpcError};
@@ -12,7 +12,7 @@ use crate::config::ClientLimits;
 /// How much the clients have.
 #[derive(Debug)]
 pub struct Usage {
-    limits: ClientLimits,
+    limits: RwLock<ClientLimits>,
     clients: Mutex<BTreeMap<u32, Client>>,
 }
 
@@ -27,7 +27,16 @@ impl Usage {
     /// Nobody has anything.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Usage {
-        Usage { limits, clients: Mutex::default() }
+        Usage { limits: RwLock::new(limits), clients: Mutex::default() }
+    }
+
+    /// Other limits hold from here on; who has more keeps it.
+    pub fn set_limits(&self, limits: ClientLimits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+
+    fn limits(&self) -> ClientLimits {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The user opens one more feed, with rings of so many MiB.
@@ -36,7 +45,7 @@ impl Usage {
     /// [`BUSY`]: it has as much as it may have, or opens too many a second.
     pub fn open(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
         self.take_turn(uid)?;
-        let limits = &self.limits;
+        let limits = self.limits();
         let mut clients = self.clients();
         let client = clients.get_mut(&uid).expect("it has had its turn");
         if client.feeds >= limits.feeds {
@@ -58,7 +67,7 @@ impl Usage {
     /// # Errors
     /// [`BUSY`].
     pub fn take_turn(&self, uid: u32) -> Result<(), RpcError> {
-        let (now, per_second) = (Instant::now(), self.limits.opens_per_second);
+        let (now, per_second) = (Instant::now(), self.limits().opens_per_second);
         let mut clients = self.clients();
         let new = || Client { feeds: 0, mib: 0, opens: Pace::new(per_second, now) };
         if !clients.entry(uid).or_insert_with(new).opens.try_take(now) {

@@ -16,10 +16,11 @@ use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
 use weir_capture::engines::of_generated;
 use weir_client::protocol::Open;
-use weir_client::{ClientError, Connection, FeedSource};
+use weir_client::{ClientError, Connection, EndReason, FeedSource, OpenFeed};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
 use weir_consumer::{Consumer, Null};
 use weir_plug::{Server, ServerLimits, Serving, socket};
+use weir_serve::config::SourceConfig;
 use weir_serve::{Capture, Config, Daemon, Resolved};
 
 use process::{Other, ROLE};
@@ -39,8 +40,8 @@ struct Setup {
 fn setup(config: &str) -> Setup {
     let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
-    let resolve = |text: &str| {
-        let spec = text.strip_prefix("gen:").ok_or("no generator")?.to_owned();
+    let resolve = |name: &str, source: &SourceConfig| {
+        let spec = source.text(name).strip_prefix("gen:").ok_or("no generator")?.to_owned();
         let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
         Ok(Resolved { target: Target::Text(spec), request })
     };
@@ -94,7 +95,7 @@ fn a_source_that_is_denied_does_not_exist() {
     let names: Vec<_> = connection.sources().unwrap();
     assert_eq!(names.len(), 1);
     assert_eq!((names[0].source.as_str(), names[0].snaplen), ("yes", 64));
-    let said = |name: &str| match connection.open_feed(&open(name)) {
+    let said = |name: &str| match OpenFeed::new(&connection, &open(name)) {
         Err(ClientError::Plug(error)) => error.to_string().replace(name, "?"),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("{name} is open"),
@@ -110,9 +111,9 @@ fn every_frame_is_read_to_the_end_of_its_source() {
     let connection = Connection::open(&setup.path()).unwrap();
     // Another one opens it anew.
     for _ in 0..2 {
-        let (feed, source) = connection.open_feed(&open("all")).unwrap();
+        let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
         assert_eq!(accounted(read(source)), 50_000);
-        assert_eq!(feed.ended().as_deref(), Some("its source has ended"));
+        assert_eq!(feed.ended(), Some(EndReason::SourceEnded));
         let closed = feed.close().unwrap();
         let ledger = closed.ledger.expect("it is told");
         assert!(
@@ -132,7 +133,7 @@ fn client_process() {
     }
     let path = std::env::var_os("WEIR_TEST_SOCKET").unwrap();
     let connection = Connection::open(Path::new(&path)).unwrap();
-    let (_feed, source) = connection.open_feed(&open("all")).unwrap();
+    let (_feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
     let running = read(source);
     within_limit("frames", || running.delivered().frames > 0);
     let mut stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
@@ -145,7 +146,7 @@ fn a_client_that_is_killed_leaves_nothing_and_the_ledger_of_another_closes() {
     let setup =
         setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
     let connection = Connection::open(&setup.path()).unwrap();
-    let (feed, source) = connection.open_feed(&open("all")).unwrap();
+    let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
     let running = read(source);
     let before = open_fds();
     for _ in 0..3 {
@@ -172,16 +173,20 @@ fn one_of_two_readers_leaves_and_the_other_goes_on() {
     let setup =
         setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
     let [one, two] = [(); 2].map(|()| Connection::open(&setup.path()).unwrap());
-    let (stays, source) = one.open_feed(&open("all")).unwrap();
+    let (stays, source) = OpenFeed::new(&one, &open("all")).unwrap();
     let staying = read(source);
-    let (goes, source) = two.open_feed(&open("all")).unwrap();
-    assert_eq!(goes.opened().key, stays.opened().key, "they share rings");
+    within_limit("frames", || staying.delivered().frames > 0);
+    let (goes, source) = OpenFeed::new(&two, &open("all")).unwrap();
+    assert_eq!(goes.key(), stays.key(), "they share rings");
     let going = read(source);
     within_limit("frames", || going.delivered().frames > 1000);
     let closed = goes.close().unwrap();
     assert!(!closed.ended, "{closed:?}");
-    // It joined while nothing had been overwritten, so it reads from the first frame.
-    assert_eq!(accounted(going), closed.until.iter().sum::<u64>());
+    // It reads from where the rings were when it was opened.
+    let ledger = closed.ledger.expect("it is told");
+    assert_eq!(accounted(going), ledger.captured);
+    assert!(ledger.captured < closed.until.iter().sum::<u64>(), "{ledger:?}");
+    assert_eq!(ledger.offered, ledger.filtered + ledger.captured, "{ledger:?}");
     let so_far = staying.delivered().frames;
     within_limit("more frames", || staying.delivered().frames > so_far);
     // A filter that takes nothing, as tcpdump -ddd prints it.
@@ -203,9 +208,9 @@ fn a_reader_moves_to_rings_of_its_own_also_after_changes_that_were_refused() {
         setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 16");
     let connection = Connection::open(&setup.path()).unwrap();
     let [(stays, first), (moves, second)] =
-        [(); 2].map(|()| connection.open_feed(&open("all")).unwrap());
+        [(); 2].map(|()| OpenFeed::new(&connection, &open("all")).unwrap());
     let (staying, moving) = (read(first), read(second));
-    assert_eq!(stays.opened().key, moves.opened().key, "they share rings");
+    assert_eq!(stays.key(), moves.key(), "they share rings");
     moves.set_filter("1\n5 0 0 7").unwrap_err();
     moves.block(vec!["no entry".into()], Vec::new()).unwrap_err();
     // It takes all, and is another program than none.
@@ -226,7 +231,7 @@ fn a_daemon_that_ends_ends_its_readers() {
     let setup =
         setup("[sources.all]\nsource = 'gen:rate=100kpps'\neverybody = true\nring_mib = 64");
     let connection = Connection::open(&setup.path()).unwrap();
-    let (feed, source) = connection.open_feed(&open("all")).unwrap();
+    let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
     let running = read(source);
     within_limit("frames", || running.delivered().frames > 1000);
     drop(setup);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_consumer::{Consumer, JoinedFeed, Ordered};
+use weir_consumer::{Begin, Consumer, JoinedFeed, Ordered};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_frame::record::Meta;
 use weir_ring::geometry::{BLOCK_BYTES, DATA_BLOCKS_MIN, EntryWord, WriterWord};
@@ -58,7 +58,7 @@ impl Hostile {
             rings,
             first_line: 0,
             channel: None,
-            from_first: true,
+            begin: Begin::First,
         };
         let mut is_refused = consumer.join(feed).is_err();
         for _ in 0..random.below(8) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_consumer::thread::take_changes;
 use weir_consumer::{
-    Consumer, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Null, Ordered, Step,
+    Begin, Consumer, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Null, Ordered, Step,
 };
 use weir_probe::runtime::updates::Updates;
 use weir_probe::{ConsumerId, FeedId, Joined, Update};
@@ -69,7 +69,7 @@ impl FrameSource for Reading {
                     rings,
                     first_line,
                     channel: None,
-                    from_first: true,
+                    begin: Begin::First,
                 }))
             }
             Update::Left(feed, until) => {

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,6 +30,9 @@ use crate::sources::{OpenSource, Subscribed, Subscriptions};
 use crate::{privileges, signals, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
+
+/// How often a daemon that has gone is looked for: as long are at most the frames lost behind its start.
+const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
@@ -66,7 +69,7 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
 }
 
 /// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Refused: then what needs more says so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -275,7 +278,10 @@ impl<'a> Run<'a> {
                 feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
                 total
             });
-            let next = end.map_or(live.next, |end| end.min(live.next));
+            let mut next = end.map_or(live.next, |end| end.min(live.next));
+            if self.subscriptions.look_for_daemons(self.probe) {
+                next = next.min(Instant::now() + LOOK_FOR_DAEMONS_EVERY);
+            }
             // Unparked by signals, by consumers that end, and by news.
             thread::park_timeout(next.saturating_duration_since(Instant::now()));
         }

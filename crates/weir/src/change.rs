@@ -155,7 +155,7 @@ fn prefix(feed: &str) -> String {
 }
 
 /// Asks the capture at `path`.
-fn ask(path: &Path, method: &Method) -> Result<Value> {
+pub fn ask(path: &Path, method: &Method) -> Result<Value> {
     let name = path.display();
     let mut stream = UnixStream::connect(path).map_err(|error| {
         let text = match error.kind() {

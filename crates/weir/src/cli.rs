@@ -7,6 +7,8 @@ mod doctor;
 mod generate;
 mod lab;
 mod pages;
+mod serve;
+mod status;
 mod tcpdump_flags;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -31,6 +33,8 @@ pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
 };
 pub use pages::PagesArgs;
+pub use serve::ServeArgs;
+pub use status::StatusArgs;
 
 /// Capture a link once, read it many times, count every frame.
 #[derive(Parser, Debug)]
@@ -108,6 +112,10 @@ pub fn capture_hint(error: &clap::Error) -> Option<String> {
 pub enum Command {
     /// Capture frames: count them, print them, or write them to a pcapng file
     Capture(Box<CaptureArgs>),
+    /// Capture for others: a daemon whose feeds processes and containers read as host:NAME
+    Serve(ServeArgs),
+    /// Show what a daemon captures, for whom, and what became of the frames
+    Status(StatusArgs),
     /// Change the filter of a running capture
     Filter(FilterArgs),
     /// Exclude frames from a running capture by address, prefix or flow; the traffic goes on

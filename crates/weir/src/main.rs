@@ -23,9 +23,11 @@ mod plan;
 mod privileges;
 mod report;
 mod run_result;
+mod serve;
 mod signals;
 mod source_name;
 mod sources;
+mod status;
 mod units;
 mod usage_hints;
 
@@ -71,6 +73,8 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     }
     match command {
         cli::Command::Capture(args) => capture::run(&args),
+        cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Status(args) => status::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),
         cli::Command::Block(args) => change::block(&args),
         cli::Command::Gen(args) => generate::run(&args),

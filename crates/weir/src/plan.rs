@@ -4,7 +4,7 @@ mod flag_rules;
 mod memory;
 mod names;
 pub mod own_traffic;
-mod sources;
+pub mod sources;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -218,6 +218,8 @@ fn engine_options(args: &CaptureArgs) -> EngineOptions {
         },
         hugepages: args.hugepages,
         speed: args.speed,
+        socket: args.socket.clone(),
+        follows: args.follow,
         waits: false,
     }
 }

@@ -38,7 +38,7 @@ static KEEP: AtomicU64 = AtomicU64::new(0);
 pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
     // Drivers of an engine's own devices do as they like when they are stopped.
-    if any(|name| matches!(name, SourceName::Device { .. })) {
+    if any(|name| matches!(name, SourceName::Device { .. }) && !name.is_of_daemon()) {
         return u64::MAX;
     }
     let is_live = any(SourceName::is_of_interfaces);

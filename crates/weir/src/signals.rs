@@ -39,6 +39,27 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+/// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.
+/// The calling thread is unparked then.
+pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
+    let flags = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (stop, reload) = (Arc::clone(&flags.0), Arc::clone(&flags.1));
+    let mut signals =
+        Signals::new(TERM_SIGNALS.iter().copied().chain([SIGHUP])).context("handling signals")?;
+    let caller = thread::current();
+    thread::Builder::new()
+        .name("weir-signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let flag = if signal == SIGHUP { &reload } else { &stop };
+                flag.store(true, Ordering::Release);
+                caller.unpark();
+            }
+        })
+        .context("starting a thread for signals")?;
+    Ok(flags)
+}
+
 /// Whether whoever started us has this signal ignored: `nohup` does so with SIGHUP, and means it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -122,6 +122,11 @@ impl SourceName {
         }
     }
 
+    /// Whether a daemon captures it.
+    pub fn is_of_daemon(&self) -> bool {
+        matches!(self, SourceName::Device { engine, .. } if engine.is_of_daemon)
+    }
+
     /// Whether it is interfaces of the kernel: one, or several by pattern.
     pub fn is_of_interfaces(&self) -> bool {
         matches!(self, SourceName::Interface { .. } | SourceName::Pattern { .. })
@@ -281,7 +286,7 @@ mod tests {
             "a/b.pcap",
             "netns:eth0",
             "netns:/eth0",
-            "host:eth0",
+            "host:",
             "eth0@",
             "eth0@2",
             "eth0@5/4",

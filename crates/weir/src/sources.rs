@@ -1,9 +1,12 @@
 //! Sources opened with their engines, and the feeds that are asked of them.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
+use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
@@ -31,6 +34,8 @@ pub struct OpenSource {
     pub name: String,
     /// The pcap link type of its frames; Ethernet as long as it was never there.
     pub link_type: u16,
+    /// A daemon captures it.
+    pub is_of_daemon: bool,
 }
 
 /// A feed of one source.
@@ -91,8 +96,8 @@ impl Subscriptions {
         own: Vec<SubscriptionId>,
     ) {
         let (number, first) = (self.sources.len(), self.feeds.len());
-        let name = source.name.to_string();
-        self.sources.push(OpenSource { id, name, link_type: LINKTYPE_ETHERNET });
+        let (name, is_of_daemon) = (source.name.to_string(), source.name.is_of_daemon());
+        self.sources.push(OpenSource { id, name, link_type: LINKTYPE_ETHERNET, is_of_daemon });
         let names: Vec<String> = asked.iter().map(|asked| asked.name.clone()).collect();
         for (at, (asked, subscription)) in asked.into_iter().zip(own).enumerate() {
             self.feeds.push(Subscribed {
@@ -115,8 +120,25 @@ impl Subscriptions {
         let (source, output, changes, shares) = (0, 0, 0, None);
         let feed = Subscribed { source, subscription, output, name, part, takes, changes, shares };
         let name = "gen:".to_owned();
-        let source = OpenSource { id, name, link_type: LINKTYPE_ETHERNET };
+        let source = OpenSource { id, name, link_type: LINKTYPE_ETHERNET, is_of_daemon: false };
         Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
+    }
+
+    /// Has sources of a daemon that are waited for looked for again; nobody tells when a daemon is there. `false` if
+    /// there is none.
+    pub fn look_for_daemons(&self, probe: &Probe) -> bool {
+        let is_waited_for = |at: usize| {
+            let mut own = self.feeds.iter().filter(|feed| feed.source == at);
+            own.all(|feed| probe.feed_of(feed.subscription).is_none())
+        };
+        let mut found = false;
+        for (at, source) in self.sources.iter().enumerate() {
+            if source.is_of_daemon && is_waited_for(at) {
+                probe.look_again(source.id);
+                found = true;
+            }
+        }
+        found
     }
 
     /// The feeds that have rings of their own.
@@ -210,7 +232,10 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         }
         _ => None,
     };
-    let follows = plan.follow && link.is_some();
+    let is_of_daemon = source.name.is_of_daemon();
+    // A daemon that is started anew is read on from in any case.
+    let follows = (plan.follow && link.is_some()) || is_of_daemon;
+    let must_be_there = AtomicBool::new(is_of_daemon && !plan.follow);
     let setup = Setup {
         ring_bytes: plan.ring_bytes,
         ring_pages: plan.ring_pages,
@@ -230,7 +255,17 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
                 return Err(error);
             }
         }
-        request.open(&target, &Setup { feeds, ..setup.clone() })
+        let opened = request.open(&target, &Setup { feeds, ..setup.clone() });
+        match opened {
+            // The first time that is an error of whoever started this.
+            Err(missing @ CaptureError::NoDaemon { .. }) if must_be_there.load(Relaxed) => {
+                Err(CaptureError::Options(error_text(&missing)))
+            }
+            opened => {
+                must_be_there.store(false, Relaxed);
+                opened
+            }
+        }
     });
     SourceSpec { name: source.name.to_string(), open, link, follows, cpus: plan.cpus.clone() }
 }

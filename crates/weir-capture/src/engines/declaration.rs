@@ -98,6 +98,9 @@ pub struct Declaration {
     pub patterns: Patterns,
     /// Why `auto` prefers it to the engines of interfaces that are listed after it; `None`: `auto` never takes it.
     pub auto: Option<&'static str>,
+    /// What it opens is another process's: it may go and come back, and nobody tells when it is there again. The rings
+    /// are not this process's either.
+    pub is_of_daemon: bool,
     /// Flags that it heeds and not every engine does.
     pub flags: &'static [&'static str],
     /// Capabilities that it takes.

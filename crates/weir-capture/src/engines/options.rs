@@ -1,5 +1,7 @@
 //! Options of engines: each engine takes those that its declaration lists.
 
+use std::path::PathBuf;
+
 use crate::engines::af_xdp::{Mode, Queues};
 use crate::engines::bpf::{Hook, TcAttach};
 use crate::engines::replay::Speed;
@@ -40,6 +42,10 @@ pub struct EngineOptions {
     pub hugepages: bool,
     /// How fast a file is replayed.
     pub speed: Speed,
+    /// The socket of the daemon whose feeds are read; `None`: the usual one.
+    pub socket: Option<PathBuf>,
+    /// A feed that its daemon closes counts as vanished: it is waited for.
+    pub follows: bool,
     /// A source that can wait does not overtake its readers ([`Pace`](crate::pace::Pace)).
     pub waits: bool,
 }
@@ -57,6 +63,8 @@ impl Default for EngineOptions {
             timestamp: Timestamp::Hook,
             hugepages: false,
             speed: Speed::Top,
+            socket: None,
+            follows: false,
             waits: false,
         }
     }

@@ -66,6 +66,12 @@ pub trait FeedControl: Send + Sync {
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
 
+    /// Ordinals of the first frames that are not the feed's any more, ring by ring, of a source that has stopped while
+    /// others go on writing its rings. `None`: the rings are closed.
+    fn ends(&self, _feed: FeedSlot) -> Option<Vec<u64>> {
+        None
+    }
+
     /// The shares of the interfaces in the ledger of a feed, of a source that has several: those that are there, and
     /// those that were. Empty for others.
     ///
@@ -117,6 +123,9 @@ pub struct FeedHandle {
     pub slot: FeedSlot,
     /// Its rings: one, or as many as threads or CPUs write.
     pub rings: Vec<Ring<Mapping>>,
+    /// Ordinals of the first frames that are the feed's, ring by ring, if others had frames of these rings before;
+    /// empty: all are.
+    pub from: Vec<u64>,
     /// Where its frames are chosen.
     pub location: FilterLocation,
     /// Where readers join whom its writer waits for, if it waits for readers.

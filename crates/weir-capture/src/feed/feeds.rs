@@ -295,7 +295,7 @@ impl Entry {
     fn handle(&self) -> FeedHandle {
         let Entry { slot, rings, location, pace, .. } = self;
         let (rings, pace) = (rings.clone(), pace.clone());
-        FeedHandle { slot: *slot, rings, location: *location, pace }
+        FeedHandle { slot: *slot, rings, from: Vec::new(), location: *location, pace }
     }
 }
 

@@ -25,7 +25,8 @@ pub enum Channels {
 
 /// Channels that another process has made and handed over.
 pub struct GivenChannels {
-    lines: usize,
+    /// Those of the wake page that are its own.
+    lines: Range<usize>,
     /// Those that no feed has taken yet, by their numbers.
     spare: VecDeque<(usize, Waker)>,
     /// Those that one has, or had: by their numbers.
@@ -67,9 +68,9 @@ impl Channels {
         Ok(Channels::Made { sleeper, probe_waker })
     }
 
-    /// Those of a consumer in another process, whose wake page has so many lines.
+    /// Those of a consumer in another process, which has these lines of its wake page for them.
     #[must_use]
-    pub fn given(lines: usize) -> Channels {
+    pub fn given(lines: Range<usize>) -> Channels {
         Channels::Given(GivenChannels {
             lines,
             spare: VecDeque::new(),
@@ -79,11 +80,11 @@ impl Channels {
         })
     }
 
-    /// Lines of the consumer's wake page: so many rings can it read at a time.
-    pub(super) fn lines(&self) -> usize {
+    /// The lines of the consumer's wake page that are for its feeds: so many rings can it read at a time.
+    pub(super) fn lines(&self) -> Range<usize> {
         match self {
-            Channels::Made { probe_waker, .. } => probe_waker.lines(),
-            Channels::Given(given) => given.lines,
+            Channels::Made { probe_waker, .. } => 0..probe_waker.lines(),
+            Channels::Given(given) => given.lines.clone(),
         }
     }
 
@@ -119,7 +120,7 @@ impl Channels {
 impl GivenChannels {
     /// One more; gives its number.
     pub(super) fn add(&mut self, waker: Waker) -> Result<usize, CaptureError> {
-        let (lines, rings) = (waker.lines(), self.lines);
+        let (lines, rings) = (waker.lines(), self.lines.end);
         if self.is_withdrawn {
             return Err(CaptureError::Ended);
         }

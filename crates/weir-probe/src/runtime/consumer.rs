@@ -108,7 +108,7 @@ impl State {
         self.let_go(consumer, gone);
     }
 
-    fn let_go(&mut self, consumer: ConsumerId, gone: Vec<LetGo>) {
+    pub(super) fn let_go(&mut self, consumer: ConsumerId, gone: Vec<LetGo>) {
         for LetGo { source, feed, frames } in gone {
             (self.listener)(Event::LetGo(source, consumer, feed, frames));
         }
@@ -128,7 +128,7 @@ mod tests {
             panic!("the answer to AddConsumer")
         };
         probe.stop();
-        let consumer = probe.add_member(id, Channels::given(1));
+        let consumer = probe.add_member(id, Channels::given(0..1));
         let begin = Instant::now();
         assert!(consumer.updates.wait(Duration::from_secs(60)).is_none());
         assert!(begin.elapsed() < Duration::from_secs(30), "it waited for its whole limit");

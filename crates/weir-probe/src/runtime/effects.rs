@@ -110,6 +110,13 @@ impl Shared {
         let thread = state.threads.remove(&source).ok_or(CaptureError::Ended)?;
         let feeds = state.registry.feeds_of(source);
         drop(state);
+        let ended_at = |feed, until: Option<Vec<u64>>| {
+            let Some(until) = until else { return };
+            let mut state = self.lock();
+            for (reader, gone) in state.registry.ended_at(feed, &until) {
+                state.let_go(reader, gone);
+            }
+        };
         let control = Arc::clone(&thread.control);
         let ((ledgers, error), panic) = thread.close(|info, stopped| {
             self.lock().infos.extend(info.map(|info| (source, info)));
@@ -117,6 +124,7 @@ impl Shared {
             let mut ledgers = Vec::new();
             for (feed, slot) in feeds {
                 self.tell_interfaces(source, feed, control.interfaces(slot));
+                ended_at(feed, control.ends(slot));
                 match control.ledger(slot) {
                     Ok(ledger) => ledgers.push((feed, ledger)),
                     Err(unread) => error = error.take().or(Some(unread)),
@@ -221,8 +229,15 @@ impl Shared {
 }
 
 fn says_missing(error: &CaptureError) -> bool {
-    use CaptureError::{InterfaceDown, NoInterface, NoNetns, Vanished};
-    matches!(error, NoInterface { .. } | NoNetns { .. } | InterfaceDown { .. } | Vanished { .. })
+    use CaptureError::{InterfaceDown, NoDaemon, NoInterface, NoNetns, Vanished};
+    matches!(
+        error,
+        NoInterface { .. }
+            | NoNetns { .. }
+            | InterfaceDown { .. }
+            | Vanished { .. }
+            | NoDaemon { .. }
+    )
 }
 
 /// Whether the kernel said that there is no such device, somewhere below this error.

@@ -32,6 +32,7 @@ pub struct OpenFeed {
     pub slot: FeedSlot,
     /// Its rings.
     pub rings: Vec<Ring<Mapping>>,
+    from: Vec<u64>,
     /// Where its frames are chosen.
     pub location: FilterLocation,
     life: u64,
@@ -79,8 +80,8 @@ impl Registry {
     /// A feed is there.
     pub fn add_feed(&mut self, source: SourceId, feed: FeedId, handle: FeedHandle) {
         let life = self.lives.get(&source).copied().unwrap_or_default();
-        let FeedHandle { slot, rings, location, pace } = handle;
-        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, location, pace });
+        let FeedHandle { slot, rings, from, location, pace } = handle;
+        self.feeds.insert(feed, OpenFeed { source, life, slot, rings, from, location, pace });
     }
 
     /// A feed that there is.
@@ -113,7 +114,8 @@ impl Registry {
 
     /// A consumer that the core has added.
     pub fn add_member(&mut self, id: ConsumerId, channels: Channels, updates: Arc<Updates>) {
-        let lines = vec![false; channels.lines()];
+        let own = channels.lines();
+        let lines = (0..own.end).map(|line| !own.contains(&line)).collect();
         self.members.insert(id, Member { channels, lines, updates });
     }
 
@@ -218,6 +220,7 @@ impl Registry {
             source: feed.source,
             life: feed.life,
             rings: feed.rings.clone(),
+            from: feed.from.clone(),
             first_line: attached.first_line,
             channel: attached.channel,
             progress: attached.progress.take(),
@@ -234,6 +237,19 @@ impl Registry {
         // A feed that is gone has closed its rings: they say where they end.
         let rings = self.feeds.get(&id).map(|feed| feed.rings.as_slice()).unwrap_or_default();
         let until = rings.iter().map(Ring::frames_written).collect();
+        self.left_at(consumer, id, until)
+    }
+
+    /// A feed has ended at these ordinals, though others go on writing its rings: its readers are told. Gives each with
+    /// the feeds that it is not told of any more.
+    pub fn ended_at(&mut self, id: FeedId, until: &[u64]) -> Vec<(ConsumerId, Vec<LetGo>)> {
+        let readers = self.attached.keys().filter(|(_, feed)| *feed == id);
+        let readers: Vec<ConsumerId> = readers.map(|(reader, _)| *reader).collect();
+        let tell = |reader| (reader, self.left_at(reader, id, until.to_vec()));
+        readers.into_iter().map(tell).collect()
+    }
+
+    fn left_at(&mut self, consumer: ConsumerId, id: FeedId, until: Vec<u64>) -> Vec<LetGo> {
         self.given(consumer).into_iter().for_each(|given| given.left(id));
         self.tell(consumer, Update::Left(id, until))
     }

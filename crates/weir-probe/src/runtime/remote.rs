@@ -1,5 +1,6 @@
 //! A consumer in another process, as the probe has it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use weir_capture::CaptureError;
@@ -40,11 +41,20 @@ impl Probe {
     /// # Errors
     /// 0 or more than [`RINGS_MAX`] lines; the probe has been stopped.
     pub fn add_remote_consumer(&self, lines: usize) -> Result<RemoteConsumer, ProbeError> {
-        if !(1..=RINGS_MAX).contains(&lines) {
-            let said = format!("a consumer of {lines} rings; it can read 1 to {RINGS_MAX}");
+        self.add_remote_consumer_at(0..lines)
+    }
+
+    /// The same, of which these lines of its wake page are free: the others are for rings of somebody else.
+    ///
+    /// # Errors
+    /// No line, or one at or above [`RINGS_MAX`]; the probe has been stopped.
+    pub fn add_remote_consumer_at(&self, free: Range<usize>) -> Result<RemoteConsumer, ProbeError> {
+        if free.is_empty() || free.end > RINGS_MAX {
+            let Range { start, end } = free;
+            let said = format!("lines {start}..{end} of a wake page; it has 1 to {RINGS_MAX}");
             return Err(CaptureError::Options(said).into());
         }
-        let membership = self.add(Channels::given(lines))?;
+        let membership = self.add(Channels::given(free))?;
         Ok(RemoteConsumer { id: membership.id, membership })
     }
 }

@@ -32,6 +32,8 @@ pub struct Joined {
     pub life: u64,
     /// Its rings: one, or as many as threads or CPUs write.
     pub rings: Vec<Ring<Mapping>>,
+    /// Ordinals of the first frames that are the feed's, ring by ring; empty: all are.
+    pub from: Vec<u64>,
     /// The line of its first ring in the consumer's wake page.
     pub first_line: usize,
     /// By which of the channels that the consumer gave it is woken; `None` in the probe's own process.
@@ -153,8 +155,10 @@ impl Untaken {
             if joined.life == lives[0] {
                 // A ring that says nothing else is at its end.
                 let rings = joined.rings.iter().enumerate();
-                let frames =
-                    rings.map(|(at, ring)| until.get(at).copied().unwrap_or(ring.frames_written()));
+                let frames = rings.map(|(at, ring)| {
+                    let until = until.get(at).copied().unwrap_or(ring.frames_written());
+                    until.saturating_sub(joined.from.get(at).copied().unwrap_or_default())
+                });
                 gone.push(LetGo { source, feed: joined.feed, frames: frames.sum() });
                 told.extend(places);
             }
@@ -199,6 +203,7 @@ mod tests {
             source: SourceId(0),
             life,
             rings: Vec::new(),
+            from: Vec::new(),
             first_line: 0,
             channel: None,
             progress: None,

@@ -1,6 +1,6 @@
 //! Finding a place: where a new reader begins, and where one that was overtaken goes on.
 
-use super::{NOWHERE, Poll, Reader};
+use super::{NOWHERE, Poll, Reader, Tally};
 use crate::Words;
 use crate::error::RingError;
 use crate::geometry::{EntryWord, WriterWord, seq_of};
@@ -29,6 +29,33 @@ impl<M: Words> Reader<M> {
         }
         self.lapped += missed;
         Ok(Poll::Lapped(missed))
+    }
+
+    /// The block that has the frame of this ordinal, or had it; of those that were opened.
+    pub(super) fn block_of(&self, ordinal: u64, opened: u64) -> u64 {
+        let kept = self.ring.geometry.data_blocks.min(opened);
+        let begins_before = |block: &u64| {
+            let entry = |word| &self.ring.words()[self.ring.geometry.entry_word(*block, word)];
+            load_acquire(entry(EntryWord::Seq)) == seq_of(*block)
+                && entry(EntryWord::FirstOrdinal).load(Ordering::Relaxed) <= ordinal
+        };
+        let found = (opened - kept..opened).rev().find(begins_before);
+        found.unwrap_or_else(|| self.safe_block(opened))
+    }
+
+    /// Passes the frames before this ordinal, all of which are of the block that it stands in. Those that were
+    /// overwritten from there on are lapped.
+    pub(super) fn pass_to(&mut self, ordinal: u64) -> Result<(), RingError> {
+        let mut passed = Tally::default();
+        while self.ordinal < ordinal {
+            let most = (ordinal - self.ordinal).min(u32::MAX.into()) as u32;
+            match self.count_in_place(&mut passed, most)? {
+                Poll::Frames(_) | Poll::Lapped(_) => {}
+                Poll::Empty | Poll::Closed => break,
+            }
+        }
+        self.lapped = self.ordinal.saturating_sub(ordinal);
+        Ok(())
     }
 
     /// The block half a ring behind the newest: far enough from the writer not to be lapped at once.

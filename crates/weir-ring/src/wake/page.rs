@@ -16,6 +16,13 @@ pub(super) fn page_bytes(lines: usize) -> u64 {
     ((lines * LINE_WORDS * 8) as u64).next_multiple_of(4096)
 }
 
+/// The threshold of a ring.
 pub(super) fn line(page: &Mapping, ring: usize) -> &AtomicU64 {
     &page.words()[ring * LINE_WORDS]
+}
+
+/// How far the consumer had read a ring when it last said so: the ordinal of its next frame. On the second cache line,
+/// since writers look at the first one all the time.
+pub(super) fn position(page: &Mapping, ring: usize) -> &AtomicU64 {
+    &page.words()[ring * LINE_WORDS + LINE_WORDS / 2]
 }

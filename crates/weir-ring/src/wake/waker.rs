@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketType, sockopt};
 
 use super::interrupt::duplicate;
 use super::message::{self, MESSAGES_MAX, number_of, send};
-use super::page::{SEALS, line, page_bytes};
+use super::page::{SEALS, line, page_bytes, position};
 use crate::doorbell::{self, AWAKE};
 use crate::error::RingError;
 use crate::limits::RINGS_MAX;
@@ -109,6 +109,27 @@ impl Waker {
     pub fn try_clone(&self) -> Result<Waker, RingError> {
         let (page, socket) = (duplicate(self.page.as_fd())?, duplicate(self.socket.as_fd())?);
         Waker::attach(page, socket, self.woken_for.len())
+    }
+
+    /// The descriptors of another end of the same, for a writer in another process, which [attaches](Waker::attach)
+    /// them: wake page and socket.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn descriptors(&self) -> Result<[OwnedFd; 2], RingError> {
+        Ok([duplicate(self.page.as_fd())?, duplicate(self.socket.as_fd())?])
+    }
+
+    /// How far the consumer has read a ring, as it says itself ([`Sleeper::note_position`](super::Sleeper)) or by what
+    /// it sleeps for: the ordinal of its next frame. 0 if it has said nothing yet.
+    #[must_use]
+    pub fn position(&self, ring: usize) -> u64 {
+        let noted = position(&self.page, ring).load(Ordering::Relaxed);
+        match line(&self.page, ring).load(Ordering::Relaxed) {
+            AWAKE => noted,
+            // It sleeps until the next frame is there.
+            threshold => noted.max(threshold.saturating_sub(1)),
+        }
     }
 
     /// Wakes if ring number `ring`, which now holds `ordinal` published frames, has what the consumer

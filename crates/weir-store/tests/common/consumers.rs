@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_consumer::{Consumer, ConsumerError, JoinedFeed, Ordered, Sink, Step};
+use weir_consumer::{Begin, Consumer, ConsumerError, JoinedFeed, Ordered, Sink, Step};
 use weir_frame::pcapng::{IDB_TYPE, ISB_TYPE, SHB_TYPE, Statistics};
 use weir_frame::record::EPB_TYPE;
 use weir_store::{FileWriter, Printer};
@@ -77,7 +77,7 @@ fn read<S: Sink>(
         rings,
         first_line: 0,
         channel: Some(0),
-        from_first: false,
+        begin: Begin::Oldest,
     };
     let (mut now, mut later) = (Vec::new(), Vec::new());
     now.extend(first.ring);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_capture::pace::ReaderProgress;
-use weir_consumer::{FeedChange, FrameSource, JoinedFeed};
+use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_probe::{Consumer, Joined, Update};
 use weir_ring::wake::Sleeper;
 
@@ -24,7 +24,7 @@ pub struct Reading {
 
 impl Reading {
     fn joined(&self, joined: Joined) -> Option<FeedChange> {
-        let Joined { feed, rings, first_line, progress, .. } = joined;
+        let Joined { feed, rings, from, first_line, progress, .. } = joined;
         let readers = self.journal.joined(self.consumer.id, feed);
         let (output, label) = self.subscriptions.output_of(&readers)?;
         self.progress.joined(feed.number(), progress);
@@ -32,8 +32,8 @@ impl Reading {
         // Its writers are this process, so they cannot be gone without an end.
         let channel = None;
         // The journal holds all that is captured against what its consumers account for.
-        let from_first = true;
-        let feed = JoinedFeed { key, output, label, rings, first_line, channel, from_first };
+        let begin = if from.is_empty() { Begin::First } else { Begin::At(from) };
+        let feed = JoinedFeed { key, output, label, rings, first_line, channel, begin };
         Some(FeedChange::Joined(feed))
     }
 }

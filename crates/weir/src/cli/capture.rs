@@ -109,7 +109,8 @@ pub enum DirectionName {
 #[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
-    /// any or 'vnet*' (all with such names, as one source), netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000
+    /// any or 'vnet*' (all with such names, as one source), netns:NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000,
+    /// host:eth0 (what `weir serve` captures; read as any user whom its file allows)
     // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<SourceName>,
@@ -140,6 +141,9 @@ pub struct CaptureArgs {
     /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// The socket of the daemon that host: sources are read from [default: /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// How frames are captured from an interface
     #[arg(long, value_enum, default_value = "auto")]
     pub engine: EngineName,

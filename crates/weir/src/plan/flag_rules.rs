@@ -22,6 +22,10 @@ enum For {
     Engine,
     /// Interfaces and devices, whatever takes their frames.
     Live,
+    /// Sources that may go and come back.
+    Followed,
+    /// Sources whose rings are this process's.
+    Rings,
     /// Engines whose declarations list it.
     Engines,
     /// Sources whose frames have a direction.
@@ -35,7 +39,8 @@ enum For {
 pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let any = |is: fn(&SourceName) -> bool| args.sources.iter().any(is);
     let interfaces = any(SourceName::is_of_interfaces);
-    let devices = any(|source| matches!(source, SourceName::Device { .. }));
+    let of_daemon = any(SourceName::is_of_daemon);
+    let devices = any(|of| matches!(of, SourceName::Device { .. }) && !of.is_of_daemon());
     let files = any(|source| matches!(source, SourceName::File(_)));
     let mut of_engines = Vec::new();
     for (flag, what) in given(args) {
@@ -48,7 +53,14 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
                 of_engines.push(flag);
                 heeded(flag, args, interfaces)?
             }
-            For::Directed => (interfaces || files, "interfaces and capture files"),
+            For::Followed => {
+                (interfaces || of_daemon, "interfaces and feeds of a daemon (host:eth0)")
+            }
+            For::Rings => (
+                any(|source| !source.is_of_daemon()),
+                "sources that this command captures itself; the rings of host: are the daemon's",
+            ),
+            For::Directed => (interfaces || files || of_daemon, "interfaces and capture files"),
             For::Merging => (args.print || args.write.is_some(), "--print and --write"),
         };
         if !applies {
@@ -106,8 +118,11 @@ fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.merge_slack == CaptureArgs::MERGE_SLACK;
     let flags = [
         ("--engine", For::Engine, args.engine != EngineName::AUTO),
-        ("--follow", For::Engine, args.follow),
+        ("--follow", For::Followed, args.follow),
         ("--no-promiscuous", For::Live, args.no_promiscuous),
+        ("--ring-size", For::Rings, args.ring_size.is_some()),
+        ("--cpus", For::Rings, args.cpus.is_some()),
+        ("--socket", For::Engines, args.socket.is_some()),
         ("--hook", For::Engines, args.hook.is_some()),
         ("--consume", For::Engines, args.consume),
         ("--record-queue", For::Engines, args.record_queue),

@@ -66,6 +66,9 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
     let feeds_of = |source: &PlannedSource| named * source.parts.len() as u64;
     let need = |source: &PlannedSource| {
+        if source.name.is_of_daemon() {
+            return 0;
+        }
         let feeds = feeds_of(source) + u64::from(derives);
         let memory = source.request.memory(&source.target);
         memory.total_bytes(plan.ring_bytes, feeds).saturating_add(fronts)

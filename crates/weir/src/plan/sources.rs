@@ -39,18 +39,26 @@ fn plan(
     })
 }
 
-/// The engine that takes a source; `None`: `auto` chooses.
-pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
+/// The engine that takes a source, where `asked` is to take interfaces; `None`: `auto` chooses.
+pub fn engine_of(
+    name: &SourceName,
+    asked: Option<&'static Declaration>,
+) -> Option<&'static Declaration> {
     match name {
-        SourceName::Interface { .. } | SourceName::Pattern { .. } => args.engine.0,
+        SourceName::Interface { .. } | SourceName::Pattern { .. } => asked,
         SourceName::File(_) => Some(of_files()),
         SourceName::Gen(_) => Some(of_generated()),
         SourceName::Device { engine, .. } => Some(engine),
     }
 }
 
+/// The same, as the command line asks for it.
+pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
+    engine_of(name, args.engine.0)
+}
+
 /// What an engine is to open.
-pub(super) fn target(name: &SourceName) -> Target {
+pub fn target(name: &SourceName) -> Target {
     match name {
         SourceName::Interface { netns, iface, .. } => {
             Target::Interface { netns: netns.clone(), iface: iface.clone() }

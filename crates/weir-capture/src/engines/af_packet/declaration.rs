@@ -14,6 +14,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Interfaces,
     patterns: Patterns::First,
     auto: Some("a packet socket"),
+    is_of_daemon: false,
     flags: &["--hugepages"],
     rights: &[NET_RAW],
     queues: QueueUse::Unknown,

@@ -17,6 +17,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Interfaces,
     patterns: Patterns::None,
     auto: None,
+    is_of_daemon: false,
     flags: &[
         "--hook",
         "--consume",

@@ -215,7 +215,7 @@ impl Shared {
             By::Hook(place) => served.places[place].rings.clone(),
             By::Relay => served.relay().rings(own.slot),
         };
-        FeedHandle { slot: own.slot, rings, location: own.location, pace: None }
+        FeedHandle { slot: own.slot, rings, from: Vec::new(), location: own.location, pace: None }
     }
 
     /// What the programs counted in a place.

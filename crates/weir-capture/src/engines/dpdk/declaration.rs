@@ -9,6 +9,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Devices { prefix: "dpdk:", example: "dpdk:DEVICE,ARGUMENT=VALUE" },
     patterns: Patterns::None,
     auto: None,
+    is_of_daemon: false,
     flags: &[
         "--consume",
         "--record-queue",

@@ -12,6 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Generated,
     patterns: Patterns::None,
     auto: None,
+    is_of_daemon: false,
     flags: &["--hugepages"],
     rights: &[],
     queues: QueueUse::Unknown,

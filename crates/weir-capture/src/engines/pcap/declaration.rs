@@ -13,6 +13,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Interfaces,
     patterns: Patterns::None,
     auto: None,
+    is_of_daemon: false,
     flags: &["--hugepages"],
     rights: &[NET_RAW],
     queues: QueueUse::Unknown,

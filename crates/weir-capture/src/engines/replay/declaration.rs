@@ -13,6 +13,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     takes: Takes::Files,
     patterns: Patterns::None,
     auto: None,
+    is_of_daemon: false,
     flags: &["--speed", "--no-wait", "--hugepages"],
     rights: &[],
     queues: QueueUse::Unknown,

@@ -1,0 +1,269 @@
+//! The feeds of a source of a daemon, as the rest of this process changes and asks them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use weir_client::protocol::{self, Open, Opened};
+use weir_client::{ClientError, Connection, EndReason, RemoteFeed};
+use weir_ring::wake::Waker;
+use weir_ring::{Ledger, Ring};
+
+use super::address::Address;
+use super::names::interned;
+use crate::error::CaptureError;
+use crate::feed::change::Change;
+use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
+use crate::feed::direction::Direction;
+use crate::feed::location::FilterLocation;
+use crate::feed::{Feed, Sampling};
+
+/// Feeds of one source of a daemon.
+pub(super) struct HostControl {
+    connection: Connection,
+    path: PathBuf,
+    address: Address,
+    /// Feeds have rings of their own, so that they can be changed.
+    own: bool,
+    feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
+    next: AtomicU32,
+}
+
+/// An open feed.
+struct HostFeed {
+    remote: RemoteFeed,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The daemon's numbers of sleepers, by this process's.
+    sleepers: BTreeMap<WakerSlot, u64>,
+    next: u32,
+    /// The ledger as it was read last.
+    latest: Ledger,
+    /// Once it has stopped: where it ends in its rings, if others go on writing them.
+    end: Option<Option<Vec<u64>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HostControl {
+    pub(super) fn new(
+        connection: Connection,
+        path: PathBuf,
+        address: Address,
+        own: bool,
+    ) -> HostControl {
+        let (feeds, next) = (Mutex::default(), AtomicU32::new(0));
+        HostControl { connection, path, address, own, feeds, next }
+    }
+
+    /// What the daemon said of the first feed.
+    pub(super) fn first_opened(&self) -> Option<Opened> {
+        lock(&self.feeds).values().next().map(|feed| feed.remote.opened().clone())
+    }
+
+    /// What the daemon refused.
+    pub(super) fn refused(&self, reason: String) -> CaptureError {
+        CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
+    }
+
+    fn failed(&self, error: ClientError) -> CaptureError {
+        match error {
+            ClientError::Ring(error) => error.into(),
+            error => self.refused(error.to_string()),
+        }
+    }
+
+    fn feed(&self, slot: FeedSlot) -> Result<Arc<HostFeed>, CaptureError> {
+        lock(&self.feeds).get(&slot).cloned().ok_or(CaptureError::NoFeed)
+    }
+
+    /// Waits for the end of any of its feeds, at most `limit`. All are of one source, so they end together.
+    pub(super) fn wait_for_end(&self, limit: Duration) -> Option<EndReason> {
+        let first = lock(&self.feeds).values().next().cloned();
+        let Some(first) = first else {
+            // All were removed; one may be added.
+            std::thread::sleep(limit);
+            return None;
+        };
+        first.remote.ending().wait(limit)
+    }
+
+    /// Closes its feeds: nothing more is theirs.
+    pub(super) fn stop(&self) {
+        let feeds: Vec<Arc<HostFeed>> = lock(&self.feeds).values().cloned().collect();
+        feeds.iter().for_each(|feed| feed.stop());
+    }
+}
+
+impl HostFeed {
+    /// Closes it, once. A daemon that has gone leaves what its rings have, and the ledger that was read last.
+    fn stop(&self) {
+        let mut state = lock(&self.state);
+        if state.end.is_some() {
+            return;
+        }
+        let (ledger, until) = match self.remote.close() {
+            Ok(closed) => (closed.ledger.map(ledger_of), (!closed.ended).then_some(closed.until)),
+            Err(_) => {
+                self.remote.forget();
+                (None, Some(self.remote.rings().iter().map(Ring::frames_written).collect()))
+            }
+        };
+        state.latest = ledger.unwrap_or_else(|| {
+            let until = until.as_deref().unwrap_or_default();
+            let from = self.remote.opened().from.iter().chain(std::iter::repeat(&0));
+            let captured = until.iter().zip(from).map(|(until, from)| until.saturating_sub(*from));
+            let mut ledger = Ledger { captured: captured.sum(), ..std::mem::take(&mut state.latest) };
+            // Nobody can tell what came since and was left out or lost.
+            ledger.offered = ledger.accounted_for();
+            ledger
+        });
+        state.end = Some(until);
+    }
+
+    fn handle(&self, slot: FeedSlot) -> FeedHandle {
+        let (rings, from) = (self.remote.rings().to_vec(), self.remote.opened().from.clone());
+        FeedHandle { slot, rings, from, location: FilterLocation::Nowhere, pace: None }
+    }
+}
+
+impl FeedControl for HostControl {
+    fn feeds(&self) -> Vec<FeedHandle> {
+        lock(&self.feeds).iter().map(|(slot, feed)| feed.handle(*slot)).collect()
+    }
+
+    fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
+        let (sample, flows) = match feed.sampling {
+            Sampling::All => (None, None),
+            Sampling::OneIn(one_in) => (Some(one_in), None),
+            Sampling::FlowsOneIn(one_in) => (None, Some(one_in.get())),
+        };
+        let open = Open {
+            feed: 0,
+            source: self.address.source.clone(),
+            filter: feed.filter.as_ref().map(|filter| filter.text.clone()).unwrap_or_default(),
+            snaplen: Some(feed.snaplen),
+            direction: match feed.direction {
+                Direction::In => protocol::Direction::In,
+                Direction::Out => protocol::Direction::Out,
+                Direction::Both => protocol::Direction::Both,
+            },
+            part: self.address.part.clone(),
+            sample,
+            flows,
+            own: self.own,
+        };
+        let remote = self.connection.open_feed(&open).map_err(|error| self.failed(error))?;
+        let slot = FeedSlot::new(self.next.fetch_add(1, Ordering::Relaxed));
+        let feed = Arc::new(HostFeed { remote, state: Mutex::default() });
+        let handle = feed.handle(slot);
+        lock(&self.feeds).insert(slot, feed);
+        Ok(handle)
+    }
+
+    fn remove(&self, slot: FeedSlot) -> Result<Ledger, CaptureError> {
+        let feed = lock(&self.feeds).remove(&slot).ok_or(CaptureError::NoFeed)?;
+        feed.stop();
+        let ledger = lock(&feed.state).latest.clone();
+        Ok(ledger)
+    }
+
+    fn replace_rings(&self, _: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
+        Err(CaptureError::Options(
+            "the rings of a daemon's feed are the daemon's; close the feed and open it again".into(),
+        ))
+    }
+
+    fn change(&self, slot: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError> {
+        let feed = self.feed(slot)?;
+        let changed = match change {
+            Change::Filter(filter) => {
+                feed.remote.set_filter(filter.as_ref().map_or("", |filter| &filter.text))
+            }
+            Change::Block { remove, add } => {
+                let texts = |entries: Vec<_>| -> Vec<String> {
+                    entries.iter().map(weir_filter::block::Entry::to_string).collect()
+                };
+                feed.remote.block(texts(add), texts(remove))
+            }
+        };
+        changed.map(|()| FilterLocation::Nowhere).map_err(|error| self.failed(error))
+    }
+
+    fn attach(
+        &self,
+        slot: FeedSlot,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<WakerSlot, CaptureError> {
+        let feed = self.feed(slot)?;
+        let (lines, rings) = (waker.lines(), feed.remote.rings().len());
+        if lines < first_line + rings {
+            return Err(CaptureError::NarrowWaker { lines, first_line, rings });
+        }
+        let number = {
+            let descriptors = waker.descriptors()?;
+            feed.remote.attach(&descriptors, first_line).map_err(|error| self.failed(error))?
+        };
+        let mut state = lock(&feed.state);
+        let slot = WakerSlot::new(state.next);
+        state.next += 1;
+        state.sleepers.insert(slot, number);
+        Ok(slot)
+    }
+
+    fn detach(&self, slot: FeedSlot, waker: WakerSlot) {
+        let Ok(feed) = self.feed(slot) else { return };
+        let sleeper = lock(&feed.state).sleepers.remove(&waker);
+        // A daemon that has gone wakes nobody.
+        sleeper.into_iter().for_each(|sleeper| drop(feed.remote.detach(sleeper)));
+    }
+
+    fn ledger(&self, slot: FeedSlot) -> Result<Ledger, CaptureError> {
+        let feed = self.feed(slot)?;
+        let mut state = lock(&feed.state);
+        if state.end.is_none()
+            && let Ok(Some(ledger)) = feed.remote.ledger()
+        {
+            state.latest = ledger_of(ledger);
+        }
+        Ok(state.latest.clone())
+    }
+
+    fn ends(&self, slot: FeedSlot) -> Option<Vec<u64>> {
+        let feed = self.feed(slot).ok()?;
+        let state = lock(&feed.state);
+        state.end.clone().flatten()
+    }
+}
+
+/// A daemon's ledger. Sums of what a hostile one tells do not overflow.
+fn ledger_of(told: protocol::Ledger) -> Ledger {
+    const COUNT_MAX: u64 = u64::MAX >> 16;
+    let bound = |count: u64| count.min(COUNT_MAX);
+    let mut drops = BTreeMap::new();
+    for (name, count) in told.drops {
+        let own: &mut u64 = drops.entry(interned(&name)).or_default();
+        *own = bound(own.saturating_add(bound(count)));
+    }
+    Ledger {
+        offered: bound(told.offered),
+        filtered: bound(told.filtered),
+        filtered_uncounted: told.filtered_uncounted,
+        blocked: bound(told.blocked),
+        sampled: bound(told.sampled),
+        captured: bound(told.captured),
+        kept_bytes: bound(told.kept_bytes),
+        wire_bytes: bound(told.wire_bytes),
+        super_frames: bound(told.super_frames),
+        drops,
+        missed_before: told.missed_before.map(bound),
+    }
+}

@@ -1,0 +1,36 @@
+//! What the engine `host` says about itself.
+
+use super::{Address, HostFeeds};
+use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target};
+use crate::error::CaptureError;
+use crate::memory::Memory;
+
+pub(crate) static DECLARATION: Declaration = Declaration {
+    name: "host",
+    purpose: "Feeds of a daemon on this machine (weir serve), named host:SOURCE; needs no rights",
+    takes: Takes::Devices { prefix: "host:", example: "host:eth0" },
+    patterns: Patterns::None,
+    auto: None,
+    is_of_daemon: true,
+    flags: &["--socket"],
+    rights: &[],
+    // The daemon's engine may know a frame's queue; it refuses if it does not.
+    queues: QueueUse::PerFrame,
+    // The rings are the daemon's.
+    memory: |_, _| Memory { rings: 0, buffer_bytes: 0 },
+    link_type: |target| Ok(Address::of(target)?.link_type()),
+    taken_from: |_| None,
+    check: |target, _| match target {
+        Target::Text(_) => Address::of(target).map(drop),
+        _ => Err(CaptureError::Options(format!(
+            "--engine host takes sources of a daemon only; name one as host:{}",
+            target.iface()
+        ))),
+    },
+    open: |opening| {
+        let address = Address::of(opening.target)?;
+        let (setup, options) = (&opening.setup, opening.options);
+        let feeds = HostFeeds::open(&address, setup, options.socket.as_deref(), options.follows)?;
+        Ok(Box::new(feeds))
+    },
+};

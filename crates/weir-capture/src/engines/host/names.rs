@@ -1,0 +1,44 @@
+//! Names that a daemon tells, for ledgers and reports, which know theirs when they are built.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Names that are kept. A daemon of another version may tell others than this build knows, and a hostile one any.
+const NAMES_MAX: usize = 256;
+/// Longest of them.
+const NAME_BYTES_MAX: usize = 64;
+/// What stands for those that are too many, or too long.
+const OTHER: &str = "other";
+
+/// The same text, for as long as the process lives.
+pub(super) fn interned(name: &str) -> &'static str {
+    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = known.get(name) {
+        return known;
+    }
+    let fits = name.len() <= NAME_BYTES_MAX && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    if known.len() >= NAMES_MAX || !fits {
+        return OTHER;
+    }
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    known.insert(name);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_once_and_not_without_end() {
+        let first = interned("a name of a test");
+        assert!(std::ptr::eq(first, interned("a name of a test")));
+        assert_eq!((interned("line\nbreak"), interned(&"x".repeat(65))), (OTHER, OTHER));
+        for number in 0..2 * NAMES_MAX {
+            interned(&number.to_string());
+        }
+        assert_eq!(interned("one more"), OTHER);
+        assert!(std::ptr::eq(first, interned("a name of a test")));
+    }
+}

@@ -1,0 +1,144 @@
+//! A feed of a daemon: its rings, what it wakes, and how it is changed and closed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use serde_json::Value;
+use weir_ring::memory::{self, Trust};
+use weir_ring::wake::RINGS_MAX;
+use weir_ring::{Mapping, Ring};
+
+use crate::caller::Caller;
+use crate::ending::Ending;
+use crate::error::ClientError;
+use crate::protocol::{
+    self, Attach, Block, Closed, Detach, OfFeed, Opened, SetFilter, Statistics,
+};
+
+/// A feed of a daemon. Dropping it closes it.
+pub struct RemoteFeed {
+    number: u64,
+    caller: Arc<Caller>,
+    ending: Arc<Ending>,
+    pub(crate) opened: Opened,
+    pub(crate) rings: Vec<Ring<Mapping>>,
+    next_sleeper: AtomicU64,
+    is_gone: AtomicBool,
+}
+
+impl RemoteFeed {
+    pub(crate) fn new(number: u64, caller: Arc<Caller>, ending: Arc<Ending>) -> RemoteFeed {
+        let (opened, rings) = (Opened::default(), Vec::new());
+        let (next_sleeper, is_gone) = (AtomicU64::new(1), AtomicBool::new(false));
+        RemoteFeed { number, caller, ending, opened, rings, next_sleeper, is_gone }
+    }
+
+    /// Which engine takes the frames, why, and where the feed begins in its rings.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Its rings.
+    #[must_use]
+    pub fn rings(&self) -> &[Ring<Mapping>] {
+        &self.rings
+    }
+
+    /// Its end, which comes by itself when its source or the daemon ends.
+    #[must_use]
+    pub fn ending(&self) -> &Arc<Ending> {
+        &self.ending
+    }
+
+    /// Has it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring has the
+    /// line `first_line` of its page. Gives the sleeper's number.
+    ///
+    /// The descriptors are to be closed behind this: one that is left open hides that the daemon has died.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    ///
+    /// [`Sleeper::channel`]: weir_ring::wake::Sleeper::channel
+    pub fn attach(&self, channel: &[OwnedFd; 2], first_line: usize) -> Result<u64, ClientError> {
+        let sleeper = self.next_sleeper.fetch_add(1, Ordering::Relaxed);
+        let attach = Attach { feed: self.number, sleeper, first_line };
+        self.caller.call::<Value>("attach", &attach, channel)?;
+        Ok(sleeper)
+    }
+
+    /// Has it wake this sleeper no more.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn detach(&self, sleeper: u64) -> Result<(), ClientError> {
+        let detach = Detach { feed: self.number, sleeper };
+        self.caller.call::<Value>("detach", &detach, &[]).map(drop)
+    }
+
+    /// Has it choose by another filter from here on; empty takes all.
+    ///
+    /// # Errors
+    /// What the daemon says, [`SHARED`](protocol::SHARED) if others read its rings; nothing has changed then.
+    pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
+        let filter = SetFilter { feed: self.number, filter: filter.to_owned() };
+        self.caller.call::<Value>("set_filter", &filter, &[]).map(drop)
+    }
+
+    /// Has it leave out frames by these entries, and others not any more.
+    ///
+    /// # Errors
+    /// As [`set_filter`](RemoteFeed::set_filter).
+    pub fn block(&self, add: Vec<String>, remove: Vec<String>) -> Result<(), ClientError> {
+        let block = Block { feed: self.number, add, remove };
+        self.caller.call::<Value>("block", &block, &[]).map(drop)
+    }
+
+    /// Its ledger so far; `None` if the daemon could not read it.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn ledger(&self) -> Result<Option<protocol::Ledger>, ClientError> {
+        let of_feed = OfFeed { feed: self.number };
+        let (answer, _) = self.caller.call::<Statistics>("ledger", &of_feed, &[])?;
+        Ok(answer.ledger)
+    }
+
+    /// Closes it, and gives its ledger. Its frames are those that were captured by then; sleepers are woken until it is
+    /// dropped.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn close(&self) -> Result<Closed, ClientError> {
+        let (closed, _) =
+            self.caller.call::<Closed>("close", &OfFeed { feed: self.number }, &[])?;
+        Ok(closed)
+    }
+
+    /// The daemon is known to have gone: dropping it asks nobody.
+    pub fn forget(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RemoteFeed {
+    fn drop(&mut self) {
+        self.caller.forget(self.number);
+        if !self.is_gone.load(Ordering::Relaxed) {
+            // A daemon that has gone has let go of everything.
+            let _ = self.caller.call::<Value>("let_go", &OfFeed { feed: self.number }, &[]);
+        }
+    }
+}
+
+/// The rings of these descriptors. Nobody is trusted: the daemon of a path may be anybody.
+pub(crate) fn attach_rings(fds: Vec<OwnedFd>) -> Result<Vec<Ring<Mapping>>, ClientError> {
+    let rings: Result<Vec<_>, _> =
+        fds.into_iter().map(|fd| memory::attach(fd, Trust::Anybody)).collect();
+    let rings = rings?;
+    if rings.is_empty() || rings.len() > RINGS_MAX {
+        return Err(ClientError::Answer(format!("{} rings", rings.len())));
+    }
+    Ok(rings)
+}

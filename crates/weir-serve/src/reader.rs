@@ -1,0 +1,197 @@
+//! A feed as one client has it: what it may read, what it wakes, and what became of its frames since it was opened.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weir_client::protocol::{self, Closed};
+use weir_plug::message::RpcError;
+use weir_plug::{Credentials, Peer};
+use weir_probe::{FeedId, RemoteConsumer};
+use weir_ring::wake::Waker;
+use weir_ring::{Ledger, Mapping, Ring};
+
+use crate::limits::SLEEPERS_OF_A_FEED_MAX;
+use crate::slots::Claim;
+
+/// A feed of one client.
+pub struct Reader {
+    /// The client.
+    pub peer: Arc<Peer>,
+    /// Who that is.
+    pub who: Credentials,
+    /// The client's number for the feed.
+    pub number: u64,
+    /// The source's name.
+    pub source: String,
+    /// The filter in force, with that of the daemon's file.
+    pub filter: Mutex<String>,
+    /// MiB of its rings.
+    pub mib: u64,
+    /// When it was opened.
+    pub since: Instant,
+    /// Its subscription.
+    pub claim: Claim,
+    /// The probe's name for its rings.
+    pub feed: FeedId,
+    /// Its rings.
+    pub rings: Vec<Ring<Mapping>>,
+    /// Ordinals of its first frames, ring by ring.
+    pub from: Vec<u64>,
+    /// The ledger of the rings when it was opened.
+    pub base: Ledger,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sleepers: BTreeMap<u64, Sleeping>,
+    /// Once it is closed: its account.
+    closed: Option<Closed>,
+}
+
+/// A sleeper that the feed wakes, until this is dropped.
+struct Sleeping {
+    /// `None` if the source had ended by then: its rings are closed, or about to be.
+    _consumer: Option<RemoteConsumer>,
+    /// Tells how far its consumer has read.
+    waker: Waker,
+    first_line: usize,
+}
+
+/// What a [`Reader`] is made of, beside its account.
+pub struct Opening {
+    /// The client.
+    pub peer: Arc<Peer>,
+    /// Who that is.
+    pub who: Credentials,
+    /// The client's number for the feed.
+    pub number: u64,
+    /// The source's name.
+    pub source: String,
+    /// The whole filter.
+    pub filter: String,
+    /// MiB of its rings.
+    pub mib: u64,
+}
+
+impl Reader {
+    /// A feed whose account begins where `from` and `base` say.
+    pub fn new(
+        opening: Opening,
+        claim: Claim,
+        feed: FeedId,
+        rings: Vec<Ring<Mapping>>,
+        (from, base): (Vec<u64>, Ledger),
+    ) -> Reader {
+        let Opening { peer, who, number, source, filter, mib } = opening;
+        // What the rings have had is exact, and what the ledger says of that is not of the same instant.
+        let captured = from.iter().sum();
+        let base = Ledger { captured, ..base };
+        let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
+        Reader { peer, who, number, source, filter, mib, since, claim, feed, rings, from, base, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of its frames, if the rings have this ledger now and had frames up to `until`.
+    fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
+        let captured = until.iter().sum();
+        let now = Ledger { captured, ..ledger.clone() };
+        protocol::Ledger::from(&now.since(&self.base))
+    }
+
+    /// What became of its frames, if the rings have this ledger now.
+    #[must_use]
+    pub fn account_now(&self, ledger: &Ledger) -> protocol::Ledger {
+        self.account(ledger, &self.written())
+    }
+
+    /// Frames that its rings have had, ring by ring.
+    fn written(&self) -> Vec<u64> {
+        self.rings.iter().map(Ring::frames_written).collect()
+    }
+
+    /// Has it wake a sleeper of this number, on whose wake page the first ring has the line `first_line`.
+    ///
+    /// # Errors
+    /// It has a sleeper of this number, or too many.
+    pub fn add_sleeper(
+        &self,
+        number: u64,
+        first_line: usize,
+        waker: Waker,
+        attach: impl FnOnce() -> Result<Option<RemoteConsumer>, RpcError>,
+    ) -> Result<(), RpcError> {
+        let mut state = self.state();
+        if state.closed.is_some() {
+            return Err(RpcError::params(format!("feed {} is closed", self.number)));
+        }
+        if state.sleepers.contains_key(&number) {
+            return Err(RpcError::params(format!("the feed has a sleeper {number} already")));
+        }
+        if state.sleepers.len() >= SLEEPERS_OF_A_FEED_MAX {
+            let said = format!("a feed wakes {SLEEPERS_OF_A_FEED_MAX} sleepers at most");
+            return Err(RpcError::refused(said));
+        }
+        let consumer = attach()?;
+        state.sleepers.insert(number, Sleeping { _consumer: consumer, waker, first_line });
+        Ok(())
+    }
+
+    /// Has it wake this sleeper no more; one that is not there makes no difference.
+    pub fn remove_sleeper(&self, number: u64) {
+        let gone = self.state().sleepers.remove(&number);
+        drop(gone);
+    }
+
+    /// Has it wake nobody any more.
+    pub fn remove_sleepers(&self) {
+        let gone = std::mem::take(&mut self.state().sleepers);
+        drop(gone);
+    }
+
+    /// Consumers that it wakes.
+    #[must_use]
+    pub fn consumers(&self) -> usize {
+        self.state().sleepers.len()
+    }
+
+    /// Frames that lie before the slowest of its consumers, as far as those say how far they are; `None` without any.
+    #[must_use]
+    pub fn lag(&self) -> Option<u64> {
+        let state = self.state();
+        let of_one = |sleeping: &Sleeping| -> u64 {
+            let lines = (sleeping.first_line..).zip(&self.rings).zip(&self.from);
+            let behind = lines.map(|((line, ring), from)| {
+                ring.frames_written().saturating_sub(sleeping.waker.position(line).max(*from))
+            });
+            behind.sum()
+        };
+        state.sleepers.values().map(of_one).max()
+    }
+
+    /// Whether it was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state().closed.is_some()
+    }
+
+    /// Closes it once: `end` ends the subscription, and gives the ledger of the rings, and whether that is final. What
+    /// is told the second time is what was told the first.
+    pub fn close(&self, end: impl FnOnce() -> (Option<Ledger>, bool)) -> Closed {
+        let mut state = self.state();
+        if let Some(closed) = &state.closed {
+            return closed.clone();
+        }
+        let (ledger, ended) = end();
+        let until = self.written();
+        let ledger = ledger.map(|ledger| self.account(&ledger, &until));
+        let until = if ended { Vec::new() } else { until };
+        let closed = Closed { key: self.feed.number(), ended, until, ledger };
+        state.closed = Some(closed.clone());
+        closed
+    }
+}

@@ -1,0 +1,74 @@
+//! What is open, for whom, and what became of the frames.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use weir_client::protocol::Ledger as ToldLedger;
+use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
+use weir_probe::FeedId;
+
+use crate::config::SourceConfig;
+use crate::daemon::Daemon;
+use crate::reader::Reader;
+
+impl Daemon {
+    /// What is open of these sources. `sees` says which clients' feeds are told of.
+    #[must_use]
+    pub fn status(
+        &self,
+        sources: &BTreeMap<String, SourceConfig>,
+        sees: impl Fn(&Reader) -> bool,
+    ) -> Status {
+        let ledgers = self.ledgers().unwrap_or_default();
+        let mut readers = self.board.readers();
+        readers.retain(|reader| sees(reader));
+        let mut feeds: BTreeMap<FeedId, Vec<&Arc<Reader>>> = BTreeMap::new();
+        for reader in readers.iter().filter(|reader| !reader.is_closed()) {
+            feeds.entry(reader.feed).or_default().push(reader);
+        }
+        let feed = |(id, own): (&FeedId, &Vec<&Arc<Reader>>)| FeedStatus {
+            key: id.number(),
+            source: own[0].source.clone(),
+            filter: filter_of(own[0]),
+            rings: own[0].rings.len(),
+            readers: own.len(),
+            ledger: ledgers.get(id).map(ToldLedger::from),
+        };
+        let client = |reader: &Arc<Reader>| ClientStatus {
+            uid: reader.who.uid,
+            gid: reader.who.gid,
+            pid: reader.who.pid,
+            key: reader.feed.number(),
+            source: reader.source.clone(),
+            filter: filter_of(reader),
+            seconds: reader.since.elapsed().as_secs(),
+            is_closed: reader.is_closed(),
+            consumers: reader.consumers(),
+            lag: reader.lag(),
+            ledger: self.ledger_of(reader, &ledgers),
+        };
+        Status {
+            daemon: concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned(),
+            sources: sources.iter().map(|(name, source)| self.source_status(name, source)).collect(),
+            feeds: feeds.iter().map(feed).collect(),
+            clients: readers.iter().map(client).collect(),
+        }
+    }
+
+    fn source_status(&self, name: &str, source: &SourceConfig) -> SourceStatus {
+        let open = self.slots.source(name);
+        let info = open.and_then(|id| self.probe.info_of(id)).unwrap_or_default();
+        SourceStatus {
+            source: name.to_owned(),
+            is_open: open.is_some(),
+            captures: source.text(name).to_owned(),
+            engine: info.engine.to_owned(),
+            hook: info.hook.map(str::to_owned),
+            notes: info.notes,
+        }
+    }
+}
+
+fn filter_of(reader: &Reader) -> String {
+    reader.filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}

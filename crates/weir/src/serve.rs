@@ -1,0 +1,92 @@
+//! `weir serve`: captures once, and hands feeds to other processes.
+
+mod metrics;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::by_name;
+use weir_capture::engines::options::EngineOptions;
+use weir_plug::{Server, ServerLimits, socket};
+use weir_serve::config::SourceConfig;
+use weir_serve::{Capture, Config, Daemon, Resolved};
+
+use metrics::Metrics;
+
+use crate::cli::ServeArgs;
+use crate::plan::sources::{engine_of, target};
+use crate::source_name::{Part, SourceName};
+use crate::{EXIT_RAN, capture, signals};
+
+/// Who may open what says the daemon's file. Whoever may look into the socket's folder may connect.
+const SOCKET_MODE: u32 = 0o666;
+
+/// Runs the command.
+pub fn run(args: &ServeArgs) -> Result<u8> {
+    let (stop, reload) = signals::daemon_flags()?;
+    capture::raise_descriptor_limit();
+    let config = Config::read(&args.config)?;
+    let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
+    let daemon = Arc::new(Daemon::new(config, resolve).map_err(wrong)?);
+    let listening = || format!("--socket {}", args.socket.display());
+    let (listener, _file) = socket::bind(&args.socket, SOCKET_MODE).with_context(listening)?;
+    let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
+    let server = Server::new(name, ServerLimits::default());
+    let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
+    let serving = server.serve(listener)?;
+    let serving = Arc::new(serving);
+    let metrics = match args.metrics {
+        Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),
+        None => None,
+    };
+    eprintln!("weir: serving {} at {}", sources_of(&daemon), args.socket.display());
+    while !signals::is_set(&stop) {
+        if take(&reload) {
+            match Config::read(&args.config).map_err(Into::into).and_then(|config| {
+                daemon.reload(config).map_err(wrong)
+            }) {
+                Ok(closed) => eprintln!(
+                    "weir: {} is in force again: {}; {closed} feeds were closed",
+                    args.config.display(),
+                    sources_of(&daemon)
+                ),
+                Err(error) => eprintln!("weir: {error:#}; what was in force stays in force"),
+            }
+        }
+        thread::park();
+    }
+    // Clients hear of it, and their feeds are closed, before the sources stop.
+    drop(metrics);
+    drop(serving);
+    Ok(EXIT_RAN)
+}
+
+fn take(flag: &AtomicBool) -> bool {
+    flag.swap(false, Ordering::AcqRel)
+}
+
+fn sources_of(daemon: &Daemon) -> String {
+    let config = daemon.config();
+    let names: Vec<&str> = config.sources.keys().map(String::as_str).collect();
+    if names.is_empty() { "no source".to_owned() } else { names.join(", ") }
+}
+
+/// What a source of the file is to engines.
+fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
+    let text = source.text(name);
+    let (whole, part) = text.parse::<SourceName>()?.taken_apart();
+    if part != Part::Whole {
+        return Err(format!("'{text}': name the whole of it; clients choose parts: host:{name}{part}"));
+    }
+    let asked = source.engine.as_deref().map(|engine| {
+        by_name(engine).filter(|engine| engine.is_live()).ok_or_else(|| {
+            format!("there is no engine '{engine}' for interfaces; `weir capture --help` names them")
+        })
+    });
+    let engine = engine_of(&whole, asked.transpose()?);
+    let request = EngineRequest { engine, options: EngineOptions::default(), flags: Vec::new() };
+    Ok(Resolved { target: target(&whole), request })
+}

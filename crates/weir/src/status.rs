@@ -1,0 +1,186 @@
+//! `weir status`: what a daemon, or a capture that runs, has open.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use weir_client::Connection;
+use weir_client::protocol::Ledger;
+use weir_client::status::Status;
+
+use crate::EXIT_RAN;
+use crate::change::ask;
+use crate::cli::StatusArgs;
+use crate::control::rpc::{Ledgers, Method};
+use crate::units::grouped;
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> Result<u8> {
+    if let Some(control) = &args.control {
+        let statistics = ask(control, &Method::Ledgers(Ledgers {}))?;
+        if args.json { println!("{statistics}") } else { print!("{}", of_capture(&statistics)) }
+        return Ok(EXIT_RAN);
+    }
+    let status = ask_daemon(&args.socket)?;
+    match args.json {
+        true => println!("{}", serde_json::to_string(&status)?),
+        false => print!("{}", text(&status)),
+    }
+    Ok(EXIT_RAN)
+}
+
+fn ask_daemon(path: &Path) -> Result<Status> {
+    let way = || {
+        format!(
+            "no daemon answers at {}; start one with `weir serve`, or say where it listens: --socket PATH",
+            path.display()
+        )
+    };
+    Ok(Connection::open(path).with_context(way)?.status()?)
+}
+
+/// What is open, for people.
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    // Into memory: nothing can fail.
+    let _ = write_text(&mut text, status);
+    text
+}
+
+fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
+    if status.sources.is_empty() {
+        return writeln!(text, "no source that you may open");
+    }
+    for source in &status.sources {
+        let captures = match source.captures == source.source {
+            true => String::new(),
+            false => format!(" ({})", source.captures),
+        };
+        let how = match (source.is_open, &source.hook) {
+            (false, _) => "closed: nobody reads it".to_owned(),
+            (true, None) => format!("captured with {}", source.engine),
+            (true, Some(hook)) => format!("captured with {} at {hook}", source.engine),
+        };
+        writeln!(text, "{}{captures}: {how}", source.source)?;
+        source.notes.iter().try_for_each(|note| writeln!(text, "  note: {note}"))?;
+        for feed in status.feeds.iter().filter(|feed| feed.source == source.source) {
+            writeln!(
+                text,
+                "  feed {}{}: {} rings, {} readers{}",
+                feed.key,
+                filter(&feed.filter),
+                feed.rings,
+                feed.readers,
+                ledger(feed.ledger.as_ref())
+            )?;
+            for client in status.clients.iter().filter(|client| client.key == feed.key) {
+                let lag = client.lag.map_or_else(
+                    || "no consumer".to_owned(),
+                    |lag| format!("{} frames behind", grouped(lag)),
+                );
+                writeln!(
+                    text,
+                    "    uid {} pid {}, {} s: {lag}{}",
+                    client.uid,
+                    client.pid,
+                    client.seconds,
+                    ledger(client.ledger.as_ref())
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn filter(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" '{text}'") }
+}
+
+fn ledger(ledger: Option<&Ledger>) -> String {
+    let Some(ledger) = ledger else { return String::new() };
+    let dropped: u64 = ledger.drops.values().sum();
+    format!(
+        "; offered {}, filtered {}, captured {}, dropped {}",
+        grouped(ledger.offered),
+        grouped(ledger.filtered),
+        grouped(ledger.captured),
+        grouped(dropped)
+    )
+}
+
+/// What the control socket of a capture tells, for people.
+fn of_capture(statistics: &Value) -> String {
+    let mut text = String::new();
+    for feed in statistics["feeds"].as_array().into_iter().flatten() {
+        let name = feed["feed"].as_str().filter(|name| !name.is_empty());
+        let name = name.map_or_else(String::new, |name| format!(" feed {name}"));
+        let count = |field: &str| grouped(feed[field].as_u64().unwrap_or_default());
+        let drops = feed["drops"].as_object().into_iter().flatten();
+        let dropped: u64 = drops.filter_map(|(_, count)| count.as_u64()).sum();
+        let ended = if feed["ended"] == true { " (ended)" } else { "" };
+        let _ = writeln!(
+            text,
+            "{}{name}{ended}: offered {}, filtered {}, captured {}, dropped {}",
+            feed["source"].as_str().unwrap_or_default(),
+            count("offered"),
+            count("filtered"),
+            count("captured"),
+            grouped(dropped)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_client::status::{ClientStatus, FeedStatus, SourceStatus};
+
+    use super::*;
+
+    #[test]
+    fn the_text_says_who_reads_what_and_how_far_behind() {
+        let ledger = || Some(Ledger { offered: 1234, captured: 1234, ..Ledger::default() });
+        let status = Status {
+            sources: vec![
+                SourceStatus {
+                    source: "lan".into(),
+                    captures: "eth0".into(),
+                    is_open: true,
+                    engine: "bpf".into(),
+                    hook: Some("tc".into()),
+                    ..SourceStatus::default()
+                },
+                SourceStatus { source: "wan".into(), captures: "wan".into(), ..Default::default() },
+            ],
+            feeds: vec![FeedStatus {
+                key: 7,
+                source: "lan".into(),
+                filter: "udp".into(),
+                rings: 2,
+                readers: 1,
+                ledger: ledger(),
+            }],
+            clients: vec![ClientStatus {
+                uid: 1000,
+                pid: 42,
+                key: 7,
+                source: "lan".into(),
+                lag: Some(10_000),
+                ledger: ledger(),
+                ..ClientStatus::default()
+            }],
+            ..Status::default()
+        };
+        let text = text(&status);
+        for line in [
+            "lan (eth0): captured with bpf at tc",
+            "  feed 7 'udp': 2 rings, 1 readers; offered 1 234",
+            "    uid 1000 pid 42, 0 s: 10 000 frames behind; offered 1 234",
+            "wan: closed: nobody reads it",
+        ] {
+            assert!(text.contains(line), "'{line}' is not in:\n{text}");
+        }
+        assert!(super::text(&Status::default()).contains("no source"));
+    }
+}

@@ -1,0 +1,383 @@
+//! The daemon and its clients: real processes on real links, clients without any right.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_lab::Testbed;
+
+use common::{LIMIT, Run, bed, closes, generate, number, ready, settle, sh, weir};
+
+/// Nobody, who has no right to anything.
+const NOBODY: u32 = 65_534;
+
+/// A daemon in the receiver's namespace.
+struct Daemon {
+    dir: TempDir,
+    run: Option<Run>,
+}
+
+impl Daemon {
+    fn start(bed: &Testbed, config: &str, flags: &str) -> Daemon {
+        let dir = TempDir::new().expect("a folder");
+        // Others may go through to the socket, and to a copy of the program: its own folder may be root's alone.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
+        let program = dir.path().join("weir");
+        let own = env!("CARGO_BIN_EXE_weir");
+        fs::hard_link(own, &program).or_else(|_| fs::copy(own, &program).map(drop)).expect("a copy");
+        let mut daemon = Daemon { dir, run: None };
+        daemon.configure(config);
+        daemon.run = Some(daemon.serve(bed, flags));
+        daemon
+    }
+
+    fn configure(&self, config: &str) {
+        fs::write(self.dir.path().join("weir.toml"), config).expect("a file");
+    }
+
+    fn serve(&self, bed: &Testbed, flags: &str) -> Run {
+        let dir = self.dir.path().display();
+        let line = format!("serve --config {dir}/weir.toml --socket {dir}/s {flags}");
+        let mut run = Run::start(&bed.rx, weir(&line));
+        run.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+        run
+    }
+
+    fn restart(&mut self, bed: &Testbed) {
+        self.run = Some(self.serve(bed, ""));
+    }
+
+    fn run(&mut self) -> &mut Run {
+        self.run.as_mut().expect("it runs")
+    }
+
+    /// A command of this user, who has no capability.
+    fn as_user(&self, uid: u32, args: &str) -> Command {
+        let dir = self.dir.path().display();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid.to_string(), "--regid", &uid.to_string(), "--clear-groups"]);
+        command.arg("--inh-caps=-all").arg(format!("{dir}/weir")).args(args.split_whitespace());
+        command.arg("--socket").arg(format!("{dir}/s"));
+        command
+    }
+
+    /// A client that captures.
+    fn client(&self, bed: &Testbed, args: &str) -> Run {
+        Run::capture_by(&bed.rx, self.as_user(NOBODY, &format!("capture {args} --json")))
+    }
+
+    fn status(&self, bed: &Testbed) -> Value {
+        Run::start(&bed.rx, self.as_user(0, "status --json")).end().expect(0).json()
+    }
+
+    fn descriptors(&mut self) -> usize {
+        let pid = self.run().pid();
+        fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+    }
+
+    fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {
+        let begin = std::time::Instant::now();
+        loop {
+            let status = self.status(bed);
+            if status["clients"].as_array().map(Vec::len) == Some(count) {
+                return status;
+            }
+            assert!(begin.elapsed() < LIMIT, "{count} clients: {status}");
+        }
+    }
+}
+
+/// Two names for the receiving end, one of which nobody may open.
+fn config(more: &str) -> String {
+    format!(
+        "[sources.lan]\nsource = \"wrx0\"\nusers = [{NOBODY}]\nring_mib = 16\n{more}\n\
+         [sources.hidden]\nsource = \"wrx0\"\n"
+    )
+}
+
+#[test]
+fn root_users_without_rights_read_every_frame_of_what_they_are_allowed() {
+    let test = "root_users_without_rights_read_every_frame_of_what_they_are_allowed";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let mut daemon = Daemon::start(&bed, &config(&format!("engine = \"{engine}\"")), "");
+        let before = daemon.descriptors();
+        let whole = daemon.client(&bed, "host:lan");
+        let same = daemon.client(&bed, "host:lan");
+        let filtered = daemon.client(&bed, "host:lan --filter ip6 --snaplen 64");
+        let halves = ["1/2", "2/2"].map(|part| daemon.client(&bed, &format!("host:lan@{part}")));
+        let status = daemon.wait_for_clients(&bed, 5);
+        let key = |at: usize| status["clients"][at]["key"].as_u64().expect("a key");
+        assert_eq!(key(0), key(1), "they share rings: {status}");
+        assert_ne!(key(0), key(2), "{status}");
+        generate(&bed.tx, "--frames 20000 --rate 100kpps --flows 100");
+        settle();
+        let status = daemon.status(&bed);
+        let lag = |at: usize| status["clients"][at]["lag"].as_u64();
+        assert!((0..5).all(|at| lag(at).is_some_and(|lag| lag < 20_000)), "{status}");
+        for run in [whole, same] {
+            let json = run.stop().expect(0).json();
+            closes(&json);
+            assert_eq!(number(&json, "offered"), 20_000, "{engine}: {json}");
+            assert_eq!(number(&json, "delivered"), 20_000, "{engine}: {json}");
+        }
+        let json = filtered.stop().expect(0).json();
+        closes(&json);
+        assert_eq!((number(&json, "filtered"), number(&json, "delivered")), (20_000, 0), "{json}");
+        let halves = halves.map(|run| {
+            let json = run.stop().expect(0).json();
+            closes(&json);
+            number(&json, "delivered")
+        });
+        assert_eq!(halves[0] + halves[1], 20_000, "{engine}: {halves:?}");
+        assert!(halves.iter().all(|half| *half > 0), "{engine}: {halves:?}");
+        // The last one has gone: nothing is attached, and nothing is held.
+        daemon.wait_for_clients(&bed, 0);
+        assert_eq!(daemon.descriptors(), before, "{engine}");
+        let hidden = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:hidden")).end();
+        let missing = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:missing")).end();
+        let last = |ended: &common::Ended, name| ended.stderr.replace(name, "?");
+        assert_eq!(last(&hidden, "hidden"), last(&missing, "missing"));
+        hidden.refused(&["there is no source"]);
+        daemon.run.take().expect("it runs").stop().expect(0);
+        assert_eq!(common::bpf::attached(&bed.rx), [0; 3]);
+    }
+}
+
+#[test]
+fn root_one_who_joins_reads_from_there_and_its_ledger_begins_there() {
+    let test = "root_one_who_joins_reads_from_there_and_its_ledger_begins_there";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config(""), "");
+    let first = daemon.client(&bed, "host:lan --write /dev/null --count");
+    generate(&bed.tx, "--frames 5000 --rate 100kpps");
+    settle();
+    let second = daemon.client(&bed, "host:lan");
+    generate(&bed.tx, "--frames 3000 --rate 100kpps");
+    settle();
+    for (run, frames) in [(second, 3000), (first, 8000)] {
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "offered"), frames, "{json}");
+        assert_eq!(number(&json, "delivered"), frames, "{json}");
+    }
+}
+
+#[test]
+fn root_a_client_that_is_killed_or_stopped_costs_the_others_nothing() {
+    let test = "root_a_client_that_is_killed_or_stopped_costs_the_others_nothing";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let mut daemon = Daemon::start(&bed, &config(""), "");
+    let stays = daemon.client(&bed, "host:lan");
+    daemon.wait_for_clients(&bed, 1);
+    let before = daemon.descriptors();
+    let mut stopped = daemon.client(&bed, "host:lan");
+    stopped.signal(libc::SIGSTOP);
+    let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
+    let load = Run::start(&bed.tx, weir(&line));
+    for _ in 0..5 {
+        let mut run = daemon.client(&bed, "host:lan --filter ip");
+        run.signal(libc::SIGKILL);
+        drop(run);
+    }
+    stopped.signal(libc::SIGKILL);
+    drop(stopped);
+    daemon.wait_for_clients(&bed, 1);
+    assert_eq!(daemon.descriptors(), before);
+    let sent = number(&load.stop().expect(0).json(), "sent");
+    settle();
+    let json = stays.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "offered"), sent, "{json}");
+    assert_eq!(number(&json, "delivered"), sent, "{json}");
+}
+
+#[test]
+fn root_a_daemon_that_is_killed_and_started_again_is_read_on_from() {
+    let test = "root_a_daemon_that_is_killed_and_started_again_is_read_on_from";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let mut daemon = Daemon::start(&bed, &config(""), "");
+    let mut run = daemon.client(&bed, "host:lan");
+    for life in 1..=3 {
+        generate(&bed.tx, "--frames 1000 --rate 100kpps");
+        settle();
+        daemon.run().signal(libc::SIGKILL);
+        daemon.run = None;
+        let gone = |run: &Run| run.stderr().matches("host:lan: vanished").count() == life;
+        run.wait_for("word of its end", gone);
+        // Nobody captures these.
+        generate(&bed.tx, "--frames 100 --rate 100kpps");
+        settle();
+        daemon.restart(&bed);
+        let back = |run: &Run| run.stderr().matches("captured from here on").count() == life;
+        run.wait_for("word of its return", back);
+    }
+    generate(&bed.tx, "--frames 1000 --rate 100kpps");
+    settle();
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "delivered"), 4000, "{json}");
+    assert_eq!(json["sources"][0]["lives"].as_u64(), Some(4), "{json}");
+}
+
+#[test]
+fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the_rest() {
+    let test = "root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the_rest";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let more = format!("[sources.more]\nsource = \"wrx0\"\nusers = [{NOBODY}]\n");
+    let mut daemon = Daemon::start(&bed, &(config("") + &more), "");
+    let stays = daemon.client(&bed, "host:lan");
+    let goes = daemon.client(&bed, "host:more");
+    daemon.wait_for_clients(&bed, 2);
+    let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
+    let load = Run::start(&bed.tx, weir(&line));
+    daemon.configure("[sources.lan]\nusers = [\"root\"]\n");
+    daemon.run().signal(libc::SIGHUP);
+    let refused = |run: &Run| run.stderr().contains("stays in force");
+    daemon.run().wait_for("that a bad file is refused", refused);
+    daemon.configure(&(config("") + "[sources.new]\nsource = \"wrx0\"\neverybody = true\n"));
+    daemon.run().signal(libc::SIGHUP);
+    goes.end().refused(&["host:more", "file has changed"]);
+    daemon.client(&bed, "host:new").stop().expect(0);
+    let sent = number(&load.stop().expect(0).json(), "sent");
+    settle();
+    let json = stays.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "offered"), sent, "{json}");
+    assert_eq!(number(&json, "lapped"), 0, "{json}");
+}
+
+#[test]
+fn root_a_filter_and_a_block_list_of_a_running_client_are_changed() {
+    let test = "root_a_filter_and_a_block_list_of_a_running_client_are_changed";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config("filter = \"udp\""), "");
+    let dir = TempDir::new().expect("a folder");
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("permissions");
+    let control = dir.path().join("control").display().to_string();
+    let run = daemon.client(&bed, &format!("host:lan --control {control}"));
+    generate(&bed.tx, "--frames 1000 --rate 100kpps");
+    settle();
+    let change = |line: &str| {
+        Run::start(&bed.rx, weir(&format!("{line} --control {control}"))).end().expect(0)
+    };
+    change("filter ip6");
+    generate(&bed.tx, "--frames 500 --rate 100kpps");
+    settle();
+    change("filter ip");
+    change("block 192.0.2.0/24");
+    generate(&bed.tx, "--frames 300 --rate 100kpps");
+    settle();
+    let told = change("status").text();
+    assert!(told.contains("host:lan: offered 1 800, filtered 500"), "{told}");
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    let of = |name| number(&json, name);
+    assert_eq!((of("delivered"), of("filtered"), of("blocked")), (1000, 500, 300), "{json}");
+}
+
+#[test]
+fn root_status_and_metrics_tell_what_is_open() {
+    let test = "root_status_and_metrics_tell_what_is_open";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    sh(&bed.rx, "ip link set lo up");
+    let daemon = Daemon::start(&bed, &config(""), "--metrics 127.0.0.1:9100");
+    let run = daemon.client(&bed, "host:lan");
+    generate(&bed.tx, "--frames 1000 --rate 100kpps");
+    settle();
+    let text = common::within(&bed.rx, || {
+        let mut stream = TcpStream::connect("127.0.0.1:9100").expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .expect("it reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    });
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("openmetrics-text"), "{head}");
+    let value = |name: &str| {
+        let line = body.lines().find(|line| line.starts_with(name)).expect(name);
+        line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok()).expect(name)
+    };
+    assert_eq!(value("weir_connections "), 1, "{body}");
+    assert_eq!(value("weir_source_open{source=\"lan\"}"), 1, "{body}");
+    assert_eq!(value("weir_source_open{source=\"hidden\"}"), 0, "{body}");
+    assert_eq!(value("weir_feed_captured_frames_total"), 1000, "{body}");
+    assert_eq!(value("weir_client_offered_frames_total"), 1000, "{body}");
+    assert!(body.ends_with("# EOF\n"), "{body}");
+    check_with_promtool(body);
+    // Nobody else's names, and no source that he may not open.
+    let own = Run::start(&bed.rx, daemon.as_user(1, "status")).end().expect(0).text();
+    assert!(own.contains("no source"), "{own}");
+    let all = Run::start(&bed.rx, daemon.as_user(0, "status")).end().expect(0).text();
+    assert!(all.contains("hidden (wrx0): closed") && all.contains("uid 65534"), "{all}");
+    closes(&run.stop().expect(0).json());
+}
+
+/// Prometheus' own judgement, where it is installed.
+fn check_with_promtool(body: &str) {
+    if !weir_lab::testbed::require_tool("root_status_and_metrics_tell_what_is_open", "promtool") {
+        return;
+    }
+    let mut child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool");
+    // Its text format ends without a mark.
+    let text = body.trim_end_matches("# EOF\n");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_the_way_out() {
+    let dir = TempDir::new().expect("a folder");
+    let (config, socket) = (dir.path().join("weir.toml"), dir.path().join("s"));
+    let refused = |text: &str, words: &[&str]| {
+        fs::write(&config, text).expect("a file");
+        let line = format!("serve --config {} --socket {}", config.display(), socket.display());
+        let output = weir(&line).output().expect("weir");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+        assert!(!socket.exists(), "it left its socket");
+    };
+    refused("[sources.a]\nuser = 1", &["weir.toml", "unknown field"]);
+    refused("[sources.a]\nsource = \"a/b.pcap\"", &["sources.a", "file:"]);
+    refused("[sources.a]\nsource = \"eth0@2/4\"", &["host:a@2/4"]);
+    refused("[sources.a]\nengine = \"none\"", &["no engine 'none'"]);
+    refused("[sources.a]\ncpus = \"3-1\"", &["sources.a"]);
+    let missing = |line: &str, words: &[&str]| {
+        let output = weir(line).output().expect("weir");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    };
+    let none = dir.path().join("none");
+    missing(&format!("serve --config {}", none.display()), &["none", "No such file"]);
+    missing(&format!("capture host:a --socket {}", none.display()), &["weir serve", "--socket"]);
+    missing(&format!("status --socket {}", none.display()), &["weir serve", "--socket"]);
+    missing("capture host:a --ring-size 16MiB", &["--ring-size", "the daemon's"]);
+    missing("capture host:a --engine bpf", &["--engine"]);
+    missing("capture host:", &["host:SOURCE"]);
+    missing("capture gen: --socket x", &["--socket"]);
+}
