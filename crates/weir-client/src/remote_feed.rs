@@ -12,9 +12,7 @@ use weir_ring::{Mapping, Ring};
 use crate::caller::Caller;
 use crate::ending::Ending;
 use crate::error::ClientError;
-use crate::protocol::{
-    self, Attach, Block, Closed, Detach, OfFeed, Opened, SetFilter, Statistics,
-};
+use crate::protocol::{self, Attach, Block, Closed, Detach, OfFeed, Opened, SetFilter, Statistics};
 
 /// A feed of a daemon. Dropping it closes it.
 pub struct RemoteFeed {

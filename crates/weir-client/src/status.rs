@@ -62,6 +62,8 @@ pub struct ClientStatus {
     pub gid: u32,
     /// Its process id, in the daemon's namespace.
     pub pid: i32,
+    /// The client's own number for the feed.
+    pub number: u64,
     /// The rings that it reads.
     pub key: u64,
     /// Of this source.

@@ -81,9 +81,9 @@ impl Ledger {
             wire_bytes: self.wire_bytes.saturating_sub(base.wire_bytes),
             super_frames: self.super_frames.saturating_sub(base.super_frames),
             drops: drops.collect(),
-            missed_before: self.missed_before.map(|missed| {
-                missed.saturating_sub(base.missed_before.unwrap_or_default())
-            }),
+            missed_before: self
+                .missed_before
+                .map(|missed| missed.saturating_sub(base.missed_before.unwrap_or_default())),
         };
         since.offered = since.accounted_for();
         since

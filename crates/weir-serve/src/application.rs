@@ -21,8 +21,17 @@ use crate::daemon::{Daemon, refused};
 use crate::reader::{Opening, Reader};
 
 const METHODS: [&str; 11] = [
-    "sources", "open", "attach", "detach", "set_filter", "block", "ledger", "statistics", "close",
-    "let_go", "status",
+    "sources",
+    "open",
+    "attach",
+    "detach",
+    "set_filter",
+    "block",
+    "ledger",
+    "statistics",
+    "close",
+    "let_go",
+    "status",
 ];
 
 /// The application `capture`.
@@ -246,8 +255,7 @@ impl Client {
         let source = self.source(&reader.source)?;
         let whole = source.whole_filter(text)?;
         let filter = self.daemon.filter(&reader.source, &source, &whole)?;
-        let changed =
-            self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
+        let changed = self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
         changed.map_err(refused)?;
         *reader.filter.lock().unwrap_or_else(PoisonError::into_inner) = whole;
         done()

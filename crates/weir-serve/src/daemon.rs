@@ -102,15 +102,18 @@ impl Daemon {
         let readers = self.board.readers();
         let is_allowed = |reader: &Arc<Reader>| {
             let now = self.source(reader.who, &reader.source);
-            now.is_some_and(|now| before.sources.get(&reader.source).is_some_and(|old| now.keeps(old)))
+            now.is_some_and(|now| {
+                before.sources.get(&reader.source).is_some_and(|old| now.keeps(old))
+            })
         };
         let denied = readers.iter().filter(|reader| !is_allowed(reader)).map(|reader| reader.feed);
         let denied: Vec<FeedId> = denied.collect();
         let mut closed = 0;
         for reader in readers.iter().filter(|reader| denied.contains(&reader.feed)) {
             if !reader.is_closed() {
-                self.close(reader);
+                // First: that its rings are closed, which the probe tells, would be no reason.
                 tell_gone(reader, Some("the daemon's file has changed"));
+                self.close(reader);
                 closed += 1;
             }
         }
@@ -156,10 +159,16 @@ impl Daemon {
         let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = self.spec(&name, source).map_err(RpcError::refused)?;
-        let opened = self.slots.open(&name, &self.probe, || spec, wants, |claim| {
-            let (feed, _) = self.probe.feed_of(claim.subscription).ok_or(ProbeError::Ended)?;
-            Ok((feed, self.probe.rings_of(claim.subscription)))
-        });
+        let opened = self.slots.open(
+            &name,
+            &self.probe,
+            || spec,
+            wants,
+            |claim| {
+                let (feed, _) = self.probe.feed_of(claim.subscription).ok_or(ProbeError::Ended)?;
+                Ok((feed, self.probe.rings_of(claim.subscription)))
+            },
+        );
         let (claim, (feed, rings)) = opened.map_err(refused)?;
         let account = match self.board.readers_of(feed)[..] {
             // Nobody has had its frames.

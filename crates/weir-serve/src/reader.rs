@@ -89,7 +89,21 @@ impl Reader {
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
-        Reader { peer, who, number, source, filter, mib, since, claim, feed, rings, from, base, state }
+        Reader {
+            peer,
+            who,
+            number,
+            source,
+            filter,
+            mib,
+            since,
+            claim,
+            feed,
+            rings,
+            from,
+            base,
+            state,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -38,6 +38,7 @@ impl Daemon {
             uid: reader.who.uid,
             gid: reader.who.gid,
             pid: reader.who.pid,
+            number: reader.number,
             key: reader.feed.number(),
             source: reader.source.clone(),
             filter: filter_of(reader),
@@ -49,7 +50,10 @@ impl Daemon {
         };
         Status {
             daemon: concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned(),
-            sources: sources.iter().map(|(name, source)| self.source_status(name, source)).collect(),
+            sources: sources
+                .iter()
+                .map(|(name, source)| self.source_status(name, source))
+                .collect(),
             feeds: feeds.iter().map(feed).collect(),
             clients: readers.iter().map(client).collect(),
         }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use weir_consumer::thread::take_changes;
 use weir_consumer::{
-    Begin, Consumer, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Null, Ordered, Step,
+    Begin, Consumer, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Null, Ordered,
+    Step,
 };
 use weir_probe::runtime::updates::Updates;
 use weir_probe::{ConsumerId, FeedId, Joined, Update};

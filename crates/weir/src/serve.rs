@@ -45,9 +45,10 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     eprintln!("weir: serving {} at {}", sources_of(&daemon), args.socket.display());
     while !signals::is_set(&stop) {
         if take(&reload) {
-            match Config::read(&args.config).map_err(Into::into).and_then(|config| {
-                daemon.reload(config).map_err(wrong)
-            }) {
+            match Config::read(&args.config)
+                .map_err(Into::into)
+                .and_then(|config| daemon.reload(config).map_err(wrong))
+            {
                 Ok(closed) => eprintln!(
                     "weir: {} is in force again: {}; {closed} feeds were closed",
                     args.config.display(),
@@ -79,11 +80,15 @@ fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
     let text = source.text(name);
     let (whole, part) = text.parse::<SourceName>()?.taken_apart();
     if part != Part::Whole {
-        return Err(format!("'{text}': name the whole of it; clients choose parts: host:{name}{part}"));
+        return Err(format!(
+            "'{text}': name the whole of it; clients choose parts: host:{name}{part}"
+        ));
     }
     let asked = source.engine.as_deref().map(|engine| {
         by_name(engine).filter(|engine| engine.is_live()).ok_or_else(|| {
-            format!("there is no engine '{engine}' for interfaces; `weir capture --help` names them")
+            format!(
+                "there is no engine '{engine}' for interfaces; `weir capture --help` names them"
+            )
         })
     });
     let engine = engine_of(&whole, asked.transpose()?);

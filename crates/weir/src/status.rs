@@ -19,7 +19,11 @@ use crate::units::grouped;
 pub fn run(args: &StatusArgs) -> Result<u8> {
     if let Some(control) = &args.control {
         let statistics = ask(control, &Method::Ledgers(Ledgers {}))?;
-        if args.json { println!("{statistics}") } else { print!("{}", of_capture(&statistics)) }
+        if args.json {
+            println!("{statistics}")
+        } else {
+            print!("{}", of_capture(&statistics))
+        }
         return Ok(EXIT_RAN);
     }
     let status = ask_daemon(&args.socket)?;

@@ -154,7 +154,12 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
         });
         let spec = SourceSpec { name: name.into(), open, link: None, follows: false, cpus: None };
         let (id, own) = probe.open(spec, vec![Feed::default().into()]).unwrap();
-        subscriptions.sources.push(OpenSource { id, name: name.into(), link_type: 1, is_of_daemon: false });
+        subscriptions.sources.push(OpenSource {
+            id,
+            name: name.into(),
+            link_type: 1,
+            is_of_daemon: false,
+        });
         subscriptions.feeds.push(Subscribed {
             source: number,
             subscription: own[0],

@@ -9,9 +9,6 @@ use tiny_http::{Header, Request, Response, Server};
 use weir_plug::Serving;
 use weir_serve::{Daemon, metrics};
 
-/// As OpenMetrics 1.0 has it, section "Overall Structure".
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// The endpoint. Dropping it closes it.
 pub struct Metrics {
     server: Arc<Server>,
@@ -27,7 +24,8 @@ impl Metrics {
         serving: &Arc<Serving>,
     ) -> Result<Metrics> {
         let listening = || format!("--metrics {address}");
-        let server = Server::http(address).map_err(|error| anyhow!(error)).with_context(listening)?;
+        let server =
+            Server::http(address).map_err(|error| anyhow!(error)).with_context(listening)?;
         let server = Arc::new(server);
         let (own, daemon, serving) = (Arc::clone(&server), Arc::clone(daemon), Arc::clone(serving));
         let thread = thread::Builder::new()
@@ -48,8 +46,8 @@ fn answer(request: Request, daemon: &Daemon, serving: &Serving) -> std::io::Resu
         return request.respond(Response::from_string("see /metrics\n").with_status_code(404));
     }
     let status = daemon.status(&daemon.config().sources, |_| true);
-    let text = metrics::text(status, serving.connections() as u64);
-    let header = Header::from_bytes("Content-Type", CONTENT_TYPE).expect("plain text");
+    let text = metrics::text(&status, serving.connections() as u64);
+    let header = Header::from_bytes("Content-Type", metrics::TEXT_FORMAT).expect("plain text");
     request.respond(Response::from_string(text).with_header(header))
 }
 

@@ -120,7 +120,8 @@ impl HostFeed {
             let until = until.as_deref().unwrap_or_default();
             let from = self.remote.opened().from.iter().chain(std::iter::repeat(&0));
             let captured = until.iter().zip(from).map(|(until, from)| until.saturating_sub(*from));
-            let mut ledger = Ledger { captured: captured.sum(), ..std::mem::take(&mut state.latest) };
+            let mut ledger =
+                Ledger { captured: captured.sum(), ..std::mem::take(&mut state.latest) };
             // Nobody can tell what came since and was left out or lost.
             ledger.offered = ledger.accounted_for();
             ledger
@@ -177,7 +178,8 @@ impl FeedControl for HostControl {
 
     fn replace_rings(&self, _: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError> {
         Err(CaptureError::Options(
-            "the rings of a daemon's feed are the daemon's; close the feed and open it again".into(),
+            "the rings of a daemon's feed are the daemon's; close the feed and open it again"
+                .into(),
         ))
     }
 

@@ -18,8 +18,8 @@ use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
-use address::socket;
 pub use address::Address;
+use address::socket;
 use control::HostControl;
 use names::interned;
 
@@ -45,8 +45,7 @@ impl HostFeeds {
         let path = socket(given);
         let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(missing)?;
-        let control =
-            HostControl::new(connection, path.clone(), address.clone(), setup.may_change);
+        let control = HostControl::new(connection, path.clone(), address.clone(), setup.may_change);
         for feed in &setup.feeds {
             control.add(feed.clone()).map_err(|error| match error {
                 CaptureError::Daemon { feed, .. } if follows => {

@@ -17,7 +17,8 @@ pub(super) fn interned(name: &str) -> &'static str {
     if let Some(known) = known.get(name) {
         return known;
     }
-    let fits = name.len() <= NAME_BYTES_MAX && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    let fits =
+        name.len() <= NAME_BYTES_MAX && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
     if known.len() >= NAMES_MAX || !fits {
         return OTHER;
     }
