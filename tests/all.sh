@@ -11,10 +11,11 @@ cd "$root"
 stage_limit_s=1500
 total_limit_s=4800
 
-# Tests that make interfaces, pin CPUs or compare rates disturb each other: one at a time. `root_`
+# Tests that make interfaces, pin CPUs or compare rates disturb each other: one at a time. `root_`, `docker_`
 # and `hw_` are substrings of test names here, so the two passes leave nothing out.
-plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2 --skip root_ --skip hw_)
-root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 root_ hw_)
+plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2
+    --skip root_ --skip docker_ --skip hw_)
+root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 root_ docker_ hw_)
 # Explores interleavings of the very code that runs in service. Optimised: it takes millions of them.
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring --test loom --test loom_segments --test loom_wakeups)

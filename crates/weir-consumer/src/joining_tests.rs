@@ -389,6 +389,38 @@ fn frames_that_were_overwritten_before_a_consumer_joined_are_lapped() {
 }
 
 #[test]
+fn a_consumer_that_begins_at_an_ordinal_has_what_comes_from_there_on() {
+    // Within the ring, of which nothing was overwritten; overwritten by then; not there yet.
+    for (frames, from, until, expected) in [
+        (50, 20, None, (30, 0)),
+        (50, 20, Some(25), (5, 0)),
+        (200, 90, None, (110, 1)),
+        (200, 90, Some(95), (5, 5)),
+        (50, 70, None, (0, 0)),
+    ] {
+        let consumers: [Box<dyn Consumer>; 2] =
+            [Box::new(Null::new()), Box::new(Ordered::new(Duration::ZERO, Collect::default()))];
+        for mut consumer in consumers {
+            let mut writer = writer();
+            for ts_ns in 1..=frames {
+                let meta = Meta { ts_ns, wire_len: 60_000, ..Meta::default() };
+                writer.push(&meta, &[0; 60_000]);
+            }
+            writer.publish();
+            let begin = Begin::At(vec![from]);
+            consumer.join(JoinedFeed { begin, ..feed(0, writer.ring()) }).unwrap();
+            until.iter().for_each(|until| consumer.rings_mut().leave(0, &[*until]));
+            drop(writer);
+            while consumer.step(u64::MAX).unwrap() != Step::Ended {}
+            let Delivered { frames: delivered, lapped, .. } = consumer.delivered();
+            let case = (frames, from, until, delivered, lapped);
+            assert_eq!(delivered + lapped, expected.0, "{case:?}");
+            assert_eq!(lapped > 0, expected.1 > 0, "{case:?}");
+        }
+    }
+}
+
+#[test]
 fn a_ring_that_leaves_holds_nobody_and_one_that_joins_is_waited_for() {
     let (mut fast, silent, late) = (writer(), writer(), writer());
     let mut ordered: Ordered<_> = Ordered::new(FOREVER, Collect::default());

@@ -1,6 +1,6 @@
 //! The feeds that clients have open, and what the probe has told of their sources and rings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_capture::error::error_text;
@@ -18,16 +18,25 @@ pub struct Board(Mutex<State>);
 #[derive(Default)]
 struct State {
     readers: Vec<Arc<Reader>>,
-    /// Ledgers of feeds that were closed and that somebody still has: `None` if it could not be read.
+    /// Ledgers of rings that were closed and that somebody still has, or may be about to have: `None` if it could not be
+    /// read.
     closed: BTreeMap<FeedId, Option<Ledger>>,
+    /// Those that nobody had when they were closed, the oldest first.
+    unclaimed: VecDeque<FeedId>,
     /// Why sources failed, until they are closed.
     reasons: BTreeMap<SourceId, String>,
     /// Sources that ended while a client may be about to have a feed of them.
     ended: Vec<(SourceId, Option<String>)>,
 }
 
-/// Sources that ended last, of which it is known why.
+/// Sources and rings that ended last, of which it is known how.
 const ENDED_MAX: usize = 64;
+
+impl State {
+    fn has_reader(&self, feed: FeedId) -> bool {
+        self.readers.iter().any(|reader| reader.feed == feed)
+    }
+}
 
 impl Board {
     /// Takes down what the probe tells. It gives no command, and waits for nobody.
@@ -35,8 +44,16 @@ impl Board {
         let mut state = self.lock();
         match event {
             Event::FeedClosed(_, feed, ledger) => {
-                if state.readers.iter().any(|reader| reader.feed == feed) {
-                    state.closed.insert(feed, ledger);
+                state.closed.insert(feed, ledger);
+                // A client may be about to have it: a source can end as soon as it is started.
+                if !state.has_reader(feed) {
+                    state.unclaimed.push_back(feed);
+                    if state.unclaimed.len() > ENDED_MAX
+                        && let Some(oldest) = state.unclaimed.pop_front()
+                        && !state.has_reader(oldest)
+                    {
+                        state.closed.remove(&oldest);
+                    }
                 }
             }
             Event::Failed(source, error) => {
@@ -70,7 +87,7 @@ impl Board {
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));
-        if !state.readers.iter().any(|other| other.feed == reader.feed) {
+        if !state.has_reader(reader.feed) {
             state.closed.remove(&reader.feed);
         }
     }

@@ -1,6 +1,8 @@
 //! A daemon and its clients, in this process and in others: this very program, run again for the one test
 //! [`client_process`].
 
+#[path = "common/mod.rs"]
+mod common;
 #[path = "../../weir-ring/tests/common/process.rs"]
 mod process;
 
@@ -8,55 +10,15 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use weir_capture::engines::auto::EngineRequest;
-use weir_capture::engines::declaration::Target;
-use weir_capture::engines::of_generated;
 use weir_client::protocol::Open;
 use weir_client::{ClientError, Connection, EndReason, FeedSource, OpenFeed};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
 use weir_consumer::{Consumer, Null};
-use weir_plug::{Server, ServerLimits, Serving, socket};
-use weir_serve::config::SourceConfig;
-use weir_serve::{Capture, Config, Daemon, Resolved};
 
+use common::{open_fds, setup, within_limit};
 use process::{Other, ROLE};
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Descriptors are counted: one test at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
-struct Setup {
-    folder: tempfile::TempDir,
-    serving: Serving,
-    _file: socket::SocketFile,
-    _alone: MutexGuard<'static, ()>,
-}
-
-fn setup(config: &str) -> Setup {
-    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let resolve = |name: &str, source: &SourceConfig| {
-        let spec = source.text(name).strip_prefix("gen:").ok_or("no generator")?.to_owned();
-        let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
-        Ok(Resolved { target: Target::Text(spec), request })
-    };
-    let daemon = Daemon::new(Config::parse(config).unwrap(), resolve).unwrap();
-    let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
-    let server = Server::new("test", ServerLimits::default());
-    let server = server.with(Arc::new(Capture::new(Arc::new(daemon))));
-    Setup { folder, serving: server.serve(listener).unwrap(), _file: file, _alone: alone }
-}
-
-impl Setup {
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("s")
-    }
-}
 
 fn open(source: &str) -> Open {
     Open { source: source.into(), ..Open::default() }
@@ -71,18 +33,6 @@ fn accounted(running: Running<Null>) -> u64 {
     let Finished { consumer, failure, .. } = running.wait();
     assert!(failure.is_none(), "{failure:?}");
     consumer.delivered().frames + consumer.delivered().lapped
-}
-
-fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LIMIT, "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn open_fds() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 #[test]
@@ -107,17 +57,17 @@ fn a_source_that_is_denied_does_not_exist() {
 #[test]
 fn every_frame_is_read_to_the_end_of_its_source() {
     let setup =
-        setup("[sources.all]\nsource = 'gen:frames=50000'\neverybody = true\nring_mib = 16");
+        setup("[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16");
     let connection = Connection::open(&setup.path()).unwrap();
-    // Another one opens it anew.
-    for _ in 0..2 {
+    // Another one opens it anew. Sources may end before they are known to be open.
+    for _ in 0..20 {
         let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
-        assert_eq!(accounted(read(source)), 50_000);
+        assert_eq!(accounted(read(source)), 5000);
         assert_eq!(feed.ended(), Some(EndReason::SourceEnded));
         let closed = feed.close().unwrap();
         let ledger = closed.ledger.expect("it is told");
         assert!(
-            closed.ended && ledger.offered == 50_000 && ledger.captured == 50_000,
+            closed.ended && ledger.offered == 5000 && ledger.captured == 5000,
             "{ledger:?}"
         );
     }

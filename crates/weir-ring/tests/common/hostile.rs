@@ -226,7 +226,11 @@ fn read_attacked(attacked: Attacked) -> Seen {
         let _ = weir_ring::snapshot::snapshot(&ring, &mut file);
     }
     let distance = u32::from(start / 16) * 40;
-    let start = if start.is_multiple_of(2) { Start::Oldest } else { Start::Newest };
+    let start = match start % 3 {
+        0 => Start::Oldest,
+        1 => Start::Newest,
+        _ => Start::Ordinal(u64::from(start) << (start % 57)),
+    };
     match Reader::new(&ring, start) {
         Ok(mut reader) => {
             reader.keep_distance(distance);
@@ -240,7 +244,8 @@ fn read_attacked(attacked: Attacked) -> Seen {
 fn read(mut reader: Reader<Hostile>, looks: &[u8], seen: &mut Seen) {
     let mut batch = Batch::new();
     let mut tally = Tally::default();
-    let (mut delivered, mut lapped) = (0u64, 0u64);
+    // One that begins at an ordinal may have been lapped on its way there.
+    let (mut delivered, mut lapped) = (0u64, reader.lapped());
     for &look in looks.iter().take(LOOKS_MAX) {
         let before = reader.ordinal();
         let poll = match look % 3 {

@@ -1,0 +1,57 @@
+//! What the tests of the daemon share.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::of_generated;
+use weir_plug::{Server, ServerLimits, Serving, socket};
+use weir_serve::config::SourceConfig;
+use weir_serve::{Capture, Config, Daemon, Resolved};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Descriptors are counted: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+pub struct Setup {
+    folder: tempfile::TempDir,
+    pub serving: Serving,
+    _file: socket::SocketFile,
+    _alone: MutexGuard<'static, ()>,
+}
+
+pub fn setup(config: &str) -> Setup {
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let resolve = |name: &str, source: &SourceConfig| {
+        let spec = source.text(name).strip_prefix("gen:").ok_or("no generator")?.to_owned();
+        let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
+        Ok(Resolved { target: Target::Text(spec), request })
+    };
+    let daemon = Daemon::new(Config::parse(config).unwrap(), resolve).unwrap();
+    let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
+    let server = Server::new("test", ServerLimits::default());
+    let server = server.with(Arc::new(Capture::new(Arc::new(daemon))));
+    Setup { folder, serving: server.serve(listener).unwrap(), _file: file, _alone: alone }
+}
+
+impl Setup {
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+}
+
+pub fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn open_fds() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

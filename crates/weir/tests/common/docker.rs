@@ -1,0 +1,107 @@
+//! A Docker daemon of a test's own, with images that are made here: nothing is pulled.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_lab::testbed::{require_root, require_tool, skip};
+
+use super::LIMIT;
+
+/// A running dockerd. Dropping it ends it, and removes what it has made.
+pub struct Docker {
+    dir: TempDir,
+    daemon: Child,
+}
+
+impl Docker {
+    /// Starts one, where the machine has one that starts: containers as test machines may have no control groups.
+    pub fn start(test: &str) -> Option<Docker> {
+        if !require_root(test) || !["dockerd", "docker"].iter().all(|tool| require_tool(test, tool)) {
+            return None;
+        }
+        // Short: sockets lie in it, whose paths have 107 bytes.
+        let dir = tempfile::Builder::new().prefix("wd").tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let log = fs::File::create(dir.path().join("log")).expect("a file");
+        let daemon = Command::new("dockerd")
+            .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "--pidfile", &at("pid")])
+            .args(["--host", &format!("unix://{}", at("sock")), "--storage-driver", "vfs"])
+            .args(["--iptables=false", "--ip6tables=false", "--bridge=none"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("dockerd");
+        let mut docker = Docker { dir, daemon };
+        let begin = Instant::now();
+        loop {
+            if docker.command(&["version"]).output().is_ok_and(|output| output.status.success()) {
+                return Some(docker);
+            }
+            let ended = docker.daemon.try_wait().expect("a child").is_some();
+            if ended || begin.elapsed() > LIMIT {
+                let log = fs::read_to_string(docker.dir.path().join("log")).unwrap_or_default();
+                let last = log.lines().last().unwrap_or("it says nothing").to_owned();
+                skip(test, &format!("dockerd does not run here: {last}"));
+                return None;
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// `docker` with these arguments.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("docker");
+        let socket = self.dir.path().join("sock");
+        command.arg("--host").arg(format!("unix://{}", socket.display())).args(args);
+        command
+    }
+
+    /// The same, run to its end.
+    #[track_caller]
+    pub fn run(&self, args: &[&str]) -> Output {
+        let output = self.command(args).output().expect("docker");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// An image with nothing but this program, at `/NAME`, and the libraries that it needs.
+    pub fn image(&self, program: &Path, name: &str) {
+        let tree = self.dir.path().join("tree");
+        let place = |file: &Path, at: PathBuf| {
+            fs::create_dir_all(at.parent().expect("a folder")).expect("a folder");
+            fs::copy(file, &at).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).expect("permissions");
+        };
+        place(program, tree.join(name));
+        let libraries = Command::new("ldd").arg(program).output().expect("ldd");
+        for line in String::from_utf8_lossy(&libraries.stdout).lines() {
+            let path = line.split_whitespace().find(|word| word.starts_with('/'));
+            let Some(path) = path.map(Path::new) else { continue };
+            place(path, tree.join(path.strip_prefix("/").expect("it is absolute")));
+        }
+        let tar = self.dir.path().join("image.tar");
+        let packed = Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status();
+        assert!(packed.expect("tar").success());
+        self.run(&["import", tar.to_str().expect("a plain path"), name]);
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let begin = Instant::now();
+        while matches!(self.daemon.try_wait(), Ok(None)) {
+            if begin.elapsed() > Duration::from_secs(20) {
+                let _ = self.daemon.kill();
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Containers that have nothing but the daemon's socket read what it captures.
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use common::docker::Docker;
+use common::{Run, bed, closes, generate, number, ready, settle, weir};
+
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn docker_containers_without_rights_share_what_the_daemon_captures() {
+    let test = "docker_containers_without_rights_share_what_the_daemon_captures";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let Some(docker) = Docker::start(test) else { return };
+    docker.image(Path::new(env!("CARGO_BIN_EXE_weir")), "weir");
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let dir = tempfile::TempDir::new().expect("a folder");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
+        let file = format!(
+            "[sources.lan]\nsource = \"wrx0\"\nengine = \"{engine}\"\nusers = [{NOBODY}]\nring_mib = 16\n"
+        );
+        let config = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(&config, file).expect("a file");
+        let at = dir.path().display();
+        let line = format!("serve --config {} --socket {at}/weir.sock", config.path().display());
+        let mut daemon = Run::start(&bed.rx, weir(&line));
+        daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+        let container = |source: &str| {
+            let mount = format!("{at}:/run/weir");
+            let user = NOBODY.to_string();
+            let command = docker.command(&[
+                "run",
+                "--rm",
+                "--network=none",
+                "--read-only",
+                "--cap-drop=ALL",
+                "--security-opt=no-new-privileges",
+                "--user",
+                &user,
+                "--volume",
+                &mount,
+                "weir",
+                "/weir",
+                "capture",
+                source,
+                "--json",
+            ]);
+            Run::capture_by(&bed.rx, command)
+        };
+        let whole = container("host:lan");
+        let quarters = [1, 2, 3, 4].map(|part| container(&format!("host:lan@{part}/4")));
+        generate(&bed.tx, "--frames 20000 --rate 100kpps --flows 100");
+        settle();
+        let delivered = |run: Run| {
+            let json = run.stop().expect(0).json();
+            closes(&json);
+            assert_eq!(number(&json, "lapped"), 0, "{engine}: {json}");
+            number(&json, "delivered")
+        };
+        assert_eq!(delivered(whole), 20_000, "{engine}");
+        let quarters = quarters.map(delivered);
+        assert_eq!(quarters.iter().sum::<u64>(), 20_000, "{engine}: {quarters:?}");
+        assert!(quarters.iter().all(|quarter| *quarter > 0), "{engine}: {quarters:?}");
+        daemon.stop().expect(0);
+    }
+}
