@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use weir_plug::{Client, Incoming};
+use weir_plug::{Client, Incoming, PlugError, Transport};
 
 use crate::caller::{Caller, Endings, lock};
 use crate::ending::{EndReason, Ending};
@@ -13,6 +13,9 @@ use crate::error::ClientError;
 use crate::protocol::{Gone, Open, Opened, Source, Statistics};
 use crate::remote_feed::{RemoteFeed, attach_rings};
 use crate::status::Status;
+
+/// As the daemon is told.
+const NAME: &str = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
 
 /// A connection to a daemon. The daemon closes its feeds when it ends.
 #[derive(Clone)]
@@ -27,10 +30,23 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn open(path: &Path) -> Result<Connection, ClientError> {
+        Connection::with(|incoming| Client::connect(path, NAME, incoming))
+    }
+
+    /// The same, over any transport.
+    ///
+    /// # Errors
+    /// [`ClientError::Plug`].
+    pub fn over(transport: Arc<dyn Transport>) -> Result<Connection, ClientError> {
+        Connection::with(|incoming| Client::over(transport, NAME, incoming))
+    }
+
+    fn with(
+        connect: impl FnOnce(Box<dyn FnMut(Incoming) + Send>) -> Result<Client, PlugError>,
+    ) -> Result<Connection, ClientError> {
         let endings = Arc::new(Endings::default());
         let own = Arc::clone(&endings);
-        let name = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
-        let client = Client::connect(path, name, move |incoming| match incoming {
+        let client = connect(Box::new(move |incoming| match incoming {
             Incoming::Notification { method, params, .. } if method == "capture.gone" => {
                 if let Ok(Gone { feed, reason }) = serde_json::from_value(params) {
                     let ending = lock(&own).get(&feed).cloned();
@@ -44,7 +60,7 @@ impl Connection {
                 let all: Vec<Arc<Ending>> = lock(&own).values().cloned().collect();
                 all.iter().for_each(|ending| ending.end(EndReason::DaemonEnded));
             }
-        })?;
+        }))?;
         let next = Arc::new(AtomicU64::new(1));
         Ok(Connection { caller: Arc::new(Caller { client, endings }), next })
     }

@@ -56,8 +56,7 @@ fn a_source_that_is_denied_does_not_exist() {
 
 #[test]
 fn every_frame_is_read_to_the_end_of_its_source() {
-    let setup =
-        setup("[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16");
+    let setup = setup("[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16");
     let connection = Connection::open(&setup.path()).unwrap();
     // Another one opens it anew. Sources may end before they are known to be open.
     for _ in 0..20 {
@@ -66,10 +65,7 @@ fn every_frame_is_read_to_the_end_of_its_source() {
         assert_eq!(feed.ended(), Some(EndReason::SourceEnded));
         let closed = feed.close().unwrap();
         let ledger = closed.ledger.expect("it is told");
-        assert!(
-            closed.ended && ledger.offered == 5000 && ledger.captured == 5000,
-            "{ledger:?}"
-        );
+        assert!(closed.ended && ledger.offered == 5000 && ledger.captured == 5000, "{ledger:?}");
     }
     drop(connection);
     within_limit("the connection ends", || setup.serving.connections() == 0);

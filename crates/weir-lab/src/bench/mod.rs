@@ -15,6 +15,7 @@
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
+//! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
@@ -49,6 +50,7 @@ mod page;
 mod percentiles;
 pub mod report;
 mod row;
+mod serve;
 mod soak;
 pub mod stats;
 mod switches;
@@ -88,7 +90,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 16] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -172,6 +174,12 @@ const PARTS: [Part; 15] = [
         measure: wakeups::measure,
         bars: wakeups::bars,
         condition: wakeups::condition,
+    },
+    Part {
+        name: serve::SECTION,
+        measure: serve::measure,
+        bars: serve::bars,
+        condition: serve::condition,
     },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];

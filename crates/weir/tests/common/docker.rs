@@ -21,7 +21,8 @@ pub struct Docker {
 impl Docker {
     /// Starts one, where the machine has one that starts: containers as test machines may have no control groups.
     pub fn start(test: &str) -> Option<Docker> {
-        if !require_root(test) || !["dockerd", "docker"].iter().all(|tool| require_tool(test, tool)) {
+        if !require_root(test) || !["dockerd", "docker"].iter().all(|tool| require_tool(test, tool))
+        {
             return None;
         }
         // Short: sockets lie in it, whose paths have 107 bytes.
@@ -86,7 +87,8 @@ impl Docker {
             place(path, tree.join(path.strip_prefix("/").expect("it is absolute")));
         }
         let tar = self.dir.path().join("image.tar");
-        let packed = Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status();
+        let packed =
+            Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status();
         assert!(packed.expect("tar").success());
         self.run(&["import", tar.to_str().expect("a plain path"), name]);
     }
