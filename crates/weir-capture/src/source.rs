@@ -96,6 +96,11 @@ pub trait Source: Send {
     /// stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
+    /// Whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits: it may then be given a long limit.
+    fn can_be_woken(&self) -> bool {
+        false
+    }
+
     /// What has become of its interfaces since this was asked last, of a source that has several.
     fn take_events(&mut self) -> Vec<SourceEvent> {
         Vec::new()

@@ -48,12 +48,19 @@ impl Ending {
         lock(&self.state).reason.clone()
     }
 
-    /// The same, once that is so, or after `limit`.
+    /// The same, once that is so, after `limit`, or when `is_over` says so behind a [`wake`](Ending::wake).
     #[must_use]
-    pub fn wait(&self, limit: Duration) -> Option<EndReason> {
-        let runs = |state: &mut State| state.reason.is_none();
+    pub fn wait(&self, limit: Duration, is_over: impl Fn() -> bool) -> Option<EndReason> {
+        let runs = |state: &mut State| state.reason.is_none() && !is_over();
         let waited = self.changed.wait_timeout_while(lock(&self.state), limit, runs);
         waited.unwrap_or_else(PoisonError::into_inner).0.reason.clone()
+    }
+
+    /// Has whoever waits look again whether that is over.
+    pub fn wake(&self) {
+        // Held: what was said before is seen by who is about to wait.
+        drop(lock(&self.state));
+        self.changed.notify_all();
     }
 
     /// Has this called once it has ended, on whichever thread hears of that; at once if it has.

@@ -66,6 +66,10 @@ pub trait FeedControl: Send + Sync {
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
 
+    /// Has a [`pump`](crate::Source::pump) that waits return, of a source that [can be
+    /// woken](crate::Source::can_be_woken).
+    fn wake(&self) {}
+
     /// Ordinals of the first frames that are not the feed's any more, ring by ring, of a source that has stopped while
     /// others go on writing its rings. `None`: the rings are closed.
     fn ends(&self, _feed: FeedSlot) -> Option<Vec<u64>> {

@@ -251,9 +251,11 @@ mod tests {
 
     #[test]
     fn every_section_is_explained() {
-        for name in
-            PARTS.map(|part| part.name).into_iter().chain([memory::READERS, af_xdp::PROGRAMS])
-        {
+        for name in PARTS.map(|part| part.name).into_iter().chain([
+            memory::READERS,
+            af_xdp::PROGRAMS,
+            serve::COSTS,
+        ]) {
             assert!(!page::words::of_section(name).is_empty(), "{name}");
         }
     }

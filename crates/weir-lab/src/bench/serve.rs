@@ -22,6 +22,8 @@ use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "serve";
+/// What is no rate.
+pub(super) const COSTS: &str = "serve-costs";
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const MANY: usize = 16;
 const IN_CONTAINER: &str = "1 consumer in namespaces of its own";
@@ -301,7 +303,7 @@ fn opens(context: &Context, served: &Served) -> Result<Vec<Row>> {
         reason: error.to_string(),
     };
     let connection = Connection::open(&served.socket()).map_err(failed)?;
-    let mut rows = [JOIN, NEW].map(|what| Row::new(SECTION, what, "ms"));
+    let mut rows = [JOIN, NEW].map(|what| Row::new(COSTS, what, "ms"));
     let open = Open { source: "lan".to_owned(), ..Open::default() };
     let _stays = connection.open_feed(&open).map_err(failed)?;
     for round in 0..OPENS {
@@ -320,7 +322,7 @@ fn opens(context: &Context, served: &Served) -> Result<Vec<Row>> {
 
 fn idle(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
     const WAIT: Duration = Duration::from_secs(5);
-    let mut row = Row::new(SECTION, IDLE, "%");
+    let mut row = Row::new(COSTS, IDLE, "%");
     let children = served.consumers(context, &bed.rx, MANY)?;
     let ids: Vec<u32> = children.iter().map(Child::id).chain([served.daemon.id()]).collect();
     let cpu = || ids.iter().filter_map(|id| cpu_ns(*id)).sum::<u64>();
@@ -364,7 +366,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
         Some((frames.kept + frames.lapped()) as f64 / frames.seconds)
     };
     let sixteen = captured(&consumers(MANY)).zip(captured(&one)).map(|(many, one)| many / one);
-    let value = |what: &str| value_of(rows, SECTION, what, None);
+    let value = |what: &str| value_of(rows, COSTS, what, None);
     let mut bars = vec![
         Bar::new(
             format!("64 B: {IN_CONTAINER} / {one}"),

@@ -16,6 +16,8 @@ use crate::core::Note;
 
 /// How long a source works before its thread looks at the stop flag: what closing it waits for.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
+/// The same of one that can be woken.
+const WOKEN_PUMP_LIMIT: Duration = Duration::from_secs(1);
 
 /// A source that is open.
 pub(super) struct SourceThread {
@@ -101,8 +103,9 @@ impl SourceThread {
         self,
         read: impl FnOnce(Option<Info>, Result<(), CaptureError>) -> T,
     ) -> (T, Panic) {
-        let SourceThread { stop, go, stopped, release, thread, .. } = self;
+        let SourceThread { stop, go, stopped, release, thread, control, .. } = self;
         stop.store(true, Ordering::Release);
+        control.wake();
         drop(go);
         let ledgers = match stopped.recv() {
             Ok((info, stopped)) => read(Some(info), stopped),
@@ -182,8 +185,9 @@ fn pump(
     stop: &AtomicBool,
     note: &impl Fn(Note<CaptureError>),
 ) -> Option<Note<CaptureError>> {
+    let limit = if source.can_be_woken() { WOKEN_PUMP_LIMIT } else { PUMP_LIMIT };
     while !stop.load(Ordering::Acquire) {
-        let pumped = source.pump(PUMP_LIMIT);
+        let pumped = source.pump(limit);
         source.take_events().into_iter().for_each(|event| note(Note::Interface(event)));
         match pumped {
             Ok(Pumped::More) => {}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
 
+/// How long is waited at a time while there is no feed.
+const EMPTY_LIMIT: Duration = Duration::from_millis(20);
+
 /// Feeds of one source of a daemon.
 pub(super) struct HostControl {
     connection: Connection,
@@ -29,6 +32,8 @@ pub(super) struct HostControl {
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
     next: AtomicU32,
+    /// Whoever waits for the end is to return.
+    is_woken: AtomicBool,
 }
 
 /// An open feed.
@@ -60,7 +65,8 @@ impl HostControl {
         own: bool,
     ) -> HostControl {
         let (feeds, next) = (Mutex::default(), AtomicU32::new(0));
-        HostControl { connection, path, address, own, feeds, next }
+        let is_woken = AtomicBool::new(false);
+        HostControl { connection, path, address, own, feeds, next, is_woken }
     }
 
     /// What the daemon said of the first feed.
@@ -89,10 +95,10 @@ impl HostControl {
         let first = lock(&self.feeds).values().next().cloned();
         let Some(first) = first else {
             // All were removed; one may be added.
-            std::thread::sleep(limit);
+            std::thread::sleep(limit.min(EMPTY_LIMIT));
             return None;
         };
-        first.remote.ending().wait(limit)
+        first.remote.ending().wait(limit, || self.is_woken.load(Ordering::Acquire))
     }
 
     /// Closes its feeds: nothing more is theirs.
@@ -237,6 +243,11 @@ impl FeedControl for HostControl {
             state.latest = ledger_of(ledger);
         }
         Ok(state.latest.clone())
+    }
+
+    fn wake(&self) {
+        self.is_woken.store(true, Ordering::Release);
+        lock(&self.feeds).values().for_each(|feed| feed.remote.ending().wake());
     }
 
     fn ends(&self, slot: FeedSlot) -> Option<Vec<u64>> {

@@ -90,6 +90,10 @@ impl Source for HostFeeds {
         }
     }
 
+    fn can_be_woken(&self) -> bool {
+        true
+    }
+
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.control.stop();
         Ok(())

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 19] = [
+const SECTIONS: [(&str, &str); 20] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -43,6 +43,11 @@ const SECTIONS: [(&str, &str); 19] = [
         "command",
         "weir capture gen:, started as anybody would, beside the bench's own writer and reader on a ring of the same \
          size. The bench's writer waits for its reader; what the program laps is lost.",
+    ),
+    (
+        "serve-costs",
+        "How long a client waits for capture.open, for rings that others read and for rings of its own; and the CPU time \
+         of the daemon and its clients while nothing comes.",
     ),
     (
         "serve",
