@@ -20,4 +20,5 @@ install -D -m 644 "$pages/weir.bash" "$prefix/share/bash-completion/completions/
 install -D -m 644 -t "$prefix/$zsh" "$pages/_weir"
 install -D -m 644 -t "$prefix/share/fish/vendor_completions.d" "$pages/weir.fish"
 install -D -m 644 -t "$prefix/share/doc/weir" "$root/README.md" "$root/ARCHITECTURE.md"
-install -D -m 644 -t "$prefix/share/doc/weir/examples" "$root/packaging/weir-capture@.service"
+install -D -m 644 -t "$prefix/share/doc/weir/examples" "$root/packaging/weir-capture@.service" \
+    "$root/packaging/weir.service" "$root/packaging/weir.toml"

@@ -38,6 +38,9 @@ if command -v systemd-analyze >/dev/null; then
     unit=$scratch/weir-capture@eth0.service
     sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir-capture@.service" >"$unit"
     said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir-capture@.service: $said"
+    unit=$scratch/weir.service
+    sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir.service" >"$unit"
+    said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir.service: $said"
 fi
 # The debug symbols are those of this binary.
 id=$(LC_ALL=C readelf -n "$scratch/weir/usr/bin/weir" | sed -n 's/.*Build ID: //p')

@@ -120,6 +120,12 @@ impl Daemon {
         Ok(closed)
     }
 
+    /// Whether every source still answers. A source that hangs has this hang.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.ledgers().is_ok()
+    }
+
     /// The sources that this client may open. Others do not exist for it.
     #[must_use]
     pub fn sources(&self, who: Credentials) -> BTreeMap<String, SourceConfig> {

@@ -7,6 +7,7 @@
 //! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
 //! | [`reader`] | a feed as one client has it |
 //! | [`metrics`] | what is open, for Prometheus |
+//! | [`private`] | paths that nobody else can replace |
 //! | [`usage`] | how much of everything a client has |
 //! | [`limits`] | how much it may have |
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ pub mod daemon;
 mod feed_request;
 pub mod limits;
 pub mod metrics;
+pub mod private;
 pub mod reader;
 mod slots;
 mod status;

@@ -23,7 +23,7 @@ pub fn text(status: &Status, connections: u64) -> String {
         gauge("feed_readers", "Clients' feeds that read these rings", readers),
         gauge("client_lag_frames", "Frames before the client's slowest consumer", lags),
     ];
-    let counts: [(&str, &str, fn(&Ledger) -> u64); 6] = [
+    let counts: [(&str, &str, Count); 6] = [
         ("offered_frames", "Frames that came to the hook", |ledger| ledger.offered),
         ("filtered_frames", "Frames that the filter left out", |ledger| ledger.filtered),
         ("blocked_frames", "Frames that the block list left out", |ledger| ledger.blocked),
@@ -52,6 +52,8 @@ pub fn text(status: &Status, connections: u64) -> String {
 }
 
 type Labels = Vec<LabelPair>;
+/// One of a ledger's counts.
+type Count = fn(&Ledger) -> u64;
 
 fn gauge(name: &str, help: &str, values: impl Iterator<Item = (Labels, u64)>) -> MetricFamily {
     family(name, help, MetricType::GAUGE, values, |metric, value| {

@@ -1,6 +1,7 @@
 //! `weir serve`: captures once, and hands feeds to other processes.
 
 mod metrics;
+mod systemd;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,10 @@ use weir_capture::engines::by_name;
 use weir_capture::engines::options::EngineOptions;
 use weir_plug::{Server, ServerLimits, socket};
 use weir_serve::config::SourceConfig;
-use weir_serve::{Capture, Config, Daemon, Resolved};
+use weir_serve::{Capture, Config, Daemon, Resolved, private};
 
 use metrics::Metrics;
+use systemd::Manager;
 
 use crate::cli::ServeArgs;
 use crate::plan::sources::{engine_of, target};
@@ -28,6 +30,9 @@ const SOCKET_MODE: u32 = 0o666;
 pub fn run(args: &ServeArgs) -> Result<u8> {
     let (stop, reload) = signals::daemon_flags()?;
     capture::raise_descriptor_limit();
+    let manager = Manager::new();
+    private::check(&args.config)?;
+    private::check(&args.socket)?;
     let config = Config::read(&args.config)?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
     let daemon = Arc::new(Daemon::new(config, resolve).map_err(wrong)?);
@@ -36,33 +41,52 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
-    let serving = server.serve(listener)?;
-    let serving = Arc::new(serving);
+    let serving = Arc::new(server.serve(listener)?);
     let metrics = match args.metrics {
         Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),
         None => None,
     };
-    eprintln!("weir: serving {} at {}", sources_of(&daemon), args.socket.display());
+    let served = format!("serving {} at {}", sources_of(&daemon), args.socket.display());
+    eprintln!("weir: {served}");
+    manager.ready(&served);
     while !signals::is_set(&stop) {
         if take(&reload) {
-            match Config::read(&args.config)
-                .map_err(Into::into)
-                .and_then(|config| daemon.reload(config).map_err(wrong))
-            {
-                Ok(closed) => eprintln!(
-                    "weir: {} is in force again: {}; {closed} feeds were closed",
-                    args.config.display(),
-                    sources_of(&daemon)
-                ),
-                Err(error) => eprintln!("weir: {error:#}; what was in force stays in force"),
-            }
+            manager.reloading();
+            read_again(args, &daemon);
+            manager.ready(&format!("serving {}", sources_of(&daemon)));
         }
-        thread::park();
+        match manager.alive_every() {
+            Some(interval) => {
+                if daemon.is_alive() {
+                    manager.alive();
+                }
+                thread::park_timeout(interval);
+            }
+            None => thread::park(),
+        }
     }
+    manager.stopping();
     // Clients hear of it, and their feeds are closed, before the sources stop.
     drop(metrics);
     drop(serving);
     Ok(EXIT_RAN)
+}
+
+/// Reads the daemon's file again. One that is wrong changes nothing.
+fn read_again(args: &ServeArgs, daemon: &Daemon) {
+    let read = || -> Result<usize> {
+        private::check(&args.config)?;
+        let config = Config::read(&args.config)?;
+        daemon.reload(config).map_err(|what| anyhow!("{}: {what}", args.config.display()))
+    };
+    match read() {
+        Ok(closed) => eprintln!(
+            "weir: {} is in force again: {}; {closed} feeds were closed",
+            args.config.display(),
+            sources_of(daemon)
+        ),
+        Err(error) => eprintln!("weir: {error:#}; what was in force stays in force"),
+    }
 }
 
 fn take(flag: &AtomicBool) -> bool {

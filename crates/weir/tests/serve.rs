@@ -6,6 +6,7 @@ use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -348,6 +349,44 @@ fn check_with_promtool(body: &str) {
 }
 
 #[test]
+fn a_service_manager_hears_how_the_daemon_fares() {
+    let dir = TempDir::new().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    let manager = UnixDatagram::bind(at("manager")).expect("a socket");
+    manager.set_read_timeout(Some(LIMIT)).expect("a limit");
+    fs::write(at("weir.toml"), "[sources.made]\nsource = \"gen:rate=1kpps\"\n").expect("a file");
+    let (config, socket) = (at("weir.toml"), at("s"));
+    let line = format!("serve --config {} --socket {}", config.display(), socket.display());
+    let mut command = weir(&line);
+    command.env("NOTIFY_SOCKET", at("manager")).env("WATCHDOG_USEC", "200000");
+    let mut child = command.stderr(Stdio::null()).spawn().expect("weir");
+    // All that is said until this.
+    let until = |wanted: &str| {
+        let mut said = Vec::new();
+        while !said.iter().any(|line| line == wanted) {
+            let mut bytes = [0; 4096];
+            let count =
+                manager.recv(&mut bytes).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+            said.extend(String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned));
+        }
+        said
+    };
+    assert!(until("READY=1").iter().any(|line| line.starts_with("STATUS=serving made")));
+    until("WATCHDOG=1");
+    until("WATCHDOG=1");
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    };
+    signal(rustix::process::Signal::HUP);
+    until("RELOADING=1");
+    until("READY=1");
+    signal(rustix::process::Signal::TERM);
+    until("STOPPING=1");
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_with_the_way_out() {
     let dir = TempDir::new().expect("a folder");
     let (config, socket) = (dir.path().join("weir.toml"), dir.path().join("s"));
@@ -365,6 +404,10 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
     refused("[sources.a]\nsource = \"eth0@2/4\"", &["host:a@2/4"]);
     refused("[sources.a]\nengine = \"none\"", &["no engine 'none'"]);
     refused("[sources.a]\ncpus = \"3-1\"", &["sources.a"]);
+    fs::write(&config, "").expect("a file");
+    fs::set_permissions(&config, Permissions::from_mode(0o666)).expect("permissions");
+    refused("", &["weir.toml", "others could change it", "chmod go-w"]);
+    fs::set_permissions(&config, Permissions::from_mode(0o644)).expect("permissions");
     let missing = |line: &str, words: &[&str]| {
         let output = weir(line).output().expect("weir");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

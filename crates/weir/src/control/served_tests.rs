@@ -74,6 +74,7 @@ impl FeedControl for FakeControl {
     fn feeds(&self) -> Vec<FeedHandle> {
         vec![FeedHandle {
             slot: FeedSlot::first(),
+            from: Vec::new(),
             rings: self.rings.clone(),
             location: FilterLocation::default(),
             pace: None,

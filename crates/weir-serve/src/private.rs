@@ -1,0 +1,117 @@
+//! Paths that nobody else can replace: a daemon with rights must not read what others wrote, nor listen where others
+//! could listen in its place.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use thiserror::Error;
+
+/// Somebody else could replace a file.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error(
+    "{}: {who} could change {}; {way}", path.display(), if *is_path { "it" } else { "what is in it" }
+)]
+pub struct NotPrivate {
+    path: PathBuf,
+    /// It is the file itself.
+    is_path: bool,
+    who: &'static str,
+    way: String,
+}
+
+/// Refuses a path that somebody else than root or this process's user could replace or write: by its own permissions,
+/// or by those of a folder above it. A path that is not there yet is judged by its folders.
+///
+/// # Errors
+/// Which of them it is, and how to mend it.
+pub fn check(path: &Path) -> Result<(), NotPrivate> {
+    // A link leads to what is read; folders above both count, and those of the link are the administrator's affair.
+    let real = path.canonicalize();
+    let (real, is_there) = match &real {
+        Ok(real) => (real.as_path(), true),
+        Err(_) => (path, false),
+    };
+    let whole = std::path::absolute(real).unwrap_or_else(|_| real.to_owned());
+    for (level, part) in whole.ancestors().enumerate() {
+        if level == 0 && !is_there {
+            continue;
+        }
+        // Whoever may not look into it cannot use it either, which is said elsewhere.
+        let Ok(meta) = part.metadata() else { continue };
+        if let Some((who, way)) = exposed(part, &meta) {
+            return Err(NotPrivate { path: part.to_owned(), is_path: level == 0, who, way });
+        }
+    }
+    Ok(())
+}
+
+/// Who else may replace it, and what to do.
+fn exposed(part: &Path, meta: &Metadata) -> Option<(&'static str, String)> {
+    let name = part.display();
+    if meta.uid() != 0 && meta.uid() != geteuid().as_raw() {
+        return Some((
+            "another user",
+            format!("`chown root {name}`, or run the daemon as its owner"),
+        ));
+    }
+    // In a folder with the sticky bit only owners replace what is theirs.
+    let is_sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
+    if meta.mode() & 0o022 != 0 && !is_sticky {
+        return Some(("others", format!("`chmod go-w {name}`")));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_others_can_write_or_replace_is_refused_with_the_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let file = inner.join("weir.toml");
+        fs::write(&file, "").unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        let refused = |path: &Path| check(path).unwrap_err().to_string();
+        mode(&inner, 0o755);
+        mode(&file, 0o644);
+        assert_eq!(check(&file), Ok(()));
+        assert_eq!(check(&inner.join("not there yet")), Ok(()));
+        mode(&file, 0o664);
+        let said = refused(&file);
+        assert!(said.contains("chmod go-w") && said.contains("weir.toml"), "{said}");
+        mode(&file, 0o600);
+        mode(&inner, 0o777);
+        assert!(
+            refused(&file).contains("inner: others could change what is in it"),
+            "{}",
+            refused(&file)
+        );
+        assert!(refused(&inner.join("not there yet")).contains("inner"));
+        // As /tmp is.
+        mode(&inner, 0o1777);
+        assert_eq!(check(&file), Ok(()));
+    }
+
+    #[test]
+    fn another_users_file_is_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("weir.toml");
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+        let said = check(&file).unwrap_err().to_string();
+        assert!(said.contains("another user could change it") && said.contains("chown"), "{said}");
+    }
+}
