@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,6 +11,7 @@ use weir_plug::limits::PATIENCE_MAX;
 
 use crate::ending::Ending;
 use crate::error::ClientError;
+use crate::lock::lock;
 use crate::protocol::APPLICATION;
 
 /// A connection, as its feeds have it.
@@ -21,10 +22,6 @@ pub(crate) struct Caller {
 
 /// How each feed ends, by its number.
 pub(crate) type Endings = Mutex<BTreeMap<u64, Arc<Ending>>>;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Caller {
     pub(crate) fn call<T: DeserializeOwned>(

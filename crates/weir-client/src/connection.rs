@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use weir_plug::{Client, Incoming, PlugError, Transport};
 
-use crate::caller::{Caller, Endings, lock};
+use crate::caller::{Caller, Endings};
 use crate::ending::{EndReason, Ending};
 use crate::error::ClientError;
+use crate::lock::lock;
 use crate::protocol::{Gone, Open, Opened, Source, Statistics};
 use crate::remote_feed::{RemoteFeed, attach_rings};
 use crate::status::Status;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::caller::lock;
+use crate::lock::lock;
 
 /// Why nothing more comes of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_plug::PlugError;
 use weir_ring::wake::{Interrupter, Sleeper};
 
-use crate::caller::lock;
 use crate::connection::Connection;
 use crate::ending::EndReason;
 use crate::error::ClientError;
+use crate::lock::lock;
 use crate::protocol::{Closed, Open, SHARED};
 use crate::remote_feed::RemoteFeed;
 

@@ -16,6 +16,7 @@ pub mod connection;
 pub mod ending;
 pub mod error;
 pub mod feed;
+mod lock;
 pub mod protocol;
 pub mod remote_feed;
 pub mod status;

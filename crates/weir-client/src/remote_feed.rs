@@ -50,8 +50,8 @@ impl RemoteFeed {
         &self.ending
     }
 
-    /// Has it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring has the
-    /// line `first_line` of its page. Gives the sleeper's number.
+    /// Has it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring has
+    /// the line `first_line` of its page. Gives the sleeper's number.
     ///
     /// The descriptors are to be closed behind this: one that is left open hides that the daemon has died.
     ///

@@ -18,8 +18,8 @@ pub struct Board(Mutex<State>);
 #[derive(Default)]
 struct State {
     readers: Vec<Arc<Reader>>,
-    /// Ledgers of rings that were closed and that somebody still has, or may be about to have: `None` if it could not be
-    /// read.
+    /// Ledgers of rings that were closed and that somebody still has, or may be about to have: `None` if it could not
+    /// be read.
     closed: BTreeMap<FeedId, Option<Ledger>>,
     /// Those that nobody had when they were closed, the oldest first.
     unclaimed: VecDeque<FeedId>,

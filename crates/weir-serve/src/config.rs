@@ -11,7 +11,7 @@ use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
 use weir_plug::message::RpcError;
 
-use crate::daemon::is_bytecode;
+use crate::filter_text::is_bytecode;
 use crate::limits;
 
 /// MiB of the rings of a feed, where the file says nothing.

@@ -20,6 +20,7 @@ use weir_ring::{Ledger, Ring};
 use crate::board::{Board, tell_gone};
 use crate::config::{Config, SourceConfig};
 use crate::feed_request::chosen;
+use crate::filter_text::is_bytecode;
 use crate::reader::{Opening, Reader};
 use crate::slots::Slots;
 use crate::usage::Usage;
@@ -87,10 +88,10 @@ impl Daemon {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those that
-    /// it does not allow are closed, and with them all that read the same rings: nobody without the right is to see what
-    /// comes into memory that he has mapped. Their clients are told, and may open them again. Gives how many were
-    /// closed.
+    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
+    /// that it does not allow are closed, and with them all that read the same rings: nobody without the right is to
+    /// see what comes into memory that he has mapped. Their clients are told, and may open them again. Gives how many
+    /// were closed.
     ///
     /// # Errors
     /// A source that means nothing; the old file stays in force.
@@ -261,11 +262,6 @@ impl Daemon {
         };
         Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
     }
-}
-
-/// Whether a filter is a program, as `tcpdump -ddd` prints it: no expression is made of numbers alone.
-pub(crate) fn is_bytecode(text: &str) -> bool {
-    text.split([' ', '\t', '\n', ',']).all(|word| word.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {

@@ -3,6 +3,7 @@
 mod metrics;
 mod systemd;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -32,7 +33,9 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     capture::raise_descriptor_limit();
     let manager = Manager::new();
     private::check(&args.config)?;
-    private::check(&args.socket)?;
+    // The socket itself is for everybody; nobody else may put one in its place.
+    let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    private::check(folder.unwrap_or(Path::new(".")))?;
     let config = Config::read(&args.config)?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
     let daemon = Arc::new(Daemon::new(config, resolve).map_err(wrong)?);

@@ -28,7 +28,8 @@ impl Address {
         let fits = |c: char| c.is_ascii_graphic() && c != '@';
         if source.is_empty() || !source.chars().all(fits) || part.as_deref() == Some("") {
             return Err(CaptureError::Options(format!(
-                "'host:{text}': write host:SOURCE, host:SOURCE@2/4 or host:SOURCE@q2, with a source of the daemon's file"
+                "'host:{text}': write host:SOURCE, host:SOURCE@2/4 or host:SOURCE@q2, with a source of the \
+                 daemon's file"
             )));
         }
         Ok(Address { source: source.to_owned(), part })

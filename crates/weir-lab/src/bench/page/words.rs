@@ -46,13 +46,13 @@ const SECTIONS: [(&str, &str); 20] = [
     ),
     (
         "serve-costs",
-        "How long a client waits for capture.open, for rings that others read and for rings of its own; and the CPU time \
-         of the daemon and its clients while nothing comes.",
+        "How long a client waits for capture.open, for rings that others read and for rings of its own; and the CPU \
+         time of the daemon and its clients while nothing comes.",
     ),
     (
         "serve",
-        "weir serve and processes that read its feeds, beside as many tcpdumps on the same interface. The rate is that of \
-         the reader which kept least.",
+        "weir serve and processes that read its feeds, beside as many tcpdumps on the same interface. The rate is that \
+         of the reader which kept least.",
     ),
     (
         "files",
