@@ -1,5 +1,6 @@
 //! Why a capture cannot begin or go on, and what to do about it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -26,6 +27,14 @@ pub enum CaptureError {
     NoNetns {
         /// Name that was asked for.
         netns: String,
+    },
+    /// A container, pod or process that is not there, or does not run.
+    #[error("{owner}: {why}")]
+    NoOwner {
+        /// As the user named it.
+        owner: String,
+        /// What is missing, and what helps.
+        why: String,
     },
     /// The interface is administratively down.
     #[error("{iface} is down; `{} link set {} up` brings it up", ip(.iface), bare(.iface))]
@@ -253,7 +262,7 @@ impl CaptureError {
     }
 
     /// The same of an interface in a network namespace: it says which, and its advice looks there.
-    pub(crate) fn in_netns(mut self, netns: &str) -> CaptureError {
+    pub(crate) fn in_netns(mut self, netns: &impl fmt::Display) -> CaptureError {
         use CaptureError::{
             Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpBusy, XdpHeld, XdpRefused,
         };
@@ -266,7 +275,7 @@ impl CaptureError {
         | XdpRefused { iface, .. }
         | Attach { iface, .. } = &mut self
         {
-            *iface = format!("netns:{netns}/{iface}");
+            *iface = format!("{netns}/{iface}");
         }
         self
     }
@@ -277,15 +286,21 @@ impl CaptureError {
     }
 }
 
-/// The namespace and the name of `netns:NAME/IFACE`. No interface's name has a slash.
+/// The namespace and the name of `netns:NAME/IFACE`, `docker:NAME/IFACE`. No interface's name has a slash.
 fn parts(iface: &str) -> (Option<&str>, &str) {
-    let inside = iface.strip_prefix("netns:").and_then(|inside| inside.split_once('/'));
-    inside.map_or((None, iface), |(netns, name)| (Some(netns), name))
+    iface.rsplit_once('/').map_or((None, iface), |(netns, name)| (Some(netns), name))
 }
 
 /// `ip`, where the interface is.
 fn ip(iface: &str) -> String {
-    parts(iface).0.map_or_else(|| "ip".to_owned(), |netns| format!("ip -n {netns}"))
+    let Some(netns) = parts(iface).0 else { return "ip".to_owned() };
+    match netns.strip_prefix("netns:") {
+        Some(pid) if pid.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("nsenter -n -t {pid} ip")
+        }
+        Some(name) => format!("ip -n {name}"),
+        None => "nsenter -n -t PID ip".to_owned(),
+    }
 }
 
 /// For a name that is meant as a pattern of the shell's.
@@ -345,23 +360,27 @@ mod tests {
         let iface = || "d0".to_owned();
         let missing = CaptureError::NoInterface { iface: iface() };
         assert!(missing.to_string().contains("`ip -brief link`"));
-        let missing = missing.in_netns("blue").to_string();
+        let missing = missing.in_netns(&"netns:blue").to_string();
         assert!(missing.starts_with("netns:blue/d0: ") && missing.contains("`ip -n blue -brief"));
         assert!(!missing.contains("pattern"), "{missing}");
         let meant = CaptureError::NoInterface { iface: "netns:blue/d[01]".to_owned() };
         assert!(meant.to_string().ends_with("? (one character) only"), "{meant}");
         let down = CaptureError::InterfaceDown { iface: iface() };
         assert!(down.to_string().contains("`ip link set d0 up`"));
-        assert!(down.in_netns("blue").to_string().contains("`ip -n blue link set d0 up`"));
+        assert!(down.in_netns(&"netns:blue").to_string().contains("`ip -n blue link set d0 up`"));
         let held = |owner| {
             let (iface, program) = (iface(), "theirs".to_owned());
-            CaptureError::XdpHeld { iface, program, id: 1, owner }.in_netns("blue").to_string()
+            CaptureError::XdpHeld { iface, program, id: 1, owner }
+                .in_netns(&"netns:blue")
+                .to_string()
         };
         let loose = |mode| held(XdpOwner::Netlink(mode));
         assert!(loose(XdpMode::Native).contains("`ip -n blue link set dev d0 xdp off`"));
         assert!(loose(XdpMode::Generic).contains("`ip -n blue link set dev d0 xdpgeneric off`"));
         assert!(held(XdpOwner::Link(7)).contains("`bpftool link detach id 7`"));
-        let gone = CaptureError::Vanished { iface: iface() }.in_netns("blue");
+        let of_process = CaptureError::InterfaceDown { iface: iface() }.in_netns(&"netns:4711");
+        assert!(of_process.to_string().contains("`nsenter -n -t 4711 ip link set d0 up`"));
+        let gone = CaptureError::Vanished { iface: iface() }.in_netns(&"netns:blue");
         assert!(gone.to_string().starts_with("netns:blue/d0 vanished"));
     }
 

@@ -8,6 +8,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
 use crate::feed::counts::of_all_feeds;
+use crate::kernel::netns::Owner;
 
 /// What a source says about itself, once it is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Info {
     pub why: String,
     /// Things the user should know: what this engine cannot see here, and the remedy.
     pub notes: Vec<String>,
+    /// Whose frames they are, of a source in another network namespace.
+    pub owner: Option<Owner>,
 }
 
 /// What a turn of [`Source::pump`] came to.

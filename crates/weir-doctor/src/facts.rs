@@ -91,7 +91,7 @@ pub struct Hooked {
 pub struct Nic {
     /// Its name.
     pub name: String,
-    /// `ip netns` name of where it is, if not here.
+    /// `ip netns` name of where it is, or the number of a process there, if not here.
     pub netns: Option<String>,
     /// The kernel's index; 0 if it cannot be captured at all.
     pub index: u32,
@@ -163,6 +163,9 @@ impl Nic {
     pub fn command(&self, command: &str) -> String {
         let about_it = ["ethtool ", "ip ", "bpftool "].iter().any(|tool| command.starts_with(tool));
         match &self.netns {
+            Some(pid) if about_it && pid.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("nsenter -n -t {pid} {command}")
+            }
             Some(netns) if about_it => format!("ip netns exec {netns} {command}"),
             _ => command.to_owned(),
         }

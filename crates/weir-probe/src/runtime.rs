@@ -20,6 +20,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
+use weir_capture::kernel::netns::NetnsName;
 use weir_capture::{CaptureError, Change, Feed, FilterLocation, Info, Source};
 use weir_ring::{Ledger, Mapping, Ring};
 
@@ -69,13 +70,13 @@ impl SourceSpec {
     }
 }
 
-/// An interface by name.
+/// An interface by name, or those of a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkName {
-    /// The network namespace as `ip netns` knows it; `None`: that of the process.
-    pub netns: Option<String>,
-    /// Its name there.
-    pub iface: String,
+    /// The network namespace; `None`: that of the process.
+    pub netns: Option<NetnsName>,
+    /// Its name there; `None`: whichever interfaces a namespace has that is followed as a whole.
+    pub iface: Option<String>,
 }
 
 /// What the probe tells unasked.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_capture::af_packet::AfPacket;
+use weir_capture::kernel::netns::NetnsName;
 use weir_capture::{Feed, Setup, Source, netns};
 use weir_lab::Testbed;
 use weir_lab::testbed::{End, require_root};
@@ -25,7 +26,7 @@ fn ip(netns: &str, args: &str) {
 /// `follow0` of this namespace, waited for.
 fn followed(netns: &str) -> SourceSpec {
     let open: Opener = Arc::new({
-        let netns = netns.to_owned();
+        let netns = NetnsName::named(netns);
         move |feeds: Vec<Feed>| {
             let setup = Setup {
                 feeds,
@@ -34,12 +35,12 @@ fn followed(netns: &str) -> SourceSpec {
                 may_change: true,
                 ..Setup::default()
             };
-            netns::open(&netns, || {
-                Ok(Box::new(AfPacket::open("follow0", setup)?) as Box<dyn Source>)
+            netns::open(&netns, &setup, |setup| {
+                Ok(Box::new(AfPacket::open("follow0", setup.clone())?) as Box<dyn Source>)
             })
         }
     });
-    let link = Some(LinkName { netns: Some(netns.to_owned()), iface: "follow0".into() });
+    let link = Some(LinkName { netns: Some(netns.into()), iface: Some("follow0".into()) });
     SourceSpec { name: "follow0".into(), open, link, follows: true, cpus: None }
 }
 

@@ -23,7 +23,7 @@ fn root_the_probe_tells_of_interfaces_and_of_their_ledgers() {
     let bed = Testbed::new().expect("a testbed");
     let netns = bed.rx.netns.clone();
     let pattern = LinkPattern::parse("pat*").expect("a pattern");
-    let target = Target::Pattern { netns: Some(netns.clone()), pattern };
+    let target = Target::Pattern { netns: Some((&netns).into()), pattern };
     let spec = SourceSpec::new("pat*", move |feeds| {
         let setup = Setup {
             feeds,

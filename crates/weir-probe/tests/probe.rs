@@ -358,7 +358,7 @@ fn whoever_is_followed_and_goes_away_while_it_is_opened_is_waited_for() {
     let (probe, events) = Probe::new().unwrap();
     let no_device = || std::io::Error::from_raw_os_error(19);
     let refused = CaptureError::Os { doing: "attaching".into(), source: no_device() };
-    let link = |iface: &str| LinkName { netns: None, iface: iface.into() };
+    let link = |iface: &str| LinkName { netns: None, iface: Some(iface.into()) };
     // One that is not there, whatever the error; and one that is there again.
     for (iface, error) in [("weir-none", CaptureError::Ended), ("lo", refused)] {
         let error = Mutex::new(Some(error));

@@ -6,7 +6,7 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use weir_capture::interface::InterfaceQuery;
-use weir_capture::kernel::netns::enter_netns;
+use weir_capture::kernel::netns::{NetnsName, enter_netns};
 use weir_doctor::apply::{self, ApplyError, Outcome, Step};
 use weir_doctor::facts::{Machine, Nic, capability};
 use weir_doctor::judge::{self, Finding, Grade};
@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     let mut examined = Vec::new();
     for (netns, iface) in &places {
         // Its own thread: it may enter another network namespace.
-        let work = || examine(netns.as_deref(), iface, &machine, args);
+        let work = || examine(netns.as_ref(), iface, &machine, args);
         let one = thread::scope(|scope| scope.spawn(work).join());
         examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
     }
@@ -70,12 +70,16 @@ fn done(one: &Examined) -> bool {
 }
 
 /// The interfaces that are meant, with their network namespaces.
-fn places(args: &DoctorArgs) -> Result<Vec<(Option<String>, String)>> {
+fn places(args: &DoctorArgs) -> Result<Vec<(Option<NetnsName>, String)>> {
     if args.ifaces.is_empty() && !args.apply && !args.undo {
         let names = nic::names().context("listing interfaces")?;
         return Ok(names.into_iter().map(|name| (None, name)).collect());
     }
     let place = |source: &SourceName| match source {
+        // Its advice names network namespaces as `ip netns` does.
+        SourceName::Interface { netns: Some(netns), iface, .. } if netns.prefix() != "netns:" => {
+            bail!("{source}: look at it as netns:PID/{iface}, by a process of the container or pod")
+        }
         SourceName::Interface { netns, iface, part: Part::Whole } => {
             Ok((netns.clone(), iface.clone()))
         }
@@ -94,7 +98,7 @@ fn check_rights(machine: &Machine) -> Result<()> {
 }
 
 fn examine(
-    netns: Option<&str>,
+    netns: Option<&NetnsName>,
     iface: &str,
     machine: &Machine,
     args: &DoctorArgs,
@@ -104,7 +108,7 @@ fn examine(
     }
     let used = if args.monitoring_port { Use::MonitoringPort } else { Use::Passive };
     let look = || -> Result<_> {
-        let nic = nic::collect(iface, netns, machine)?;
+        let nic = nic::collect(iface, netns.map(NetnsName::name), machine)?;
         let plan = plan(&nic, machine, used);
         Ok((nic, plan))
     };

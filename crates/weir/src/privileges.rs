@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_capture::bpf;
+use weir_capture::kernel::netns::NetnsName;
 
 use crate::plan::CapturePlan;
 use crate::source_name::SourceName;
@@ -20,6 +21,7 @@ use crate::source_name::SourceName;
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 const IPC_LOCK: u64 = 1 << 14;
+const SYS_PTRACE: u64 = 1 << 19;
 const SYS_ADMIN: u64 = 1 << 21;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
@@ -56,6 +58,10 @@ pub fn needed(plan: &CapturePlan) -> u64 {
         if any(SourceName::is_in_other_netns) {
             keep |= SYS_ADMIN;
         }
+    }
+    // The network namespace of a process that was started again is opened through /proc.
+    if plan.follow && any(|name| name.netns().is_some_and(NetnsName::may_be_of_process)) {
+        keep |= SYS_PTRACE;
     }
     if plan.follow && is_live {
         // The memory of AF_XDP's sockets is locked.

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use weir_capture::engines::declaration::{Declaration, Takes};
 use weir_capture::engines::of_device;
 use weir_capture::interface::LinkPattern;
+use weir_capture::kernel::netns::NetnsName;
+use weir_container::{docker, pod};
 use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
 use crate::limits::PATTERN_BYTES_MAX;
@@ -67,10 +69,10 @@ impl std::fmt::Display for Part {
 /// A source as it is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceName {
-    /// An interface, in a network namespace by name or in this one.
+    /// An interface, in another network namespace or in this one.
     Interface {
-        /// `ip netns` name.
-        netns: Option<String>,
+        /// The network namespace; `None`: this one.
+        netns: Option<NetnsName>,
         /// Interface name.
         iface: String,
         /// How much of it.
@@ -78,8 +80,8 @@ pub enum SourceName {
     },
     /// Every interface whose name fits, as one source.
     Pattern {
-        /// `ip netns` name.
-        netns: Option<String>,
+        /// The network namespace; `None`: this one.
+        netns: Option<NetnsName>,
         /// Which ones.
         pattern: LinkPattern,
         /// How much of them.
@@ -101,10 +103,7 @@ pub enum SourceName {
 impl SourceName {
     /// Whether it names interfaces of another network namespace.
     pub fn is_in_other_netns(&self) -> bool {
-        let (SourceName::Interface { netns, .. } | SourceName::Pattern { netns, .. }) = self else {
-            return false;
-        };
-        netns.is_some()
+        self.netns().is_some()
     }
 
     /// The source that this is all or a part of, and which.
@@ -122,6 +121,26 @@ impl SourceName {
         }
     }
 
+    /// Its network namespace, if it names another than this one.
+    pub fn netns(&self) -> Option<&NetnsName> {
+        match self {
+            SourceName::Interface { netns, .. } | SourceName::Pattern { netns, .. } => {
+                netns.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// As the rings of a part of it have it, in which the name of each interface takes the place of the pattern.
+    pub fn in_rings(&self, part: Part) -> String {
+        match self {
+            SourceName::Pattern { netns: Some(netns), pattern, .. } => {
+                format!("{netns}/{pattern}{part}")
+            }
+            other => format!("{other}{part}"),
+        }
+    }
+
     /// Whether a daemon captures it.
     pub fn is_of_daemon(&self) -> bool {
         matches!(self, SourceName::Device { engine, .. } if engine.is_of_daemon)
@@ -130,6 +149,32 @@ impl SourceName {
     /// Whether it is interfaces of the kernel: one, or several by pattern.
     pub fn is_of_interfaces(&self) -> bool {
         matches!(self, SourceName::Interface { .. } | SourceName::Pattern { .. })
+    }
+}
+
+/// The network namespace that stands in front, and the interface; `None`: all that a container talks to others by.
+fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
+    if let Some(rest) = text.strip_prefix("netns:") {
+        return match rest.split_once('/') {
+            Some((netns, iface)) if !netns.is_empty() => {
+                Ok((Some(NetnsName::named(netns)), Some(iface)))
+            }
+            _ => Err(format!("'{text}': write netns:NAME/IFACE, or netns:PID/IFACE")),
+        };
+    }
+    // The name of a container has no slash; that of a pod has one if an interface comes behind it.
+    let (netns, slashes): (fn(&str) -> Result<NetnsName, String>, usize) =
+        if text.starts_with(docker::PREFIX) {
+            (docker::netns, 1)
+        } else if text.starts_with(pod::PREFIX) {
+            (pod::netns, 2)
+        } else {
+            return Ok((None, Some(text)));
+        };
+    let (_, rest) = text.split_once(':').expect("both prefixes end with it");
+    match rest.match_indices('/').nth(slashes - 1) {
+        Some((at, _)) => Ok((Some(netns(&rest[..at])?), Some(&rest[at + 1..]))),
+        None => Ok((Some(netns(rest)?), None)),
     }
 }
 
@@ -144,25 +189,23 @@ impl FromStr for SourceName {
             return Ok(SourceName::Gen(spec.to_owned()));
         }
         if let Some((engine, device)) = of_device(text) {
+            if let (Takes::Devices { example, .. }, "") = (engine.takes, device) {
+                return Err(format!("'{text}': write the name behind it, as in {example}"));
+            }
             return Ok(SourceName::Device { engine, device: device.to_owned() });
         }
-        for later in ["vm:", "docker:", "host:"] {
-            if text.starts_with(later) {
-                return Err(format!("{later} sources are not in this release; name the interface"));
-            }
+        if text.starts_with("vm:") {
+            return Err("vm: sources are not in this release; name the interface".to_owned());
         }
-        let (netns, iface) = match text.strip_prefix("netns:") {
-            None => (None, text),
-            Some(rest) => match rest.split_once('/') {
-                Some((netns, iface)) if !netns.is_empty() => (Some(netns.to_owned()), iface),
-                _ => return Err(format!("'{text}': write netns:NAME/IFACE")),
-            },
+        let (place, part) = match text.rsplit_once('@') {
+            Some((place, part)) => (place, part.parse()?),
+            None => (text, Part::Whole),
         };
-        let (iface, part) = match iface.split_once('@') {
-            Some((iface, part)) => (iface, part.parse()?),
-            None => (iface, Part::Whole),
+        let (netns, iface) = place_of(place)?;
+        let (iface, pattern) = match iface {
+            Some(iface) => (iface, LinkPattern::parse(iface)),
+            None => ("*", Some(LinkPattern::all_but_loopback())),
         };
-        let pattern = LinkPattern::parse(iface);
         // IFNAMSIZ is 16 with the terminating zero; the kernel forbids slashes and white space.
         let longest = if pattern.is_some() { PATTERN_BYTES_MAX } else { 15 };
         let valid = (1..=longest).contains(&iface.len())
@@ -205,15 +248,18 @@ impl FromStr for SourceName {
 
 impl std::fmt::Display for SourceName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let SourceName::Interface { netns: Some(netns), .. }
+        | SourceName::Pattern { netns: Some(netns), .. } = self
+        {
+            write!(f, "{netns}")?;
+        }
+        let slash = if self.is_in_other_netns() { "/" } else { "" };
         match self {
-            SourceName::Interface { netns: None, iface, part } => write!(f, "{iface}{part}"),
-            SourceName::Interface { netns: Some(netns), iface, part } => {
-                write!(f, "netns:{netns}/{iface}{part}")
+            SourceName::Interface { iface, part, .. } => write!(f, "{slash}{iface}{part}"),
+            SourceName::Pattern { pattern, part, .. } if pattern.is_all_but_loopback() => {
+                write!(f, "{part}")
             }
-            SourceName::Pattern { netns: None, pattern, part } => write!(f, "{pattern}{part}"),
-            SourceName::Pattern { netns: Some(netns), pattern, part } => {
-                write!(f, "netns:{netns}/{pattern}{part}")
-            }
+            SourceName::Pattern { pattern, part, .. } => write!(f, "{slash}{pattern}{part}"),
             SourceName::File(path) => write!(f, "file:{}", path.display()),
             SourceName::Gen(spec) => write!(f, "gen:{spec}"),
             SourceName::Device { engine, device } => match engine.takes {
@@ -231,7 +277,7 @@ mod tests {
     #[test]
     fn names_say_what_they_are() {
         let iface = |netns: Option<&str>, iface: &str| SourceName::Interface {
-            netns: netns.map(str::to_owned),
+            netns: netns.map(NetnsName::named),
             iface: iface.to_owned(),
             part: Part::Whole,
         };
@@ -277,6 +323,47 @@ mod tests {
         }
         assert!("any@q0".parse::<SourceName>().unwrap_err().contains("one interface"));
         assert!("traces/*".parse::<SourceName>().is_err());
+    }
+
+    #[test]
+    fn containers_and_pods_are_named_with_and_without_an_interface() {
+        for (text, netns, iface) in [
+            ("docker:web", "docker:web", None),
+            ("docker:web@2/4", "docker:web", None),
+            ("docker:web/eth0", "docker:web", Some("eth0")),
+            ("docker:3f2a91c0d7e4/eth0@q0", "docker:3f2a91c0d7e4", Some("eth0")),
+            ("docker:web/any", "docker:web", Some("any")),
+            ("pod:web", "pod:web", None),
+            ("pod:default/web", "pod:default/web", None),
+            ("pod:default/web/eth0@1/2", "pod:default/web", Some("eth0")),
+            ("netns:4711/eth0", "netns:4711", Some("eth0")),
+        ] {
+            let name: SourceName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            assert_eq!(name.netns().unwrap().to_string(), netns, "{text}");
+            match name {
+                SourceName::Interface { iface: own, .. } => assert_eq!(Some(own.as_str()), iface),
+                SourceName::Pattern { pattern, .. } => {
+                    assert_eq!(pattern.is_all_but_loopback(), iface.is_none(), "{text}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let all: SourceName = "docker:web@2/4".parse().unwrap();
+        let (whole, part) = all.taken_apart();
+        assert_eq!(whole.in_rings(part), "docker:web/*@2/4");
+        for (bad, way) in [
+            ("docker:", "`docker ps`"),
+            ("docker:/eth0", "`docker ps`"),
+            ("docker:web/", "cannot be an interface name"),
+            ("docker:web/a/b", "cannot be an interface name"),
+            ("docker:web@q0", "one interface"),
+            ("pod:Web", "kubectl get pods"),
+            ("pod:a/b/c/d", "cannot be an interface name"),
+        ] {
+            let error = bad.parse::<SourceName>().unwrap_err();
+            assert!(error.contains(way), "{bad}: {error}");
+        }
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn describe(asked: &mut [Asked], source: &SourceName) {
     let snaplen = asked.iter().map(|asked| asked.feed.snaplen).max().unwrap_or_default();
     for one in asked {
         one.feed.interface = Interface {
-            name: format!("{source}{}", one.part),
+            name: source.in_rings(one.part),
             description: (!one.name.is_empty()).then(|| format!("feed {}", one.name)),
             filter: one.feed.filter.as_ref().map(|filter| filter.text.clone()),
             link_type: LINKTYPE_ETHERNET,
@@ -228,7 +228,12 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
     let link = match &target {
         Target::Interface { netns, iface } => {
-            Some(LinkName { netns: netns.clone(), iface: iface.clone() })
+            Some(LinkName { netns: netns.clone(), iface: Some(iface.clone()) })
+        }
+        // The interfaces of a namespace join and leave a source; it ends with the namespace itself, which a process
+        // has that may be started again.
+        Target::Pattern { netns: Some(netns), .. } if plan.follow => {
+            Some(LinkName { netns: Some(netns.clone()), iface: None })
         }
         _ => None,
     };

@@ -64,9 +64,12 @@ impl EngineRequest {
     /// That of the engine asked for; else that of the best, unless another can stand in.
     pub fn open(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
         match target {
+            Target::Pattern { netns: Some(netns), pattern } if pattern.is_all_but_loopback() => {
+                netns::open_whole(netns, setup, |setup| self.open_here(target, setup))
+            }
             Target::Interface { netns: Some(netns), .. }
             | Target::Pattern { netns: Some(netns), .. } => {
-                netns::open(netns, || self.open_here(target, setup))
+                netns::open(netns, setup, |setup| self.open_here(target, setup))
             }
             _ => self.open_here(target, setup),
         }

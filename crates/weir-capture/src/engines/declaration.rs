@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::engines::options::EngineOptions;
 use crate::error::CaptureError;
 use crate::kernel::interface::LinkPattern;
+use crate::kernel::netns::NetnsName;
 use crate::memory::Memory;
 use crate::rights::Right;
 use crate::setup::Setup;
@@ -16,15 +17,15 @@ use crate::source::Source;
 pub enum Target {
     /// An interface, in a network namespace by name or in that of the calling thread.
     Interface {
-        /// `ip netns` name.
-        netns: Option<String>,
+        /// The network namespace; `None`: that of the calling thread.
+        netns: Option<NetnsName>,
         /// Interface name.
         iface: String,
     },
     /// Every interface whose name fits, in a network namespace by name or in that of the calling thread.
     Pattern {
-        /// `ip netns` name.
-        netns: Option<String>,
+        /// The network namespace; `None`: that of the calling thread.
+        netns: Option<NetnsName>,
         /// Which ones.
         pattern: LinkPattern,
     },
@@ -183,7 +184,7 @@ pub(crate) fn its_interface(target: &Target) -> Option<&str> {
 /// The link type of an interface.
 pub(crate) fn interface_link_type(target: &Target) -> Result<u16, CaptureError> {
     let Target::Interface { netns, iface } = target else { return ethernet(target) };
-    crate::kernel::interface::link_type(netns.as_deref(), iface)
+    crate::kernel::interface::link_type(netns.as_ref(), iface)
 }
 
 /// Ethernet, whatever the target.

@@ -1,7 +1,7 @@
 //! A source in another network namespace, under its full name in all that it says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_ring::Ledger;
 use weir_ring::wake::Waker;
@@ -12,39 +12,85 @@ use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
-use crate::kernel::netns::Netns;
+use crate::kernel::netns::{Netns, NetnsName, Owner};
+use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
 struct Inside {
     source: Box<dyn Source>,
-    name: String,
+    name: NetnsName,
+    is_whole: bool,
     /// Where it was opened, whatever has that name later.
     netns: Arc<Netns>,
     info: Info,
+    /// When it was seen last that the namespace is in its place.
+    looked: Instant,
 }
 
-/// Opens a source in the network namespace that `ip netns` knows as `name`, into which it moves the
-/// calling thread for good. Two interfaces of one name are told apart: in the source's info and errors.
+/// How often a source looks whether the process is still there in whose network namespace it is. Costs a `stat`.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Opens a source in the network namespace that has this name now, into which it moves the calling thread for good. Two
+/// interfaces of one name are told apart: in the source's info and errors.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`], or what `open` says.
 pub fn open(
-    name: &str,
-    open: impl FnOnce() -> Result<Box<dyn Source>, CaptureError>,
+    name: &NetnsName,
+    setup: &Setup,
+    open: impl FnOnce(&Setup) -> Result<Box<dyn Source>, CaptureError>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    open_inside(name, false, setup, open)
+}
+
+/// The same of a source that is all that the namespace's owner talks to others by, and is called as the namespace is.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_whole(
+    name: &NetnsName,
+    setup: &Setup,
+    open: impl FnOnce(&Setup) -> Result<Box<dyn Source>, CaptureError>,
+) -> Result<Box<dyn Source>, CaptureError> {
+    open_inside(name, true, setup, open)
+}
+
+fn open_inside(
+    name: &NetnsName,
+    is_whole: bool,
+    setup: &Setup,
+    open: impl FnOnce(&Setup) -> Result<Box<dyn Source>, CaptureError>,
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    let source = open().map_err(|error| error.in_netns(name))?;
-    let mut inside = Inside { source, name: name.to_owned(), netns, info: Info::default() };
+    let mut setup = setup.clone();
+    setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
+    let source = open(&setup).map_err(|error| error.in_netns(name))?;
+    let (info, looked) = (Info::default(), Instant::now());
+    let mut inside = Inside { source, name: name.clone(), is_whole, netns, info, looked };
     inside.look();
     Ok(Box::new(inside))
+}
+
+/// Says in the feed's rings, and so in files, whose frames they have. A name of `ip netns` stands in that of the
+/// interface already.
+fn describe(feed: &mut Feed, owner: &Owner) {
+    if owner.kind == "netns" {
+        return;
+    }
+    let own = feed.interface.description.take().map(|own| format!(", {own}"));
+    feed.interface.description = Some(format!("{owner}{}", own.unwrap_or_default()));
 }
 
 impl Inside {
     /// Takes over what the source says about itself, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
-        self.info.source = format!("netns:{}/{}", self.name, self.info.source);
+        self.info.source = match self.is_whole {
+            true => self.name.to_string(),
+            false => format!("{}/{}", self.name, self.info.source),
+        };
+        self.info.owner = Some(self.netns.owner().clone());
     }
 
     fn named<T>(&self, result: Result<T, CaptureError>) -> Result<T, CaptureError> {
@@ -69,6 +115,13 @@ impl Source for Inside {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
+        // The namespace is there as long as this source holds it, and so would wait for ever after its process.
+        if self.netns.owner().pid.is_some() && self.looked.elapsed() >= LOOK_EVERY {
+            self.looked = Instant::now();
+            if !self.netns.is_in_place() {
+                return Err(CaptureError::Vanished { iface: self.info.source.clone() });
+            }
+        }
         let pumped = self.source.pump(limit);
         self.named(pumped)
     }
@@ -87,7 +140,7 @@ impl Source for Inside {
 /// The same from threads outside.
 struct InsideControl {
     control: Arc<dyn FeedControl>,
-    name: String,
+    name: NetnsName,
     netns: Arc<Netns>,
 }
 
@@ -108,6 +161,8 @@ impl FeedControl for InsideControl {
     }
 
     fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError> {
+        let mut feed = feed;
+        describe(&mut feed, self.netns.owner());
         self.inside(|control| control.add(feed))
     }
 

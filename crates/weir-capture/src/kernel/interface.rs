@@ -29,7 +29,7 @@ pub use watch::{Link, LinkEvent, LinkWatch};
 
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
-use crate::kernel::netns::ask_in;
+use crate::kernel::netns::{NetnsName, ask_in};
 
 /// LINKTYPE_ETHERNET and LINKTYPE_RAW. Source: draft-ietf-opsawg-pcaplinktype.
 const LINKTYPE_ETHERNET: u16 = 1;
@@ -225,7 +225,7 @@ fn zeroed() -> libc::ifreq {
 ///
 /// # Errors
 /// As [`InterfaceQuery::find`] and [`ask_in`].
-pub fn link_type(netns: Option<&str>, iface: &str) -> Result<u16, CaptureError> {
+pub fn link_type(netns: Option<&NetnsName>, iface: &str) -> Result<u16, CaptureError> {
     let found = ask_in(netns, || InterfaceQuery::new()?.find(iface))?;
     let named = |error: CaptureError| match netns {
         Some(netns) => error.in_netns(netns),

@@ -8,10 +8,16 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
 
+mod name;
+
+pub use name::{Locate, Located, NetnsName, Owner, netns_of_process};
+
 /// A network namespace, which is there as long as this is, whatever becomes of its name.
 #[derive(Debug)]
 pub struct Netns {
-    name: String,
+    name: NetnsName,
+    path: PathBuf,
+    owner: Owner,
     file: File,
     id: NetnsId,
 }
@@ -27,10 +33,16 @@ impl NetnsId {
         std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| NetnsId::of(&file))
     }
 
-    /// Of the one that `ip netns` knows as `name` now; `None` if there is none.
+    /// Of the one that has this name now; `None` if there is none.
     #[must_use]
-    pub fn named(name: &str) -> Option<NetnsId> {
-        std::fs::metadata(path_of(name)).ok().map(|file| NetnsId::of(&file))
+    pub fn named(name: &NetnsName) -> Option<NetnsId> {
+        NetnsId::at(&name.locate().ok()?.path)
+    }
+
+    /// Of the one that this file stands for; `None` if there is none.
+    #[must_use]
+    pub fn at(path: &Path) -> Option<NetnsId> {
+        std::fs::metadata(path).ok().map(|file| NetnsId::of(&file))
     }
 
     fn of(file: &Metadata) -> NetnsId {
@@ -39,18 +51,45 @@ impl NetnsId {
 }
 
 impl Netns {
-    /// The one that `ip netns` knows as `name`.
+    /// The one that has this name now.
     ///
     /// # Errors
-    /// [`CaptureError::NoNetns`]; [`CaptureError::Os`] if it is there and cannot be opened.
-    pub fn open(name: &str) -> Result<Netns, CaptureError> {
+    /// As [`NetnsName::locate`]; [`CaptureError::NoRights`]; [`CaptureError::Os`] if it is there and cannot be opened.
+    pub fn open(name: &NetnsName) -> Result<Netns, CaptureError> {
+        let Located { path, owner } = name.locate()?;
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => CaptureError::NoNetns { netns: name.to_owned() },
-            _ => CaptureError::os(format!("opening network namespace {name}"))(error),
+            io::ErrorKind::NotFound if owner.pid.is_some() => CaptureError::NoOwner {
+                owner: name.to_string(),
+                why: "its process has ended".to_owned(),
+            },
+            io::ErrorKind::NotFound => CaptureError::NoNetns { netns: name.name().to_owned() },
+            // Source: proc_pid_ns(5), ptrace(2).
+            io::ErrorKind::PermissionDenied => CaptureError::NoRights {
+                what: format!("opening the network namespace of {name}"),
+                needs: "CAP_SYS_PTRACE",
+            },
+            _ => CaptureError::os(format!("opening the network namespace of {name}"))(error),
         };
-        let file = File::open(path_of(name)).map_err(failed)?;
+        let file = File::open(&path).map_err(failed)?;
         let id = NetnsId::of(&file.metadata().map_err(failed)?);
-        Ok(Netns { name: name.to_owned(), file, id })
+        let owner = Owner { netns: id.1, ..owner };
+        Ok(Netns { name: name.clone(), path, owner, file, id })
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Whether the file by which it was found still stands for it: a process is still there, and in it. A thread
+    /// that gave up CAP_SYS_PTRACE sees only whether there is such a process.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(file) => NetnsId::of(&file) == self.id,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        }
     }
 
     /// Its device and inode.
@@ -70,11 +109,11 @@ impl Netns {
         let result = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };
         if result < 0 {
             let source = io::Error::last_os_error();
-            let what = format!("entering network namespace {}", self.name);
+            let what = format!("entering the network namespace of {}", self.name);
             return Err(match source.raw_os_error() {
                 Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
                 // Its file, before `ip netns add` has put it there.
-                Some(libc::EINVAL) => CaptureError::NoNetns { netns: self.name.clone() },
+                Some(libc::EINVAL) => CaptureError::NoNetns { netns: self.name.name().to_owned() },
                 _ => CaptureError::Os { doing: what, source },
             });
         }
@@ -94,28 +133,24 @@ impl Netns {
     }
 }
 
-/// Moves the calling thread into the network namespace that `ip netns` knows as `name`, as [`Netns::enter`].
+/// Moves the calling thread into the network namespace of this name, as [`Netns::enter`].
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`].
-pub fn enter_netns(name: &str) -> Result<(), CaptureError> {
+pub fn enter_netns(name: &NetnsName) -> Result<(), CaptureError> {
     Netns::open(name)?.enter()
 }
 
-/// Runs `ask` in the network namespace that `ip netns` knows as `netns`, or here.
+/// Runs `ask` in the network namespace of this name, or here.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`].
 pub fn ask_in<T: Send>(
-    netns: Option<&str>,
+    netns: Option<&NetnsName>,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, CaptureError> {
     match netns {
         Some(name) => Netns::open(name)?.ask(ask),
         None => Ok(ask()),
     }
-}
-
-fn path_of(name: &str) -> PathBuf {
-    Path::new("/run/netns").join(name)
 }

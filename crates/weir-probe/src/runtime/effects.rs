@@ -60,8 +60,11 @@ impl Shared {
         let Some(link) = spec.filter(|spec| spec.follows).and_then(|spec| spec.link.clone()) else {
             return false;
         };
-        let find = || InterfaceQuery::new()?.find(&link.iface);
-        let found = ask_in(link.netns.as_deref(), find).and_then(|found| found);
+        let find = || match &link.iface {
+            Some(iface) => InterfaceQuery::new()?.find(iface).map(drop),
+            None => Ok(()),
+        };
+        let found = ask_in(link.netns.as_ref(), find).and_then(|found| found);
         has_no_device(error) || found.is_err_and(|error| says_missing(&error))
     }
 
@@ -229,11 +232,12 @@ impl Shared {
 }
 
 fn says_missing(error: &CaptureError) -> bool {
-    use CaptureError::{InterfaceDown, NoDaemon, NoInterface, NoNetns, Vanished};
+    use CaptureError::{InterfaceDown, NoDaemon, NoInterface, NoNetns, NoOwner, Vanished};
     matches!(
         error,
         NoInterface { .. }
             | NoNetns { .. }
+            | NoOwner { .. }
             | InterfaceDown { .. }
             | Vanished { .. }
             | NoDaemon { .. }

@@ -1,6 +1,6 @@
 //! Interfaces of sources as they come, go down and come up again: a thread for each network namespace.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError, Weak};
@@ -10,7 +10,7 @@ use std::{io, thread};
 use weir_capture::CaptureError;
 use weir_capture::error::error_text;
 use weir_capture::interface::{Link, LinkEvent, LinkWatch};
-use weir_capture::kernel::netns::{Netns, NetnsId};
+use weir_capture::kernel::netns::{Netns, NetnsId, NetnsName};
 
 use super::{LinkName, Shared, SourceSpec, State};
 use crate::core::{Event, Note, SourceId};
@@ -23,13 +23,13 @@ const OPEN_PAUSE: Duration = Duration::from_millis(100);
 /// The network namespaces that are watched, and how many sources are about to be opened in each.
 #[derive(Default)]
 pub(super) struct LinkWatches {
-    opening: BTreeMap<Option<String>, usize>,
+    opening: BTreeMap<Option<NetnsName>, usize>,
 }
 
 /// Keeps a network namespace watched until its source is known to the probe, which keeps it watched then.
 pub(super) struct Opening<'a> {
     shared: &'a Shared,
-    netns: &'a Option<String>,
+    netns: &'a Option<NetnsName>,
 }
 
 impl Drop for Opening<'_> {
@@ -59,7 +59,7 @@ pub(super) fn watch<'a>(
 }
 
 /// Starts the thread, and returns once it watches.
-fn start(shared: &Arc<Shared>, netns: Option<String>) -> Result<(), CaptureError> {
+fn start(shared: &Arc<Shared>, netns: Option<NetnsName>) -> Result<(), CaptureError> {
     let (opened, is_open) = channel();
     let weak = Arc::downgrade(shared);
     thread::Builder::new()
@@ -69,25 +69,33 @@ fn start(shared: &Arc<Shared>, netns: Option<String>) -> Result<(), CaptureError
     is_open.recv().unwrap_or(Err(CaptureError::Ended))
 }
 
-fn follow(netns: Option<String>, shared: &Weak<Shared>, opened: &Sender<Result<(), CaptureError>>) {
-    let (id, watch) = match enter(netns.as_deref()) {
-        Ok((id, watch)) => (Cell::new(id), watch),
+fn follow(
+    netns: Option<NetnsName>,
+    shared: &Weak<Shared>,
+    opened: &Sender<Result<(), CaptureError>>,
+) {
+    let (place, watch) = match enter(netns.as_ref()) {
+        Ok((place, watch)) => (RefCell::new(place), watch),
         Err(error) => {
             let _ = opened.send(Err(error));
             return;
         }
     };
     let _ = opened.send(Ok(()));
+    let id = || place.borrow().as_ref().map(Netns::id);
     // Into the one that has the name now, if somebody follows the name. Until there is one, those that are followed
     // hold the one that they are in, as the thread does.
     let move_on = || {
-        let name = netns.as_deref()?;
-        let replaced = NetnsId::named(name).is_some_and(|now| Some(now) != id.get());
-        if !replaced || !shared.upgrade()?.lock().follows_into(name) {
+        let name = netns.as_ref()?;
+        // The name is looked up only then: for a container that is a question to its engine.
+        if place.borrow().as_ref().is_none_or(Netns::is_in_place)
+            || !shared.upgrade()?.lock().follows_into(name)
+        {
             return None;
         }
-        let (now, watch) = enter(Some(name)).ok()?;
-        id.set(now);
+        let replaced = NetnsId::named(name).is_some_and(|now| Some(now) != id());
+        let (now, watch) = replaced.then(|| enter(Some(name)).ok()).flatten()?;
+        place.replace(now);
         Some(watch)
     };
     // The thread is in its network namespace, even if that has no name any more.
@@ -98,13 +106,12 @@ fn follow(netns: Option<String>, shared: &Weak<Shared>, opened: &Sender<Result<(
         };
         match heard {
             Heard::Changes(events) => {
-                if let (Some(name), Some(id)) = (&netns, id.get()) {
+                if let (Some(name), Some(id)) = (&netns, id()) {
                     shared.note_replaced(name, id);
                 }
                 for event in events {
                     for (iface, note) in notes(&event) {
-                        let name = LinkName { netns: netns.clone(), iface: iface.to_owned() };
-                        shared.note_all(&name, id.get(), note);
+                        shared.note_all(netns.as_ref(), iface, id(), note);
                     }
                 }
             }
@@ -115,11 +122,11 @@ fn follow(netns: Option<String>, shared: &Weak<Shared>, opened: &Sender<Result<(
 }
 
 /// Has the thread enter this network namespace, or stay where it is, and watches the links there.
-fn enter(netns: Option<&str>) -> Result<(Option<NetnsId>, LinkWatch), CaptureError> {
+fn enter(netns: Option<&NetnsName>) -> Result<(Option<Netns>, LinkWatch), CaptureError> {
     let Some(name) = netns else { return Ok((None, LinkWatch::open()?)) };
     let netns = Netns::open(name)?;
     netns.enter()?;
-    Ok((Some(netns.id()), LinkWatch::open()?))
+    Ok((Some(netns), LinkWatch::open()?))
 }
 
 /// What a watch brings.
@@ -231,7 +238,7 @@ fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
 
 impl State {
     /// Whether somebody still wants to hear of this network namespace; if nobody does, it is not watched any more.
-    fn wants_links(&mut self, netns: &Option<String>) -> bool {
+    fn wants_links(&mut self, netns: &Option<NetnsName>) -> bool {
         let is_there =
             |link: &Option<LinkName>| link.as_ref().is_some_and(|link| link.netns == *netns);
         let is_opening = self.links.opening.get(netns).is_some_and(|&opening| opening > 0);
@@ -244,10 +251,10 @@ impl State {
     }
 
     /// Whether a source follows its interface into whatever network namespace has this name.
-    fn follows_into(&self, netns: &str) -> bool {
+    fn follows_into(&self, netns: &NetnsName) -> bool {
         let mut followed = self.specs.values().filter(|spec| spec.follows);
         followed
-            .any(|spec| spec.link.as_ref().is_some_and(|link| link.netns.as_deref() == Some(netns)))
+            .any(|spec| spec.link.as_ref().is_some_and(|link| link.netns.as_ref() == Some(netns)))
     }
 
     /// Whether a source is open, and in another network namespace than this one.
@@ -260,23 +267,23 @@ impl State {
 impl Shared {
     /// Ends the lives of followed sources in a network namespace that had this name before the present one: they go on
     /// in that.
-    fn note_replaced(&self, netns: &str, id: NetnsId) {
+    fn note_replaced(&self, netns: &NetnsName, id: NetnsId) {
         let state = self.lock();
         let behind = state.specs.iter().filter_map(|(&source, spec)| {
-            let link = spec.link.as_ref().filter(|link| link.netns.as_deref() == Some(netns))?;
+            let link = spec.link.as_ref().filter(|link| link.netns.as_ref() == Some(netns))?;
             (spec.follows && state.is_elsewhere(source, id)).then(|| (source, link.iface.clone()))
         });
-        let behind: Vec<(SourceId, String)> = behind.collect();
+        let behind: Vec<(SourceId, Option<String>)> = behind.collect();
         drop(state);
         for (source, iface) in behind {
-            let iface = format!("netns:{netns}/{iface}");
+            let iface = format!("{netns}/{}", iface.as_deref().unwrap_or("*"));
             self.note(source, Note::Vanished(CaptureError::Vanished { iface }));
         }
     }
 
     /// That the links of a network namespace are not watched for now, to each source there: whether its interface goes
     /// down, or comes back, is noticed when they are watched again.
-    fn tell_deaf(&self, netns: Option<&String>, error: &CaptureError) {
+    fn tell_deaf(&self, netns: Option<&NetnsName>, error: &CaptureError) {
         let mut state = self.lock();
         let is_there = |link: &Option<LinkName>| {
             link.as_ref().is_some_and(|link| link.netns.as_ref() == netns)
@@ -295,10 +302,22 @@ impl Shared {
     }
 
     /// Tells the sources of an interface, but those that are open in another network namespace than the one it is in.
-    fn note_all(&self, name: &LinkName, id: Option<NetnsId>, note: MakeNote) {
+    /// Sources of all of a namespace hear only that it is there: each is up whatever its interfaces are.
+    fn note_all(
+        &self,
+        netns: Option<&NetnsName>,
+        iface: &str,
+        id: Option<NetnsId>,
+        note: MakeNote,
+    ) {
         let state = self.lock();
+        let has_appeared = matches!(note(), Note::Appeared);
+        let is_concerned = |link: &LinkName| {
+            link.netns.as_ref() == netns
+                && link.iface.as_deref().map_or(has_appeared, |own| own == iface)
+        };
         let is_of = |(source, spec): &(&SourceId, &Arc<SourceSpec>)| {
-            spec.link.as_ref() == Some(name)
+            spec.link.as_ref().is_some_and(is_concerned)
                 && !id.is_some_and(|id| state.is_elsewhere(**source, id))
         };
         let sources: Vec<SourceId> = state.specs.iter().filter(is_of).map(|(&id, _)| id).collect();
@@ -310,7 +329,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
+    use std::cell::Cell;
 
     /// Fails when it is asked, or says nothing, and has one link.
     struct OneLink {

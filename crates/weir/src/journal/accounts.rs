@@ -15,7 +15,7 @@ pub(super) struct Accounts {
     feeds: BTreeMap<FeedId, Known>,
     /// Of feeds that are closed.
     sums: BTreeMap<SubscriptionId, Ledger>,
-    /// The shares of interfaces in those, of sources by pattern, which have one life.
+    /// The shares of interfaces in those, of sources by pattern.
     interfaces: BTreeMap<SubscriptionId, Vec<InterfaceLedger>>,
     consumers: BTreeMap<ConsumerId, Reader>,
 }
@@ -50,6 +50,18 @@ pub struct NotJoined {
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
+/// Adds the shares of another life. An interface is known by its name; its number is that of its last life.
+fn add(all: &mut Vec<InterfaceLedger>, life: &[InterfaceLedger]) {
+    for one in life {
+        let Some(known) = all.iter_mut().find(|known| known.name == one.name) else {
+            all.push(one.clone());
+            continue;
+        };
+        known.ledger.add(&one.ledger);
+        (known.id, known.is_member) = (one.id, one.is_member);
+    }
+}
+
 impl Accounts {
     /// A subscription reads this feed from here on.
     pub(super) fn reads(&mut self, subscription: SubscriptionId, feed: FeedId) {
@@ -68,7 +80,9 @@ impl Accounts {
 
     pub(super) fn interfaces_of(&mut self, feed: FeedId, interfaces: &[InterfaceLedger]) {
         let readers = self.feeds.get(&feed).into_iter().flat_map(|known| &known.readers);
-        self.interfaces.extend(readers.map(|&reader| (reader, interfaces.to_vec())));
+        for reader in readers {
+            add(self.interfaces.entry(*reader).or_default(), interfaces);
+        }
     }
 
     /// A feed is closed. One whose ledger could not be read has what was read of it last.
@@ -175,5 +189,22 @@ impl Accounts {
     #[cfg(test)]
     pub(super) fn feeds(&self) -> usize {
         self.feeds.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_interfaces_are_sums_over_all_lives() {
+        let share = |id, name: &str, offered| {
+            let ledger = Ledger { offered, ..Ledger::default() };
+            InterfaceLedger { id, name: name.to_owned(), is_member: true, ledger }
+        };
+        let mut all = Vec::new();
+        add(&mut all, &[share(1, "eth0", 5)]);
+        add(&mut all, &[share(1, "eth1", 7), share(2, "eth0", 11)]);
+        assert_eq!(all, [share(2, "eth0", 16), share(1, "eth1", 7)]);
     }
 }

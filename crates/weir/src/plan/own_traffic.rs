@@ -23,8 +23,9 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
         return Ok(());
     }
     for source in sources {
-        use CaptureError::{NoInterface, NoNetns};
-        if let Found::Unknown(NoInterface { .. } | NoNetns { .. }) = check_one(source)?
+        use CaptureError::{NoInterface, NoNetns, NoOwner};
+        if let Found::Unknown(NoInterface { .. } | NoNetns { .. } | NoOwner { .. }) =
+            check_one(source)?
             && args.follow
         {
             let name = &source.name;
@@ -55,7 +56,7 @@ pub fn check_one(source: &PlannedSource) -> Result<Found> {
     let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
     let Some(iface) = iface else { return Ok(Found::Harmless) };
     let netns = match target {
-        Target::Interface { netns, .. } => netns.as_deref(),
+        Target::Interface { netns, .. } => netns.as_ref(),
         _ => None,
     };
     let query = || InterfaceQuery::new()?.find(iface).map(|found| own_traffic(found.index));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_capture::error::error_text;
+use weir_capture::kernel::netns::Owner;
 use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
 use weir_ring::Ledger;
 
@@ -108,6 +109,31 @@ struct JsonSource<'a> {
     lives: u64,
     downs: u64,
     error: Option<String>,
+    owner: Option<JsonOwner<'a>>,
+}
+
+/// Whose frames those of a source are.
+#[derive(Serialize)]
+struct JsonOwner<'a> {
+    kind: &'a str,
+    name: &'a str,
+    id: Option<&'a str>,
+    image: Option<&'a str>,
+    pid: Option<u32>,
+    netns: u64,
+}
+
+impl<'a> From<&'a Owner> for JsonOwner<'a> {
+    fn from(owner: &'a Owner) -> Self {
+        JsonOwner {
+            kind: owner.kind,
+            name: &owner.name,
+            id: owner.id.as_deref(),
+            image: owner.image.as_deref(),
+            pid: owner.pid,
+            netns: owner.netns,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -198,6 +224,7 @@ impl Report<'_> {
             lives: source.lives,
             downs: source.downs,
             error: source.error.as_ref().map(|error| error_text(error)),
+            owner: source.info.owner.as_ref().map(JsonOwner::from),
         });
         let json = Json {
             source: names(|info| &info.source),

@@ -31,6 +31,10 @@ impl Report<'_> {
                 "" => format!("{}:", info.source),
                 engine => format!("{}: {engine}{hook} ({})", info.source, info.why),
             });
+            // A name of `ip netns` stands in the source's.
+            if let Some(owner) = info.owner.as_ref().filter(|owner| owner.kind != "netns") {
+                line(format!("  of {owner}"));
+            }
             for note in &info.notes {
                 line(format!("  note: {note}"));
             }

@@ -42,7 +42,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
 };
 
 fn own_memory(target: &Target, options: &EngineOptions) -> Memory {
-    let netns = if let Target::Interface { netns, .. } = target { netns.as_deref() } else { None };
+    let netns = if let Target::Interface { netns, .. } = target { netns.as_ref() } else { None };
     memory(netns, target.iface(), &own_options(options))
 }
 

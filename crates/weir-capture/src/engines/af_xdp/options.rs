@@ -9,7 +9,7 @@ use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::direction::Direction;
 use crate::kernel::interface::{Interface, InterfaceQuery, members};
-use crate::kernel::netns::ask_in;
+use crate::kernel::netns::{NetnsName, ask_in};
 use crate::limits::COPIERS_MAX;
 use crate::memory::Memory;
 use crate::setup::{Setup, refuse_queue};
@@ -89,7 +89,7 @@ pub(super) fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
 }
 
 /// Memory of a source with these options, as far as its interface says how many queues it has.
-pub(super) fn memory(netns: Option<&str>, iface: &str, options: &AfXdpOptions) -> Memory {
+pub(super) fn memory(netns: Option<&NetnsName>, iface: &str, options: &AfXdpOptions) -> Memory {
     // Whatever is wrong with the names or the rights, `open` says.
     let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
     let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);

@@ -158,6 +158,7 @@ impl Bpf {
             hook: Some(hook),
             why: String::new(),
             notes,
+            owner: None,
         };
         let presence = Presence::new(query, &interface);
         Ok(Bpf { info, interface, presence, promiscuous, serving, promiscuity: None, missed })

@@ -142,6 +142,7 @@ impl Dpdk {
             hook: None,
             why: "asked for".into(),
             notes,
+            owner: None,
         };
         Ok(Dpdk {
             info,

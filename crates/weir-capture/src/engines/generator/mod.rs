@@ -71,6 +71,7 @@ impl MemGen {
             hook: None,
             why: "the frames are made in memory".into(),
             notes: Vec::new(),
+            owner: None,
         };
         Ok(MemGen {
             info,

@@ -60,6 +60,7 @@ impl HostFeeds {
             hook: None,
             why: format!("read from the daemon at {}", path.display()),
             notes: Vec::new(),
+            owner: None,
         };
         let info = control.first_opened().map_or(info.clone(), |opened| {
             let engine = if opened.engine.is_empty() { "an engine" } else { &opened.engine };

@@ -126,6 +126,7 @@ impl Pcap {
             hook: None,
             why: String::new(),
             notes,
+            owner: None,
         };
         Ok(Pcap {
             info,

@@ -100,6 +100,7 @@ impl Replay {
             hook: None,
             why: "the source is a file".into(),
             notes: Vec::new(),
+            owner: None,
         };
         let pacer = match options.speed {
             Speed::Top => None,

@@ -10,22 +10,41 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,
+    /// `lo` does not belong to it, whatever the text.
+    but_loopback: bool,
 }
 
 /// The pattern that every name fits.
 const ANY: &str = "any";
+/// The loopback device, which has this name in each network namespace.
+const LOOPBACK: &str = "lo";
 
 impl LinkPattern {
     /// The pattern that `text` is, unless it is the name of one interface.
     #[must_use]
     pub fn parse(text: &str) -> Option<LinkPattern> {
         let is_pattern = text == ANY || text.contains(['*', '?']);
-        is_pattern.then(|| LinkPattern { text: text.to_owned() })
+        is_pattern.then(|| LinkPattern { text: text.to_owned(), but_loopback: false })
+    }
+
+    /// Every interface but the loopback device: the links by which a container talks to others.
+    #[must_use]
+    pub fn all_but_loopback() -> LinkPattern {
+        LinkPattern { text: "*".to_owned(), but_loopback: true }
+    }
+
+    /// Whether it is that one.
+    #[must_use]
+    pub fn is_all_but_loopback(&self) -> bool {
+        self.but_loopback
     }
 
     /// Whether an interface of this name belongs to it.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
+        if self.but_loopback && name == LOOPBACK {
+            return false;
+        }
         self.text == ANY || glob(self.text.as_bytes(), name.as_bytes())
     }
 }
@@ -77,6 +96,13 @@ mod tests {
     #[test]
     fn any_is_every_interface() {
         assert!(fits("any", "lo") && fits("any", "eth0"));
+    }
+
+    #[test]
+    fn all_but_loopback_is_not_what_a_star_is() {
+        let all = LinkPattern::all_but_loopback();
+        assert!(all.matches("eth0") && all.matches("lo0") && !all.matches("lo"));
+        assert_ne!(Some(all), LinkPattern::parse("*"));
     }
 
     #[test]

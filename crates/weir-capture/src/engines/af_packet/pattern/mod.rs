@@ -92,6 +92,7 @@ impl Pattern {
             hook: Some("socket"),
             why,
             notes: Vec::new(),
+            owner: None,
         };
         let mut source = Pattern {
             info,

@@ -81,7 +81,7 @@ impl BpfPattern {
         let links = PatternLinks::open(pattern)?;
         let (serving, notes) = Serving::open(&source, None, setup, options)?;
         attach::sweep(&serving.shared.state().programs);
-        let info = Info { source, engine: "bpf", hook: Some("tc"), why, notes };
+        let info = Info { source, engine: "bpf", hook: Some("tc"), why, notes, owner: None };
         let mut source = BpfPattern {
             info,
             serving,

@@ -1,0 +1,233 @@
+//! Names of network namespaces, and of whom they are.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::CaptureError;
+
+/// What stands before the name of `ip netns`, or the number of a process.
+const PREFIX: &str = "netns:";
+
+/// Finds the network namespace of a name.
+pub type Locate = fn(&str) -> Result<Located, CaptureError>;
+
+/// A network namespace by name. The name is looked up anew at each opening, so a container that has been started again
+/// is found again.
+#[derive(Clone)]
+pub struct NetnsName {
+    prefix: &'static str,
+    name: String,
+    locate: Locate,
+}
+
+/// A network namespace that was found by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The file that stands for it: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub owner: Owner,
+}
+
+/// Whose frames those of a network namespace are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// `container`, `pod`, `process` or `netns`.
+    pub kind: &'static str,
+    /// Its name; of a process that of its command.
+    pub name: String,
+    /// The id of a container, or of a pod.
+    pub id: Option<String>,
+    /// The image of a container.
+    pub image: Option<String>,
+    /// A process in the network namespace.
+    pub pid: Option<u32>,
+    /// The inode of the network namespace, which `lsns` shows; 0 as long as it was not opened.
+    pub netns: u64,
+}
+
+impl NetnsName {
+    /// The one that `ip netns` knows as `name`; if there is none and `name` is a number, that of this process.
+    #[must_use]
+    pub fn named(name: &str) -> NetnsName {
+        NetnsName::located(PREFIX, name, locate_named)
+    }
+
+    /// One that `locate` finds. `prefix`, with its colon, stands before the name as users type it; the two of them
+    /// tell namespaces apart.
+    #[must_use]
+    pub fn located(prefix: &'static str, name: &str, locate: Locate) -> NetnsName {
+        NetnsName { prefix, name: name.to_owned(), locate }
+    }
+
+    /// What the name is of, with its colon: `netns:`, `docker:`.
+    #[must_use]
+    pub fn prefix(&self) -> &'static str {
+        self.prefix
+    }
+
+    /// Without the prefix.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it may be found by a process: not if it is a name that only `ip netns` can have.
+    #[must_use]
+    pub fn may_be_of_process(&self) -> bool {
+        self.prefix != PREFIX || is_pid(&self.name)
+    }
+
+    /// Where it is now.
+    ///
+    /// # Errors
+    /// [`CaptureError::NoNetns`], [`CaptureError::NoOwner`]; [`CaptureError::Options`] for one that is not captured.
+    pub fn locate(&self) -> Result<Located, CaptureError> {
+        (self.locate)(&self.name)
+    }
+
+    fn key(&self) -> (&str, &str) {
+        (self.prefix, &self.name)
+    }
+}
+
+/// The name of `ip netns`.
+impl From<&str> for NetnsName {
+    fn from(name: &str) -> NetnsName {
+        NetnsName::named(name)
+    }
+}
+
+impl From<&String> for NetnsName {
+    fn from(name: &String) -> NetnsName {
+        NetnsName::named(name)
+    }
+}
+
+/// As it is typed in front of a slash: `netns:blue`, `docker:web`.
+impl fmt::Display for NetnsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.prefix, self.name)
+    }
+}
+
+impl fmt::Debug for NetnsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for NetnsName {
+    fn eq(&self, other: &NetnsName) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for NetnsName {}
+
+impl PartialOrd for NetnsName {
+    fn partial_cmp(&self, other: &NetnsName) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NetnsName {
+    fn cmp(&self, other: &NetnsName) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// One line for an interface description: `container web (3f2a91c0d7e4), image nginx:1`.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)?;
+        match (&self.id, self.pid) {
+            // As short as `docker ps` has it.
+            (Some(id), _) => write!(f, " ({})", id.get(..12).unwrap_or(id))?,
+            (None, Some(pid)) => write!(f, " ({pid})")?,
+            (None, None) => {}
+        }
+        self.image.iter().try_for_each(|image| write!(f, ", image {image}"))
+    }
+}
+
+fn locate_named(name: &str) -> Result<Located, CaptureError> {
+    let path = Path::new("/run/netns").join(name);
+    if path.exists() {
+        let owner = Owner { kind: "netns", name: name.to_owned(), ..Owner::default() };
+        return Ok(Located { path, owner });
+    }
+    let missing = || CaptureError::NoNetns { netns: name.to_owned() };
+    if !is_pid(name) {
+        return Err(missing());
+    }
+    let pid: u32 = name.parse().map_err(|_| missing())?;
+    let Ok(command) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else {
+        let why = "no such process, and no network namespace that `ip netns` knows by this name";
+        return Err(CaptureError::NoOwner {
+            owner: format!("{PREFIX}{name}"),
+            why: why.to_owned(),
+        });
+    };
+    let name = command.trim_end().to_owned();
+    let owner = Owner { kind: "process", name, pid: Some(pid), ..Owner::default() };
+    Ok(Located { path: netns_of_process(pid), owner })
+}
+
+/// Whether a name of a network namespace may be the number of a process.
+fn is_pid(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The file of the network namespace that a process is in.
+#[must_use]
+pub fn netns_of_process(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/ns/net").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_a_process_unless_a_namespace_has_that_name() {
+        let own = std::process::id();
+        let located = NetnsName::named(&own.to_string()).locate().unwrap();
+        assert_eq!(located.path, netns_of_process(own));
+        assert_eq!((located.owner.kind, located.owner.pid), ("process", Some(own)));
+        // Linux has no process of this number: PID_MAX_LIMIT is 4,194,304.
+        let error = NetnsName::named("4194305").locate().unwrap_err().to_string();
+        assert!(error.starts_with("netns:4194305: no such process"), "{error}");
+        for bad in ["weir-no-such", "99999999999999999999"] {
+            let error = NetnsName::named(bad).locate();
+            assert!(matches!(error, Err(CaptureError::NoNetns { .. })), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_one_line() {
+        let owner = Owner {
+            kind: "container",
+            name: "web".into(),
+            id: Some("3f2a91c0d7e4aaaaaaaa".into()),
+            image: Some("nginx:1".into()),
+            ..Owner::default()
+        };
+        assert_eq!(owner.to_string(), "container web (3f2a91c0d7e4), image nginx:1");
+        let (name, pid) = ("sleep".to_owned(), Some(17));
+        let owner = Owner { kind: "process", name, pid, ..Owner::default() };
+        assert_eq!(owner.to_string(), "process sleep (17)");
+    }
+
+    #[test]
+    fn names_are_equal_by_their_text() {
+        fn nobody(_: &str) -> Result<Located, CaptureError> {
+            Err(CaptureError::Ended)
+        }
+        let docker = NetnsName::located("docker:", "web", nobody);
+        assert_ne!(docker, NetnsName::named("web"));
+        assert_eq!(docker, NetnsName::located("docker:", "web", nobody));
+        assert_eq!(docker.to_string(), "docker:web");
+    }
+}

@@ -1,0 +1,221 @@
+//! One request to a container engine: HTTP over a Unix socket.
+//!
+//! Requests are HTTP/1.0, so the engine sends its answer in one piece and closes the connection (RFC 1945): there are
+//! no chunks, and no connection to keep. So a few lines do, and no library with a runtime of its own is needed.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX};
+
+/// A failed request.
+#[derive(Debug, Error)]
+pub enum ApiError {
+    /// Nobody listens there.
+    #[error("no container engine answers at {}", path.display())]
+    NoEngine {
+        /// Its socket.
+        path: PathBuf,
+    },
+    /// The socket may not be opened.
+    #[error("{}: permission denied; run as root, or as a user of the socket's group (docker)", path.display())]
+    NoRights {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The engine knows no such thing: status 404.
+    #[error("no such container")]
+    NotFound,
+    /// The engine refuses.
+    #[error("the container engine at {} answers with status {status}", path.display())]
+    Status {
+        /// Its socket.
+        path: PathBuf,
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The answer is none of a container engine's.
+    #[error("{}: no answer of a container engine: {what}", path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The connection failed.
+    #[error("asking the container engine at {}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Asks the engine at `socket` for `path`, and reads the JSON that it answers with.
+///
+/// # Errors
+/// [`ApiError`]. An answer that is too long, too late or cut off is malformed.
+pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, ApiError> {
+    let answer = exchange(socket, path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ApiError::NoEngine { path: socket.to_owned() }
+        }
+        io::ErrorKind::PermissionDenied => ApiError::NoRights { path: socket.to_owned() },
+        _ => ApiError::Io { path: socket.to_owned(), source },
+    })?;
+    let malformed = |what: &str| ApiError::Malformed { path: socket.to_owned(), what: what.into() };
+    if answer.len() as u64 > ANSWER_BYTES_MAX {
+        return Err(malformed("it is too long"));
+    }
+    let (status, body) = parse(&answer).map_err(malformed)?;
+    match status {
+        200 => serde_json::from_slice(body).map_err(|error| malformed(&error.to_string())),
+        404 => Err(ApiError::NotFound),
+        _ => Err(ApiError::Status { path: socket.to_owned(), status }),
+    }
+}
+
+/// Gives at most one byte more than an answer may have.
+fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + ANSWER_TIME_MAX;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    // In one piece: what is written piece by piece may be answered, and the connection closed, before its end.
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 16 << 10];
+    while answer.len() as u64 <= ANSWER_BYTES_MAX {
+        // An engine that sends a byte now and then does not hold us up for longer.
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
+}
+
+/// The status and the body of an answer.
+fn parse(answer: &[u8]) -> Result<(u16, &[u8]), &'static str> {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("it has no header")?;
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| "its header is no text")?;
+    let body = &answer[end + 4..];
+    let mut lines = head.split("\r\n");
+    let first = lines.next().filter(|line| line.starts_with("HTTP/1.")).ok_or("it is no HTTP/1")?;
+    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or("it has no status")?;
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let length = value.trim();
+        if name.eq_ignore_ascii_case("content-length") && length != body.len().to_string() {
+            return Err("it is cut off");
+        }
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            return Err("it comes in chunks, which HTTP/1.0 has not");
+        }
+    }
+    Ok((status, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use serde_json::Value;
+
+    /// What `get` makes of an engine that sends these bytes and hangs up.
+    fn answered(answer: &[u8]) -> Result<Value, ApiError> {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let answer = answer.to_owned();
+        let engine = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 256];
+            let length = stream.read(&mut request).unwrap();
+            assert!(request[..length].starts_with(b"GET /version HTTP/1.0\r\n"));
+            // Who has read enough hangs up.
+            let _ = stream.write_all(&answer);
+        });
+        let got = get(&socket, "/version");
+        engine.join().unwrap();
+        got
+    }
+
+    #[test]
+    fn an_answer_is_read() {
+        let got = answered(b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\": 17}").unwrap();
+        assert_eq!(got["a"], 17);
+        let missing = answered(b"HTTP/1.1 404 Not Found\r\n\r\n{\"message\":\"no\"}");
+        assert!(matches!(missing, Err(ApiError::NotFound)), "{missing:?}");
+        let broken = answered(b"HTTP/1.1 500 Oops\r\n\r\n");
+        assert!(matches!(broken, Err(ApiError::Status { status: 500, .. })), "{broken:?}");
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error() {
+        let huge =
+            [b"HTTP/1.0 200 OK\r\n\r\n\"", &vec![b'a'; ANSWER_BYTES_MAX as usize][..]].concat();
+        for (bad, what) in [
+            (&b""[..], "no header"),
+            (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n", "no header"),
+            (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\"", "cut off"),
+            (b"HTTP/1.0 200 OK\r\n\r\n{\"a\"", "EOF"),
+            (b"HTTP/1.0 200 OK\r\n\r\n<html>", "expected value"),
+            (b"HTTP/1.0 twice\r\n\r\n{}", "no status"),
+            (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "no HTTP"),
+            (b"\xff\xfe\r\n\r\n", "no text"),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+                "chunks",
+            ),
+            (&huge, "too long"),
+        ] {
+            match answered(bad) {
+                Err(ApiError::Malformed { what: said, .. }) if said.contains(what) => {}
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        // As deep as a parser could be made to go.
+        let deep = [b"HTTP/1.0 200 OK\r\n\r\n", &vec![b'['; 1 << 20][..]].concat();
+        assert!(matches!(answered(&deep), Err(ApiError::Malformed { .. })));
+    }
+
+    #[test]
+    fn nobody_at_the_socket_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let asked = || get::<Value>(&socket, "/version");
+        assert!(matches!(asked(), Err(ApiError::NoEngine { .. })));
+        drop(UnixListener::bind(&socket).unwrap());
+        assert!(matches!(asked(), Err(ApiError::NoEngine { .. })));
+    }
+
+    #[test]
+    fn an_engine_that_is_silent_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let _silent = UnixListener::bind(&socket).unwrap();
+        let begin = Instant::now();
+        let got = get::<Value>(&socket, "/version");
+        assert!(matches!(got, Err(ApiError::Io { .. })), "{got:?}");
+        assert!(begin.elapsed() < ANSWER_TIME_MAX * 3, "{:?}", begin.elapsed());
+    }
+}

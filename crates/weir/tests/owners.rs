@@ -1,0 +1,475 @@
+//! Sources by whose they are: processes, containers and pods, captured in their own network namespaces.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use common::frames::{Sender, ipv4};
+use common::tools::tool;
+use common::{Ended, LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
+use serde_json::Value;
+use weir_lab::Testbed;
+use weir_lab::testbed::{End, Running, ifindex, skip};
+
+/// The near end of the link of an [`Owner`].
+const NEAR: &str = "wown0";
+
+/// A process in a network namespace of its own, which has no name, with `eth0` in it.
+struct Owner {
+    process: Running,
+    near: End,
+}
+
+impl Owner {
+    /// The link's near end is in the namespace of the bed's sender.
+    fn start(bed: &Testbed) -> Owner {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sleep", "1000"]).stdin(Stdio::null());
+        let process = bed.tx.spawn(command).expect("unshare");
+        let own = fs::read_link("/proc/self/ns/net").expect("/proc");
+        let pid = process.id();
+        let netns = || fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
+        let of_bed = bed.tx.run(|| fs::read_link("/proc/thread-self/ns/net")).unwrap().unwrap();
+        wait_for("the new namespace", || netns() != own && netns() != of_bed);
+        let near = link(bed, pid);
+        Owner { process, near }
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Frames on their way into it.
+    fn send(&self, frames: usize) {
+        let sender = Sender::new(&self.near);
+        (0..frames).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+    }
+
+    /// Ends the process, and removes the link, as an engine does. The namespace is there as long as somebody is in it.
+    fn end(mut self) {
+        self.process.signal(libc::SIGKILL);
+        self.process.wait().expect("it ends");
+        sh(&self.near, &format!("ip link delete {NEAR} 2>/dev/null || true"));
+    }
+}
+
+/// Gives the network namespace of a process an interface `eth0`, and returns the near end, once frames pass.
+fn link(bed: &Testbed, pid: u32) -> End {
+    sh(
+        &bed.tx,
+        &format!(
+            "ip link add {NEAR} type veth peer name eth0 netns {pid} && ip link set {NEAR} up && \
+             nsenter --net --target {pid} ip link set eth0 up"
+        ),
+    );
+    let index = bed.tx.run(|| ifindex(NEAR)).expect("the namespace is there").expect("it is there");
+    let near = End { iface: NEAR.to_owned(), ifindex: index, ..bed.tx.clone() };
+    near.wait_for_carrier().expect("it sees its peer");
+    near
+}
+
+/// Waits until somebody captures `eth0` of the network namespace that a process is in.
+fn wait_until_captured(bed: &Testbed, pid: u32) {
+    let line = format!("nsenter --net --target {pid} ip -d link show eth0 || true");
+    wait_for("that eth0 is captured", || sh(&bed.tx, &line).contains("promiscuity 1"));
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "waited for {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A container engine that knows one container, `web`, by the process that it has now.
+struct FakeEngine {
+    socket: PathBuf,
+    pid: Arc<Mutex<u32>>,
+}
+
+impl FakeEngine {
+    fn start(folder: &Path) -> FakeEngine {
+        let (socket, pid) = (folder.join("engine.sock"), Arc::new(Mutex::new(0)));
+        let (listener, own) = (UnixListener::bind(&socket).expect("a socket"), Arc::clone(&pid));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a client");
+                let mut request = [0; 512];
+                let length = stream.read(&mut request).expect("a request");
+                let is_web = request[..length].starts_with(b"GET /containers/web/json ");
+                let pid = *own.lock().unwrap_or_else(PoisonError::into_inner);
+                let container = format!(
+                    r#"{{"Id":"3f2a91c0d7e45555","Name":"/web","State":{{"Running":{},"Pid":{pid}}},
+                        "HostConfig":{{"NetworkMode":"bridge"}},"Config":{{"Image":"nginx:1"}}}}"#,
+                    pid != 0
+                );
+                let (status, body) =
+                    if is_web { ("200 OK", &container[..]) } else { ("404 Not Found", "[]") };
+                let _ = write!(stream, "HTTP/1.0 {status}\r\n\r\n{body}");
+            }
+        });
+        FakeEngine { socket, pid }
+    }
+
+    fn has(&self, pid: u32) {
+        *self.pid.lock().unwrap_or_else(PoisonError::into_inner) = pid;
+    }
+
+    /// `weir` that asks this engine.
+    fn weir(&self, args: &str) -> Command {
+        let mut command = weir(args);
+        command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
+        command
+    }
+}
+
+fn source(json: &Value) -> &Value {
+    &json["sources"][0]
+}
+
+#[track_caller]
+fn delivered(ended: Ended, frames: u64) -> Value {
+    let json = ended.expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "delivered"), frames, "{json}");
+    json
+}
+
+#[test]
+fn root_an_interface_of_a_process_is_captured_in_its_namespace() {
+    let test = "root_an_interface_of_a_process_is_captured_in_its_namespace";
+    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    for engine in ["bpf", "af_packet"] {
+        let bed = bed();
+        let owner = Owner::start(&bed);
+        let pid = owner.pid();
+        let name = format!("netns:{pid}/eth0");
+        let line = format!("capture {name} --engine {engine} --filter ip --json");
+        let run = Run::capture_by(&bed.rx, weir(&line));
+        owner.send(20);
+        let json = delivered(run.stop(), 20);
+        let source = source(&json);
+        assert_eq!(source["source"], name);
+        assert_eq!(source["owner"]["kind"], "process");
+        assert_eq!(source["owner"]["name"], "sleep");
+        assert_eq!(number(&source["owner"], "pid"), u64::from(pid));
+        let inode = fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
+        let shown = format!("net:[{}]", number(&source["owner"], "netns"));
+        assert_eq!(inode.to_str(), Some(&shown[..]));
+        owner.end();
+    }
+}
+
+#[test]
+fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
+    let test = "root_a_container_is_captured_by_its_name_and_its_file_says_so";
+    let Some(_alone) = ready(test, &["unshare", "nsenter", "tshark"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
+    engine.has(owner.pid());
+    let (_, text) = path(&dir, "web.pcapng");
+    let line = format!("capture docker:web --filter ip --write {text} --json");
+    let run = Run::capture_by(&bed.rx, engine.weir(&line));
+    wait_until_captured(&bed, owner.pid());
+    owner.send(20);
+    let json = delivered(run.stop(), 20);
+    let source = source(&json);
+    assert_eq!(source["source"], "docker:web");
+    let own = &source["owner"];
+    assert_eq!(
+        (&own["kind"], &own["name"], &own["image"]),
+        (&"container".into(), &"web".into(), &"nginx:1".into())
+    );
+    assert_eq!(own["id"], "3f2a91c0d7e45555");
+    // The loopback device is none that a container talks to others by.
+    let interfaces = json["feeds"][0]["interfaces"].as_array().expect("interfaces");
+    let names: Vec<&str> = interfaces.iter().filter_map(|own| own["name"].as_str()).collect();
+    assert_eq!(names, ["docker:web/eth0"]);
+    let fields = ["-Tfields", "-eframe.interface_name", "-eframe.interface_description"];
+    let read = tool("tshark", &[&["-r", &text][..], &fields].concat());
+    let lines: Vec<&str> = read.lines().collect();
+    assert_eq!(lines.len(), 20);
+    for line in lines {
+        assert_eq!(line, "docker:web/eth0\tcontainer web (3f2a91c0d7e4), image nginx:1");
+    }
+    owner.end();
+}
+
+#[test]
+fn root_a_capture_ends_with_its_container() {
+    let test = "root_a_capture_ends_with_its_container";
+    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    for source in ["docker:web", "docker:web/eth0"] {
+        let (bed, dir) = (bed(), folder());
+        let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
+        engine.has(owner.pid());
+        let run = Run::capture_by(&bed.rx, engine.weir(&format!("capture {source} --count")));
+        owner.end();
+        run.end().refused(&[source, "vanished"]);
+    }
+}
+
+#[test]
+fn root_a_container_that_is_started_again_is_captured_again() {
+    let test = "root_a_container_that_is_started_again_is_captured_again";
+    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    for source in ["docker:web", "docker:web/eth0"] {
+        let (bed, dir) = (bed(), folder());
+        let engine = FakeEngine::start(dir.path());
+        let mut owner = Owner::start(&bed);
+        engine.has(owner.pid());
+        let line = format!("capture {source} --follow --filter ip --json");
+        let mut run = Run::capture_by(&bed.rx, engine.weir(&line));
+        wait_until_captured(&bed, owner.pid());
+        owner.send(10);
+        for life in 1..=2 {
+            owner.end();
+            engine.has(0);
+            let vanished = |run: &Run| run.stderr().matches("vanished; waiting").count() == life;
+            run.wait_for("that it is gone", vanished);
+            owner = Owner::start(&bed);
+            engine.has(owner.pid());
+            let again = |run: &Run| run.stderr().matches("there; captured").count() >= life;
+            run.wait_for("that it is there again", again);
+            // All of a container is there before its interface is.
+            wait_until_captured(&bed, owner.pid());
+            owner.send(10);
+        }
+        let json = delivered(run.stop(), 30);
+        let own = self::source(&json);
+        assert_eq!(number(own, "lives"), 3, "{json}");
+        assert_eq!(number(&own["owner"], "pid"), u64::from(owner.pid()));
+        owner.end();
+    }
+}
+
+#[test]
+fn root_a_container_that_is_not_there_is_refused_with_the_way_out() {
+    let test = "root_a_container_that_is_not_there_is_refused_with_the_way_out";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let engine = FakeEngine::start(dir.path());
+    let refused = |args: &str, words: &[&str]| {
+        Run::start(&bed.rx, engine.weir(args)).end().refused(words);
+    };
+    refused("capture docker:web", &["docker:web", "`docker start web`"]);
+    refused("capture docker:other/eth0", &["docker:other", "no such container"]);
+    refused("capture netns:4194305/eth0", &["netns:4194305", "no such process"]);
+    engine.has(std::process::id());
+    refused("capture docker:web/none0", &["docker:web/none0", "no such interface", "nsenter"]);
+}
+
+/// A cgroup as the kubelet makes them for its pods; removed when dropped.
+struct PodCgroup {
+    folder: PathBuf,
+}
+
+impl PodCgroup {
+    /// In whichever hierarchy takes it. `None`: in none.
+    fn make(uid: &str) -> Option<PodCgroup> {
+        ["/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/systemd"].iter().find_map(
+            |root| {
+                let root = Path::new(root);
+                root.join("cgroup.procs").exists().then_some(())?;
+                let folder =
+                    root.join("kubepods-weir-test.slice").join(format!("kubepods-pod{uid}.slice"));
+                fs::create_dir_all(&folder).ok()?;
+                Some(PodCgroup { folder })
+            },
+        )
+    }
+
+    fn take_in(&self, pid: u32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("it takes the process");
+    }
+}
+
+impl Drop for PodCgroup {
+    fn drop(&mut self) {
+        // A process that was killed may hold it for a moment yet.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.folder).is_ok() {
+                break;
+            }
+            sleep(Duration::from_millis(20));
+        }
+        let _ = self.folder.parent().map(fs::remove_dir);
+    }
+}
+
+/// A folder of logs as the kubelet makes them; removed when dropped, with those above it that were not there.
+struct PodLogs {
+    made: Vec<PathBuf>,
+}
+
+impl PodLogs {
+    fn make(name: &str) -> PodLogs {
+        let all = [PathBuf::from("/var/log/pods"), Path::new("/var/log/pods").join(name)];
+        let made = all.into_iter().filter(|folder| fs::create_dir(folder).is_ok()).collect();
+        PodLogs { made }
+    }
+}
+
+impl Drop for PodLogs {
+    fn drop(&mut self) {
+        self.made.iter().rev().for_each(|folder| _ = fs::remove_dir(folder));
+    }
+}
+
+#[test]
+fn root_a_pod_is_captured_by_its_name() {
+    let test = "root_a_pod_is_captured_by_its_name";
+    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    let uid = format!("0ddba11_{}", std::process::id());
+    let Some(cgroup) = PodCgroup::make(&uid) else {
+        return skip(test, "no cgroup can be made here");
+    };
+    let uid = uid.replace('_', "-");
+    let name = format!("weir-test-{}", std::process::id());
+    let _logs = PodLogs::make(&format!("default_{name}_{uid}"));
+    let bed = bed();
+    let owner = Owner::start(&bed);
+    cgroup.take_in(owner.pid());
+    for source in [format!("pod:{name}"), format!("pod:default/{name}/eth0")] {
+        let line = format!("capture {source} --filter ip --json");
+        let run = Run::capture_by(&bed.rx, weir(&line));
+        wait_until_captured(&bed, owner.pid());
+        owner.send(10);
+        let json = delivered(run.stop(), 10);
+        let own = &self::source(&json)["owner"];
+        assert_eq!(own["kind"], "pod");
+        assert_eq!(own["name"], format!("default/{name}"));
+        assert_eq!(own["id"], uid);
+    }
+    owner.end();
+}
+
+/// Docker's daemon of its own, whose bridge is in the namespace of the bed's sender; ended when dropped.
+struct Docker {
+    daemon: Run,
+    socket: String,
+    folder: tempfile::TempDir,
+}
+
+impl Docker {
+    /// `None`: it does not run here.
+    fn start(bed: &Testbed) -> Option<Docker> {
+        let folder = folder();
+        let (socket, at) = (path(&folder, "docker.sock").1, folder.path().display());
+        let line = format!(
+            "dockerd --iptables=false --ip6tables=false --ip-masq=false --storage-driver vfs \
+             --data-root {at}/data --exec-root {at}/exec --pidfile {at}/pid --host unix://{socket}"
+        );
+        let mut daemon = Run::start(&bed.tx, common::program(&line));
+        let over = |run: &Run| {
+            let said = run.stderr();
+            ["API listen on", "failed to start"].iter().any(|end| said.contains(end))
+        };
+        daemon.wait_for("the daemon", over);
+        let runs = daemon.stderr().contains("API listen on");
+        let docker = Docker { daemon, socket, folder };
+        runs.then_some(docker)
+    }
+
+    fn do_it(&self, args: &[&str]) -> String {
+        let mut command = Command::new("docker");
+        command.args(["--host", &format!("unix://{}", self.socket)]).args(args);
+        let output = command.stdin(Stdio::null()).output().expect("docker");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "docker {args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// An image with nothing but busybox.
+    fn import(&self, busybox: &str) {
+        let root = self.folder.path().join("root");
+        fs::create_dir_all(root.join("bin")).expect("a folder");
+        fs::copy(busybox, root.join("bin/busybox")).expect("busybox");
+        let (root, tar) = (root.display().to_string(), path(&self.folder, "image.tar").1);
+        tool("tar", &["-C", &root, "-cf", &tar, "."]);
+        self.do_it(&["import", &tar, "weir-test:1"]);
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        // It ends its containers, and containerd.
+        self.daemon.signal(libc::SIGTERM);
+        let pid = PathBuf::from(format!("/proc/{}", self.daemon.pid()));
+        let begin = Instant::now();
+        let is_zombie =
+            || fs::read_to_string(pid.join("stat")).map_or(true, |stat| stat.contains(") Z "));
+        while !is_zombie() && begin.elapsed() < LIMIT {
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
+    let test = "docker_a_container_is_captured_by_its_name_also_after_a_restart";
+    let Some(_alone) = ready(test, &["dockerd", "docker", "tar"]) else { return };
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| {
+        // One that is linked statically needs nothing else in the image.
+        Command::new("ldd").arg(path).output().is_ok_and(|ldd| !ldd.status.success())
+            && Path::new(path).exists()
+    });
+    let Some(busybox) = busybox else { return skip(test, "no static busybox is installed") };
+    let bed = bed();
+    let Some(docker) = Docker::start(&bed) else {
+        return skip(test, "dockerd does not start here");
+    };
+    docker.import(busybox);
+    docker.do_it(&[
+        "run",
+        "-d",
+        "--name",
+        "weir-web",
+        "weir-test:1",
+        "/bin/busybox",
+        "sleep",
+        "1000",
+    ]);
+    let mut command = weir("capture docker:weir-web --follow --filter ip --json");
+    command.env("DOCKER_HOST", format!("unix://{}", docker.socket));
+    let mut run = Run::capture_by(&bed.rx, command);
+    let bridge = || {
+        let index = bed.tx.run(|| ifindex("docker0")).unwrap().expect("docker makes it");
+        let end = End { iface: "docker0".to_owned(), ifindex: index, ..bed.tx.clone() };
+        end.wait_for_carrier().expect("it has a container");
+        end
+    };
+    let send = || {
+        let pid = docker.do_it(&["inspect", "--format", "{{.State.Pid}}", "weir-web"]);
+        wait_until_captured(&bed, pid.parse().expect("a process"));
+        let sender = Sender::new(&bridge());
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+    };
+    send();
+    docker.do_it(&["restart", "--time", "0", "weir-web"]);
+    run.wait_for("that it is there again", |run| run.stderr().contains("there; captured"));
+    send();
+    let json = delivered(run.stop(), 20);
+    let own = source(&json);
+    assert_eq!(own["source"], "docker:weir-web");
+    assert_eq!(own["owner"]["kind"], "container");
+    assert_eq!(own["owner"]["name"], "weir-web");
+    assert_eq!(own["owner"]["image"], "weir-test:1");
+    assert_eq!(number(own, "lives"), 2);
+    let wrong = {
+        let mut command = weir("capture docker:weir-wep");
+        command.env("DOCKER_HOST", format!("unix://{}", docker.socket));
+        Run::start(&bed.rx, command).end()
+    };
+    wrong.refused(&["no such container; these run: weir-web"]);
+}
