@@ -280,6 +280,8 @@ fn commands_go_into_the_namespace_and_name_the_queues_that_there_are() {
     let remedy = |about| found(&findings, about).remedy.clone().unwrap();
     assert_eq!(remedy("gro"), "ip netns exec blue ethtool -K eth1 gro off");
     assert_eq!(remedy("queues"), "ip netns exec blue ethtool -L eth1 rx 2");
+    let of_process = Nic { netns: Some("4711".to_owned()), ..nic.clone() };
+    assert_eq!(of_process.command("ip link"), "nsenter -n -t 4711 ip link");
     let pairs = Nic { netns: None, queues_combined: true, ..nic };
     let findings = super::nic(&pairs, &root());
     let queues = found(&findings, "queues");

@@ -152,6 +152,9 @@ impl SourceName {
     }
 }
 
+/// Reads the name of a network namespace.
+type ReadNetns = fn(&str) -> Result<NetnsName, String>;
+
 /// The network namespace that stands in front, and the interface; `None`: all that a container talks to others by.
 fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     if let Some(rest) = text.strip_prefix("netns:") {
@@ -163,14 +166,13 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
         };
     }
     // The name of a container has no slash; that of a pod has one if an interface comes behind it.
-    let (netns, slashes): (fn(&str) -> Result<NetnsName, String>, usize) =
-        if text.starts_with(docker::PREFIX) {
-            (docker::netns, 1)
-        } else if text.starts_with(pod::PREFIX) {
-            (pod::netns, 2)
-        } else {
-            return Ok((None, Some(text)));
-        };
+    let (netns, slashes): (ReadNetns, usize) = if text.starts_with(docker::PREFIX) {
+        (docker::netns, 1)
+    } else if text.starts_with(pod::PREFIX) {
+        (pod::netns, 2)
+    } else {
+        return Ok((None, Some(text)));
+    };
     let (_, rest) = text.split_once(':').expect("both prefixes end with it");
     match rest.match_indices('/').nth(slashes - 1) {
         Some((at, _)) => Ok((Some(netns(&rest[..at])?), Some(&rest[at + 1..]))),

@@ -253,6 +253,34 @@ fn root_a_container_that_is_started_again_is_captured_again() {
 }
 
 #[test]
+fn root_a_daemon_captures_a_container_for_others() {
+    let test = "root_a_daemon_captures_a_container_for_others";
+    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
+    engine.has(owner.pid());
+    let (config, config_text) = path(&dir, "weir.toml");
+    let of = |name: &str, source: &str| {
+        format!("[sources.{name}]\nsource = \"{source}\"\neverybody = true\n")
+    };
+    let sources = of("web", "docker:web") + &of("eth", "docker:web/eth0");
+    fs::write(config, sources).expect("a file");
+    let (_, socket) = path(&dir, "s");
+    let line = format!("serve --config {config_text} --socket {socket}");
+    let mut daemon = Run::start(&bed.rx, engine.weir(&line));
+    daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+    for source in ["host:web", "host:eth"] {
+        let line = format!("capture {source} --socket {socket} --filter ip --json");
+        let run = Run::capture_by(&bed.rx, weir(&line));
+        wait_until_captured(&bed, owner.pid());
+        owner.send(10);
+        delivered(run.stop(), 10);
+    }
+    daemon.stop().expect(0);
+    owner.end();
+}
+
+#[test]
 fn root_a_container_that_is_not_there_is_refused_with_the_way_out() {
     let test = "root_a_container_that_is_not_there_is_refused_with_the_way_out";
     let Some(_alone) = ready(test, &[]) else { return };

@@ -76,7 +76,6 @@ impl FeedControl for FakeControl {
             slot: FeedSlot::first(),
             from: Vec::new(),
             rings: self.rings.clone(),
-            from: Vec::new(),
             location: FilterLocation::default(),
             pace: None,
         }]
