@@ -152,9 +152,6 @@ impl SourceName {
     }
 }
 
-/// Reads the name of a network namespace.
-type ReadNetns = fn(&str) -> Result<NetnsName, String>;
-
 /// The network namespace that stands in front, and the interface; `None`: all that a container talks to others by.
 fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     if let Some(rest) = text.strip_prefix("netns:") {
@@ -166,17 +163,24 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
         };
     }
     // The name of a container has no slash; that of a pod has one if an interface comes behind it.
-    let (netns, slashes): (ReadNetns, usize) = if text.starts_with(docker::PREFIX) {
-        (docker::netns, 1)
-    } else if text.starts_with(pod::PREFIX) {
-        (pod::netns, 2)
-    } else {
-        return Ok((None, Some(text)));
+    let inside = |rest, slashes, netns: fn(&str) -> Result<NetnsName, String>| {
+        let (name, iface) = split_at_slash(rest, slashes);
+        Ok((Some(netns(name)?), iface))
     };
-    let (_, rest) = text.split_once(':').expect("both prefixes end with it");
-    match rest.match_indices('/').nth(slashes - 1) {
-        Some((at, _)) => Ok((Some(netns(&rest[..at])?), Some(&rest[at + 1..]))),
-        None => Ok((Some(netns(rest)?), None)),
+    if let Some(rest) = text.strip_prefix(docker::PREFIX) {
+        return inside(rest, 1, docker::netns);
+    }
+    if let Some(rest) = text.strip_prefix(pod::PREFIX) {
+        return inside(rest, 2, pod::netns);
+    }
+    Ok((None, Some(text)))
+}
+
+/// What stands before the slash of this number, and behind it.
+fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
+    match text.match_indices('/').nth(number - 1) {
+        Some((at, _)) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
     }
 }
 
