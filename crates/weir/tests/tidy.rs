@@ -5,6 +5,7 @@
 mod tidy {
     pub mod circles;
     pub mod exceptions;
+    pub mod security;
     pub mod sizes;
     pub mod tables;
     pub mod tree;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{circles, sizes, tables};
+use tidy::{circles, security, sizes, tables};
 
 /// Holds what was found against the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -55,6 +56,15 @@ fn limits_stand_in_one_file_of_a_crate() {
 fn every_drop_counter_stands_in_the_architecture() {
     let missing = tables::drops_missing(&tree());
     assert!(missing.is_empty(), "not in ARCHITECTURE.md's table of losses: {missing:?}");
+}
+
+#[test]
+fn every_test_of_the_threat_model_exists() {
+    let missing = security::missing(&security::page(), &security::tests());
+    assert!(missing.is_empty(), "docs/security.md names tests that are nowhere: {missing:?}");
+    let planted = "## Threats\n| threat | test |\n| a | `no_such_test`, `planted_is_here` |\n";
+    let known = security::tests_of("    #[test]\n    fn planted_is_here() {\n fn no_such_test() {");
+    assert_eq!(security::missing(planted, &known), ["no_such_test"]);
 }
 
 /// Each rule finds what is planted, and nothing else.
