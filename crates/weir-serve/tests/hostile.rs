@@ -3,7 +3,9 @@
 #[path = "common/mod.rs"]
 mod common;
 
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -138,6 +140,24 @@ fn a_flood_of_opens_is_refused_and_leaves_nothing() {
         let connection = Connection::open(&setup.path()).unwrap();
         connection.open_feed(&open).is_ok()
     });
+}
+
+#[test]
+fn rings_cannot_be_written_however_a_client_opens_them() {
+    let setup = setup(MADE);
+    let connection = Connection::open(&setup.path()).unwrap();
+    let open = Open { source: "made".into(), ..Open::default() };
+    let feed = connection.open_feed(&open).unwrap();
+    let fd = feed.rings()[0].memory().as_fd();
+    let own = File::from(fd.try_clone_to_owned().unwrap());
+    own.write_at(&[0xff], 0).unwrap_err();
+    own.set_len(0).unwrap_err();
+    // As its owner a client may open the file anew: the seals hold for everybody.
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    if let Ok(anew) = File::options().read(true).write(true).open(path) {
+        anew.write_at(&[0xff], 0).unwrap_err();
+        anew.set_len(0).unwrap_err();
+    }
 }
 
 /// A client that dies at any point of its calls.

@@ -420,6 +420,6 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
     missing(&format!("status --socket {}", none.display()), &["weir serve", "--socket"]);
     missing("capture host:a --ring-size 16MiB", &["--ring-size", "the daemon's"]);
     missing("capture host:a --engine bpf", &["--engine"]);
-    missing("capture host:", &["host:SOURCE"]);
+    missing("capture host:", &["host:eth0"]);
     missing("capture gen: --socket x", &["--socket"]);
 }
