@@ -7,7 +7,7 @@ set -euo pipefail
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
-crates=(weir-frame weir-ring weir-consumer weir-store weir-filter)
+crates=(weir-frame weir-ring weir-consumer weir-store weir-filter weir-plug weir-client)
 arch=$(uname -m)
 gnu=$arch-unknown-linux-gnu
 musl=$arch-unknown-linux-musl

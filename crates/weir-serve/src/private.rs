@@ -40,7 +40,10 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
         }
         // Whoever may not look into it cannot use it either, which is said elsewhere.
         let Ok(meta) = part.metadata() else { continue };
-        if let Some((who, way)) = exposed(part, &meta) {
+        // In a folder with the sticky bit only owners replace what is theirs; but anybody makes what is not there yet.
+        let guards = level > 1 || (level == 1 && is_there);
+        let is_sticky = guards && meta.is_dir() && meta.mode() & 0o1000 != 0;
+        if let Some((who, way)) = exposed(part, &meta, is_sticky) {
             return Err(NotPrivate { path: part.to_owned(), is_path: level == 0, who, way });
         }
     }
@@ -48,7 +51,7 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
 }
 
 /// Who else may replace it, and what to do.
-fn exposed(part: &Path, meta: &Metadata) -> Option<(&'static str, String)> {
+fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static str, String)> {
     let name = part.display();
     if meta.uid() != 0 && meta.uid() != geteuid().as_raw() {
         return Some((
@@ -56,8 +59,6 @@ fn exposed(part: &Path, meta: &Metadata) -> Option<(&'static str, String)> {
             format!("`chown root {name}`, or run the daemon as its owner"),
         ));
     }
-    // In a folder with the sticky bit only owners replace what is theirs.
-    let is_sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
     if meta.mode() & 0o022 != 0 && !is_sticky {
         return Some(("others", format!("`chmod go-w {name}`")));
     }
@@ -97,9 +98,11 @@ mod tests {
             refused(&file)
         );
         assert!(refused(&inner.join("not there yet")).contains("inner"));
-        // As /tmp is.
+        // As /tmp is: nobody replaces the file, and anybody makes what is not there yet.
         mode(&inner, 0o1777);
         assert_eq!(check(&file), Ok(()));
+        assert!(refused(&inner).contains("others could change it"), "{}", refused(&inner));
+        assert!(refused(&inner.join("not there yet")).contains("inner"));
     }
 
     #[test]

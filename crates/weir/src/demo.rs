@@ -1,5 +1,7 @@
 //! `weir demo`: the main job, shown on traffic that stays on this machine.
 
+mod container;
+
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -69,7 +71,9 @@ fn live(args: &DemoArgs) -> Result<u8> {
     // A capture that could not begin must not leave the traffic running.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    conclude(args, result?, Some(&sent))
+    let code = conclude(args, result?, Some(&sent))?;
+    let is_whole = container::run(&bed)?;
+    Ok(if is_whole { code } else { EXIT_FAILED })
 }
 
 /// The mix for a third of the time, then the numbered stream.

@@ -3,6 +3,9 @@
 mod metrics;
 mod systemd;
 
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +29,8 @@ use crate::{EXIT_RAN, capture, signals};
 
 /// Who may open what says the daemon's file. Whoever may look into the socket's folder may connect.
 const SOCKET_MODE: u32 = 0o666;
+/// Of a folder that is made for it.
+const FOLDER_MODE: u32 = 0o755;
 
 /// Runs the command.
 pub fn run(args: &ServeArgs) -> Result<u8> {
@@ -35,7 +40,9 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     private::check(&args.config)?;
     // The socket itself is for everybody; nobody else may put one in its place.
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
-    private::check(folder.unwrap_or(Path::new(".")))?;
+    let folder = folder.unwrap_or(Path::new("."));
+    make_folder(folder)?;
+    private::check(folder)?;
     let config = Config::read(&args.config)?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
     let daemon = Arc::new(Daemon::new(config, resolve).map_err(wrong)?);
@@ -73,6 +80,16 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     drop(metrics);
     drop(serving);
     Ok(EXIT_RAN)
+}
+
+/// Makes the socket's folder if only that is missing: nothing else makes /run/weir where no service manager does.
+fn make_folder(folder: &Path) -> Result<()> {
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| format!("--socket: making its folder {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads the daemon's file again. One that is wrong changes nothing.

@@ -69,3 +69,27 @@ fn docker_containers_without_rights_share_what_the_daemon_captures() {
         daemon.stop().expect(0);
     }
 }
+
+#[test]
+fn docker_the_demo_ends_with_a_container_that_reads_from_a_daemon() {
+    let test = "docker_the_demo_ends_with_a_container_that_reads_from_a_daemon";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let Some(docker) = Docker::start(test) else { return };
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let demo = |host: &str| {
+        let mut command = weir("demo --duration 1s --write");
+        command.arg(dir.path().join("demo.pcapng")).env("DOCKER_HOST", host);
+        let output = command.output().expect("weir");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}{errors}");
+        said
+    };
+    let said = demo(&docker.host());
+    assert!(said.contains("the container counted        50 000: the same, to the frame"), "{said}");
+    let images = String::from_utf8_lossy(&docker.run(&["images", "-q"]).stdout).into_owned();
+    assert_eq!(images, "", "it left an image");
+    drop(docker);
+    let said = demo("unix:///nowhere");
+    assert!(said.contains("No Docker daemon answers here"), "{said}");
+}

@@ -96,7 +96,7 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
         ("dpdk:net_null0 --timestamp nic", ["--timestamp nic", "leave it out"]),
         ("dpdk:net_null0 dpdk:net_null0", ["net_null0", "named twice"]),
         ("dpdk:vdev:net_af_xdp0,iface=lo", ["--consume", "stack"]),
-        ("dpdk:", ["names no device", "0000:03:00.0"]),
+        ("dpdk:", ["write the name behind it", "dpdk:DEVICE"]),
     ] {
         let output = capture(args);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use weir_lab::Testbed;
+use weir_lab::testbed::volume;
 
 use common::{LIMIT, Run, bed, closes, generate, number, ready, settle, sh, weir};
 
@@ -186,9 +187,9 @@ fn root_a_client_that_is_killed_or_stopped_costs_the_others_nothing() {
     let before = daemon.descriptors();
     let mut stopped = daemon.client(&bed, "host:lan");
     stopped.signal(libc::SIGSTOP);
-    let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
+    let line = format!("gen {} --rate 100kpps --duration 300s --json", bed.tx.iface);
     let load = Run::start(&bed.tx, weir(&line));
-    for _ in 0..5 {
+    for _ in 0..volume(50) {
         let mut run = daemon.client(&bed, "host:lan --filter ip");
         run.signal(libc::SIGKILL);
         drop(run);
@@ -416,6 +417,10 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
     };
     let none = dir.path().join("none");
     missing(&format!("serve --config {}", none.display()), &["none", "No such file"]);
+    let deep = dir.path().join("not/there/s");
+    fs::write(&config, "").expect("a file");
+    let line = format!("serve --config {} --socket {}", config.display(), deep.display());
+    missing(&line, &["not/there", "No such file"]);
     missing(&format!("capture host:a --socket {}", none.display()), &["weir serve", "--socket"]);
     missing(&format!("status --socket {}", none.display()), &["weir serve", "--socket"]);
     missing("capture host:a --ring-size 16MiB", &["--ring-size", "the daemon's"]);

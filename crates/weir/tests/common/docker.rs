@@ -55,11 +55,15 @@ impl Docker {
         }
     }
 
+    /// Where it listens, as `DOCKER_HOST` has it.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.dir.path().join("sock").display())
+    }
+
     /// `docker` with these arguments.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("docker");
-        let socket = self.dir.path().join("sock");
-        command.arg("--host").arg(format!("unix://{}", socket.display())).args(args);
+        command.arg("--host").arg(self.host()).args(args);
         command
     }
 
