@@ -20,6 +20,7 @@
 //! that everybody may read, and ask name servers.
 
 mod answer;
+mod bytecode;
 mod child;
 mod libpcap;
 pub mod limits;
@@ -27,6 +28,7 @@ mod parent;
 mod position;
 mod sandbox;
 
+pub use bytecode::is_bytecode;
 pub use child::child;
 pub use limits::TEXT_MAX;
 pub use parent::{CompileError, Compiler};

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
+use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
 use weir_plug::message::RpcError;
 
-use crate::filter_text::is_bytecode;
 use crate::limits;
 
 /// MiB of the rings of a feed, where the file says nothing.

@@ -17,7 +17,6 @@ mod board;
 pub mod config;
 pub mod daemon;
 mod feed_request;
-mod filter_text;
 pub mod limits;
 pub mod metrics;
 pub mod private;

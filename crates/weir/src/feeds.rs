@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use weir_capture::{Direction, Feed, Filter, Sampling};
 use weir_filter::Program;
-use weir_filter_compile::Compiler;
+use weir_filter_compile::{Compiler, is_bytecode};
 
 use crate::limits::FEED_NAME_MAX;
 use crate::source_name::Part;
@@ -215,10 +215,7 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     if text.trim().is_empty() {
         return Ok(None);
     }
-    // No expression is made of numbers alone.
-    let is_bytecode =
-        text.split([' ', '\t', '\n', ',']).all(|word| word.bytes().all(|b| b.is_ascii_digit()));
-    let program = match is_bytecode {
+    let program = match is_bytecode(text) {
         true => Program::parse(text)?,
         false => Compiler::default().with_link_type(link_type).compile(text)?,
     };
