@@ -1,11 +1,8 @@
 //! docs/security.md: the tests that stand for threats are there.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
+use super::tree::{root, rust_files};
 
 /// The page.
 pub fn page() -> String {
@@ -14,23 +11,7 @@ pub fn page() -> String {
 
 /// Names of the tests of the tree: beside the code, and in `tests`.
 pub fn tests() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    let crates = std::fs::read_dir(root().join("crates")).expect("crates");
-    let mut folders: Vec<_> = crates
-        .flatten()
-        .flat_map(|entry| [entry.path().join("src"), entry.path().join("tests")])
-        .collect();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                names.extend(tests_of(&std::fs::read_to_string(&path).expect("text")));
-            }
-        }
-    }
-    names
+    rust_files(&["src", "tests"]).values().flat_map(|text| tests_of(text)).collect()
 }
 
 /// Names of the tests of a file: functions behind `#[test]`, with other attributes and comments between, also inside of

@@ -1,7 +1,7 @@
 //! The tree's sources.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Sources by their path from the root, and ARCHITECTURE.md.
 pub struct Tree {
@@ -17,12 +17,17 @@ impl Tree {
     }
 }
 
-/// This one: `crates/*/src`.
-pub fn tree() -> Tree {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = BTreeMap::new();
+/// The root of this tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Rust files in these folders of each crate, by their paths from the root.
+pub fn rust_files(parts: &[&str]) -> BTreeMap<String, String> {
+    let (root, mut files) = (root(), BTreeMap::new());
     let crates = std::fs::read_dir(root.join("crates")).expect("crates");
-    let mut folders: Vec<_> = crates.flatten().map(|entry| entry.path().join("src")).collect();
+    let of_crate = |entry: std::fs::DirEntry| parts.iter().map(move |part| entry.path().join(part));
+    let mut folders: Vec<_> = crates.flatten().flat_map(of_crate).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -34,6 +39,12 @@ pub fn tree() -> Tree {
             }
         }
     }
+    files
+}
+
+/// This one: `crates/*/src`.
+pub fn tree() -> Tree {
+    let (root, files) = (root(), rust_files(&["src"]));
     assert!(files.len() > 100, "the tree is not where it was");
     let architecture = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("it is there");
     Tree { files, architecture }
