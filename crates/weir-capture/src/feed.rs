@@ -48,6 +48,8 @@ pub struct Feed {
     pub queue: Option<u32>,
     /// How many of all those.
     pub sampling: Sampling,
+    /// Its rings are sealed memory, which not even a BPF program can write: for readers who may load one.
+    pub is_sealed: bool,
 }
 
 impl Default for Feed {
@@ -62,6 +64,7 @@ impl Default for Feed {
             shard: Shard::WHOLE,
             queue: None,
             sampling: Sampling::All,
+            is_sealed: false,
         }
     }
 }
@@ -86,7 +89,8 @@ impl Feed {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
         let rest =
             |feed: &Feed| (feed.snaplen, feed.direction, feed.shard, feed.queue, feed.sampling);
-        rest(self) == rest(other) && program(self) == program(other)
+        let is_as_sealed = self.is_sealed == other.is_sealed;
+        is_as_sealed && rest(self) == rest(other) && program(self) == program(other)
     }
 }
 

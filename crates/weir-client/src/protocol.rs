@@ -76,6 +76,26 @@ pub struct Opened {
     /// Things the user should know.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Whose frames they are, of a source in another network namespace.
+    #[serde(default)]
+    pub owner: Option<Owner>,
+}
+
+/// Whose frames those of a source are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// `container`, `pod`, `process` or `netns`.
+    pub kind: String,
+    /// Its name; of a process that of its command.
+    pub name: String,
+    /// The id of a container, or of a pod.
+    pub id: Option<String>,
+    /// The image of a container.
+    pub image: Option<String>,
+    /// A process in the network namespace, by its number where the daemon runs.
+    pub pid: Option<u32>,
+    /// The inode of the network namespace, which `lsns` shows.
+    pub netns: u64,
 }
 
 /// `capture.attach`, with the descriptors of a channel, wake page and socket: the feed wakes whoever sleeps there.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::Ledger;
+use crate::protocol::{Ledger, Owner};
 
 /// What a daemon has open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub struct SourceStatus {
     pub hook: Option<String>,
     /// What the user should know of it.
     pub notes: Vec<String>,
+    /// Whose frames they are, of an open source in another network namespace.
+    #[serde(default)]
+    pub owner: Option<Owner>,
 }
 
 /// Rings that one or more clients read.

@@ -15,10 +15,11 @@
 //! | [`limits`] | sizes, counts and times |
 //!
 //! The protocol is written down in `docs/protocol.md`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod application;
 pub mod client;
+mod credentials;
 pub mod descriptors;
 pub mod error;
 pub mod framing;
@@ -33,11 +34,12 @@ pub mod wire;
 
 pub use application::{Answer, Application, Session};
 pub use client::{Client, Incoming};
+pub use credentials::Credentials;
 pub use error::PlugError;
 pub use message::{Message, RpcError};
 pub use peer::Peer;
 pub use server::{Server, ServerLimits, Serving};
-pub use transport::{Credentials, Transport, UnixTransport};
+pub use transport::{Transport, UnixTransport};
 
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u64 = 1;

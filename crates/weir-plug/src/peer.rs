@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use crate::credentials::Credentials;
 use crate::error::PlugError;
 use crate::limits::OUTGOING_MAX;
 use crate::message::Message;
-use crate::transport::{Credentials, Transport};
+use crate::transport::Transport;
 use crate::wire;
 
 /// The other end of a connection. Whatever is sent to it is queued: nobody waits for a peer that does not read.
@@ -44,8 +45,8 @@ impl Peer {
 
     /// Who it is, where the transport knows.
     #[must_use]
-    pub fn credentials(&self) -> Option<Credentials> {
-        self.credentials
+    pub fn credentials(&self) -> Option<&Credentials> {
+        self.credentials.as_ref()
     }
 
     /// Sends a notification. A peer that has not read [`OUTGOING_MAX`] messages before it is hung up.

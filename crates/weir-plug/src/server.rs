@@ -200,7 +200,7 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let credentials = transport.credentials().map_err(internal)?;
     let transport: Arc<dyn Transport> = Arc::new(transport);
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
-    let (peer, queue) = Peer::new(number, Some(credentials), Arc::clone(&transport));
+    let (peer, queue) = Peer::new(number, Some(credentials.clone()), Arc::clone(&transport));
     let peer = Arc::new(peer);
     {
         let mut places = shared.places();

@@ -3,25 +3,15 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::credentials::Credentials;
 use crate::descriptors;
 use crate::limits::PATIENCE_MAX;
-
-/// Who is at the other end of a Unix socket: what the kernel noted when it connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// Process id.
-    pub pid: i32,
-    /// User id.
-    pub uid: u32,
-    /// Group id.
-    pub gid: u32,
-}
 
 /// A byte stream. One thread reads while another writes.
 pub trait Transport: Send + Sync {
@@ -84,12 +74,7 @@ impl UnixTransport {
     /// # Errors
     /// What the kernel says.
     pub fn credentials(&self) -> io::Result<Credentials> {
-        let peer = rustix::net::sockopt::socket_peercred(&self.0)?;
-        Ok(Credentials {
-            pid: peer.pid.as_raw_nonzero().get(),
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
-        })
+        Credentials::of_peer(self.0.as_fd())
     }
 }
 

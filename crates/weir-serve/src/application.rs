@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use weir_capture::Change;
+use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    APPLICATION, Attach, Block, Detach, OfFeed, Open, Opened, SHARED, SetFilter, Source, Statistics,
+    self, APPLICATION, Attach, Block, Detach, OfFeed, Open, Opened, SHARED, SetFilter, Source,
+    Statistics,
 };
 use weir_filter::block::EntryError;
 use weir_plug::message::RpcError;
@@ -19,6 +20,7 @@ use weir_ring::wake::{RINGS_MAX, Waker};
 use crate::config::SourceConfig;
 use crate::daemon::{Daemon, refused};
 use crate::reader::{Opening, Reader};
+use crate::rights;
 
 const METHODS: [&str; 11] = [
     "sources",
@@ -52,7 +54,7 @@ impl Application for Capture {
 
     fn connect(&self, peer: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError> {
         let nobody = || RpcError::refused("it is not known who you are on this transport");
-        let who = peer.credentials().ok_or_else(nobody)?;
+        let who = peer.credentials().ok_or_else(nobody)?.clone();
         let (daemon, peer) = (Arc::clone(&self.0), Arc::clone(peer));
         Ok(Box::new(Client { daemon, peer, who, feeds: BTreeMap::new() }))
     }
@@ -145,7 +147,7 @@ impl Client {
     }
 
     fn source(&self, name: &str) -> Result<SourceConfig, RpcError> {
-        self.daemon.source(self.who, name).ok_or_else(|| no_source(name))
+        self.daemon.source(&self.who, name).ok_or_else(|| no_source(name))
     }
 
     fn sources(&self) -> Result<Answer, RpcError> {
@@ -154,7 +156,7 @@ impl Client {
             source: name,
             snaplen: source.snaplen,
         };
-        let sources = self.daemon.sources(self.who).into_iter();
+        let sources = self.daemon.sources(&self.who).into_iter();
         answer(json!({ "sources": sources.map(of).collect::<Vec<_>>() }))
     }
 
@@ -162,7 +164,7 @@ impl Client {
         let sees_all = self.who.uid == 0 || self.who.uid == rustix::process::geteuid().as_raw();
         let sources = match sees_all {
             true => self.daemon.config().sources.clone(),
-            false => self.daemon.sources(self.who),
+            false => self.daemon.sources(&self.who),
         };
         let uid = self.who.uid;
         answer(self.daemon.status(&sources, |reader| sees_all || reader.who.uid == uid))
@@ -176,11 +178,12 @@ impl Client {
         self.daemon.usage.open(self.who.uid, source.ring_mib)?;
         let opening = Opening {
             peer: Arc::clone(&self.peer),
-            who: self.who,
+            who: self.who.clone(),
             number: open.feed,
             source: open.source.clone(),
             filter: source.whole_filter(&open.filter)?,
             mib: source.ring_mib,
+            copied: rights::copied(self.who.pid),
         };
         let opened = self.daemon.open(opening, &source, open);
         let reader = opened.inspect_err(|_| {
@@ -192,7 +195,11 @@ impl Client {
 
     /// What the client is told of a feed, with its rings.
     fn opened(&self, reader: &Reader) -> Result<Answer, RpcError> {
-        let info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
+        let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
+        // The rings of other engines are sealed memory anyhow.
+        if engines::by_name(info.engine).is_some_and(|engine| engine.fills_bpf_arrays) {
+            info.notes.extend(reader.copied.map(|copied| copied.note().to_owned()));
+        }
         let broken = |error: weir_ring::RingError| RpcError::refused(error.to_string());
         let first = reader.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
         let opened = Opened {
@@ -203,6 +210,7 @@ impl Client {
             hook: info.hook.map(str::to_owned),
             why: info.why,
             notes: info.notes,
+            owner: info.owner.as_ref().map(protocol::Owner::from),
         };
         let rings = reader.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();

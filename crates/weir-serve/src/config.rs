@@ -12,7 +12,7 @@ use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
 use weir_plug::message::RpcError;
 
-use crate::limits;
+use crate::{limits, names};
 
 /// MiB of the rings of a feed, where the file says nothing.
 const RING_MIB: u64 = 64;
@@ -50,11 +50,11 @@ pub struct SourceConfig {
     /// Asks the interface for frames that are not addressed to it.
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// User ids that may open it.
-    #[serde(default)]
+    /// Users that may open it, by name or id.
+    #[serde(default, deserialize_with = "names::users")]
     pub users: Vec<u32>,
-    /// Group ids whose members may: those that have it as the group of their process.
-    #[serde(default)]
+    /// Groups whose members may, by name or id.
+    #[serde(default, deserialize_with = "names::groups")]
     pub groups: Vec<u32>,
     /// Everybody may who can connect to the socket.
     #[serde(default)]
@@ -198,8 +198,9 @@ impl SourceConfig {
 
     /// Whether this client may open it.
     #[must_use]
-    pub fn allows(&self, who: Credentials) -> bool {
-        self.everybody || self.users.contains(&who.uid) || self.groups.contains(&who.gid)
+    pub fn allows(&self, who: &Credentials) -> bool {
+        let is_in = |group: &u32| *group == who.gid || who.groups.contains(group);
+        self.everybody || self.users.contains(&who.uid) || self.groups.iter().any(is_in)
     }
 }
 
@@ -212,8 +213,10 @@ mod tests {
         let text = r#"
             [sources.eth0]
             snaplen = 128
-            users = [1000]
+            users = [1000, "root"]
             groups = [50]
+            [sources.roots]
+            groups = ["root"]
             [sources.taps]
             source = "vnet*"
             everybody = true
@@ -222,10 +225,15 @@ mod tests {
             feeds = 2
         "#;
         let config = Config::parse(text).unwrap();
-        let may =
-            |name: &str, uid, gid| config.sources[name].allows(Credentials { pid: 1, uid, gid });
-        assert!(may("eth0", 1000, 7) && may("eth0", 7, 50) && may("taps", 7, 7));
-        assert!(!may("eth0", 0, 0) && !may("nobody", 0, 0) && !may("nobody", 1000, 50));
+        let who =
+            |uid, gid, groups: &[u32]| Credentials { pid: 1, uid, gid, groups: groups.into() };
+        let may = |name: &str, uid, gid| config.sources[name].allows(&who(uid, gid, &[]));
+        assert!(
+            may("eth0", 1000, 7) && may("eth0", 7, 50) && may("eth0", 0, 7) && may("taps", 7, 7)
+        );
+        assert!(!may("eth0", 7, 0) && !may("nobody", 0, 0) && !may("nobody", 1000, 50));
+        assert!(may("roots", 7, 0) && config.sources["roots"].allows(&who(7, 7, &[3, 0])));
+        assert!(!config.sources["roots"].allows(&who(0, 7, &[3])));
         assert_eq!(
             (config.limits.feeds, config.limits.memory_mib),
             (2, limits::CLIENT_MEMORY_MIB_MAX)
@@ -237,7 +245,10 @@ mod tests {
     fn wrong_files_say_what_and_where() {
         for (text, words) in [
             ("[sources.eth0]\nuser = [1]", ["line 2", "unknown field `user`"]),
-            ("[sources.eth0]\nusers = [\"root\"]", ["line 2", "invalid type"]),
+            ("[sources.eth0]\nusers = [\"no body\"]", ["line 2", "no user 'no body'"]),
+            ("[sources.eth0]\ngroups = [\"no body\"]", ["line 2", "no group 'no body'"]),
+            ("[sources.eth0]\nusers = [-1]", ["line 2", "0 to 4294967294"]),
+            ("[sources.eth0]\nusers = [true]", ["line 2", "a name or an id"]),
             ("[sources.eth0]\nsnaplen = 0", ["sources.eth0", "snaplen is 1 to"]),
             ("[sources.eth0]\nring_mib = 3", ["sources.eth0", "ring_mib is 4 to"]),
             ("[sources.\"a/b\"]", ["sources.a/b", "source ="]),

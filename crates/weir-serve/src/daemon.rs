@@ -38,6 +38,10 @@ impl Resolved {
         let engine = self.request.candidates(&self.target).next();
         engine.map_or(Ok(LINKTYPE_ETHERNET), |engine| (engine.link_type)(&self.target))
     }
+
+    fn may_fill_bpf_arrays(&self) -> bool {
+        self.request.candidates(&self.target).any(|engine| engine.fills_bpf_arrays)
+    }
 }
 
 /// What a source of the file means.
@@ -101,7 +105,7 @@ impl Daemon {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         let readers = self.board.readers();
         let is_allowed = |reader: &Arc<Reader>| {
-            let now = self.source(reader.who, &reader.source);
+            let now = self.source(&reader.who, &reader.source);
             now.is_some_and(|now| {
                 before.sources.get(&reader.source).is_some_and(|old| now.keeps(old))
             })
@@ -128,7 +132,7 @@ impl Daemon {
 
     /// The sources that this client may open. Others do not exist for it.
     #[must_use]
-    pub fn sources(&self, who: Credentials) -> BTreeMap<String, SourceConfig> {
+    pub fn sources(&self, who: &Credentials) -> BTreeMap<String, SourceConfig> {
         let config = self.config();
         let all = config.sources.iter().filter(|(_, source)| source.allows(who));
         all.map(|(name, source)| (name.clone(), source.clone())).collect()
@@ -136,7 +140,7 @@ impl Daemon {
 
     /// The source of this name, if this client may open it.
     #[must_use]
-    pub fn source(&self, who: Credentials, name: &str) -> Option<SourceConfig> {
+    pub fn source(&self, who: &Credentials, name: &str) -> Option<SourceConfig> {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
@@ -161,10 +165,13 @@ impl Daemon {
             link_type: LINKTYPE_ETHERNET,
             ..Interface::default()
         };
-        let feed = Feed { filter, interface, snaplen: source.snaplen, ..Feed::default() };
+        let resolved = (self.resolve)(&name, source).map_err(RpcError::refused)?;
+        let is_sealed = opening.copied.is_some() && resolved.may_fill_bpf_arrays();
+        let feed =
+            Feed { filter, interface, snaplen: source.snaplen, is_sealed, ..Feed::default() };
         let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
-        let spec = self.spec(&name, source).map_err(RpcError::refused)?;
+        let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
         let opened = self.slots.open(
             &name,
             &self.probe,
@@ -225,21 +232,6 @@ impl Daemon {
         Some(reader.account_now(ledger))
     }
 
-    /// How a source is opened.
-    fn spec(&self, name: &str, source: &SourceConfig) -> Result<SourceSpec, String> {
-        let Resolved { target, request } = (self.resolve)(name, source)?;
-        let (ring_bytes, promiscuous) = (source.ring_mib << 20, source.promiscuous);
-        let near_nic = source.cpus.is_none();
-        let cpus = source.cpus.as_deref().map(str::parse).transpose()?;
-        let spec = SourceSpec::new(name, move |feeds| {
-            let may_change = true;
-            let setup =
-                Setup { feeds, ring_bytes, promiscuous, may_change, near_nic, ..Setup::default() };
-            request.open(&target, &setup)
-        });
-        Ok(SourceSpec { cpus, ..spec })
-    }
-
     /// What this text means for frames of this source; the empty one takes all.
     pub(crate) fn filter(
         &self,
@@ -261,6 +253,21 @@ impl Daemon {
         };
         Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
     }
+}
+
+/// How a source is opened.
+fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, String> {
+    let Resolved { target, request } = of;
+    let (ring_bytes, promiscuous) = (source.ring_mib << 20, source.promiscuous);
+    let near_nic = source.cpus.is_none();
+    let cpus = source.cpus.as_deref().map(str::parse).transpose()?;
+    let spec = SourceSpec::new(name, move |feeds| {
+        let may_change = true;
+        let setup =
+            Setup { feeds, ring_bytes, promiscuous, may_change, near_nic, ..Setup::default() };
+        request.open(&target, &setup)
+    });
+    Ok(SourceSpec { cpus, ..spec })
 }
 
 fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {

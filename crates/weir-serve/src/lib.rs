@@ -7,6 +7,7 @@
 //! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
 //! | [`reader`] | a feed as one client has it |
 //! | [`metrics`] | what is open, for Prometheus |
+//! | [`rights`] | who could write a BPF program's rings |
 //! | [`private`] | paths that nobody else can replace |
 //! | [`usage`] | how much of everything a client has |
 //! | [`limits`] | how much it may have |
@@ -19,8 +20,10 @@ pub mod daemon;
 mod feed_request;
 pub mod limits;
 pub mod metrics;
+mod names;
 pub mod private;
 pub mod reader;
+pub mod rights;
 mod slots;
 mod status;
 pub mod usage;

@@ -5,7 +5,7 @@
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 use weir_client::protocol::Ledger;
-use weir_client::status::{ClientStatus, FeedStatus, Status};
+use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
 
 /// As `Content-Type` has it.
 pub use prometheus::TEXT_FORMAT;
@@ -15,11 +15,18 @@ pub use prometheus::TEXT_FORMAT;
 pub fn text(status: &Status, connections: u64) -> String {
     let open = status.sources.iter();
     let open = open.map(|source| (label("source", &source.source), u64::from(source.is_open)));
+    let info = status.sources.iter().filter(|source| source.is_open);
+    let info = info.map(|source| (about(source), 1));
     let readers = status.feeds.iter().map(|feed| (of_feed(feed), feed.readers as u64));
     let lags = status.clients.iter().filter_map(|client| Some((of_client(client), client.lag?)));
     let mut all = vec![
         gauge("connections", "Connections of clients", [(Vec::new(), connections)].into_iter()),
         gauge("source_open", "1 while somebody reads the source", open),
+        gauge(
+            "source_info",
+            "Open sources: how they are captured, and whose frames they are",
+            info,
+        ),
         gauge("feed_readers", "Clients' feeds that read these rings", readers),
         gauge("client_lag_frames", "Frames before the client's slowest consumer", lags),
     ];
@@ -96,6 +103,19 @@ fn label(name: &str, value: &str) -> Labels {
     pair.set_name(name.to_owned());
     pair.set_value(value.to_owned());
     vec![pair]
+}
+
+fn about(source: &SourceStatus) -> Labels {
+    let owner = source.owner.clone().unwrap_or_default();
+    [
+        label("source", &source.source),
+        label("captures", &source.captures),
+        label("engine", &source.engine),
+        label("owner_kind", &owner.kind),
+        label("owner", &owner.name),
+        label("owner_id", owner.id.as_deref().unwrap_or_default()),
+    ]
+    .concat()
 }
 
 fn of_feed(feed: &FeedStatus) -> Labels {

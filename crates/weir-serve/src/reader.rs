@@ -12,6 +12,7 @@ use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::limits::SLEEPERS_OF_A_FEED_MAX;
+use crate::rights::Copied;
 use crate::slots::Claim;
 
 /// A feed of one client.
@@ -28,6 +29,8 @@ pub struct Reader {
     pub filter: Mutex<String>,
     /// MiB of its rings.
     pub mib: u64,
+    /// Its rings are sealed memory, for this reason.
+    pub copied: Option<Copied>,
     /// When it was opened.
     pub since: Instant,
     /// Its subscription.
@@ -73,6 +76,8 @@ pub struct Opening {
     pub filter: String,
     /// MiB of its rings.
     pub mib: u64,
+    /// Its rings are to be sealed memory, for this reason.
+    pub copied: Option<Copied>,
 }
 
 impl Reader {
@@ -84,7 +89,7 @@ impl Reader {
         rings: Vec<Ring<Mapping>>,
         (from, base): (Vec<u64>, Ledger),
     ) -> Reader {
-        let Opening { peer, who, number, source, filter, mib } = opening;
+        let Opening { peer, who, number, source, filter, mib, copied } = opening;
         // What the rings have had is exact, and what the ledger says of that is not of the same instant.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
@@ -96,6 +101,7 @@ impl Reader {
             source,
             filter,
             mib,
+            copied,
             since,
             claim,
             feed,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use weir_client::protocol::Ledger as ToldLedger;
+use weir_client::protocol::{self, Ledger as ToldLedger};
 use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
 use weir_probe::FeedId;
 
@@ -69,6 +69,7 @@ impl Daemon {
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             notes: info.notes,
+            owner: info.owner.as_ref().map(protocol::Owner::from),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use weir_capture::kernel::netns::Owner;
 use weir_client::Connection;
 use weir_client::protocol::Ledger;
 use weir_client::status::Status;
@@ -67,6 +68,11 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
             (true, Some(hook)) => format!("captured with {} at {hook}", source.engine),
         };
         writeln!(text, "{}{captures}: {how}", source.source)?;
+        if let Some(owner) =
+            source.owner.clone().map(Owner::from).filter(|owner| owner.kind != "netns")
+        {
+            writeln!(text, "  of {owner}")?;
+        }
         source.notes.iter().try_for_each(|note| writeln!(text, "  note: {note}"))?;
         for feed in status.feeds.iter().filter(|feed| feed.source == source.source) {
             writeln!(

@@ -274,7 +274,19 @@ fn root_a_daemon_captures_a_container_for_others() {
         let run = Run::capture_by(&bed.rx, weir(&line));
         wait_until_captured(&bed, owner.pid());
         owner.send(10);
-        delivered(run.stop(), 10);
+        let status = Run::start(&bed.rx, weir(&format!("status --socket {socket} --json"))).end();
+        let status = status.expect(0).json();
+        let of_source = |own: &&Value| own["source"] == source["host:".len()..];
+        let sources = status["sources"].as_array().expect("sources");
+        let told = sources.iter().find(of_source).expect("it is there");
+        assert_eq!(
+            (&told["owner"]["kind"], &told["owner"]["name"]),
+            (&"container".into(), &"web".into())
+        );
+        let json = delivered(run.stop(), 10);
+        let own = &self::source(&json)["owner"];
+        assert_eq!((&own["name"], &own["image"]), (&"web".into(), &"nginx:1".into()), "{json}");
+        assert_eq!(number(own, "pid"), u64::from(owner.pid()));
     }
     daemon.stop().expect(0);
     owner.end();

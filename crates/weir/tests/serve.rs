@@ -64,10 +64,16 @@ impl Daemon {
 
     /// A command of this user, who has no capability.
     fn as_user(&self, uid: u32, args: &str) -> Command {
+        self.with_rights(uid, "--clear-groups --inh-caps=-all", args)
+    }
+
+    /// A command of this user, with such rights, in the words of setpriv(1).
+    fn with_rights(&self, uid: u32, rights: &str, args: &str) -> Command {
         let dir = self.dir.path().display();
         let mut command = Command::new("setpriv");
-        command.args(["--reuid", &uid.to_string(), "--regid", &uid.to_string(), "--clear-groups"]);
-        command.arg("--inh-caps=-all").arg(format!("{dir}/weir")).args(args.split_whitespace());
+        command.args(["--reuid", &uid.to_string(), "--regid", &uid.to_string()]);
+        command.args(rights.split_whitespace());
+        command.arg(format!("{dir}/weir")).args(args.split_whitespace());
         command.arg("--socket").arg(format!("{dir}/s"));
         command
     }
@@ -154,6 +160,68 @@ fn root_users_without_rights_read_every_frame_of_what_they_are_allowed() {
         daemon.run.take().expect("it runs").stop().expect(0);
         assert_eq!(common::bpf::attached(&bed.rx), [0; 3]);
     }
+}
+
+#[test]
+fn root_who_may_load_programs_reads_a_copy_in_sealed_memory() {
+    let test = "root_who_may_load_programs_reads_a_copy_in_sealed_memory";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config("engine = \"bpf\""), "");
+    let plain = daemon.client(&bed, "host:lan --filter ip");
+    let rights = "--clear-groups --inh-caps=-all,+bpf --ambient-caps=+bpf";
+    let line = "capture host:lan --filter ip --json";
+    let copied = || Run::capture_by(&bed.rx, daemon.with_rights(NOBODY, rights, line));
+    let copied = [copied(), copied()];
+    let status = daemon.wait_for_clients(&bed, 3);
+    let key = |at: usize| status["clients"][at]["key"].as_u64().expect("a key");
+    assert!(
+        key(0) != key(1) && key(1) == key(2),
+        "those with the right share sealed rings: {status}"
+    );
+    let maps =
+        |run: &Run| fs::read_to_string(format!("/proc/{}/maps", run.pid())).expect("it runs");
+    assert!(maps(&plain).contains("bpf-map"), "{}", maps(&plain));
+    for run in &copied {
+        let maps = maps(run);
+        assert!(maps.contains("memfd:") && !maps.contains("bpf-map"), "{maps}");
+    }
+    generate(&bed.tx, "--frames 20000 --rate 100kpps --flows 100");
+    settle();
+    let json = plain.stop().expect(0).json();
+    assert!(!json["sources"][0]["notes"].to_string().contains("CAP_BPF"), "{json}");
+    for run in copied {
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(
+            (number(&json, "offered"), number(&json, "delivered")),
+            (20_000, 20_000),
+            "{json}"
+        );
+        assert!(json["sources"][0]["notes"].to_string().contains("you hold CAP_BPF"), "{json}");
+    }
+}
+
+#[test]
+fn root_users_and_groups_are_known_by_name_and_all_groups_count() {
+    let test = "root_users_and_groups_are_known_by_name_and_all_groups_count";
+    let Some(_alone) = ready(test, &["setpriv", "id"]) else { return };
+    let bed = bed();
+    let text = "[sources.lan]\nsource = \"wrx0\"\nusers = [\"daemon\"]\ngroups = [\"games\"]\n";
+    let daemon = Daemon::start(&bed, text, "");
+    let open = |user: u32, groups: &str| {
+        let rights = format!("{groups} --inh-caps=-all");
+        let line = "capture host:lan --json --duration 10ms";
+        Run::start(&bed.rx, daemon.with_rights(user, &rights, line)).end()
+    };
+    let id = |args: &str| -> u32 {
+        let told = sh(&bed.rx, &format!("id {args}"));
+        told.trim().parse().expect("an id")
+    };
+    open(id("-u daemon"), "--clear-groups").expect(0);
+    let games = sh(&bed.rx, "getent group games | cut -d: -f3");
+    open(NOBODY, &format!("--groups 7,{}", games.trim())).expect(0);
+    open(NOBODY, "--groups 7").refused(&["there is no source 'lan'"]);
 }
 
 #[test]
@@ -247,7 +315,7 @@ fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the
     daemon.wait_for_clients(&bed, 2);
     let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
     let load = Run::start(&bed.tx, weir(&line));
-    daemon.configure("[sources.lan]\nusers = [\"root\"]\n");
+    daemon.configure("[sources.lan]\nusers = [\"no body\"]\n");
     daemon.run().signal(libc::SIGHUP);
     let refused = |run: &Run| run.stderr().contains("stays in force");
     daemon.run().wait_for("that a bad file is refused", refused);
@@ -322,6 +390,7 @@ fn root_status_and_metrics_tell_what_is_open() {
     assert_eq!(value("weir_connections "), 1, "{body}");
     assert_eq!(value("weir_source_open{source=\"lan\"}"), 1, "{body}");
     assert_eq!(value("weir_source_open{source=\"hidden\"}"), 0, "{body}");
+    assert_eq!(value("weir_source_info{source=\"lan\",captures=\"wrx0\",engine="), 1, "{body}");
     assert_eq!(value("weir_feed_captured_frames_total"), 1000, "{body}");
     assert_eq!(value("weir_client_offered_frames_total"), 1000, "{body}");
     check_with_promtool(body);

@@ -102,6 +102,9 @@ pub struct Declaration {
     /// What it opens is another process's: it may go and come back, and nobody tells when it is there again. The rings
     /// are not this process's either.
     pub is_of_daemon: bool,
+    /// Its rings are BPF arrays, unless a feed is to be [sealed](crate::Feed::is_sealed); those of others are sealed
+    /// anyhow.
+    pub fills_bpf_arrays: bool,
     /// Flags that it heeds and not every engine does.
     pub flags: &'static [&'static str],
     /// Capabilities that it takes.

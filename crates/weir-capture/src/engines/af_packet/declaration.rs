@@ -15,6 +15,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     patterns: Patterns::First,
     auto: Some("a packet socket"),
     is_of_daemon: false,
+    fills_bpf_arrays: false,
     flags: &["--hugepages"],
     rights: &[NET_RAW],
     queues: QueueUse::Unknown,

@@ -121,7 +121,7 @@ impl Shared {
         state: &mut State,
         feed: &Feed,
     ) -> Result<Option<usize>, CaptureError> {
-        if !state.programs.may_change() {
+        if feed.is_sealed || !state.programs.may_change() {
             return Ok(None);
         }
         self.free_left_places(state)?;

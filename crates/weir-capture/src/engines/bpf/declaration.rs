@@ -17,6 +17,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     patterns: Patterns::IfAsked,
     auto: Some("the fastest here: frames are copied once, in the kernel"),
     is_of_daemon: false,
+    fills_bpf_arrays: true,
     flags: &["--hook", "--consume", "--record-queue", "--tc-attach"],
     // Promiscuous mode, which is the default, takes CAP_NET_RAW of every engine.
     rights: &[BPF, PERFMON, NET_ADMIN, NET_RAW],

@@ -14,7 +14,8 @@ use crate::setup::Setup;
 pub(super) struct Plan {
     /// Numbers of the feeds that the hook chooses for.
     pub(super) at_hook: Vec<usize>,
-    /// And of those that are derived: the hook has no place for them, or the kernel does not take their filters.
+    /// And of those that are derived: the hook has no place for them, the kernel does not take their filters, or their
+    /// rings are to be sealed.
     pub(super) derived: Vec<usize>,
     /// There are filters at the hook.
     pub(super) has_filters: bool,
@@ -51,12 +52,14 @@ impl Plan {
     ) -> Plan {
         let all: Vec<usize> = (0..feeds.len()).collect();
         let is_filtered = |&feed: &usize| feeds[feed].filter.is_some();
-        if all.len() <= places && !may_change && !all.iter().any(is_filtered) {
+        let is_plain = |feed: &usize| !is_filtered(feed) && !feeds[*feed].is_sealed;
+        if all.len() <= places && !may_change && all.iter().all(is_plain) {
             return Plan { at_hook: all, derived: Vec::new(), has_filters: false };
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            needs_none || takes(std::slice::from_ref(&feeds[feed]))
+            // What the hook writes are BPF arrays, which other programs can write, too.
+            !feeds[feed].is_sealed && (needs_none || takes(std::slice::from_ref(&feeds[feed])))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
@@ -143,6 +146,16 @@ mod tests {
         // One place is for all that are derived.
         assert_eq!(plan(&[0, 0, 0, 0], 3, 9), planned(&[0, 1], &[2, 3], false));
         assert_eq!(plan(&[1, 1, 1], 3, 9), planned(&[0, 1, 2], &[], true));
+    }
+
+    #[test]
+    fn sealed_feeds_are_derived() {
+        let mut feeds = feeds(&[0, 0, 1]);
+        feeds[1].is_sealed = true;
+        for may_change in [false, true] {
+            let plan = Plan::with(&feeds, 16, may_change, |_| true);
+            assert_eq!(plan, planned(&[0, 2], &[1], true));
+        }
     }
 
     #[test]

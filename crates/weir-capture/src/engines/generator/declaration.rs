@@ -13,6 +13,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     patterns: Patterns::None,
     auto: None,
     is_of_daemon: false,
+    fills_bpf_arrays: false,
     flags: &["--hugepages"],
     rights: &[],
     queues: QueueUse::Unknown,

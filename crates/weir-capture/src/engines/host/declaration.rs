@@ -12,6 +12,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     patterns: Patterns::None,
     auto: None,
     is_of_daemon: true,
+    fills_bpf_arrays: false,
     flags: &["--socket"],
     rights: &[],
     // The daemon's engine may know a frame's queue; it refuses if it does not.

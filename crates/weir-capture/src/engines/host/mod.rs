@@ -7,6 +7,7 @@ mod address;
 mod control;
 pub(crate) mod declaration;
 mod names;
+mod owner;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use weir_client::{ClientError, Connection, EndReason};
 
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
+use crate::kernel::netns::Owner;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 pub use address::Address;
@@ -66,7 +68,8 @@ impl HostFeeds {
             let engine = if opened.engine.is_empty() { "an engine" } else { &opened.engine };
             let why = format!("{}; it captures with {engine}: {}", info.why, opened.why);
             let hook = opened.hook.as_deref().map(interned);
-            Info { why, hook, notes: opened.notes, ..info }
+            let owner = opened.owner.map(Owner::from);
+            Info { why, hook, notes: opened.notes, owner, ..info }
         });
         Ok(HostFeeds { info, control: Arc::new(control), follows })
     }

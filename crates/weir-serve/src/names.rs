@@ -1,0 +1,53 @@
+//! Users and groups in the daemon's file, by name or id.
+
+use nix::unistd::{Group, User};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+/// The kernel's word for none.
+const NOBODY: u32 = u32::MAX;
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a user or group is a name or an id")]
+enum NameOrId {
+    Id(i64),
+    Name(String),
+}
+
+/// The ids of users.
+///
+/// # Errors
+/// A name that this machine does not know; an id that there cannot be.
+pub fn users<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+    ids(from, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+}
+
+/// The ids of groups.
+///
+/// # Errors
+/// As [`users`].
+pub fn groups<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
+    ids(from, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+}
+
+fn ids<'de, D: Deserializer<'de>>(
+    from: D,
+    what: &str,
+    find: impl Fn(&str) -> nix::Result<Option<u32>>,
+) -> Result<Vec<u32>, D::Error> {
+    let id = |given: NameOrId| match given {
+        NameOrId::Id(id) => match u32::try_from(id) {
+            Ok(id) if id != NOBODY => Ok(id),
+            _ => Err(format!("a {what}'s id is 0 to {}, not {id}", NOBODY - 1)),
+        },
+        NameOrId::Name(name) => match find(&name) {
+            Ok(Some(id)) => Ok(id),
+            Ok(None) => {
+                Err(format!("there is no {what} '{name}' on this machine; an id works, too"))
+            }
+            Err(error) => Err(format!("looking for the {what} '{name}': {error}")),
+        },
+    };
+    let given = Vec::<NameOrId>::deserialize(from)?;
+    given.into_iter().map(id).collect::<Result<_, _>>().map_err(D::Error::custom)
+}

@@ -1,0 +1,98 @@
+//! Whether a client could write into rings that are BPF arrays.
+//!
+//! A descriptor that is read-only for user space is a map like any other for a program that its holder loads
+//! (`CAP_BPF`), and `CAP_SYS_ADMIN` opens any map anew, by its number. Source: kernel/bpf/syscall.c and verifier.c,
+//! capabilities(7).
+
+use std::fs;
+
+use rustix::thread::CapabilitySet;
+
+/// Why a client gets a copy in sealed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// It could write BPF arrays.
+    MayWriteMaps,
+    /// It cannot be told whether it could: /proc does not show the process.
+    IsNotSeen,
+}
+
+impl Copied {
+    /// The same, as the client is told.
+    pub fn note(self) -> &'static str {
+        match self {
+            Copied::MayWriteMaps => {
+                "frames are copied into sealed memory for you: you hold CAP_BPF or CAP_SYS_ADMIN, and could write the \
+                 rings that a BPF program fills"
+            }
+            Copied::IsNotSeen => {
+                "frames are copied into sealed memory for you: the daemon does not see your process in /proc, so it \
+                 cannot tell whether you hold CAP_BPF; a daemon in the host's PID namespace would"
+            }
+        }
+    }
+}
+
+/// Why the process `pid` gets a copy, if it does: it could write a BPF array that it is given to read, without being
+/// able to write the daemon's own memory anyhow.
+#[must_use]
+pub fn copied(pid: i32) -> Option<Copied> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+    match (read("status"), read("uid_map")) {
+        (Ok(status), Ok(uid_map)) => {
+            by_what_proc_says(&status, &uid_map).then_some(Copied::MayWriteMaps)
+        }
+        _ => Some(Copied::IsNotSeen),
+    }
+}
+
+fn by_what_proc_says(status: &str, uid_map: &str) -> bool {
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    // In a user namespace of its own capabilities are none of the host's. The host's maps every user to itself.
+    let is_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
+    // Those that it may give itself.
+    let permitted = field("CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());
+    let Some(permitted) = permitted.map(CapabilitySet::from_bits_retain) else { return true };
+    if !is_of_host || !permitted.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN) {
+        return false;
+    }
+    // It sees the daemon, and may trace it: then it can write everything of it, and a copy would protect nothing. A
+    // process in another PID namespace has a number there, too.
+    let sees_all = field("NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1);
+    !(sees_all && permitted.contains(CapabilitySet::SYS_PTRACE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: &str = "         0          0 4294967295\n";
+
+    fn status(pids: &str, permitted: CapabilitySet) -> String {
+        format!("Name:\tx\nNSpid:\t{pids}\nCapInh:\t0\nCapPrm:\t{:016x}\n", permitted.bits())
+    }
+
+    #[test]
+    fn who_may_load_programs_and_not_trace_the_daemon_could_write_maps() {
+        let (bpf, admin) = (CapabilitySet::BPF, CapabilitySet::SYS_ADMIN);
+        let (trace, raw) = (CapabilitySet::SYS_PTRACE, CapabilitySet::NET_RAW);
+        let may = |pids: &str, permitted, uid_map: &str| {
+            by_what_proc_says(&status(pids, permitted), uid_map)
+        };
+        assert!(may("7", bpf, HOST) && may("7", admin | raw, HOST));
+        assert!(!may("7", raw | trace, HOST) && !may("7", CapabilitySet::empty(), HOST));
+        // Root of the host, and the same in a container that does not see the host's processes.
+        assert!(!may("7", bpf | admin | trace, HOST) && may("700\t7", bpf | admin | trace, HOST));
+        // Root of a user namespace.
+        assert!(!may("700\t7", bpf | admin, "         0     100000      65536\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_told_counts_as_yes() {
+        assert_eq!(copied(0), Some(Copied::IsNotSeen));
+        assert!(by_what_proc_says("", HOST));
+        assert!(by_what_proc_says("CapPrm:\tnothing\n", HOST));
+    }
+}
