@@ -49,10 +49,14 @@ impl Connection {
         let own = Arc::clone(&endings);
         let client = connect(Box::new(move |incoming| match incoming {
             Incoming::Notification { method, params, .. } if method == "capture.gone" => {
-                if let Ok(Gone { feed, reason }) = serde_json::from_value(params) {
+                if let Ok(Gone { feed, reason, moved }) = serde_json::from_value(params) {
                     let ending = lock(&own).get(&feed).cloned();
-                    let why = || reason.clone().map_or(EndReason::SourceEnded, EndReason::Failed);
-                    ending.into_iter().for_each(|ending| ending.end(why()));
+                    let why = match (reason, moved) {
+                        (_, true) => EndReason::Moved,
+                        (None, false) => EndReason::SourceEnded,
+                        (Some(reason), false) => EndReason::Failed(reason),
+                    };
+                    ending.into_iter().for_each(|ending| ending.end(why.clone()));
                 }
             }
             // Of a later version.

@@ -13,6 +13,9 @@ pub enum EndReason {
     SourceEnded,
     /// The daemon closed it, and says why: an interface vanished, a right was withdrawn.
     Failed(String),
+    /// The daemon has closed its rings, because somebody may not read them any more. Opened again within 10 seconds, the
+    /// feed goes on with the first frame that is not in these.
+    Moved,
     /// The daemon is there no more, or has ended the connection.
     DaemonEnded,
 }
@@ -22,6 +25,7 @@ impl fmt::Display for EndReason {
         match self {
             EndReason::SourceEnded => f.write_str("its source has ended"),
             EndReason::Failed(reason) => f.write_str(reason),
+            EndReason::Moved => f.write_str("it goes on in other rings; open it again"),
             EndReason::DaemonEnded => f.write_str("the daemon has ended"),
         }
     }

@@ -179,6 +179,7 @@ impl Client {
         let opening = Opening {
             peer: Arc::clone(&self.peer),
             who: self.who.clone(),
+            asked: open.clone(),
             number: open.feed,
             source: open.source.clone(),
             filter: source.whole_filter(&open.filter)?,

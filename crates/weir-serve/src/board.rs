@@ -119,7 +119,16 @@ impl Board {
 
 /// Tells a client that nothing more comes of a feed, and why, if not because its source came to its end.
 pub fn tell_gone(reader: &Reader, reason: Option<&str>) {
-    let gone = Gone { feed: reader.number, reason: reason.map(str::to_owned) };
+    let reason = reason.map(str::to_owned);
+    tell(reader, Gone { feed: reader.number, reason, moved: false });
+}
+
+/// Tells a client that its feed goes on in other rings, which it gets if it opens the same again.
+pub fn tell_moved(reader: &Reader) {
+    tell(reader, Gone { feed: reader.number, reason: None, moved: true });
+}
+
+fn tell(reader: &Reader, gone: Gone) {
     let params = serde_json::to_value(gone).unwrap_or_default();
     // Whoever has gone needs not be told.
     let _ = reader.peer.notify("capture.gone", params, Vec::new());

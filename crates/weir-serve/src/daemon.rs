@@ -17,9 +17,10 @@ use weir_plug::message::RpcError;
 use weir_probe::{FeedId, Probe, ProbeError, SourceSpec, Wants};
 use weir_ring::{Ledger, Ring};
 
-use crate::board::{Board, tell_gone};
+use crate::board::Board;
 use crate::config::{Config, SourceConfig};
 use crate::feed_request::chosen;
+use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::slots::Slots;
 use crate::usage::Usage;
@@ -53,8 +54,10 @@ pub struct Daemon {
     pub(crate) board: Arc<Board>,
     pub(crate) slots: Slots,
     pub(crate) usage: Usage,
-    config: RwLock<Arc<Config>>,
-    resolve: Box<Resolver>,
+    /// Feeds whose clients are to come for them.
+    pub(crate) moved: Moved,
+    pub(crate) config: RwLock<Arc<Config>>,
+    pub(crate) resolve: Box<Resolver>,
     /// Feeds with rings of their own are of a group each.
     group: AtomicUsize,
 }
@@ -82,46 +85,14 @@ impl Daemon {
         let usage = Usage::new(config.limits.clone());
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
-        Ok(Daemon { probe, board, slots, usage, config, resolve, group })
+        let moved = Moved::default();
+        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group })
     }
 
     /// The file that is in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
-    /// that it does not allow are closed, and with them all that read the same rings: nobody without the right is to
-    /// see what comes into memory that he has mapped. Their clients are told, and may open them again. Gives how many
-    /// were closed.
-    ///
-    /// # Errors
-    /// A source that means nothing; the old file stays in force.
-    pub fn reload(&self, config: Config) -> Result<usize, String> {
-        check(&config, &self.resolve)?;
-        let before = self.config();
-        self.usage.set_limits(config.limits.clone());
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        let readers = self.board.readers();
-        let is_allowed = |reader: &Arc<Reader>| {
-            let now = self.source(&reader.who, &reader.source);
-            now.is_some_and(|now| {
-                before.sources.get(&reader.source).is_some_and(|old| now.keeps(old))
-            })
-        };
-        let denied = readers.iter().filter(|reader| !is_allowed(reader)).map(|reader| reader.feed);
-        let denied: Vec<FeedId> = denied.collect();
-        let mut closed = 0;
-        for reader in readers.iter().filter(|reader| denied.contains(&reader.feed)) {
-            if !reader.is_closed() {
-                // First: that its rings are closed, which the probe tells, would be no reason.
-                tell_gone(reader, Some("the daemon's file has changed"));
-                self.close(reader);
-                closed += 1;
-            }
-        }
-        Ok(closed)
     }
 
     /// Whether every source still answers. A source that hangs has this hang.
@@ -157,6 +128,17 @@ impl Daemon {
         source: &SourceConfig,
         open: &Open,
     ) -> Result<Arc<Reader>, RpcError> {
+        if let Some(moved) = self.moved.take(&opening.who, &opening.asked) {
+            let rings = self.probe.rings_of(moved.claim.subscription);
+            if let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) {
+                let account = (vec![0; rings.len()], Ledger::default());
+                let reader = Arc::new(Reader::new(opening, moved.claim, feed, rings, account));
+                self.board.add(&reader);
+                return Ok(reader);
+            }
+            // Its source has ended since.
+            self.slots.close(&opening.source, &self.probe, moved.claim);
+        }
         let name = opening.source.clone();
         let filter = self.filter(&name, source, &opening.filter)?;
         let interface = Interface {
@@ -270,7 +252,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
+pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
     for (name, source) in &config.sources {
         let wrong = |what: String| format!("sources.{name}: {what}");
         resolve(name, source).map_err(wrong)?;

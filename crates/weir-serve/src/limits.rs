@@ -1,5 +1,7 @@
 //! How much a client may have, unless the daemon's file says otherwise.
 
+use std::time::Duration;
+
 /// Feeds that a client, which is a user, has open at a time.
 pub const CLIENT_FEEDS_MAX: usize = 32;
 /// MiB of rings that a client reads. Rings that others read as well count in full.
@@ -10,3 +12,6 @@ pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Sleepers that a feed wakes: a client with several consumers has one for each.
 pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;
+/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; what it
+/// leaves longer may be overwritten by then, and holds memory.
+pub const MOVED_FEEDS_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use weir_client::protocol::{self, Closed};
+use weir_client::protocol::{self, Closed, Open};
 use weir_plug::message::RpcError;
 use weir_plug::{Credentials, Peer};
 use weir_probe::{FeedId, RemoteConsumer};
@@ -21,6 +21,8 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// Who that is.
     pub who: Credentials,
+    /// What it has asked for.
+    pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
     /// The source's name.
@@ -68,6 +70,8 @@ pub struct Opening {
     pub peer: Arc<Peer>,
     /// Who that is.
     pub who: Credentials,
+    /// What it has asked for.
+    pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
     /// The source's name.
@@ -89,7 +93,7 @@ impl Reader {
         rings: Vec<Ring<Mapping>>,
         (from, base): (Vec<u64>, Ledger),
     ) -> Reader {
-        let Opening { peer, who, number, source, filter, mib, copied } = opening;
+        let Opening { peer, who, asked, number, source, filter, mib, copied } = opening;
         // What the rings have had is exact, and what the ledger says of that is not of the same instant.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
@@ -97,6 +101,7 @@ impl Reader {
         Reader {
             peer,
             who,
+            asked,
             number,
             source,
             filter,

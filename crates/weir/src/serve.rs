@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use weir_capture::engines::auto::EngineRequest;
@@ -65,13 +66,13 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
             read_again(args, &daemon);
             manager.ready(&format!("serving {}", sources_of(&daemon)));
         }
-        match manager.alive_every() {
-            Some(interval) => {
-                if daemon.is_alive() {
-                    manager.alive();
-                }
-                thread::park_timeout(interval);
-            }
+        let due = daemon.close_unclaimed();
+        if manager.alive_every().is_some() && daemon.is_alive() {
+            manager.alive();
+        }
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        match manager.alive_every().into_iter().chain(left).min() {
+            Some(limit) => thread::park_timeout(limit),
             None => thread::park(),
         }
     }

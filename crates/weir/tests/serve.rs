@@ -332,6 +332,48 @@ fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the
 }
 
 #[test]
+fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
+    let test = "root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let text = |users: &str| {
+            format!("[sources.lan]\nsource = \"wrx0\"\nengine = \"{engine}\"\nusers = [{users}]\n")
+        };
+        let mut daemon = Daemon::start(&bed, &text("1, 65534"), "");
+        let stays = [0; 2].map(|_| daemon.client(&bed, "host:lan"));
+        let line = "capture host:lan --json";
+        let goes = Run::capture_by(&bed.rx, daemon.as_user(1, line));
+        let status = daemon.wait_for_clients(&bed, 3);
+        assert_eq!(status["feeds"].as_array().map(Vec::len), Some(1), "all share rings: {status}");
+        let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
+        let load = Run::start(&bed.tx, weir(&line));
+        settle();
+        daemon.configure(&text("65534"));
+        daemon.run().signal(libc::SIGHUP);
+        goes.end().refused(&["host:lan", "file has changed"]);
+        let status = daemon.wait_for_clients(&bed, 2);
+        let feeds = status["feeds"].as_array().expect("feeds");
+        assert!(
+            feeds.len() == 1 && feeds[0]["readers"] == 2,
+            "they share the fresh ones: {status}"
+        );
+        settle();
+        let sent = number(&load.stop().expect(0).json(), "sent");
+        settle();
+        for run in stays {
+            let json = run.stop().expect(0).json();
+            closes(&json);
+            assert_eq!(number(&json["sources"][0], "lives"), 2, "{json}");
+            assert_eq!(number(&json, "offered"), sent, "{engine}: {json}");
+            assert_eq!(number(&json, "delivered"), sent, "{engine}: {json}");
+        }
+        let status = daemon.wait_for_clients(&bed, 0);
+        assert_eq!(status["sources"][0]["is_open"], false, "{status}");
+    }
+}
+
+#[test]
 fn root_a_filter_and_a_block_list_of_a_running_client_are_changed() {
     let test = "root_a_filter_and_a_block_list_of_a_running_client_are_changed";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };

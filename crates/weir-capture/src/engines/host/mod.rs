@@ -90,7 +90,9 @@ impl Source for HostFeeds {
         match reason {
             EndReason::SourceEnded => Ok(Pumped::Ended),
             EndReason::Failed(reason) if !self.follows => Err(self.control.refused(reason)),
-            EndReason::Failed(_) | EndReason::DaemonEnded => Err(CaptureError::Vanished { iface }),
+            EndReason::Failed(_) | EndReason::Moved | EndReason::DaemonEnded => {
+                Err(CaptureError::Vanished { iface })
+            }
         }
     }
 

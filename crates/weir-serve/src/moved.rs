@@ -1,0 +1,71 @@
+//! Feeds that were moved to fresh rings, until their clients come for them.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weir_client::protocol::Open;
+use weir_plug::Credentials;
+
+use crate::limits::MOVED_FEEDS_WAIT_MAX;
+use crate::slots::Claim;
+
+/// Subscriptions whose clients were told to open them again.
+#[derive(Default)]
+pub struct Moved(Mutex<Vec<MovedFeed>>);
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct MovedFeed {
+    /// Its client.
+    pub who: Credentials,
+    /// What that has asked for.
+    pub asked: Open,
+    /// Its subscription.
+    pub claim: Claim,
+    until: Instant,
+}
+
+impl MovedFeed {
+    /// The feed of this client, for which it may come from now on.
+    #[must_use]
+    pub fn new(who: Credentials, asked: Open, claim: Claim) -> MovedFeed {
+        MovedFeed { who, asked, claim, until: Instant::now() + MOVED_FEEDS_WAIT_MAX }
+    }
+
+    /// The number of a feed is its client's own, and is another one next time.
+    fn is_of(&self, who: &Credentials, asked: &Open) -> bool {
+        let own = Open { feed: asked.feed, ..self.asked.clone() };
+        (self.who.uid, self.who.pid) == (who.uid, who.pid) && own == *asked
+    }
+}
+
+impl Moved {
+    /// One more.
+    pub fn add(&self, feed: MovedFeed) {
+        self.lock().push(feed);
+    }
+
+    /// That of this process which asked for the very same, if there is one.
+    #[must_use]
+    pub fn take(&self, who: &Credentials, asked: &Open) -> Option<MovedFeed> {
+        let mut all = self.lock();
+        let at = all.iter().position(|feed| feed.is_of(who, asked))?;
+        Some(all.remove(at))
+    }
+
+    /// Those that are not to be kept, and when the first of the others is to be looked at again.
+    #[must_use]
+    pub fn take_unless(
+        &self,
+        keeps: impl Fn(&MovedFeed) -> bool,
+    ) -> (Vec<MovedFeed>, Option<Instant>) {
+        let now = Instant::now();
+        let mut all = self.lock();
+        let gone = all.extract_if(.., |feed| feed.until <= now || !keeps(feed)).collect();
+        (gone, all.iter().map(|feed| feed.until).min())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<MovedFeed>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,107 @@
+//! Another file: what it still allows goes on, and what it does not is closed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use weir_plug::Credentials;
+use weir_probe::FeedId;
+
+use crate::board::{tell_gone, tell_moved};
+use crate::config::Config;
+use crate::daemon::{Daemon, check};
+use crate::moved::MovedFeed;
+use crate::reader::Reader;
+
+/// What clients are told.
+const CHANGED: &str = "the daemon's file has changed";
+
+impl Daemon {
+    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
+    /// that it does not allow are closed; since nobody without the right is to see what comes into memory that he has
+    /// mapped, others that read the same rings move to fresh ones: they are told, and find there what has come since.
+    /// Gives how many were closed.
+    ///
+    /// # Errors
+    /// A source that means nothing; the old file stays in force.
+    pub fn reload(&self, config: Config) -> Result<usize, String> {
+        check(&config, &self.resolve)?;
+        let before = self.config();
+        self.usage.set_limits(config.limits.clone());
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let is_allowed = |who: &Credentials, name: &str| {
+            let now = self.source(who, name);
+            now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
+        };
+        self.close_moved(|feed| is_allowed(&feed.who, &feed.asked.source));
+        let mut readers = self.board.readers();
+        readers.retain(|reader| !reader.is_closed());
+        let (allowed, denied): (Vec<_>, Vec<_>) =
+            readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
+        let mut closed = denied.len();
+        let feeds: BTreeSet<FeedId> = denied.iter().map(|reader| reader.feed).collect();
+        for feed in feeds {
+            let of = |reader: &&Arc<Reader>| reader.feed == feed;
+            let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
+            let is_moved = !others.is_empty() && self.renew(others[0], feed);
+            for denied in denied.iter().filter(of) {
+                // First: that its rings are closed, which the probe tells, would be no reason.
+                tell_gone(denied, Some(CHANGED));
+                self.close(denied);
+            }
+            for other in others {
+                if is_moved {
+                    self.keep_for(other);
+                    tell_moved(other);
+                } else {
+                    tell_gone(other, Some(CHANGED));
+                    self.close(other);
+                    closed += 1;
+                }
+            }
+        }
+        Ok(closed)
+    }
+
+    /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine cannot;
+    /// then nobody may read the rings any more.
+    fn renew(&self, reader: &Reader, feed: FeedId) -> bool {
+        let subscription = reader.claim.subscription;
+        let withdraw = || {
+            // The probe moves all but a consumer that must not see another frame: this one, which nobody is.
+            let consumer = self.probe.add_consumer(reader.rings.len())?;
+            self.probe.attach(consumer.id, subscription)?;
+            self.probe.withdraw(consumer.id)
+        };
+        let withdrawn = withdraw();
+        let now = self.probe.feed_of(subscription).map(|(now, _)| now);
+        withdrawn.is_ok() && now.is_some_and(|now| now != feed)
+    }
+
+    /// Closes a client's feed, and keeps its subscription until the client comes for it.
+    fn keep_for(&self, reader: &Reader) {
+        let mut is_open = false;
+        reader.close(|| {
+            is_open = true;
+            (self.board.closed(reader.feed).flatten(), true)
+        });
+        // The client may have closed it just now.
+        if is_open {
+            let (who, asked) = (reader.who.clone(), reader.asked.clone());
+            self.moved.add(MovedFeed::new(who, asked, reader.claim));
+        }
+    }
+
+    /// Closes moved feeds that nobody has come for in time. Gives when the next is due.
+    pub fn close_unclaimed(&self) -> Option<Instant> {
+        self.close_moved(|_| true)
+    }
+
+    fn close_moved(&self, keeps: impl Fn(&MovedFeed) -> bool) -> Option<Instant> {
+        let (gone, next) = self.moved.take_unless(keeps);
+        for feed in gone {
+            self.slots.close(&feed.asked.source, &self.probe, feed.claim);
+        }
+        next
+    }
+}
