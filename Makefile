@@ -8,6 +8,7 @@ FUZZ_SECONDS ?= 25
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 SIMULATE_SEEDS ?= 10000
+KILLS ?= 1000
 REPEAT ?= 50
 export REPEAT
 # Another build of weir for the bench to hold this one against.
@@ -57,10 +58,11 @@ bench-full: build peers ## the same at six frame sizes, some 30 minutes, into be
 peers:
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), and simulate SIMULATE_SEEDS runs (10000); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
+	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
 
 dist: build ## a Debian package, its debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

@@ -13,8 +13,8 @@ pub enum EndReason {
     SourceEnded,
     /// The daemon closed it, and says why: an interface vanished, a right was withdrawn.
     Failed(String),
-    /// The daemon has closed its rings, because somebody may not read them any more. Opened again within 10 seconds, the
-    /// feed goes on with the first frame that is not in these.
+    /// The daemon has closed its rings, because somebody may not read them any more. Opened again within 10 seconds,
+    /// the feed goes on with the first frame that is not in these.
     Moved,
     /// The daemon is there no more, or has ended the connection.
     DaemonEnded,

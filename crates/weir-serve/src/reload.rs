@@ -63,8 +63,8 @@ impl Daemon {
         Ok(closed)
     }
 
-    /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine cannot;
-    /// then nobody may read the rings any more.
+    /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine
+    /// cannot; then nobody may read the rings any more.
     fn renew(&self, reader: &Reader, feed: FeedId) -> bool {
         let subscription = reader.claim.subscription;
         let withdraw = || {

@@ -244,6 +244,18 @@ fn root_one_who_joins_reads_from_there_and_its_ledger_begins_there() {
     }
 }
 
+/// How often something is killed: `count` times, or as often as the environment says (`make soak`).
+fn kills(count: u64) -> u64 {
+    let asked = std::env::var("WEIR_KILLS").ok();
+    asked.map_or_else(|| volume(count), |asked| asked.parse().expect("WEIR_KILLS is a number"))
+}
+
+/// Frames until it is stopped.
+fn load(bed: &Testbed) -> Run {
+    let line = format!("gen {} --rate 100kpps --duration 10000s --json", bed.tx.iface);
+    Run::start(&bed.tx, weir(&line))
+}
+
 #[test]
 fn root_a_client_that_is_killed_or_stopped_costs_the_others_nothing() {
     let test = "root_a_client_that_is_killed_or_stopped_costs_the_others_nothing";
@@ -255,9 +267,8 @@ fn root_a_client_that_is_killed_or_stopped_costs_the_others_nothing() {
     let before = daemon.descriptors();
     let mut stopped = daemon.client(&bed, "host:lan");
     stopped.signal(libc::SIGSTOP);
-    let line = format!("gen {} --rate 100kpps --duration 300s --json", bed.tx.iface);
-    let load = Run::start(&bed.tx, weir(&line));
-    for _ in 0..volume(50) {
+    let load = load(&bed);
+    for _ in 0..kills(50) {
         let mut run = daemon.client(&bed, "host:lan --filter ip");
         run.signal(libc::SIGKILL);
         drop(run);
@@ -304,6 +315,38 @@ fn root_a_daemon_that_is_killed_and_started_again_is_read_on_from() {
 }
 
 #[test]
+fn root_a_daemon_that_is_killed_under_load_leaves_nothing() {
+    let test = "root_a_daemon_that_is_killed_under_load_leaves_nothing";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let mut daemon = Daemon::start(&bed, &config("engine = \"bpf\""), "");
+    let load = load(&bed);
+    let mut run = daemon.client(&bed, "host:lan");
+    let kills = kills(3);
+    for life in 1..=kills {
+        daemon.run().signal(libc::SIGKILL);
+        daemon.run = None;
+        daemon.restart(&bed);
+        let back = |run: &Run| run.stderr().matches("captured from here on").count() as u64 == life;
+        run.wait_for("word of its return", back);
+    }
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", run.pid())).expect("it runs").count();
+    assert!(descriptors < 100, "the client has {descriptors} descriptors");
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json["sources"][0], "lives"), kills + 1, "{json}");
+    assert!(number(&json, "delivered") > 0, "{json}");
+    load.stop().expect(0);
+    daemon.run().signal(libc::SIGKILL);
+    daemon.run = None;
+    let line = format!("doctor {} --json", bed.rx.iface);
+    let told = Run::start(&bed.rx, weir(&line)).end().expect(0).json();
+    assert_eq!(told["interfaces"][0]["facts"]["hooked"], Value::Array(Vec::new()), "{told}");
+    let link = sh(&bed.rx, &format!("ip -d link show {}", bed.rx.iface));
+    assert!(link.contains("promiscuity 0"), "{link}");
+}
+
+#[test]
 fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the_rest() {
     let test = "root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the_rest";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
@@ -313,8 +356,7 @@ fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the
     let stays = daemon.client(&bed, "host:lan");
     let goes = daemon.client(&bed, "host:more");
     daemon.wait_for_clients(&bed, 2);
-    let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
-    let load = Run::start(&bed.tx, weir(&line));
+    let load = load(&bed);
     daemon.configure("[sources.lan]\nusers = [\"no body\"]\n");
     daemon.run().signal(libc::SIGHUP);
     let refused = |run: &Run| run.stderr().contains("stays in force");
@@ -346,8 +388,7 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         let goes = Run::capture_by(&bed.rx, daemon.as_user(1, line));
         let status = daemon.wait_for_clients(&bed, 3);
         assert_eq!(status["feeds"].as_array().map(Vec::len), Some(1), "all share rings: {status}");
-        let line = format!("gen {} --rate 100kpps --duration 60s --json", bed.tx.iface);
-        let load = Run::start(&bed.tx, weir(&line));
+        let load = load(&bed);
         settle();
         daemon.configure(&text("65534"));
         daemon.run().signal(libc::SIGHUP);
