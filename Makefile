@@ -15,7 +15,7 @@ export REPEAT
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
-.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full peers soak dist install
+.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full peers soak dist image install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -31,7 +31,7 @@ build: ## build target/release/weir
 demo: build ## build, then show a capture and its ledger (more of it as root)
 	$(WEIR) demo
 
-test: setup ## every check: lints, tests, models, static link, package, Debian 6.1 guest, fuzzing
+test: setup ## every check: lints, tests, models, static link, package, image, Debian 6.1 guest, fuzzing
 	@tests/all.sh
 
 test-repeat: setup ## every test with threads, processes or interfaces REPEAT times (50), in LANES at a time; over an hour; needs root
@@ -67,6 +67,10 @@ soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a 
 dist: build ## a Debian package, its debug symbols and a tarball, in dist/
 	@tests/setup.sh dist
 	packaging/dist.sh
+
+image: ## a container image with the daemon and its clients, in dist/ (docs/containers.md)
+	@tests/setup.sh dist
+	packaging/image/build.sh
 
 # Under sudo there is often no cargo, and a build by root would leave root's files in target/:
 # build as yourself, then `sudo make install`.

@@ -49,25 +49,6 @@ debian_changelog() {
     printf '\n -- %s  %s\n' "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
 }
 
-# Every crate that is linked in, its licence, and the notices that it carries: their licences ask for it.
-crates() {
-    local name manifest license file host
-    host=$(rustc -vV | sed -n 's/^host: //p')
-    cargo tree --locked --offline -p weir -e normal --prefix none -f '{p}' | awk '{ print $1 " " substr($2, 2) }' |
-        sort -u >"$scratch/linked"
-    cargo metadata --locked --offline --format-version 1 --filter-platform "$host" | jq -r '.packages[] | select(.source)
-        | [.name + " " + .version, .manifest_path, .license // "see below"] | @tsv' | sort >"$scratch/known"
-    while IFS=$'\t' read -r name manifest license; do
-        grep -Fqx "$name" "$scratch/linked" || continue
-        printf '\n======== %s: %s\n' "$name" "$license"
-        find "$(dirname "$manifest")" -maxdepth 2 -type f \
-            \( -iname 'licen[cs]e*' -o -iname 'copying*' -o -iname 'notice*' \) | sort | while IFS= read -r file; do
-            printf '\n-------- %s\n\n' "${file#"$(dirname "$manifest")"/}"
-            cat "$file"
-        done
-    done <"$scratch/known"
-}
-
 control() { # PACKAGE LINES: the fields that differ, from standard input
     local dir=$scratch/$1
     mkdir -p "$dir/DEBIAN"
@@ -84,7 +65,7 @@ packaging/stage.sh "$weir" "$tree/usr" share/zsh/vendor-completions
 install -m 644 -t "$doc" packaging/copyright packaging/README.Debian
 install -m 644 CHANGELOG.md "$doc/changelog"
 debian_changelog >"$doc/changelog.Debian"
-crates >"$doc/crates.txt"
+packaging/crates.sh >"$doc/crates.txt"
 gzip -9n "$doc"/{changelog,changelog.Debian,crates.txt,ARCHITECTURE.md,README.md} "$tree"/usr/share/man/man1/*.1
 
 # What gdb finds by the build id, as Debian's own debug packages have it.
