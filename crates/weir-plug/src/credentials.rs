@@ -1,12 +1,14 @@
 //! Who is at the other end of a Unix socket, as the kernel noted it when that end connected.
 //!
-//! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later). No crate wraps the
-//! groups; and the process number is 0 where the peer is in a PID namespace that this process does not see, which
-//! wrappers take for impossible.
+//! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later), which no crate
+//! reads. /proc has groups, too: those of the process that has the number by then, which may be another.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
 /// Groups that fit at the first attempt.
 const GROUPS_FIRST: usize = 32;
@@ -16,7 +18,7 @@ const GROUPS_MAX: usize = 65_536;
 /// Who is at the other end of a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process id; 0 if that process is in a PID namespace that this one does not see.
+    /// Process id; 0 where this process's own namespace does not have it: a daemon in a container.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -27,17 +29,15 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of the other end of `socket`.
+    /// Those of the process at the other end of a connection.
     ///
     /// # Errors
     /// What the kernel says.
-    pub(crate) fn of_peer(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-        let into = (&raw mut peer).cast();
-        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `peer`: three numbers.
-        unsafe { option(socket, libc::SO_PEERCRED, into, &mut bytes) }?;
-        Ok(Credentials { pid: peer.pid, uid: peer.uid, gid: peer.gid, groups: groups(socket)? })
+    pub fn of(stream: &UnixStream) -> io::Result<Credentials> {
+        // Not by rustix: its process ids are never 0, and a peer in another process namespace has that.
+        let peer = getsockopt(stream, PeerCredentials)?;
+        let groups = groups(stream.as_fd())?;
+        Ok(Credentials { pid: peer.pid(), uid: peer.uid(), gid: peer.gid(), groups })
     }
 }
 
@@ -45,55 +45,39 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        let into = groups.as_mut_ptr().cast();
-        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `groups`.
-        let read = unsafe { option(socket, libc::SO_PEERGROUPS, into, &mut bytes) };
-        // It has been told how many there are also where they do not fit.
+        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `groups`, and sets `bytes` to how many
+        // it has, also where they do not fit.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
         let count = bytes as usize / size_of::<libc::gid_t>();
-        match read {
-            Ok(()) => {
-                groups.truncate(count);
-                return Ok(groups);
-            }
-            Err(error) => {
-                let fits = count <= groups.len() || count > GROUPS_MAX;
-                if fits || error.raw_os_error() != Some(libc::ERANGE) {
-                    return Err(error);
-                }
-                groups.resize(count, 0);
-            }
+        if result == 0 {
+            groups.truncate(count);
+            return Ok(groups);
         }
-    }
-}
-
-/// Reads a socket option.
-///
-/// # Safety
-/// `into` has room for `bytes` bytes, of which the kernel may write any.
-unsafe fn option(
-    socket: BorrowedFd<'_>,
-    option: libc::c_int,
-    into: *mut libc::c_void,
-    bytes: &mut libc::socklen_t,
-) -> io::Result<()> {
-    // SAFETY: as the caller promises.
-    match unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, into, bytes) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        let error = io::Error::last_os_error();
+        let is_too_many = count > groups.len() && count <= GROUPS_MAX;
+        if error.raw_os_error() != Some(libc::ERANGE) || !is_too_many {
+            return Err(error);
+        }
+        groups.resize(count, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
     use super::*;
 
     #[test]
     fn the_peer_of_a_socket_of_our_own_is_us() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let mut told = Credentials::of_peer(one.as_fd()).unwrap();
+        let mut told = Credentials::of(&one).unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
         let groups = line.split_whitespace().map(|group| group.parse().unwrap());

@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl UnixTransport {
     /// # Errors
     /// What the kernel says.
     pub fn credentials(&self) -> io::Result<Credentials> {
-        Credentials::of_peer(self.0.as_fd())
+        Credentials::of(&self.0)
     }
 }
 

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
+use weir_plug::Credentials;
 use weir_plug::socket::{SocketFile, bind};
 use weir_probe::Probe;
 
@@ -72,8 +72,8 @@ fn serve(listener: &UnixListener, served: &Arc<Served>) {
             continue;
         };
         // Its permissions let nobody else in, but the folder may be on a file system that has none.
-        let is_ours =
-            socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+        let is_ours = Credentials::of(&stream)
+            .is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw());
         if is_ours {
             let served = Arc::clone(served);
             clients.admit(stream, move |message| {
