@@ -20,7 +20,7 @@ root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 r
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring --test loom --test loom_segments --test loom_wakeups)
 
-stages=(lint tests root-tests dpdk loom static dist guest fuzz)
+stages=(lint tests root-tests dpdk loom static dist image guest fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -71,6 +71,7 @@ for name in "${stages[@]}"; do
     loom) stage loom "${loom_tests[@]}" ;;
     static) stage static tests/static.sh ;;
     dist) stage dist tests/dist.sh ;;
+    image) stage image tests/image.sh ;;
     guest) stage guest tests/guest/test.sh ;;
     fuzz) stage fuzz tests/fuzz.sh ;;
     *) die "no such stage: $name" ;;
