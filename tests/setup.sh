@@ -18,7 +18,7 @@ build_packages=(
     'iproute2        makes the interfaces and namespaces of the demo and the tests'
 )
 dist_packages=(
-    'dpkg-dev        finds what the package depends on'
+    'dpkg-dev        finds what the package depends on, and the licences of what is linked into the image'
     'jq              reads the list of crates whose licences go with the package, and ledgers in tests'
 )
 test_packages=(
@@ -36,6 +36,9 @@ test_packages=(
     'libdpdk-dev     DPDK with all of its drivers: the engine dpdk is built and tested with it'
     'man-db          says whether the man pages are well formed'
     'docker.io       runs the containers that read from the daemon'
+    'docker-compose  checks and runs packaging/compose.yaml'
+    'python3-yaml    reads the manifests of packaging/kubernetes'
+    'python3-jsonschema holds them against the schema of Kubernetes'
 )
 
 # Weir is measured without them, too: what is not there is a row that says so.
