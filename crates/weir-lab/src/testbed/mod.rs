@@ -6,6 +6,7 @@
 
 mod command;
 mod huge_pages;
+mod image;
 mod netns;
 mod pairs;
 mod skip;
@@ -20,6 +21,7 @@ use crate::{Error, Result, ethtool};
 
 pub use command::Running;
 pub use huge_pages::HugePages;
+pub use image::pack_image;
 pub use netns::{in_netns, spawn_in_netns, sweep};
 pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::generator::{self, GenOptions, Rate};
+use weir_lab::testbed::pack_image;
 
 use crate::units::grouped;
 
@@ -96,17 +97,8 @@ struct Image;
 
 impl Image {
     fn new(dir: &Path) -> Result<Image> {
-        let (tree, program) = (dir.join("tree"), std::env::current_exe()?);
-        place(&program, tree.join("weir"))?;
-        let libraries = Command::new("ldd").arg(&program).output().context("running ldd")?;
-        for line in String::from_utf8_lossy(&libraries.stdout).lines() {
-            if let Some(path) = line.split_whitespace().find(|word| word.starts_with('/')) {
-                place(Path::new(path), tree.join(path.trim_start_matches('/')))?;
-            }
-        }
-        let tar = dir.join("image.tar");
-        let packed = quiet(Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg("."));
-        if !packed || !quiet(Command::new("docker").arg("import").arg(&tar).arg(IMAGE)) {
+        let tar = pack_image(&std::env::current_exe()?, "weir", dir).context("packing an image")?;
+        if !quiet(Command::new("docker").arg("import").arg(&tar).arg(IMAGE)) {
             bail!("docker import: the image could not be made");
         }
         Ok(Image)
@@ -117,15 +109,6 @@ impl Drop for Image {
     fn drop(&mut self) {
         quiet(Command::new("docker").args(["rmi", "--force", IMAGE]));
     }
-}
-
-fn place(file: &Path, at: PathBuf) -> Result<()> {
-    let made = || {
-        fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
-        fs::copy(file, &at)?;
-        fs::set_permissions(&at, Permissions::from_mode(0o755))
-    };
-    made().with_context(|| format!("copying {}", file.display()))
 }
 
 /// Runs a command without output; whether it succeeded.

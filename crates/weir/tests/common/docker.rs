@@ -1,14 +1,13 @@
 //! A Docker daemon of a test's own, with images that are made here: nothing is pulled.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use weir_lab::testbed::{require_root, require_tool, skip};
+use weir_lab::testbed::{pack_image, require_root, require_tool, skip};
 
 use super::LIMIT;
 
@@ -77,23 +76,7 @@ impl Docker {
 
     /// An image with nothing but this program, at `/NAME`, and the libraries that it needs.
     pub fn image(&self, program: &Path, name: &str) {
-        let tree = self.dir.path().join("tree");
-        let place = |file: &Path, at: PathBuf| {
-            fs::create_dir_all(at.parent().expect("a folder")).expect("a folder");
-            fs::copy(file, &at).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).expect("permissions");
-        };
-        place(program, tree.join(name));
-        let libraries = Command::new("ldd").arg(program).output().expect("ldd");
-        for line in String::from_utf8_lossy(&libraries.stdout).lines() {
-            let path = line.split_whitespace().find(|word| word.starts_with('/'));
-            let Some(path) = path.map(Path::new) else { continue };
-            place(path, tree.join(path.strip_prefix("/").expect("it is absolute")));
-        }
-        let tar = self.dir.path().join("image.tar");
-        let packed =
-            Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status();
-        assert!(packed.expect("tar").success());
+        let tar = pack_image(program, name, self.dir.path()).expect("an image");
         self.run(&["import", tar.to_str().expect("a plain path"), name]);
     }
 }

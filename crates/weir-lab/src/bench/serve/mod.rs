@@ -2,8 +2,9 @@
 //!
 //! Consumers count. What is compared is the rate that the slowest of them keeps, since each is to have every frame.
 
-use std::path::PathBuf;
-use std::process::Command;
+mod docker;
+mod served;
+
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,17 @@ use weir_client::Connection;
 use weir_client::protocol::Open;
 
 use super::bar::{Bar, Side};
-use super::child::{Child, cpu_ns, pinned};
+use super::child::{Child, cpu_ns};
 use super::context::{Context, stopped};
 use super::counted::{Counted, weir_report};
 use super::row::{Frames, MPPS, Row, conclude, find, value_of};
 use super::tool::Tool;
 use super::wire::{Traffic, send_flows};
 use crate::generator::{Flows, Rate, SIZE_MIN};
-use crate::testbed::{End, Testbed};
+use crate::testbed::Testbed;
 use crate::{Error, Result};
+use docker::{Container, Image};
+use served::{CONTAINER, Served};
 
 pub(super) const SECTION: &str = "serve";
 /// What is no rate.
@@ -27,6 +30,7 @@ pub(super) const COSTS: &str = "serve-costs";
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const MANY: usize = 16;
 const IN_CONTAINER: &str = "1 consumer in namespaces of its own";
+const IN_DOCKER: &str = "1 consumer in a Docker container";
 const SHARDED: &str = "4 consumers, a shard each";
 const STOPPED: &str = "1 consumer beside one that is stopped";
 const AT_1_MPPS: &str = "16 consumers at 1 Mpps";
@@ -58,78 +62,13 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A daemon in the receiver's namespace.
-struct Served {
-    folder: tempfile::TempDir,
-    daemon: Child,
-}
-
-impl Served {
-    fn start(context: &Context, bed: &Testbed) -> Result<Served> {
-        let failed = |source| Error::Spawn { command: "weir serve".to_owned(), source };
-        let folder = tempfile::tempdir().map_err(failed)?;
-        let config = folder.path().join("weir.toml");
-        let text = format!(
-            "[sources.lan]\nsource = \"{}\"\neverybody = true\n[limits]\nfeeds = 200\nmemory_mib = 20000\n\
-             opens_per_second = 1000\n",
-            bed.rx.iface
-        );
-        std::fs::write(&config, text).map_err(failed)?;
-        let mut command = Command::new(&context.options.weir);
-        command.arg("serve").arg("--config").arg(&config);
-        command.arg("--socket").arg(folder.path().join("s"));
-        let mut daemon = Child::start("weir serve", &bed.rx, command)?;
-        daemon.wait_for_line(READY, |line| line.starts_with("weir: serving "))?;
-        Ok(Served { folder, daemon })
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("s")
-    }
-
-    /// A consumer that counts, on the tool's CPU, behind these words.
-    fn consumer(&self, context: &Context, end: &End, before: &[&str], part: &str) -> Result<Child> {
-        let socket = self.socket().display().to_string();
-        let source = format!("host:lan{part}");
-        let weir = context.options.weir.display().to_string();
-        let words = [weir.as_str(), "capture", &source, "--json", "--socket", &socket];
-        let words: Vec<String> =
-            before.iter().chain(&words).map(|word| (*word).to_owned()).collect();
-        let (program, args) = words.split_first().expect("a program");
-        let command = pinned(context.cpus.tool, program, args);
-        let mut child = Child::start("weir capture host:", end, command)?;
-        child.wait_for_line(READY, |line| line.contains("read from the daemon"))?;
-        Ok(child)
-    }
-
-    fn consumers(&self, context: &Context, end: &End, count: usize) -> Result<Vec<Child>> {
-        (0..count).map(|_| self.consumer(context, end, &[], "")).collect()
-    }
-}
-
-/// The words behind which a program runs in namespaces of its own, without rights, as in a container.
-const CONTAINER: [&str; 13] = [
-    "unshare",
-    "--mount",
-    "--net",
-    "--ipc",
-    "--uts",
-    "--cgroup",
-    "setpriv",
-    "--no-new-privs",
-    "--bounding-set=-all",
-    "--inh-caps=-all",
-    "--reuid=65534",
-    "--regid=65534",
-    "--clear-groups",
-];
-
 /// What is measured at full rate.
 #[derive(Clone, Copy)]
 enum Readers {
     Consumers(usize),
     Tcpdumps(usize),
     InContainer,
+    InDocker,
     Sharded,
     BesideStopped,
 }
@@ -140,6 +79,7 @@ impl Readers {
             Readers::Consumers(count) => consumers(count),
             Readers::Tcpdumps(count) => tcpdumps(count),
             Readers::InContainer => IN_CONTAINER.to_owned(),
+            Readers::InDocker => IN_DOCKER.to_owned(),
             Readers::Sharded => SHARDED.to_owned(),
             Readers::BesideStopped => STOPPED.to_owned(),
         }
@@ -148,7 +88,7 @@ impl Readers {
 
 fn rates(context: &Context, bed: &Testbed, served: &Served) -> Result<Vec<Row>> {
     let mut all: Vec<Readers> = COUNTS.into_iter().chain([MANY]).map(Readers::Consumers).collect();
-    all.extend([Readers::InContainer, Readers::Sharded, Readers::BesideStopped]);
+    all.extend([Readers::InContainer, Readers::InDocker, Readers::Sharded, Readers::BesideStopped]);
     all.extend(COUNTS.map(Readers::Tcpdumps));
     let mut rows: Vec<Row> =
         all.iter().map(|of| Row::new(SECTION, of.name(), MPPS).sized(SIZE_MIN)).collect();
@@ -184,17 +124,25 @@ fn at_full_rate(
     match readers {
         Readers::Consumers(count) => {
             let children = served.consumers(context, rx, count)?;
-            slowest(context, bed, children, Some(served.daemon.id()), rate)
+            slowest(context, bed, children, &[served.daemon.id()], rate)
         }
         Readers::InContainer => {
             let child = served.consumer(context, rx, &CONTAINER, "")?;
-            slowest(context, bed, vec![child], Some(served.daemon.id()), rate)
+            slowest(context, bed, vec![child], &[served.daemon.id()], rate)
+        }
+        Readers::InDocker => {
+            let image = Image::new(&context.options.weir)?;
+            let container = image.consumer(rx, context.cpus.tool, served.folder.path())?;
+            let others = [served.daemon.id(), container.pid];
+            let frames = slowest(context, bed, vec![container.child], &others, rate);
+            Container::wait_until_removed();
+            frames
         }
         Readers::BesideStopped => {
             let mut still = served.consumer(context, rx, &[], "")?;
             still.signal(libc::SIGSTOP);
             let child = served.consumer(context, rx, &[], "")?;
-            let frames = slowest(context, bed, vec![child], Some(served.daemon.id()), rate);
+            let frames = slowest(context, bed, vec![child], &[served.daemon.id()], rate);
             still.signal(libc::SIGKILL);
             frames
         }
@@ -203,7 +151,7 @@ fn at_full_rate(
             let children = parts.map(|part| served.consumer(context, rx, &[], part));
             let children = children.into_iter().collect::<Result<Vec<_>>>()?;
             let (sent, seconds, counted, cpu) =
-                run(context, bed, children, Some(served.daemon.id()), rate)?;
+                run(context, bed, children, &[served.daemon.id()], rate)?;
             // Each frame is in exactly one of them.
             let kept = counted.iter().map(|one| one.kept).sum();
             let lapped = counted.iter().filter_map(|one| one.drops.get("lapped")).sum();
@@ -239,10 +187,10 @@ fn run(
     context: &Context,
     bed: &Testbed,
     children: Vec<Child>,
-    daemon: Option<u32>,
+    others: &[u32],
     rate: Rate,
 ) -> Result<(u64, f64, Vec<Counted>, Option<f64>)> {
-    let ids: Vec<u32> = children.iter().map(Child::id).chain(daemon).collect();
+    let ids: Vec<u32> = children.iter().map(Child::id).chain(others.iter().copied()).collect();
     let cpu = || ids.iter().filter_map(|id| cpu_ns(*id)).sum::<u64>();
     let before = cpu();
     let sent = send_flows(context, &bed.tx, traffic(context, rate), Flows::N(1000))?;
@@ -266,10 +214,10 @@ fn slowest(
     context: &Context,
     bed: &Testbed,
     children: Vec<Child>,
-    daemon: Option<u32>,
+    others: &[u32],
     rate: Rate,
 ) -> Result<Frames> {
-    let (sent, seconds, counted, cpu_seconds) = run(context, bed, children, daemon, rate)?;
+    let (sent, seconds, counted, cpu_seconds) = run(context, bed, children, others, rate)?;
     let worst = counted.into_iter().min_by_key(|one| one.kept).unwrap_or_default();
     Ok(Frames { cpu_seconds, ..Frames::new(sent, worst.kept, worst.drops, seconds) })
 }
@@ -283,7 +231,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
         let neighbours = context.calm();
         let children = served.consumers(context, &bed.rx, MANY)?;
         let (sent, seconds, counted, cpu_seconds) =
-            run(context, bed, children, Some(served.daemon.id()), Rate::Pps(1e6))?;
+            run(context, bed, children, &[served.daemon.id()], Rate::Pps(1e6))?;
         let kept: u64 = counted.iter().map(|one| one.kept).sum();
         let lapped = counted.iter().filter_map(|one| one.drops.get("lapped")).sum();
         let drops = [("lapped".to_owned(), lapped)].into();
@@ -374,6 +322,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
             Side::AtLeast,
             0.95,
         ),
+        Bar::new(format!("64 B: {IN_DOCKER} / {one}"), over(IN_DOCKER, &one), Side::AtLeast, 0.95),
         Bar::new("64 B: captured with 16 consumers / with 1", sixteen, Side::AtLeast, 0.95),
         Bar::new(format!("64 B: {STOPPED} / {one}"), over(STOPPED, &one), Side::AtLeast, 0.95),
         Bar::new(format!("{AT_1_MPPS}, frames lapped"), lapped, Side::AtMost, 0.0),

@@ -1,0 +1,88 @@
+//! The daemon that is measured, and its consumers.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::READY;
+use crate::bench::child::{Child, pinned};
+use crate::bench::context::Context;
+use crate::testbed::{End, Testbed};
+use crate::{Error, Result};
+
+/// A daemon in the receiver's namespace.
+pub(super) struct Served {
+    /// Where its file and socket are.
+    pub(super) folder: tempfile::TempDir,
+    pub(super) daemon: Child,
+}
+
+impl Served {
+    pub(super) fn start(context: &Context, bed: &Testbed) -> Result<Served> {
+        let failed = |source| Error::Spawn { command: "weir serve".to_owned(), source };
+        let folder = tempfile::tempdir().map_err(failed)?;
+        let config = folder.path().join("weir.toml");
+        let text = format!(
+            "[sources.lan]\nsource = \"{}\"\neverybody = true\n[limits]\nfeeds = 200\nmemory_mib = 20000\n\
+             opens_per_second = 1000\n",
+            bed.rx.iface
+        );
+        std::fs::write(&config, text).map_err(failed)?;
+        let mut command = Command::new(&context.options.weir);
+        command.arg("serve").arg("--config").arg(&config);
+        command.arg("--socket").arg(folder.path().join("s"));
+        let mut daemon = Child::start("weir serve", &bed.rx, command)?;
+        daemon.wait_for_line(READY, |line| line.starts_with("weir: serving "))?;
+        Ok(Served { folder, daemon })
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.path().join("s")
+    }
+
+    /// A consumer that counts, on the tool's CPU, behind these words.
+    pub(super) fn consumer(
+        &self,
+        context: &Context,
+        end: &End,
+        before: &[&str],
+        part: &str,
+    ) -> Result<Child> {
+        let socket = self.socket().display().to_string();
+        let source = format!("host:lan{part}");
+        let weir = context.options.weir.display().to_string();
+        let words = [weir.as_str(), "capture", &source, "--json", "--socket", &socket];
+        let words: Vec<String> =
+            before.iter().chain(&words).map(|word| (*word).to_owned()).collect();
+        let (program, args) = words.split_first().expect("a program");
+        let command = pinned(context.cpus.tool, program, args);
+        let mut child = Child::start("weir capture host:", end, command)?;
+        child.wait_for_line(READY, |line| line.contains("read from the daemon"))?;
+        Ok(child)
+    }
+
+    pub(super) fn consumers(
+        &self,
+        context: &Context,
+        end: &End,
+        count: usize,
+    ) -> Result<Vec<Child>> {
+        (0..count).map(|_| self.consumer(context, end, &[], "")).collect()
+    }
+}
+
+/// The words behind which a program runs in namespaces of its own, without rights, as in a container.
+pub(super) const CONTAINER: [&str; 13] = [
+    "unshare",
+    "--mount",
+    "--net",
+    "--ipc",
+    "--uts",
+    "--cgroup",
+    "setpriv",
+    "--no-new-privs",
+    "--bounding-set=-all",
+    "--inh-caps=-all",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+];

@@ -1,0 +1,35 @@
+//! A container image of one program and the libraries that it needs: nothing is pulled.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packs the program, as `/NAME` of the image, into a file in `dir` that `docker import` takes.
+///
+/// # Errors
+/// A file that cannot be copied; no `ldd` or `tar`.
+pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf> {
+    let tree = dir.join("tree");
+    place(program, &tree.join(name))?;
+    let libraries = Command::new("ldd").arg(program).output()?;
+    for line in String::from_utf8_lossy(&libraries.stdout).lines() {
+        let path = line.split_whitespace().find(|word| word.starts_with('/'));
+        let Some(path) = path.map(Path::new) else { continue };
+        place(path, &tree.join(path.strip_prefix("/").expect("it is absolute")))?;
+    }
+    let tar = dir.join("image.tar");
+    let packed = Command::new("tar").arg("-C").arg(&tree).arg("-cf").arg(&tar).arg(".").status()?;
+    match packed.success() {
+        true => Ok(tar),
+        false => Err(io::Error::other(format!("tar does not pack {}", tree.display()))),
+    }
+}
+
+fn place(file: &Path, at: &Path) -> io::Result<()> {
+    fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
+    fs::copy(file, at)?;
+    // Whoever the container runs as may read and run it.
+    fs::set_permissions(at, Permissions::from_mode(0o755))
+}
