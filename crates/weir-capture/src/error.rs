@@ -69,6 +69,16 @@ pub enum CaptureError {
         /// What it said.
         reason: String,
     },
+    /// A daemon has, for this user, as much to do as it takes; later it may do it.
+    #[error("{feed}: the daemon at {} does not do it now: {reason}", path.display())]
+    DaemonBusy {
+        /// The feed, as the user named it.
+        feed: String,
+        /// The daemon's socket.
+        path: PathBuf,
+        /// What it said.
+        reason: String,
+    },
     /// A source that has ended is asked to change.
     #[error("the source has ended; nothing more comes that a change would be for")]
     Ended,

@@ -27,6 +27,8 @@ pub struct Setup {
     /// Feeds may join, and change what they choose, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
     /// then come whole to user space, whatever the snaplen of the first feeds.
     pub may_change: bool,
+    /// Frames of both directions are offered, whichever the first feeds want: others may join.
+    pub both_directions: bool,
 }
 
 /// Fewest and most MiB of one ring.
@@ -44,6 +46,7 @@ impl Default for Setup {
             near_nic: true,
             promiscuous: true,
             may_change: false,
+            both_directions: false,
         }
     }
 }
@@ -108,6 +111,9 @@ impl Setup {
     /// Which frames are offered, those that any feed wants: the others are not counted, whatever the engine.
     #[must_use]
     pub fn direction(&self) -> Direction {
+        if self.both_directions {
+            return Direction::Both;
+        }
         let directions = self.feeds.iter().map(|feed| feed.direction);
         directions.reduce(Direction::and).unwrap_or_default()
     }

@@ -101,8 +101,20 @@ impl Connection {
     /// # Errors
     /// What the daemon says; rings that cannot be read safely.
     pub fn open_feed(&self, open: &Open) -> Result<RemoteFeed, ClientError> {
+        self.open_feed_with(open, Arc::new(Ending::default()))
+    }
+
+    /// The same, of one of several feeds that end together: whichever ends first ends `ending`.
+    ///
+    /// # Errors
+    /// As [`open_feed`](Connection::open_feed).
+    pub fn open_feed_with(
+        &self,
+        open: &Open,
+        ending: Arc<Ending>,
+    ) -> Result<RemoteFeed, ClientError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (open, ending) = (Open { feed: number, ..open.clone() }, Arc::new(Ending::default()));
+        let open = Open { feed: number, ..open.clone() };
         lock(&self.caller.endings).insert(number, Arc::clone(&ending));
         let called = self.caller.call::<Opened>("open", &open, &[]);
         // From here on an error closes it again.

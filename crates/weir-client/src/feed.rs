@@ -161,17 +161,17 @@ impl OpenFeed {
     /// rings of its own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
-    /// What the daemon says; nothing has changed then.
-    pub fn block(&self, add: Vec<String>, remove: Vec<String>) -> Result<(), ClientError> {
+    /// What the daemon says; of a long list a part may be in force then.
+    pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         let mut asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
-        match feed.block(add.clone(), remove) {
+        match feed.block(add, remove) {
             Err(error) if is_shared(&error) => {
                 let open = Open { own: true, ..asked.clone() };
                 self.move_to(&mut feed, &open)?;
                 *asked = open;
                 // What is shared blocks nothing yet, so there is nothing to remove.
-                feed.block(add, Vec::new())
+                feed.block(add, &[])
             }
             other => other,
         }

@@ -14,6 +14,9 @@ use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::protocol::{self, Attach, Block, Closed, Detach, OfFeed, Opened, SetFilter, Statistics};
 
+/// Entries of a block list in one message: with the longest, a flow of IPv6, 500 KB.
+const BLOCK_ENTRIES: usize = 4096;
+
 /// A feed of a daemon. Dropping it closes it.
 pub struct RemoteFeed {
     number: u64,
@@ -84,13 +87,21 @@ impl RemoteFeed {
         self.caller.call::<Value>("set_filter", &filter, &[]).map(drop)
     }
 
-    /// Has it leave out frames by these entries, and others not any more.
+    /// Has it leave out frames by these entries, and others not any more: first those that are removed. Long lists go
+    /// in several messages.
     ///
     /// # Errors
-    /// As [`set_filter`](RemoteFeed::set_filter).
-    pub fn block(&self, add: Vec<String>, remove: Vec<String>) -> Result<(), ClientError> {
-        let block = Block { feed: self.number, add, remove };
-        self.caller.call::<Value>("block", &block, &[]).map(drop)
+    /// As [`set_filter`](RemoteFeed::set_filter); of a long list a part may be in force.
+    pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
+        let call = |add: &[String], remove: &[String]| {
+            let block = Block { feed: self.number, add: add.to_vec(), remove: remove.to_vec() };
+            self.caller.call::<Value>("block", &block, &[]).map(drop)
+        };
+        if add.len() + remove.len() <= BLOCK_ENTRIES {
+            return call(add, remove);
+        }
+        remove.chunks(BLOCK_ENTRIES).try_for_each(|some| call(&[], some))?;
+        add.chunks(BLOCK_ENTRIES).try_for_each(|some| call(some, &[]))
     }
 
     /// Its ledger so far; `None` if the daemon could not read it.

@@ -65,6 +65,9 @@ pub struct ClientStatus {
     pub gid: u32,
     /// Its process id, in the daemon's namespace.
     pub pid: i32,
+    /// The daemon's number for the connection.
+    #[serde(default)]
+    pub connection: u64,
     /// The client's own number for the feed.
     pub number: u64,
     /// The rings that it reads.

@@ -29,6 +29,7 @@
 compile_error!("converted programs are little-endian; big-endian hosts are not supported");
 
 pub mod block;
+mod both;
 pub mod classic;
 pub mod ebpf;
 mod flow_graph;
@@ -45,6 +46,7 @@ pub mod user;
 pub mod verify;
 
 pub use block::BlockList;
+pub use both::BothError;
 pub use frame::{Frame, Tag};
 pub use insn::Insn;
 pub use program::Program;

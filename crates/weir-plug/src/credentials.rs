@@ -45,8 +45,8 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `groups`, and sets `bytes` to how many
-        // it has, also where they do not fit.
+        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `groups`, and sets `bytes` to how
+        // many it has, also where they do not fit.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
-/// Longest message, in bytes: a full block list, 65,536 flows of IPv6, is 7 MB of text.
+/// Longest message that a client takes, in bytes.
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
+/// Longest message that a server takes, in bytes, unless told otherwise.
+pub const SERVER_MESSAGE_BYTES_MAX: u32 = 1 << 20;
+/// The same before a client has said hello: anybody may connect.
+pub const HELLO_BYTES_MAX: u32 = 4 << 10;
+/// A message may have a value for so many of the bytes that it may have: a value is two bytes of text, and takes a
+/// hundred in memory.
+pub const BYTES_OF_A_VALUE: u32 = 16;
+/// Longest id of a request, and longest part of a name that an answer repeats, in bytes.
+pub const REPEATED_BYTES_MAX: usize = 64;
 /// Most descriptors of one message that a client takes: a ring per CPU of a large machine. The process's own limit of
 /// open files holds as well.
 pub const CLIENT_DESCRIPTORS_MAX: usize = 1024;

@@ -7,6 +7,8 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::limits::REPEATED_BYTES_MAX;
+
 // Source: JSON-RPC 2.0, section 5.1.
 /// The message is no JSON.
 pub const NO_JSON: i32 = -32700;
@@ -55,7 +57,7 @@ impl RpcError {
     /// [`NO_METHOD`], with those that there are.
     #[must_use]
     pub fn no_method(name: &str, methods: &[&str]) -> RpcError {
-        let methods = methods.join(", ");
+        let (name, methods) = (repeated(name), methods.join(", "));
         RpcError::new(NO_METHOD, format!("there is no method '{name}'; there are: {methods}"))
     }
 }
@@ -110,6 +112,9 @@ impl Message {
         let id = members.remove("id");
         if id.as_ref().is_some_and(|id| !(id.is_null() || id.is_string() || id.is_number())) {
             return Err("its id must be a number or a string");
+        }
+        if id.as_ref().and_then(Value::as_str).is_some_and(|id| id.len() > REPEATED_BYTES_MAX) {
+            return Err("its id must have 64 bytes at most");
         }
         let descriptors = match members.get("descriptors") {
             None => 0,
@@ -168,6 +173,11 @@ impl Message {
     }
 }
 
+/// What is repeated of a name that a peer gave: so many characters.
+fn repeated(name: &str) -> String {
+    name.chars().take(REPEATED_BYTES_MAX).collect()
+}
+
 /// The result or the error of a response.
 fn outcome(members: &mut Map<String, Value>) -> Option<Result<Value, RpcError>> {
     match (members.remove("result"), members.remove("error")) {
@@ -223,6 +233,15 @@ mod tests {
     }
 
     #[test]
+    fn answers_repeat_little_of_what_was_asked() {
+        let id = "x".repeat(65);
+        let text = format!(r#"{{"jsonrpc": "2.0", "id": "{id}", "method": "a.b"}}"#);
+        assert_eq!(code(&text), NO_REQUEST);
+        let error = RpcError::no_method(&"ä".repeat(1000), &["one"]);
+        assert!(error.message.len() < 250, "{}", error.message);
+    }
+
+    #[test]
     fn names_have_an_application_and_a_method() {
         assert_eq!(split_method("capture.open"), Some(("capture", "open")));
         assert_eq!(split_method("a.b.c"), Some(("a", "b.c")));
@@ -235,7 +254,7 @@ mod tests {
         prop_oneof![
             Just(Value::Null),
             any::<u64>().prop_map(Value::from),
-            ".*".prop_map(Value::from)
+            ".{0,16}".prop_map(Value::from)
         ]
     }
 

@@ -96,7 +96,7 @@ impl Peer {
 }
 
 /// Writes a peer's queue until its end, and hangs up.
-pub(crate) fn write(transport: &dyn Transport, queue: &Receiver<Outgoing>) -> io::Result<()> {
+pub(crate) fn write(transport: &dyn Transport, queue: Receiver<Outgoing>) -> io::Result<()> {
     let written = queue.iter().try_for_each(|(message, fds)| wire::send(transport, &message, &fds));
     transport.hang_up();
     written

@@ -20,7 +20,7 @@ use crate::message::{BUSY, Message, RpcError};
 use crate::peer::{self, Peer};
 use crate::transport::{Transport, UnixTransport};
 use crate::wire;
-use connection::Connection;
+use connection::{Connection, Placed};
 
 /// What a server takes from its clients.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Default for ServerLimits {
             connections: limits::CONNECTIONS_MAX,
             connections_of_a_user: limits::CONNECTIONS_OF_A_USER_MAX,
             messages_per_second: limits::MESSAGES_PER_SECOND_MAX,
-            message_bytes: limits::MESSAGE_BYTES_MAX,
+            message_bytes: limits::SERVER_MESSAGE_BYTES_MAX,
             descriptors: limits::SERVER_DESCRIPTORS_MAX,
         }
     }
@@ -214,11 +214,16 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
         }
         places.push(Place { peer: Arc::clone(&peer), uid: credentials.uid });
     }
-    let connection = Connection::new(Arc::clone(shared), peer, Arc::clone(&transport));
+    let placed = Placed::new(shared, number);
+    let written = Arc::clone(&placed);
+    let connection = Connection::new(Arc::clone(shared), peer, Arc::clone(&transport), placed);
     let writing = thread::Builder::new().name("plug-write".into());
     writing
         // Whoever has gone does not hear that this could not be written.
-        .spawn(move || drop(peer::write(transport.as_ref(), &queue)))
+        .spawn(move || {
+            let _ = peer::write(transport.as_ref(), queue);
+            drop(written);
+        })
         .map_err(internal)?;
     let reading = thread::Builder::new().name("plug-peer".into());
     reading.spawn(move || connection.serve()).map_err(internal)?;

@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::framing;
-use crate::message::{Message, RpcError};
+use crate::limits::BYTES_OF_A_VALUE;
+use crate::message::{Message, NO_REQUEST, RpcError};
 use crate::transport::Transport;
 
 /// A transport's bytes.
@@ -63,6 +64,12 @@ pub fn receive(
     let Some(bytes) = framing::receive(&mut Bytes(transport), bytes_max)? else {
         return Ok(Received::End);
     };
+    // Each value but the first of an array or object has a comma in front.
+    let values_max = (bytes_max / BYTES_OF_A_VALUE) as usize;
+    if bytes.iter().filter(|byte| **byte == b',').count() > values_max {
+        let said = format!("this is no request: it has more than {values_max} values");
+        return Ok(Received::Malformed(RpcError::new(NO_REQUEST, said)));
+    }
     // How many descriptors a message has that cannot be read is not known. Those that come are closed by the next
     // read, whose bytes are no message either.
     let (message, count) = match Message::parse(&bytes) {
@@ -163,6 +170,21 @@ mod tests {
             refused(2, &[1], b"\x01");
         }
         assert_eq!(open_fds(&file), 1);
+    }
+
+    #[test]
+    fn a_message_takes_no_more_memory_than_its_length_lets_expect() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let there = UnixTransport::new(there).unwrap();
+        let sent = |count: usize| {
+            let params = vec!["0"; count].join(",");
+            let text = format!(r#"{{"jsonrpc": "2.0", "method": "a.b", "params": [{params}]}}"#);
+            framing::send(&mut &here, text.as_bytes()).unwrap();
+            receive(&there, 1 << 16, 0).unwrap()
+        };
+        assert!(matches!(sent(4000), Received::Message(..)));
+        assert!(matches!(sent(5000), Received::Malformed(_)));
+        assert!(matches!(sent(4000), Received::Message(..)));
     }
 
     #[test]

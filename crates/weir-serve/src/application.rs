@@ -12,7 +12,7 @@ use weir_client::protocol::{
     Statistics,
 };
 use weir_filter::block::EntryError;
-use weir_plug::message::RpcError;
+use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Answer, Application, Credentials, Peer, Session};
 use weir_probe::ProbeError;
 use weir_ring::wake::{RINGS_MAX, Waker};
@@ -135,6 +135,7 @@ fn done() -> Result<Answer, RpcError> {
 
 /// The same answer for what is not there and for what is not allowed.
 fn no_source(name: &str) -> RpcError {
+    let name: String = name.chars().take(64).collect();
     RpcError::refused(format!(
         "there is no source '{name}'; capture.sources names those that there are"
     ))
@@ -161,7 +162,8 @@ impl Client {
     }
 
     fn status(&self) -> Result<Answer, RpcError> {
-        let sees_all = self.who.uid == 0 || self.who.uid == rustix::process::geteuid().as_raw();
+        let is_root = self.who.uid == 0 && rights::is_beside(self.who.pid);
+        let sees_all = is_root || self.who.uid == rustix::process::geteuid().as_raw();
         let sources = match sees_all {
             true => self.daemon.config().sources.clone(),
             false => self.daemon.sources(&self.who),
@@ -175,21 +177,23 @@ impl Client {
         if self.feeds.contains_key(&open.feed) {
             return Err(RpcError::params(format!("feed {} is open already", open.feed)));
         }
-        self.daemon.usage.open(self.who.uid, source.ring_mib)?;
-        let opening = Opening {
+        let (uid, mib) = (self.who.uid, source.ring_mib());
+        let opening = Box::new(Opening {
             peer: Arc::clone(&self.peer),
             who: self.who.clone(),
             asked: open.clone(),
             number: open.feed,
             source: open.source.clone(),
-            filter: source.whole_filter(&open.filter)?,
-            mib: source.ring_mib,
+            filter: source.shown_filter(&open.filter),
+            mib,
             copied: rights::copied(self.who.pid),
-        };
-        let opened = self.daemon.open(opening, &source, open);
-        let reader = opened.inspect_err(|_| {
-            self.daemon.usage.close(self.who.uid, source.ring_mib);
-        })?;
+        });
+        self.daemon.usage.open_again(uid, mib)?;
+        let reader = self.daemon.open_moved(opening).or_else(|opening| {
+            self.daemon.usage.take_turn(uid)?;
+            self.daemon.open(*opening, &source, open)
+        });
+        let reader = reader.inspect_err(|_| self.daemon.usage.close(uid, mib))?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
         self.opened(&reader)
     }
@@ -248,30 +252,39 @@ impl Client {
         done()
     }
 
-    /// A feed that can be changed: nobody else reads its rings.
+    /// A feed that can be changed: it is open, and nobody else reads its rings. Asked by who keeps others from joining.
     fn own(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
         let reader = self.feed(number)?;
+        if reader.is_closed() {
+            return Err(RpcError::params(format!("feed {number} is closed")));
+        }
         if self.daemon.board.readers_of(reader.feed).len() > 1 {
             let said = "others read the same rings; open the feed with \"own\": true to change it";
             return Err(RpcError::new(SHARED, said));
         }
-        self.daemon.usage.take_turn(self.who.uid)?;
         Ok(reader)
     }
 
     fn set_filter(&self, number: u64, text: &str) -> Result<Answer, RpcError> {
-        let reader = self.own(number)?;
+        let reader = self.feed(number)?;
+        self.daemon.usage.take_turn(self.who.uid)?;
         let source = self.source(&reader.source)?;
-        let whole = source.whole_filter(text)?;
-        let filter = self.daemon.filter(&reader.source, &source, &whole)?;
+        let filter = self.daemon.filter(self.who.uid, &reader.source, &source, text)?;
+        let _alone = self.daemon.handing.write().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.own(number)?;
+        if self.source(&reader.source)? != source {
+            return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
+        }
         let changed = self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
         changed.map_err(refused)?;
-        *reader.filter.lock().unwrap_or_else(PoisonError::into_inner) = whole;
+        let shown = source.shown_filter(text);
+        *reader.filter.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         done()
     }
 
     fn block(&self, Block { feed, add, remove }: &Block) -> Result<Answer, RpcError> {
-        let reader = self.own(*feed)?;
+        self.feed(*feed)?;
+        self.daemon.usage.take_turn(self.who.uid)?;
         let entries = |texts: &[String]| {
             let parsed = texts.iter().map(|text| text.parse());
             parsed.collect::<Result<Vec<_>, EntryError>>()
@@ -281,6 +294,8 @@ impl Client {
             remove: entries(remove).map_err(wrong)?,
             add: entries(add).map_err(wrong)?,
         };
+        let _alone = self.daemon.handing.write().unwrap_or_else(PoisonError::into_inner);
+        let reader = self.own(*feed)?;
         self.daemon.probe.change(reader.claim.subscription, change).map_err(refused)?;
         done()
     }

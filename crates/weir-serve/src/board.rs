@@ -1,10 +1,11 @@
 //! The feeds that clients have open, and what the probe has told of their sources and rings.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_capture::error::error_text;
 use weir_client::protocol::Gone;
+use weir_plug::Credentials;
 use weir_probe::core::Event;
 use weir_probe::{FeedId, ProbeEvent, SourceId};
 use weir_ring::Ledger;
@@ -23,6 +24,9 @@ struct State {
     closed: BTreeMap<FeedId, Option<Ledger>>,
     /// Those that nobody had when they were closed, the oldest first.
     unclaimed: VecDeque<FeedId>,
+    /// To whom rings were ever handed, and as which source, until they are closed: whoever has mapped them sees what
+    /// comes into them, also after he has let go of the feed.
+    handed: BTreeMap<FeedId, Vec<(Credentials, String)>>,
     /// Why sources failed, until they are closed.
     reasons: BTreeMap<SourceId, String>,
     /// Sources that ended while a client may be about to have a feed of them.
@@ -45,6 +49,7 @@ impl Board {
         match event {
             Event::FeedClosed(_, feed, ledger) => {
                 state.closed.insert(feed, ledger);
+                state.handed.remove(&feed);
                 // A client may be about to have it: a source can end as soon as it is started.
                 if !state.has_reader(feed) {
                     state.unclaimed.push_back(feed);
@@ -80,7 +85,29 @@ impl Board {
         if let Some((_, reason)) = state.ended.iter().find(|(ended, _)| *ended == source) {
             tell_gone(reader, reason.as_deref());
         }
+        if !state.closed.contains_key(&reader.feed) {
+            let handed = state.handed.entry(reader.feed).or_default();
+            let own = (reader.who.clone(), reader.source.clone());
+            let is_new =
+                handed.iter().all(|(who, source)| !is_same(who, &own.0) || *source != own.1);
+            handed.extend(is_new.then_some(own));
+        }
         state.readers.push(Arc::clone(reader));
+    }
+
+    /// Whether rings were handed to anybody.
+    #[must_use]
+    pub fn was_handed(&self, feed: FeedId) -> bool {
+        self.lock().handed.contains_key(&feed)
+    }
+
+    /// Open rings that were handed to somebody who may not have them now.
+    #[must_use]
+    pub fn handed_unless(&self, may: impl Fn(&Credentials, &str) -> bool) -> BTreeSet<FeedId> {
+        let state = self.lock();
+        let denied =
+            state.handed.iter().filter(|(_, all)| all.iter().any(|(who, of)| !may(who, of)));
+        denied.map(|(feed, _)| *feed).collect()
     }
 
     /// It has it no more.
@@ -115,6 +142,11 @@ impl Board {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a file cannot tell the two apart.
+fn is_same(one: &Credentials, other: &Credentials) -> bool {
+    (one.uid, one.gid, &one.groups) == (other.uid, other.gid, &other.groups)
 }
 
 /// Tells a client that nothing more comes of a feed, and why, if not because its source came to its end.

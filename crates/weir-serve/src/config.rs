@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
-use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
-use weir_plug::message::RpcError;
 
 use crate::{limits, names};
 
@@ -44,9 +42,8 @@ pub struct SourceConfig {
     /// Most bytes that are kept of a frame, whatever a client asks for.
     #[serde(default = "whole")]
     pub snaplen: u32,
-    /// MiB of the rings of each feed.
-    #[serde(default = "ring_mib")]
-    pub ring_mib: u64,
+    /// MiB of the rings of each feed, if the file says it.
+    pub ring_mib: Option<u64>,
     /// Asks the interface for frames that are not addressed to it.
     #[serde(default = "yes")]
     pub promiscuous: bool,
@@ -87,10 +84,6 @@ fn whole() -> u32 {
     CAPLEN_MAX
 }
 
-fn ring_mib() -> u64 {
-    RING_MIB
-}
-
 fn yes() -> bool {
     true
 }
@@ -125,8 +118,12 @@ impl Config {
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let (mut text, own) = (String::new(), || path.to_owned());
         File::open(path)
-            .and_then(|file| file.take(limits::CONFIG_BYTES_MAX).read_to_string(&mut text))
+            .and_then(|file| file.take(limits::CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
             .map_err(|source| ConfigError::Read { path: own(), source })?;
+        if text.len() as u64 > limits::CONFIG_BYTES_MAX {
+            let what = format!("it has more than {} bytes", limits::CONFIG_BYTES_MAX);
+            return Err(ConfigError::Wrong { path: own(), what });
+        }
         Config::parse(&text).map_err(|what| ConfigError::Wrong { path: own(), what })
     }
 
@@ -161,8 +158,8 @@ impl SourceConfig {
             return Err(format!("snaplen is 1 to {CAPLEN_MAX}, not {}", self.snaplen));
         }
         // A ring has 4 MiB at least, and 8 GiB at most.
-        if !(4..=8 << 10).contains(&self.ring_mib) {
-            return Err(format!("ring_mib is 4 to 8192, not {}", self.ring_mib));
+        if let Some(mib) = self.ring_mib.filter(|mib| !(4..=8 << 10).contains(mib)) {
+            return Err(format!("ring_mib is 4 to 8192, not {mib}"));
         }
         Ok(())
     }
@@ -174,20 +171,28 @@ impl SourceConfig {
         *old == SourceConfig { users, groups, everybody, ..self.clone() }
     }
 
-    /// The client's filter and that of the file together.
-    ///
-    /// # Errors
-    /// The client gives a program where an expression is needed.
-    pub fn whole_filter(&self, of_client: &str) -> Result<String, RpcError> {
+    /// The client's filter and that of the file together, for people. Which frames are taken is decided by two programs
+    /// ([`Program::both`](weir_filter::Program::both)): text that is joined can mean anything.
+    #[must_use]
+    pub fn shown_filter(&self, of_client: &str) -> String {
         let client = of_client.trim();
-        match self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty()) {
-            None => Ok(client.to_owned()),
-            Some(own) if client.is_empty() => Ok(own.to_owned()),
-            Some(_) if is_bytecode(client) => Err(RpcError::params(
-                "this source has a filter in the daemon's file; give yours as an expression",
-            )),
-            Some(own) => Ok(format!("({own}) and ({client})")),
+        match self.own_filter() {
+            None => client.to_owned(),
+            Some(own) if client.is_empty() => own.to_owned(),
+            Some(own) => format!("({own}) and ({client})"),
         }
+    }
+
+    /// The filter of the file, if it has one.
+    #[must_use]
+    pub fn own_filter(&self) -> Option<&str> {
+        self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty())
+    }
+
+    /// MiB of the rings of each feed: what the file says, or enough for a ring on each CPU.
+    #[must_use]
+    pub fn ring_mib(&self) -> u64 {
+        self.ring_mib.unwrap_or_else(|| RING_MIB.max(least_bpf_mib()))
     }
 
     /// What is captured, in the words of `weir capture`.
@@ -202,6 +207,11 @@ impl SourceConfig {
         let is_in = |group: &u32| *group == who.gid || who.groups.contains(group);
         self.everybody || self.users.contains(&who.uid) || self.groups.iter().any(is_in)
     }
+}
+
+/// Fewest MiB that the engine `bpf` takes: it has a ring for each CPU that there may be.
+pub(crate) fn least_bpf_mib() -> u64 {
+    weir_capture::bpf::least_ring_bytes().div_ceil(1 << 20)
 }
 
 #[cfg(test)]
@@ -238,7 +248,7 @@ mod tests {
             (config.limits.feeds, config.limits.memory_mib),
             (2, limits::CLIENT_MEMORY_MIB_MAX)
         );
-        assert_eq!(config.sources["taps"].ring_mib, RING_MIB);
+        assert!(config.sources["taps"].ring_mib() >= RING_MIB.max(least_bpf_mib()));
     }
 
     #[test]

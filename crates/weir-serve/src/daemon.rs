@@ -13,12 +13,12 @@ use weir_filter::Program;
 use weir_filter_compile::{Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_plug::Credentials;
-use weir_plug::message::RpcError;
+use weir_plug::message::{BUSY, RpcError};
 use weir_probe::{FeedId, Probe, ProbeError, SourceSpec, Wants};
 use weir_ring::{Ledger, Ring};
 
 use crate::board::Board;
-use crate::config::{Config, SourceConfig};
+use crate::config::{Config, SourceConfig, least_bpf_mib};
 use crate::feed_request::chosen;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
@@ -60,6 +60,8 @@ pub struct Daemon {
     pub(crate) resolve: Box<Resolver>,
     /// Feeds with rings of their own are of a group each.
     group: AtomicUsize,
+    /// Held by whoever hands rings out, and alone by whoever takes rights away or changes what rings hold.
+    pub(crate) handing: RwLock<()>,
 }
 
 /// What the probe refused, as a client is told.
@@ -85,8 +87,8 @@ impl Daemon {
         let usage = Usage::new(config.limits.clone());
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
-        let moved = Moved::default();
-        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group })
+        let (moved, handing) = (Moved::default(), RwLock::default());
+        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group, handing })
     }
 
     /// The file that is in force.
@@ -128,32 +130,27 @@ impl Daemon {
         source: &SourceConfig,
         open: &Open,
     ) -> Result<Arc<Reader>, RpcError> {
-        if let Some(moved) = self.moved.take(&opening.who, &opening.asked) {
-            let rings = self.probe.rings_of(moved.claim.subscription);
-            if let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) {
-                let account = (vec![0; rings.len()], Ledger::default());
-                let reader = Arc::new(Reader::new(opening, moved.claim, feed, rings, account));
-                self.board.add(&reader);
-                return Ok(reader);
-            }
-            // Its source has ended since.
-            self.slots.close(&opening.source, &self.probe, moved.claim);
-        }
         let name = opening.source.clone();
-        let filter = self.filter(&name, source, &opening.filter)?;
+        // This can take long.
+        let filter = self.filter(opening.who.uid, &name, source, &open.filter)?;
+        let resolved = (self.resolve)(&name, source).map_err(RpcError::refused)?;
+        let is_sealed = opening.copied.is_some() && resolved.may_fill_bpf_arrays();
         let interface = Interface {
             name: name.clone(),
             filter: filter.as_ref().map(|filter| filter.text.clone()),
             link_type: LINKTYPE_ETHERNET,
             ..Interface::default()
         };
-        let resolved = (self.resolve)(&name, source).map_err(RpcError::refused)?;
-        let is_sealed = opening.copied.is_some() && resolved.may_fill_bpf_arrays();
-        let feed =
-            Feed { filter, interface, snaplen: source.snaplen, is_sealed, ..Feed::default() };
+        let snaplen = source.snaplen;
+        let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
         let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
+        let _handing = self.handing.read().unwrap_or_else(PoisonError::into_inner);
+        // The file may have changed since it was looked at.
+        if self.source(&opening.who, &name).as_ref() != Some(source) {
+            return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
+        }
         let opened = self.slots.open(
             &name,
             &self.probe,
@@ -165,16 +162,34 @@ impl Daemon {
             },
         );
         let (claim, (feed, rings)) = opened.map_err(refused)?;
-        let account = match self.board.readers_of(feed)[..] {
+        let account = match self.board.was_handed(feed) {
             // Nobody has had its frames.
-            [] => (vec![0; rings.len()], Ledger::default()),
-            _ => {
+            false => (vec![0; rings.len()], Ledger::default()),
+            true => {
                 let from = rings.iter().map(Ring::frames_written).collect();
                 let base = self.ledgers().ok().and_then(|mut all| all.remove(&feed));
                 (from, base.unwrap_or_default())
             }
         };
         let reader = Arc::new(Reader::new(opening, claim, feed, rings, account));
+        self.board.add(&reader);
+        Ok(reader)
+    }
+
+    /// Gives a client the feed of its that was moved to fresh rings, if it asks for the very same.
+    pub(crate) fn open_moved(&self, opening: Box<Opening>) -> Result<Arc<Reader>, Box<Opening>> {
+        let _handing = self.handing.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(moved) = self.moved.take(&opening.who, &opening.asked) else {
+            return Err(opening);
+        };
+        let rings = self.probe.rings_of(moved.claim.subscription);
+        let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) else {
+            // Its source has ended since.
+            self.slots.close(&opening.source, &self.probe, moved.claim);
+            return Err(opening);
+        };
+        let account = (vec![0; rings.len()], Ledger::default());
+        let reader = Arc::new(Reader::new(*opening, moved.claim, feed, rings, account));
         self.board.add(&reader);
         Ok(reader)
     }
@@ -209,44 +224,74 @@ impl Daemon {
         reader: &Reader,
         ledgers: &BTreeMap<FeedId, Ledger>,
     ) -> Option<protocol::Ledger> {
+        if let Some(account) = reader.closed_account() {
+            return account;
+        }
         let closed = self.board.closed(reader.feed).flatten();
         let ledger = closed.as_ref().or_else(|| ledgers.get(&reader.feed))?;
         Some(reader.account_now(ledger))
     }
 
-    /// What this text means for frames of this source; the empty one takes all.
+    /// Which frames of this source a client with this filter gets: those that the file's filter takes, and its own.
     pub(crate) fn filter(
         &self,
+        uid: u32,
         name: &str,
         source: &SourceConfig,
-        text: &str,
+        of_client: &str,
     ) -> Result<Option<Arc<Filter>>, RpcError> {
-        let wrong = |what: String| RpcError::params(format!("the filter: {what}"));
-        if text.trim().is_empty() {
+        let link_type = self.link_type(name, source);
+        let (own, client) = (source.own_filter(), of_client.trim());
+        if own.is_none() && client.is_empty() {
             return Ok(None);
         }
-        let link_type = self.link_type(name, source);
-        let program = match is_bytecode(text) {
-            true => Program::parse(text).map_err(|error| wrong(error.to_string()))?,
-            false => Compiler::default()
-                .with_link_type(link_type)
-                .compile(text)
-                .map_err(|error| wrong(error.to_string()))?,
+        let _compiling = self.usage.compile(uid);
+        let wrong = |what: String| RpcError::params(format!("the filter: {what}"));
+        let own = own.map(|text| compiled(text, link_type)).transpose();
+        let own = own.map_err(|what| {
+            RpcError::refused(format!("the filter of this source in the daemon's file: {what}"))
+        })?;
+        // Each for itself: text that is joined can mean something else.
+        let client = Some(client).filter(|text| !text.is_empty());
+        let client = client.map(|text| compiled(text, link_type)).transpose().map_err(wrong)?;
+        let program = match (own, client) {
+            (Some(own), Some(client)) => {
+                Program::both(&own, &client).map_err(|error| wrong(error.to_string()))?
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => return Ok(None),
         };
-        Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
+        let text = source.shown_filter(of_client);
+        Ok(Some(Arc::new(Filter { text, link_type, program })))
     }
+}
+
+/// What the text of a filter means for frames of this link type.
+fn compiled(text: &str, link_type: u16) -> Result<Program, String> {
+    if is_bytecode(text) {
+        return Program::parse(text).map_err(|error| error.to_string());
+    }
+    let compiler = Compiler::default().with_link_type(link_type);
+    compiler.compile(text).map_err(|error| error.to_string())
 }
 
 /// How a source is opened.
 fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, String> {
     let Resolved { target, request } = of;
-    let (ring_bytes, promiscuous) = (source.ring_mib << 20, source.promiscuous);
+    let (ring_bytes, promiscuous) = (source.ring_mib() << 20, source.promiscuous);
     let near_nic = source.cpus.is_none();
     let cpus = source.cpus.as_deref().map(str::parse).transpose()?;
     let spec = SourceSpec::new(name, move |feeds| {
-        let may_change = true;
-        let setup =
-            Setup { feeds, ring_bytes, promiscuous, may_change, near_nic, ..Setup::default() };
+        let setup = Setup {
+            feeds,
+            ring_bytes,
+            promiscuous,
+            may_change: true,
+            // Whichever way the frames go that its first client wants: the next one may want all.
+            both_directions: true,
+            near_nic,
+            ..Setup::default()
+        };
         request.open(&target, &setup)
     });
     Ok(SourceSpec { cpus, ..spec })
@@ -255,7 +300,18 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
     for (name, source) in &config.sources {
         let wrong = |what: String| format!("sources.{name}: {what}");
-        resolve(name, source).map_err(wrong)?;
+        let resolved = resolve(name, source).map_err(wrong)?;
+        let least = least_bpf_mib();
+        if resolved.may_fill_bpf_arrays() && source.ring_mib() < least {
+            return Err(wrong(format!(
+                "ring_mib is {least} at least on this machine: the engine bpf has a ring of 4 MiB for each CPU that \
+                 there may be; leave it out, or say engine = \"af_packet\""
+            )));
+        }
+        if let Some(filter) = source.own_filter() {
+            let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
+            compiled(filter, link_type).map_err(|what| wrong(format!("its filter: {what}")))?;
+        }
         if let Some(cpus) = &source.cpus {
             cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
         }

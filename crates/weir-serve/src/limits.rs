@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-/// Feeds that a client, which is a user, has open at a time.
-pub const CLIENT_FEEDS_MAX: usize = 32;
+/// Feeds that a client, which is a user, has open at a time: half of those that a source can have, so that one user
+/// does not take them all.
+pub const CLIENT_FEEDS_MAX: usize = 16;
 /// MiB of rings that a client reads. Rings that others read as well count in full.
 pub const CLIENT_MEMORY_MIB_MAX: u64 = 2048;
 /// Feeds that a client opens, or changes, in a second: each may load a program into the kernel.
 pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
+/// Filters of a client that are compiled at a time, each in a process of its own.
+pub const CLIENT_COMPILERS_MAX: usize = 2;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Sleepers that a feed wakes: a client with several consumers has one for each.

@@ -128,6 +128,7 @@ fn of_client(client: &ClientStatus) -> Labels {
         label("feed", &client.key.to_string()),
         label("uid", &client.uid.to_string()),
         label("pid", &client.pid.to_string()),
+        label("connection", &client.connection.to_string()),
         label("number", &client.number.to_string()),
     ]
     .concat()

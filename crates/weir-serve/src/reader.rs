@@ -198,10 +198,22 @@ impl Reader {
         state.sleepers.values().map(of_one).max()
     }
 
+    /// The connection whose it is, and the source: a client has one connection for each source.
+    #[must_use]
+    pub fn owner(&self) -> (u64, &str) {
+        (self.peer.number(), &self.source)
+    }
+
     /// Whether it was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state().closed.is_some()
+    }
+
+    /// Once it is closed: what became of its frames, if that could be read.
+    #[must_use]
+    pub fn closed_account(&self) -> Option<Option<protocol::Ledger>> {
+        self.state().closed.as_ref().map(|closed| closed.ledger.clone())
     }
 
     /// Closes it once: `end` ends the subscription, and gives the ledger of the rings, and whether that is final. What

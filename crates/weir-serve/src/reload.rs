@@ -26,6 +26,7 @@ impl Daemon {
     /// A source that means nothing; the old file stays in force.
     pub fn reload(&self, config: Config) -> Result<usize, String> {
         check(&config, &self.resolve)?;
+        let _alone = self.handing.write().unwrap_or_else(PoisonError::into_inner);
         let before = self.config();
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -33,14 +34,22 @@ impl Daemon {
             let now = self.source(who, name);
             now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
         };
-        self.close_moved(|feed| is_allowed(&feed.who, &feed.asked.source));
+        let exposed = self.board.handed_unless(is_allowed);
+        let waits_in_exposed = |feed: &MovedFeed| {
+            let now = self.probe.feed_of(feed.claim.subscription);
+            now.is_some_and(|(now, _)| exposed.contains(&now))
+        };
+        // A client that has not come yet cannot be told of a second move.
+        self.close_moved(|feed| {
+            is_allowed(&feed.who, &feed.asked.source) && !waits_in_exposed(feed)
+        });
         let mut readers = self.board.readers();
         readers.retain(|reader| !reader.is_closed());
         let (allowed, denied): (Vec<_>, Vec<_>) =
             readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
         let mut closed = denied.len();
-        let feeds: BTreeSet<FeedId> = denied.iter().map(|reader| reader.feed).collect();
-        for feed in feeds {
+        let moved = with_siblings(exposed, &allowed);
+        for &feed in &moved {
             let of = |reader: &&Arc<Reader>| reader.feed == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
             let is_moved = !others.is_empty() && self.renew(others[0], feed);
@@ -52,7 +61,6 @@ impl Daemon {
             for other in others {
                 if is_moved {
                     self.keep_for(other);
-                    tell_moved(other);
                 } else {
                     tell_gone(other, Some(CHANGED));
                     self.close(other);
@@ -60,6 +68,9 @@ impl Daemon {
                 }
             }
         }
+        // A client that is told opens all of its feeds again: they wait by now.
+        let moved = allowed.iter().filter(|reader| moved.contains(&reader.feed));
+        moved.for_each(|reader| tell_moved(reader));
         Ok(closed)
     }
 
@@ -103,5 +114,20 @@ impl Daemon {
             self.slots.close(&feed.asked.source, &self.probe, feed.claim);
         }
         next
+    }
+}
+
+/// These rings, and those of the other feeds that their readers have of the same source: a client opens all of them
+/// again, or none, and so none loses a frame.
+fn with_siblings(mut feeds: BTreeSet<FeedId>, readers: &[Arc<Reader>]) -> BTreeSet<FeedId> {
+    loop {
+        let moved = readers.iter().filter(|reader| feeds.contains(&reader.feed));
+        let moved: Vec<(u64, &str)> = moved.map(|reader| reader.owner()).collect();
+        let siblings = readers.iter().filter(|reader| moved.contains(&reader.owner()));
+        let before = feeds.len();
+        feeds.extend(siblings.map(|reader| reader.feed).collect::<Vec<_>>());
+        if feeds.len() == before {
+            return feeds;
+        }
     }
 }

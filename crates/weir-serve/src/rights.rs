@@ -13,6 +13,8 @@ use rustix::thread::CapabilitySet;
 pub enum Copied {
     /// It could write BPF arrays.
     MayWriteMaps,
+    /// On this machine everybody can (`kernel.unprivileged_bpf_disabled` is 0).
+    EverybodyMay,
     /// It cannot be told whether it could: /proc does not show the process.
     IsNotSeen,
 }
@@ -25,6 +27,10 @@ impl Copied {
                 "frames are copied into sealed memory for you: you hold CAP_BPF or CAP_SYS_ADMIN, and could write the \
                  rings that a BPF program fills"
             }
+            Copied::EverybodyMay => {
+                "frames are copied into sealed memory for you: everybody may load BPF programs on this machine, and \
+                 could write the rings that one fills; sysctl kernel.unprivileged_bpf_disabled=1 ends that"
+            }
             Copied::IsNotSeen => {
                 "frames are copied into sealed memory for you: the daemon does not see your process in /proc, so it \
                  cannot tell whether you hold CAP_BPF; a daemon in the host's PID namespace would"
@@ -33,10 +39,34 @@ impl Copied {
     }
 }
 
+/// Whether the process `pid` is in the PID namespace whose /proc this process sees: it is no container's.
+#[must_use]
+pub fn is_beside(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
+}
+
+/// A process in another PID namespace has a number there, too.
+fn has_one_number(status: &str) -> bool {
+    field(status, "NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Whether everybody may load BPF programs. Source: Documentation/admin-guide/sysctl/kernel.rst.
+fn everybody_loads_programs() -> bool {
+    let setting = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
+    setting.is_ok_and(|setting| setting.trim() == "0")
+}
+
 /// Why the process `pid` gets a copy, if it does: it could write a BPF array that it is given to read, without being
 /// able to write the daemon's own memory anyhow.
 #[must_use]
 pub fn copied(pid: i32) -> Option<Copied> {
+    if everybody_loads_programs() {
+        return Some(Copied::EverybodyMay);
+    }
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
     match (read("status"), read("uid_map")) {
         (Ok(status), Ok(uid_map)) => {
@@ -47,21 +77,16 @@ pub fn copied(pid: i32) -> Option<Copied> {
 }
 
 fn by_what_proc_says(status: &str, uid_map: &str) -> bool {
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
     // In a user namespace of its own capabilities are none of the host's. The host's maps every user to itself.
     let is_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
     // Those that it may give itself.
-    let permitted = field("CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());
+    let permitted = field(status, "CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());
     let Some(permitted) = permitted.map(CapabilitySet::from_bits_retain) else { return true };
     if !is_of_host || !permitted.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN) {
         return false;
     }
-    // It sees the daemon, and may trace it: then it can write everything of it, and a copy would protect nothing. A
-    // process in another PID namespace has a number there, too.
-    let sees_all = field("NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1);
-    !(sees_all && permitted.contains(CapabilitySet::SYS_PTRACE))
+    // It sees the daemon, and may trace it: then it can write everything of it, and a copy would protect nothing.
+    !(has_one_number(status) && permitted.contains(CapabilitySet::SYS_PTRACE))
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ impl Daemon {
             uid: reader.who.uid,
             gid: reader.who.gid,
             pid: reader.who.pid,
+            connection: reader.peer.number(),
             number: reader.number,
             key: reader.feed.number(),
             source: reader.source.clone(),

@@ -1,37 +1,65 @@
 //! How much of everything a client has. A client is a user: all of its processes together.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use weir_plug::message::{BUSY, RpcError};
 use weir_plug::pace::Pace;
 
 use crate::config::ClientLimits;
+use crate::limits::CLIENT_COMPILERS_MAX;
 
 /// How much the clients have.
 #[derive(Debug)]
 pub struct Usage {
     limits: RwLock<ClientLimits>,
     clients: Mutex<BTreeMap<u32, Client>>,
+    /// A filter is compiled.
+    compiled: Condvar,
 }
 
 #[derive(Debug)]
 struct Client {
     feeds: usize,
     mib: u64,
+    compilers: usize,
     opens: Pace,
+}
+
+/// A client compiles a filter, until this is dropped.
+pub struct Compiling<'a> {
+    usage: &'a Usage,
+    uid: u32,
+}
+
+impl Drop for Compiling<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.usage.clients().get_mut(&self.uid) {
+            client.compilers -= 1;
+        }
+        self.usage.compiled.notify_all();
+    }
+}
+
+impl Client {
+    fn new(limits: &ClientLimits) -> Client {
+        let opens = Pace::new(limits.opens_per_second, Instant::now());
+        Client { feeds: 0, mib: 0, compilers: 0, opens }
+    }
 }
 
 impl Usage {
     /// Nobody has anything.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Usage {
-        Usage { limits: RwLock::new(limits), clients: Mutex::default() }
+        Usage { limits: RwLock::new(limits), clients: Mutex::default(), compiled: Condvar::new() }
     }
 
     /// Other limits hold from here on; who has more keeps it.
     pub fn set_limits(&self, limits: ClientLimits) {
+        let (now, per_second) = (Instant::now(), limits.opens_per_second);
+        self.clients().values_mut().for_each(|client| client.opens = Pace::new(per_second, now));
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
@@ -45,9 +73,17 @@ impl Usage {
     /// [`BUSY`]: it has as much as it may have, or opens too many a second.
     pub fn open(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
         self.take_turn(uid)?;
+        self.open_again(uid, mib)
+    }
+
+    /// The same of one that it had a moment ago: it takes no turn.
+    ///
+    /// # Errors
+    /// [`BUSY`]: it has as much as it may have.
+    pub fn open_again(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
         let limits = self.limits();
         let mut clients = self.clients();
-        let client = clients.get_mut(&uid).expect("it has had its turn");
+        let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
         if client.feeds >= limits.feeds {
             return Err(busy(format!("you have {} feeds, and may have no more", client.feeds)));
         }
@@ -67,13 +103,28 @@ impl Usage {
     /// # Errors
     /// [`BUSY`].
     pub fn take_turn(&self, uid: u32) -> Result<(), RpcError> {
-        let (now, per_second) = (Instant::now(), self.limits().opens_per_second);
+        let (now, limits) = (Instant::now(), self.limits());
+        let per_second = limits.opens_per_second;
         let mut clients = self.clients();
-        let new = || Client { feeds: 0, mib: 0, opens: Pace::new(per_second, now) };
-        if !clients.entry(uid).or_insert_with(new).opens.try_take(now) {
+        let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
+        if !client.opens.try_take(now) {
             return Err(busy(format!("{per_second} feeds may be opened or changed in a second")));
         }
         Ok(())
+    }
+
+    /// The user has a filter compiled, once others of its are done.
+    pub fn compile(&self, uid: u32) -> Compiling<'_> {
+        let limits = self.limits();
+        let mut clients = self.clients();
+        loop {
+            let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
+            if client.compilers < CLIENT_COMPILERS_MAX {
+                client.compilers += 1;
+                return Compiling { usage: self, uid };
+            }
+            clients = self.compiled.wait(clients).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// The user closes one.
@@ -107,6 +158,19 @@ mod tests {
         usage.open(2, 10).unwrap();
         usage.close(1, 4);
         usage.open(1, 6).unwrap();
+    }
+
+    #[test]
+    fn a_user_has_so_many_filters_compiled_at_a_time_and_others_wait() {
+        let usage = Usage::new(ClientLimits::default());
+        let all: Vec<_> = (0..CLIENT_COMPILERS_MAX).map(|_| usage.compile(1)).collect();
+        drop(usage.compile(2));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(usage.compile(1)));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!waits.is_finished());
+            drop(all);
+        });
     }
 
     #[test]

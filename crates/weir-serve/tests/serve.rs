@@ -158,7 +158,7 @@ fn a_reader_moves_to_rings_of_its_own_also_after_changes_that_were_refused() {
     let (staying, moving) = (read(first), read(second));
     assert_eq!(stays.key(), moves.key(), "they share rings");
     moves.set_filter("1\n5 0 0 7").unwrap_err();
-    moves.block(vec!["no entry".into()], Vec::new()).unwrap_err();
+    moves.block(&["no entry".into()], &[]).unwrap_err();
     // It takes all, and is another program than none.
     moves.set_filter("1\n6 0 0 262144").unwrap();
     let so_far = moving.delivered().frames;
@@ -170,6 +170,42 @@ fn a_reader_moves_to_rings_of_its_own_also_after_changes_that_were_refused() {
         assert_eq!(ledger.offered, ledger.captured, "{ledger:?}");
     }
     assert!(accounted(moving) > 100_000 && accounted(staying) > 100_000);
+}
+
+#[test]
+fn a_clients_program_takes_nothing_that_the_files_does_not() {
+    let file = "[sources.all]\nsource = 'gen:frames=5000'\neverybody = true\nring_mib = 16\nfilter = '1,6 0 0 0'";
+    for filter in ["", "1,6 0 0 262144", "1\n6 0 0 262144"] {
+        let setup = setup(file);
+        let connection = Connection::open(&setup.path()).unwrap();
+        let open = Open { filter: filter.into(), ..open("all") };
+        let (feed, source) = OpenFeed::new(&connection, &open).unwrap();
+        assert_eq!(accounted(read(source)), 0, "{filter}");
+        let ledger = feed.close().unwrap().ledger.expect("it is told");
+        assert_eq!((ledger.offered, ledger.filtered), (5000, 5000), "{filter}");
+    }
+}
+
+#[test]
+fn what_was_refused_counts_for_nothing() {
+    let setup = setup(
+        "[sources.all]\nsource = 'gen:rate=1kpps'\neverybody = true\nring_mib = 16\nfilter = '1,6 0 0 9'\n\
+         [limits]\nfeeds = 2\nopens_per_second = 1000",
+    );
+    let connection = Connection::open(&setup.path()).unwrap();
+    let wrong = [
+        Open { filter: "1,5 0 0 7".into(), ..open("all") },
+        Open { snaplen: Some(0), ..open("all") },
+        Open { part: Some("9/2".into()), ..open("all") },
+        open("missing"),
+    ];
+    for open in wrong.iter().cycle().take(20) {
+        assert!(connection.open_feed(open).is_err(), "{open:?}");
+    }
+    let feeds = [0; 2].map(|_| connection.open_feed(&open("all")).unwrap());
+    assert!(connection.open_feed(&open("all")).is_err());
+    drop(feeds);
+    connection.open_feed(&open("all")).unwrap();
 }
 
 #[test]

@@ -263,7 +263,9 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         let opened = request.open(&target, &Setup { feeds, ..setup.clone() });
         match opened {
             // The first time that is an error of whoever started this.
-            Err(missing @ CaptureError::NoDaemon { .. }) if must_be_there.load(Relaxed) => {
+            Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))
+                if must_be_there.load(Relaxed) =>
+            {
                 Err(CaptureError::Options(error_text(&missing)))
             }
             opened => {

@@ -386,22 +386,24 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
             format!("[sources.lan]\nsource = \"wrx0\"\nengine = \"{engine}\"\nusers = [{users}]\n")
         };
         let mut daemon = Daemon::start(&bed, &text("1, 65534"), "");
-        let stays = [0; 2].map(|_| daemon.client(&bed, "host:lan"));
+        let mut stays = vec![daemon.client(&bed, "host:lan")];
+        // It reads other rings beside those that are withdrawn.
+        let mut line = daemon.as_user(NOBODY, "capture host:lan --json");
+        line.args(["--feed", "all:", "--feed", "most: ip or ip6"]);
+        stays.push(Run::capture_by(&bed.rx, line));
         let line = "capture host:lan --json";
         let goes = Run::capture_by(&bed.rx, daemon.as_user(1, line));
-        let status = daemon.wait_for_clients(&bed, 3);
-        assert_eq!(status["feeds"].as_array().map(Vec::len), Some(1), "all share rings: {status}");
+        let status = daemon.wait_for_clients(&bed, 4);
+        assert_eq!(status["feeds"].as_array().map(Vec::len), Some(2), "they share rings: {status}");
         let load = load(&bed);
         settle();
         daemon.configure(&text("65534"));
         daemon.run().signal(libc::SIGHUP);
         goes.end().refused(&["host:lan", "file has changed"]);
-        let status = daemon.wait_for_clients(&bed, 2);
+        let status = daemon.wait_for_clients(&bed, 3);
         let feeds = status["feeds"].as_array().expect("feeds");
-        assert!(
-            feeds.len() == 1 && feeds[0]["readers"] == 2,
-            "they share the fresh ones: {status}"
-        );
+        let readers = feeds.iter().map(|feed| number(feed, "readers")).sum::<u64>();
+        assert_eq!((feeds.len(), readers), (2, 3), "they share the fresh ones: {status}");
         settle();
         let sent = number(&load.stop().expect(0).json(), "sent");
         settle();
@@ -409,11 +411,73 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
             let json = run.stop().expect(0).json();
             closes(&json);
             assert_eq!(number(&json["sources"][0], "lives"), 2, "{json}");
-            assert_eq!(number(&json, "offered"), sent, "{engine}: {json}");
-            assert_eq!(number(&json, "delivered"), sent, "{engine}: {json}");
+            for feed in json["feeds"].as_array().expect("feeds") {
+                assert_eq!(number(feed, "offered"), sent, "{engine}: {json}");
+                assert_eq!(number(feed, "captured"), sent, "{engine}: {json}");
+            }
+            assert_eq!(number(&json, "lapped"), 0, "{engine}: {json}");
         }
         let status = daemon.wait_for_clients(&bed, 0);
         assert_eq!(status["sources"][0]["is_open"], false, "{status}");
+    }
+}
+
+/// Whoever has mapped rings sees what comes into them, also after he has closed his feed.
+#[test]
+fn root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn() {
+    let test = "root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let text = |users: &str| format!("[sources.lan]\nsource = \"wrx0\"\nusers = [{users}]\n");
+    let mut daemon = Daemon::start(&bed, &text("1, 65534"), "");
+    let stays = daemon.client(&bed, "host:lan");
+    Run::capture_by(&bed.rx, daemon.as_user(1, "capture host:lan")).stop().expect(0);
+    let key = |status: &Value| number(&status["clients"][0], "key");
+    let before = key(&daemon.wait_for_clients(&bed, 1));
+    daemon.configure(&text("65534"));
+    daemon.run().signal(libc::SIGHUP);
+    let begin = std::time::Instant::now();
+    while key(&daemon.wait_for_clients(&bed, 1)) == before {
+        assert!(begin.elapsed() < LIMIT, "it reads the same rings");
+    }
+    closes(&stays.stop().expect(0).json());
+}
+
+#[test]
+fn root_the_first_client_of_a_source_does_not_choose_for_the_next() {
+    let test = "root_the_first_client_of_a_source_does_not_choose_for_the_next";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let daemon = Daemon::start(&bed, &config(&format!("engine = \"{engine}\"")), "");
+        let sent = daemon.client(&bed, "host:lan --direction out --snaplen 64 --filter ip");
+        let whole = daemon.client(&bed, "host:lan --filter ip");
+        generate(&bed.tx, "--frames 1000 --rate 100kpps");
+        settle();
+        assert_eq!(number(&whole.stop().expect(0).json(), "delivered"), 1000, "{engine}");
+        assert_eq!(number(&sent.stop().expect(0).json(), "delivered"), 0, "{engine}");
+    }
+}
+
+/// Whatever it is, also if it closes a parenthesis that it did not open.
+#[test]
+fn root_a_clients_filter_takes_nothing_that_the_files_does_not() {
+    let test = "root_a_clients_filter_takes_nothing_that_the_files_does_not";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config("filter = \"not udp\""), "");
+    let asked = |filter: &str| {
+        let mut line = daemon.as_user(NOBODY, "capture host:lan --json");
+        line.args(["--filter", filter]);
+        line
+    };
+    for filter in ["udp", "not tcp or udp", "1,6 0 0 262144"] {
+        let run = Run::capture_by(&bed.rx, asked(filter));
+        generate(&bed.tx, "--frames 100 --rate 100kpps");
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!((number(&json, "offered"), number(&json, "delivered")), (100, 0), "{filter}");
     }
 }
 

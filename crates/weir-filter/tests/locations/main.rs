@@ -95,6 +95,23 @@ proptest! {
         prop_assert_eq!(in_user_space(&compiled(program), &bytes, wire_len), expected);
     }
 
+    /// Two programs as one take what both take.
+    #[test]
+    fn random_programs_as_one_take_what_both_take(
+        first in random::program(),
+        then in random::program(),
+        bytes in random::bytes(),
+        wire_len in any::<u32>(),
+    ) {
+        let expected = match oracle::run(&first, &bytes, wire_len) {
+            0 => 0,
+            _ => oracle::run(&then, &bytes, wire_len),
+        };
+        let both = Program::both(&first, &then).expect("short");
+        prop_assert_eq!(oracle::run(&both, &bytes, wire_len), expected, "{:?}", both);
+        prop_assert_eq!(in_user_space(&compiled(both), &bytes, wire_len), expected);
+    }
+
     /// A program that asks for the tag beside the bytes gives what it would if the tag were there.
     #[test]
     fn a_tag_in_the_bytes_is_taken_off_for_those_who_ask(

@@ -12,27 +12,46 @@ use serde_json::{Value, json};
 use super::Shared;
 use crate::VERSION;
 use crate::application::{Answer, Session};
-use crate::limits::PATIENCE_MAX;
+use crate::limits::{HELLO_BYTES_MAX, PATIENCE_MAX};
 use crate::message::{Message, NO_HELLO, RpcError, split_method};
 use crate::pace::Pace;
 use crate::peer::Peer;
 use crate::transport::Transport;
 use crate::wire::{self, Received};
 
-/// A connection. When it is dropped, its sessions end and its place is free.
+/// A connection's place among those of the server. It is free once nobody has it: neither who reads from the peer, nor
+/// who writes to it what is queued.
+pub(super) struct Placed {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Placed {
+    pub(super) fn new(shared: &Arc<Shared>, number: u64) -> Arc<Placed> {
+        Arc::new(Placed { shared: Arc::clone(shared), number })
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.shared.places().retain(|place| place.peer.number() != self.number);
+    }
+}
+
+/// A connection. When it is dropped, its sessions end.
 pub(super) struct Connection {
     shared: Arc<Shared>,
     peer: Arc<Peer>,
     transport: Arc<dyn Transport>,
     has_said_hello: bool,
     sessions: BTreeMap<String, Box<dyn Session>>,
+    _placed: Arc<Placed>,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.sessions.clear();
         self.peer.finish();
-        self.shared.places().retain(|place| place.peer.number() != self.peer.number());
     }
 }
 
@@ -41,8 +60,10 @@ impl Connection {
         shared: Arc<Shared>,
         peer: Arc<Peer>,
         transport: Arc<dyn Transport>,
+        placed: Arc<Placed>,
     ) -> Connection {
-        Connection { shared, peer, transport, has_said_hello: false, sessions: BTreeMap::new() }
+        let sessions = BTreeMap::new();
+        Connection { shared, peer, transport, has_said_hello: false, sessions, _placed: placed }
     }
 
     /// Serves it to its end.
@@ -60,8 +81,11 @@ impl Connection {
                 thread::sleep(delay);
             }
             let limits = &self.shared.limits;
-            let received =
-                wire::receive(self.transport.as_ref(), limits.message_bytes, limits.descriptors);
+            let bytes = match self.has_said_hello {
+                true => limits.message_bytes,
+                false => HELLO_BYTES_MAX.min(limits.message_bytes),
+            };
+            let received = wire::receive(self.transport.as_ref(), bytes, limits.descriptors);
             let answered = match received {
                 Ok(Received::Message(message, fds)) => self.take(message, fds),
                 Ok(Received::Malformed(error)) => {

@@ -232,7 +232,9 @@ impl Shared {
 }
 
 fn says_missing(error: &CaptureError) -> bool {
-    use CaptureError::{InterfaceDown, NoDaemon, NoInterface, NoNetns, NoOwner, Vanished};
+    use CaptureError::{
+        DaemonBusy, InterfaceDown, NoDaemon, NoInterface, NoNetns, NoOwner, Vanished,
+    };
     matches!(
         error,
         NoInterface { .. }
@@ -241,6 +243,7 @@ fn says_missing(error: &CaptureError) -> bool {
             | InterfaceDown { .. }
             | Vanished { .. }
             | NoDaemon { .. }
+            | DaemonBusy { .. }
     )
 }
 

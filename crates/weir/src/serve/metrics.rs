@@ -1,17 +1,29 @@
-//! The endpoint for Prometheus.
+//! The endpoint for Prometheus: `GET /metrics`, one request a connection, one connection at a time.
+//!
+//! Source: RFC 9112 for requests and responses. Not a library's server: those that were looked at wait for ever for a
+//! client that says nothing, or have a thread for each, and whoever reaches the port could take all descriptors of
+//! the daemon.
 
-use std::net::SocketAddr;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
-use tiny_http::{Header, Request, Response, Server};
+use anyhow::{Context, Result};
 use weir_plug::Serving;
 use weir_serve::{Daemon, metrics};
 
+/// How long a client may take for its request, and as long again for the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest request, with its headers.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+
 /// The endpoint. Dropping it closes it.
 pub struct Metrics {
-    server: Arc<Server>,
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -24,38 +36,128 @@ impl Metrics {
         serving: &Arc<Serving>,
     ) -> Result<Metrics> {
         let listening = || format!("--metrics {address}");
-        let server =
-            Server::http(address).map_err(|error| anyhow!(error)).with_context(listening)?;
-        let server = Arc::new(server);
-        let (own, daemon, serving) = (Arc::clone(&server), Arc::clone(daemon), Arc::clone(serving));
+        let listener = TcpListener::bind(address).with_context(listening)?;
+        let address = listener.local_addr().with_context(listening)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, daemon, serving) =
+            (Arc::clone(&is_over), Arc::clone(daemon), Arc::clone(serving));
         let thread = thread::Builder::new()
             .name("weir-metrics".into())
             .spawn(move || {
-                for request in own.incoming_requests() {
-                    // Whoever has gone needs no answer.
-                    let _ = answer(request, &daemon, &serving);
+                while !over.load(Ordering::Acquire) {
+                    match listener.accept() {
+                        // Whoever has gone, or takes too long, needs no answer.
+                        Ok((stream, _)) => drop(answer(&stream, || text(&daemon, &serving))),
+                        // Out of descriptors, for a moment.
+                        Err(_) => thread::sleep(Duration::from_millis(100)),
+                    }
                 }
             })
             .context("starting a thread")?;
-        Ok(Metrics { server, thread: Some(thread) })
+        Ok(Metrics { address, is_over, thread: Some(thread) })
     }
-}
-
-fn answer(request: Request, daemon: &Daemon, serving: &Serving) -> std::io::Result<()> {
-    if request.url() != "/metrics" {
-        return request.respond(Response::from_string("see /metrics\n").with_status_code(404));
-    }
-    let status = daemon.status(&daemon.config().sources, |_| true);
-    let text = metrics::text(&status, serving.connections() as u64);
-    let header = Header::from_bytes("Content-Type", metrics::TEXT_FORMAT).expect("plain text");
-    request.respond(Response::from_string(text).with_header(header))
 }
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        self.server.unblock();
+        self.is_over.store(true, Ordering::Release);
+        // It waits for a connection, or for a client, for some seconds at most.
+        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+fn text(daemon: &Daemon, serving: &Serving) -> String {
+    let status = daemon.status(&daemon.config().sources, |_| true);
+    metrics::text(&status, serving.connections() as u64)
+}
+
+/// Reads a request, and answers it.
+fn answer(mut stream: &TcpStream, text: impl FnOnce() -> String) -> io::Result<()> {
+    let request = read_request(stream)?;
+    let (status, body) = match request.split_ascii_whitespace().collect::<Vec<_>>()[..] {
+        ["GET", "/metrics", ..] => ("200 OK", text()),
+        ["GET", ..] => ("404 Not Found", "see /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "GET /metrics\n".to_owned()),
+    };
+    let (kind, length) = (metrics::TEXT_FORMAT, body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let (whole, end) = (head + &body, Instant::now() + PATIENCE);
+    let mut rest = whole.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(end)?))?;
+        match stream.write(rest)? {
+            0 => return Err(ErrorKind::WriteZero.into()),
+            count => rest = &rest[count..],
+        }
+    }
+    stream.shutdown(Shutdown::Write)
+}
+
+/// The first line of a request, once its headers have come.
+fn read_request(mut stream: &TcpStream) -> io::Result<String> {
+    let (mut request, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let mut bytes = [0; 1024];
+    while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+        if request.len() > REQUEST_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        stream.set_read_timeout(Some(left(end)?))?;
+        match stream.read(&mut bytes)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => request.extend(&bytes[..count]),
+        }
+    }
+    let text = String::from_utf8_lossy(&request);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Until then.
+fn left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes for this request.
+    fn asked(request: &[u8]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).expect("it listens");
+        client.write_all(request).expect("a request");
+        client.shutdown(Shutdown::Write).expect("its end");
+        let _ = answer(&listener.accept().expect("a client").0, || "one 1\n".to_owned());
+        let mut text = String::new();
+        let _ = client.read_to_string(&mut text);
+        text
+    }
+
+    #[test]
+    fn requests_get_their_answers_and_anything_else_an_end() {
+        let text = asked(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(
+            text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\none 1\n"),
+            "{text}"
+        );
+        assert!(asked(b"GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(asked(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        for broken in [&b""[..], b"GET /metrics", &[b'x'; 20_000]] {
+            assert_eq!(asked(broken), "");
+        }
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_waited_for_so_long_and_no_longer() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).expect("it listens");
+        let begin = Instant::now();
+        assert!(answer(&listener.accept().expect("a client").0, String::new).is_err());
+        assert!(begin.elapsed() < 10 * PATIENCE, "{:?}", begin.elapsed());
     }
 }

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
-use weir_client::{ClientError, Connection, EndReason, RemoteFeed};
+use weir_client::{ClientError, Connection, RemoteFeed};
+use weir_plug::PlugError;
+use weir_plug::message::BUSY;
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Ring};
 
@@ -20,9 +23,6 @@ use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
 
-/// How long is waited at a time while there is no feed.
-const EMPTY_LIMIT: Duration = Duration::from_millis(20);
-
 /// Feeds of one source of a daemon.
 pub(super) struct HostControl {
     connection: Connection,
@@ -31,6 +31,8 @@ pub(super) struct HostControl {
     /// Feeds have rings of their own, so that they can be changed.
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
+    /// That of whichever feed ends first: all are of one source, and are opened again together.
+    ending: Arc<Ending>,
     next: AtomicU32,
     /// Whoever waits for the end is to return.
     is_woken: AtomicBool,
@@ -65,8 +67,8 @@ impl HostControl {
         own: bool,
     ) -> HostControl {
         let (feeds, next) = (Mutex::default(), AtomicU32::new(0));
-        let is_woken = AtomicBool::new(false);
-        HostControl { connection, path, address, own, feeds, next, is_woken }
+        let (ending, is_woken) = (Arc::default(), AtomicBool::new(false));
+        HostControl { connection, path, address, own, feeds, ending, next, is_woken }
     }
 
     /// What the daemon said of the first feed.
@@ -82,6 +84,10 @@ impl HostControl {
     fn failed(&self, error: ClientError) -> CaptureError {
         match error {
             ClientError::Ring(error) => error.into(),
+            ClientError::Plug(PlugError::Refused(error)) if error.code == BUSY => {
+                let (feed, path) = (self.address.to_string(), self.path.clone());
+                CaptureError::DaemonBusy { feed, path, reason: error.message }
+            }
             error => self.refused(error.to_string()),
         }
     }
@@ -90,15 +96,9 @@ impl HostControl {
         lock(&self.feeds).get(&slot).cloned().ok_or(CaptureError::NoFeed)
     }
 
-    /// Waits for the end of any of its feeds, at most `limit`. All are of one source, so they end together.
+    /// Waits for the end of any of its feeds, at most `limit`.
     pub(super) fn wait_for_end(&self, limit: Duration) -> Option<EndReason> {
-        let first = lock(&self.feeds).values().next().cloned();
-        let Some(first) = first else {
-            // All were removed; one may be added.
-            std::thread::sleep(limit.min(EMPTY_LIMIT));
-            return None;
-        };
-        first.remote.ending().wait(limit, || self.is_woken.load(Ordering::Acquire))
+        self.ending.wait(limit, || self.is_woken.load(Ordering::Acquire))
     }
 
     /// Closes its feeds: nothing more is theirs.
@@ -167,7 +167,8 @@ impl FeedControl for HostControl {
             flows,
             own: self.own,
         };
-        let remote = self.connection.open_feed(&open).map_err(|error| self.failed(error))?;
+        let opened = self.connection.open_feed_with(&open, Arc::clone(&self.ending));
+        let remote = opened.map_err(|error| self.failed(error))?;
         let slot = FeedSlot::new(self.next.fetch_add(1, Ordering::Relaxed));
         let feed = Arc::new(HostFeed { remote, state: Mutex::default() });
         let handle = feed.handle(slot);
@@ -199,7 +200,7 @@ impl FeedControl for HostControl {
                 let texts = |entries: Vec<_>| -> Vec<String> {
                     entries.iter().map(weir_filter::block::Entry::to_string).collect()
                 };
-                feed.remote.block(texts(add), texts(remove))
+                feed.remote.block(&texts(add), &texts(remove))
             }
         };
         changed.map(|()| FilterLocation::Nowhere).map_err(|error| self.failed(error))
@@ -247,7 +248,7 @@ impl FeedControl for HostControl {
 
     fn wake(&self) {
         self.is_woken.store(true, Ordering::Release);
-        lock(&self.feeds).values().for_each(|feed| feed.remote.ending().wake());
+        self.ending.wake();
     }
 
     fn ends(&self, slot: FeedSlot) -> Option<Vec<u64>> {
