@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use common::docker::Docker;
-use common::{Run, bed, closes, generate, number, ready, settle, weir};
+use common::{Run, bed, closes, generate, number, program, ready, settle, weir};
 
 const NOBODY: u32 = 65_534;
 
@@ -68,6 +68,35 @@ fn docker_containers_without_rights_share_what_the_daemon_captures() {
         assert!(quarters.iter().all(|quarter| *quarter > 0), "{engine}: {quarters:?}");
         daemon.stop().expect(0);
     }
+}
+
+/// A daemon in a container: in its own process namespace the clients of others have the id 0.
+#[test]
+fn root_clients_that_the_daemon_has_no_process_id_of_are_known_by_their_user() {
+    let test = "root_clients_that_the_daemon_has_no_process_id_of_are_known_by_their_user";
+    let Some(_alone) = ready(test, &["unshare"]) else { return };
+    let bed = bed();
+    let dir = tempfile::TempDir::new().expect("a folder");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let file = "[sources.lan]\nsource = \"wrx0\"\nusers = [0]\n\
+        [sources.other]\nsource = \"wrx0\"\nusers = [65534]\n";
+    fs::write(at("weir.toml"), file).expect("a file");
+    // `unshare` takes no notice of signals; killed, it takes the daemon with it.
+    let mut line = program("unshare --pid --fork --kill-child");
+    line.arg(env!("CARGO_BIN_EXE_weir")).args(["serve", "--config", &at("weir.toml")]);
+    line.args(["--socket", &at("weir.sock")]);
+    let mut daemon = Run::start(&bed.rx, line);
+    daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+    let client =
+        |source: &str| weir(&format!("capture {source} --json --socket {}", at("weir.sock")));
+    let lan = Run::capture_by(&bed.rx, client("host:lan"));
+    let refused = Run::start(&bed.rx, client("host:other")).end().expect(2).stderr;
+    assert!(refused.contains("there is no source 'other'"), "{refused}");
+    generate(&bed.tx, "--frames 1000 --rate 100kpps");
+    settle();
+    let json = lan.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "delivered"), 1000, "{json}");
 }
 
 #[test]
