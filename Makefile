@@ -77,7 +77,7 @@ image: ## a container image with the daemon and its clients, in dist/ (docs/cont
 install: ## install to $(DESTDIR)$(PREFIX), default /usr/local
 	@if [ -z "$$SUDO_USER" ]; then $(MAKE) --no-print-directory build; \
 	elif [ ! -x $(WEIR) ]; then echo 'error: $(WEIR) is not built; run `make build` without sudo first' >&2; exit 1; fi
-	packaging/stage.sh $(WEIR) $(DESTDIR)$(PREFIX)
+	packaging/stage.sh $(WEIR) $(DESTDIR)$(PREFIX) $(PREFIX)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir LICENSE-APACHE LICENSE-MIT
 
 need_root = if [ "$$(id -u)" -ne 0 ]; then \

@@ -54,14 +54,18 @@ control() { # PACKAGE LINES: the fields that differ, from standard input
     mkdir -p "$dir/DEBIAN"
     {
         printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: %s\n' "$1" "$version" "$arch" "$maintainer"
-        printf 'Installed-Size: %s\n' "$(du -k -s --apparent-size "$dir/usr" | cut -f1)"
+        printf 'Installed-Size: %s\n' "$(du -k -s --apparent-size --exclude=DEBIAN "$dir" | cut -f1)"
         cat
     } >"$dir/DEBIAN/control"
     (cd "$dir" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$dir/DEBIAN/md5sums"
     dpkg-deb --root-owner-group --build "$dir" "$scratch/${1}_${version}_$arch.deb" >&2
 }
 
-packaging/stage.sh "$weir" "$tree/usr" share/zsh/vendor-completions
+packaging/stage.sh "$weir" "$tree/usr" /usr share/zsh/vendor-completions
+# Who may read what is nobody else's affair: the postinst gives it to the group weir.
+install -D -m 640 -t "$tree/etc/weir" packaging/weir.toml
+install -D -m 755 -t "$tree/DEBIAN" packaging/debian/*
+echo /etc/weir/weir.toml >"$tree/DEBIAN/conffiles"
 install -m 644 -t "$doc" packaging/copyright packaging/README.Debian
 install -m 644 CHANGELOG.md "$doc/changelog"
 debian_changelog >"$doc/changelog.Debian"
@@ -105,9 +109,11 @@ Build-Ids: $id
 Description: debug symbols for weir
 END
 
-# The tarball unpacks to a tree that goes anywhere, /usr/local for one.
+# The tarball unpacks to a tree that goes anywhere; only the units say where the program is: in /usr/local/bin.
 name=weir-${version%-1}-linux-$arch
 mv "$tree/usr" "$scratch/$name"
+sed -i 's|^ExecStart=/usr/bin/|ExecStart=/usr/local/bin/|' \
+    "$scratch/$name/lib/systemd/system/weir.service" "$scratch/$name/share/doc/weir/examples/weir-capture@.service"
 cp LICENSE-APACHE LICENSE-MIT "$scratch/$name/share/doc/weir/"
 tar -C "$scratch" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
     -c "$name" | gzip -9n >"$scratch/$name.tar.gz"

@@ -38,8 +38,17 @@ done
 for file in bash-completion/completions/weir zsh/vendor-completions/_weir fish/vendor_completions.d/weir.fish; do
     [[ -s /usr/share/$file ]] || die "no /usr/share/$file"
 done
-units=$(dpkg -L weir | grep -E '^(/usr)?/lib/systemd|^/etc' || true)
-[[ -z $units ]] || die "the package puts something where systemd or the administrator looks: $units"
+# The daemon: for systemd to find, not enabled, and with a file that allows nobody anything.
+looked=$(dpkg -L weir | grep -E '^(/usr)?/lib/s|^/etc' | xargs -I{} find {} -maxdepth 0 -type f | sort)
+[[ $looked == /etc/weir/weir.toml$'\n'/usr/lib/systemd/system/weir.service$'\n'/usr/lib/sysusers.d/weir.conf ]] ||
+    die "where systemd and the administrator look, the package puts: $looked"
+[[ $(dpkg-query -W -f='${Conffiles}' weir) == *' /etc/weir/weir.toml '* ]] || die '/etc/weir/weir.toml is no conffile'
+[[ $(stat -c '%a %U' /etc/weir/weir.toml) == '640 root' ]] || die "$(ls -l /etc/weir/weir.toml)"
+allowed=$(grep -Ev '^(#.*)?$' /etc/weir/weir.toml || true)
+[[ -z $allowed ]] || die "the file allows something: $allowed"
+grep -qx 'ExecStart=/usr/bin/weir serve .*' /usr/lib/systemd/system/weir.service || die 'the unit runs another program'
+enabled=$(find /etc/systemd -name 'weir*' 2>/dev/null || true)
+[[ -z $enabled ]] || die "installing it enables the unit: $enabled"
 
 printf 'ledger gen %s\n' "$(weir capture gen:size=64,flows=10,rate=1Mpps --frames 1000 --json)"
 printf 'ledger trace %s\n' "$(weir capture file:/check/trace.pcapng --json)"
@@ -47,6 +56,8 @@ weir capture file:/check/trace.pcapng --write /check/copy.pcapng
 [[ -s /check/copy.pcapng ]] || die 'weir wrote no file'
 
 dpkg -L weir | sort >/check/owned
+apt-get remove -y -qq weir >&2
+[[ -s /etc/weir/weir.toml ]] || die 'removed, and with it the file of the administrator'
 apt-get purge -y -qq weir >&2
 known=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n')
 [[ $known != *weir* ]] || die 'dpkg still knows the package'

@@ -33,15 +33,20 @@ for page in "$scratch"/weir/usr/share/man/man1/*.gz; do
     said=$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -l "$page" 2>&1 >/dev/null)
     [[ -z $said ]] || die "$(basename "$page"): $said"
 done
-# What systemd would say of the example, where there is a systemd.
+# What systemd would say of the units, where there is a systemd. The stage `systemd` runs them.
 if command -v systemd-analyze >/dev/null; then
     unit=$scratch/weir-capture@eth0.service
     sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir-capture@.service" >"$unit"
     said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir-capture@.service: $said"
     unit=$scratch/weir.service
-    sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir.service" >"$unit"
-    said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir.service: $said"
+    sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$scratch/weir/usr/lib/systemd/system/weir.service" >"$unit"
+    said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "weir.service: $said"
 fi
+for script in postinst prerm postrm; do [[ -x $scratch/weir/DEBIAN/$script ]] || die "the package has no $script"; done
+# A local install has its program elsewhere.
+packaging/stage.sh "$target_dir/release/weir" "$scratch/local/opt/weir" /opt/weir
+grep -qx 'ExecStart=/opt/weir/bin/weir serve .*' "$scratch/local/opt/weir/lib/systemd/system/weir.service" ||
+    die 'the unit of an install to /opt/weir runs another program'
 # The debug symbols are those of this binary.
 id=$(LC_ALL=C readelf -n "$scratch/weir/usr/bin/weir" | sed -n 's/.*Build ID: //p')
 contents=$(dpkg-deb -c "$scratch"/dist/weir-dbgsym_*.deb)
