@@ -1,0 +1,179 @@
+#!/usr/bin/env bash
+# The stage `systemd` of `make test`: boots a Debian 12 whose first process is systemd, on the stock Debian 6.1 kernel in
+# QEMU, and runs systemd-inside.sh there: the daemon as the package installs it.
+#
+# The system is made by debootstrap once, into .cache/guest (remove that for newer packages), which needs root; QEMU
+# writes to a copy of it that is gone when it ends. The package and the script come on a second disk. Environment:
+# WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS, WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as in
+# run.sh.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/../common.sh"
+cd "$root"
+
+mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+timeout_s=${WEIR_GUEST_TIMEOUT:-600}
+# Beside what the package depends on: bpftool and tc tell what is attached, jq reads ledgers.
+packages=systemd,systemd-sysv,dbus,kmod,iproute2,bpftool,jq,libelf1,libpcap0.8,zlib1g,libgcc-s1
+modules=(virtio_pci virtio_blk veth sch_ingress cls_bpf)
+
+# shellcheck source=/dev/null
+codename=$(source /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+if [[ $(uname -m) != x86_64 || $codename != bookworm ]]; then
+    skip systemd "the package for Debian 12 on x86-64 is built on that, and this is '$codename' on $(uname -m)"
+    exit 0
+fi
+rc=0
+kernel=$(tests/guest/kernel.sh) || rc=$?
+if [[ $rc -eq 3 ]]; then
+    skip systemd 'apt offers no Debian 6.1 kernel here (WEIR_GUEST_KERNEL_DEB=FILE names one)'
+    exit 0
+fi
+[[ $rc -eq 0 ]] || exit "$rc"
+version=$(basename "$kernel"/lib/modules/*)
+for tool in qemu-system-x86_64 busybox cpio debootstrap mke2fs wget; do
+    command -v $tool >/dev/null || die "$tool is missing; run: make setup"
+done
+
+scratch=$(mktemp -d)
+qemu_pid=
+# shellcheck disable=SC2317  # reached by the trap
+stop() {
+    if [[ -n $qemu_pid ]]; then
+        kill "$qemu_pid" 2>/dev/null || true
+        wait "$qemu_pid" || true
+    fi
+    rm -rf "$scratch"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# A module's line in modules.dep names all that must be loaded before it.
+add_modules() { # TREE MODULE...
+    local tree=$1 module line file
+    shift
+    for module; do
+        line=$(grep -E "/$module\.ko(\.xz)?:" "$kernel/lib/modules/$version/modules.dep") || continue # built in
+        for file in ${line/:/}; do
+            install -D -m 644 "$kernel/lib/modules/$version/$file" "$tree/lib/modules/$version/$file"
+        done
+    done
+    install -D -m 644 -t "$tree/lib/modules/$version" "$kernel/lib/modules/$version"/modules.{alias,builtin,dep,order}
+}
+
+make_system() { # IMAGE
+    local system=$scratch/system begin=$SECONDS unit
+    unshare --mount -- debootstrap --variant=minbase --include="$packages" bookworm "$system" "$mirror" \
+        >"$scratch/debootstrap" 2>&1 || die "debootstrap failed: $(tail -5 "$scratch/debootstrap")"
+    rm -rf "$system"/var/cache/apt/archives/*.deb "$system"/var/lib/apt/lists/*
+    # With an identity this is not the first boot, at which systemd asks questions and enables every unit.
+    echo 0123456789abcdef0123456789abcdef >"$system/etc/machine-id"
+    echo guest >"$system/etc/hostname"
+    # They would use the processor meanwhile, or wait for a network.
+    for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
+        serial-getty@.service getty@.service systemd-networkd.service; do
+        ln -sf /dev/null "$system/etc/systemd/system/$unit"
+    done
+    cat >"$system/etc/systemd/system/check.service" <<'UNIT'
+[Unit]
+Description=The check that the second disk brings
+After=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=/bin/bash -c 'mkdir -p /check && tar -xf /dev/vdb -C /check && exec /bin/bash /check/systemd-inside.sh'
+# The second serial port carries nothing else, so kernel messages cannot cut into the line.
+ExecStopPost=/bin/bash -c 'echo "WEIR-GUEST-EXIT:$${EXIT_STATUS:-none}" >/dev/ttyS1; systemctl poweroff -ff'
+StandardOutput=file:/dev/ttyS0
+StandardError=file:/dev/ttyS0
+UNIT
+    mkdir -p "$system/etc/systemd/system/multi-user.target.wants"
+    ln -s ../check.service "$system/etc/systemd/system/multi-user.target.wants/check.service"
+    add_modules "$system/usr" "${modules[@]}"
+    # Not busybox's: modprobe of Debian reads the index in a form that only its own depmod writes.
+    chroot "$system" depmod "$version"
+    truncate -s 1G "$scratch/image"
+    # No journal: nothing that this file system holds is needed after a crash.
+    mke2fs -q -t ext4 -O ^has_journal -d "$system" "$scratch/image"
+    say "a Debian 12 with systemd in $((SECONDS - begin)) s"
+    mv "$scratch/image" "$1.$$"
+    mv "$1.$$" "$1"
+    rm -rf "$system"
+}
+
+# Everything that goes into the image is in its name.
+recipe=$(sed -n '/^packages=/,/^modules=/p; /^make_system/,/^}/p' "${BASH_SOURCE[0]}" | sha256sum | cut -c1-12)
+image=$root/.cache/guest/systemd-$version-$recipe.ext4
+if [[ ! -f $image ]]; then
+    if [[ $EUID -ne 0 ]]; then
+        skip root_systemd 'making a Debian system with debootstrap needs root'
+        exit 0
+    fi
+    if ! wget -q --spider --timeout=20 --tries=1 "$mirror/dists/bookworm/InRelease" >/dev/null; then
+        skip systemd "no Debian mirror at $mirror (WEIR_DEBIAN_MIRROR=URL names another)"
+        exit 0
+    fi
+    rm -f "$root"/.cache/guest/systemd-*.ext4
+    make_system "$image"
+fi
+
+cargo build --locked --release -p weir --bin weir
+WEIR_DIST=$scratch/dist packaging/dist.sh >/dev/null
+mkdir "$scratch/check"
+cp "$scratch"/dist/weir_*.deb "$scratch/check/weir.deb"
+cp tests/guest/systemd-inside.sh "$scratch/check/"
+tar -C "$scratch/check" -cf "$scratch/check.tar" .
+truncate -s %1M "$scratch/check.tar"
+
+# The drivers of the disks are modules of this kernel, so a first file system loads them.
+first=$scratch/first
+mkdir -p "$first"/{bin,dev,proc,sys,root}
+cp "$(command -v busybox)" "$first/bin/busybox"
+add_modules "$first" virtio_pci virtio_blk
+cat >"$first/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs devtmpfs /dev
+/bin/busybox modprobe virtio_pci
+/bin/busybox modprobe virtio_blk
+tries=0
+until /bin/busybox mount -t ext4 /dev/vda /root 2>/dev/null; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || exit 1
+    /bin/busybox sleep 0.1
+done
+/bin/busybox mount -o move /dev /root/dev
+exec /bin/busybox switch_root /root /sbin/init
+INIT
+chmod 755 "$first/init"
+(cd "$first" && find . -print0 | cpio --quiet --null -o -H newc -R 0:0) | gzip -1 >"$scratch/initramfs"
+
+accel=()
+IFS=: read -ra names <<<"${WEIR_GUEST_ACCEL:-tcg}"
+for name in "${names[@]}"; do accel+=(-accel "$name"); done
+kernel_args='console=ttyS0 panic=-1 systemd.show_status=false'
+if [[ ${WEIR_GUEST_VERBOSE:-0} != 1 ]]; then kernel_args+=' quiet loglevel=1'; fi
+
+begin=$SECONDS
+mkfifo "$scratch/console"
+sed -u 's/\r$//' <"$scratch/console" &
+console_pid=$!
+timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
+    -display none -machine pc "${accel[@]}" -cpu "${WEIR_GUEST_CPU:-max}" -smp "${WEIR_GUEST_CPUS:-2}" -m 1G \
+    -drive "file=$image,format=raw,if=virtio,snapshot=on" \
+    -drive "file=$scratch/check.tar,format=raw,if=virtio,readonly=on" \
+    -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
+    -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
+qemu_pid=$!
+rc=0
+wait "$qemu_pid" || rc=$?
+qemu_pid=
+wait "$console_pid" || true
+if [[ $rc -eq 124 || $rc -eq 137 ]]; then
+    die "systemd: not done after $timeout_s s (WEIR_GUEST_TIMEOUT); WEIR_GUEST_VERBOSE=1 shows the kernel's messages"
+fi
+status=$(tr -d '\r' <"$scratch/status" 2>/dev/null | sed -n 's/^WEIR-GUEST-EXIT:\([0-9a-z]*\)$/\1/p' | tail -n 1)
+[[ -n $status ]] ||
+    die "systemd: no exit status came back (QEMU: $rc); WEIR_GUEST_VERBOSE=1 shows the kernel's messages"
+[[ $status == 0 ]] || die "systemd: the check in the guest ended with $status, see above"
+say "systemd: the daemon as the package installs it, on $version, in $((SECONDS - begin)) s"
