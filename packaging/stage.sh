@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lays out what Weir installs: stage.sh WEIR FOLDER PREFIX [ZSH_DIR]. FOLDER is where the files go, PREFIX where they
-# will be: they differ under DESTDIR and in packages. `make install` and dist.sh share it, so a package and a local install cannot differ.
-# Needs no cargo: the binary writes its own pages.
+# will be: they differ under DESTDIR and in packages. `make install` and dist.sh share it, so a package and a local
+# install cannot differ. Needs no cargo: the binary writes its own pages.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -23,7 +23,8 @@ install -D -m 644 "$pages/weir.bash" "$folder/share/bash-completion/completions/
 install -D -m 644 -t "$folder/$zsh" "$pages/_weir"
 install -D -m 644 -t "$folder/share/fish/vendor_completions.d" "$pages/weir.fish"
 install -D -m 644 -t "$folder/share/doc/weir" "$root/README.md" "$root/ARCHITECTURE.md"
-install -D -m 644 -t "$folder/share/doc/weir/examples" "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml"
+install -D -m 644 -t "$folder/share/doc/weir/examples" \
+    "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml"
 # systemd looks here below /usr and /usr/local. The unit is not enabled.
 install -D -m 644 "$root/packaging/weir.sysusers" "$folder/lib/sysusers.d/weir.conf"
 install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The half of systemd.sh that runs in the guest, as root: installs /check/weir.deb, runs the daemon under systemd, purges
-# it.
+# The half of systemd.sh that runs in the guest, as root: installs /check/weir.deb, runs the daemon under systemd,
+# purges it.
 # Clients are user nobody, without any right. The guest has nothing of ours to source.
 set -euo pipefail
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The stage `systemd` of `make test`: boots a Debian 12 whose first process is systemd, on the stock Debian 6.1 kernel in
-# QEMU, and runs systemd-inside.sh there: the daemon as the package installs it.
+# The stage `systemd` of `make test`: boots a Debian 12 whose first process is systemd, on the stock Debian 6.1 kernel
+# in QEMU, and runs systemd-inside.sh there: the daemon as the package installs it.
 #
 # The system is made by debootstrap once, into .cache/guest (remove that for newer packages), which needs root; QEMU
 # writes to a copy of it that is gone when it ends. The package and the script come on a second disk. Environment:
-# WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS, WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as in
-# run.sh.
+# WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS, WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as
+# in run.sh.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"
