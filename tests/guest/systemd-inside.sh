@@ -149,8 +149,8 @@ finish stays '.offered == 6000 and .delivered == 6000 and .sources[0].lives == 1
 done_with 'a reload loses no frame'
 
 # 5. Watchdog, SIGKILL, upgrade: a client that has the socket's folder mounted, as a container has, reads on each time.
-# Shorter than the unit's, and longer than the kernel's verifier takes for a program on a slow guest: the daemon cannot say
-# that it is alive while a source opens.
+# Shorter than the unit's, and longer than the kernel's verifier takes for a program on a slow guest: the daemon cannot
+# say that it is alive while a source opens.
 drop_in watchdog <<<$'[Service]\nWatchdogSec=10'
 systemctl restart weir
 # shellcheck disable=SC2016  # for the inner shell to expand
@@ -225,7 +225,7 @@ systemctl daemon-reload
 said=$(systemd-analyze --man=no verify weir-capture@near0.service 2>&1)
 [[ -z $said ]] || die "systemd-analyze verify: $said"
 systemctl start weir-capture@near0
-captures() { [[ $(filters) == 2 ]] && journalctl -u weir-capture@near0 -o cat --no-pager | grep -q '^weir: near0: bpf'; }
+captures() { [[ $(filters) == 2 && $(journalctl -u weir-capture@near0 -o cat --no-pager) == *'weir: near0: bpf'* ]]; }
 until_true 'it captures' captures
 send 500
 systemctl stop weir-capture@near0

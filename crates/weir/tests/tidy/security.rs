@@ -32,6 +32,20 @@ pub fn tests_of(text: &str) -> BTreeSet<String> {
     names
 }
 
+/// Stages of tests/all.sh as the page names them: `stage:NAME`.
+pub fn stages() -> BTreeSet<String> {
+    let script = std::fs::read_to_string(root().join("tests/all.sh")).expect("it is there");
+    let stage = |line: &str| {
+        let (name, command) = line.trim().split_once(") stage ")?;
+        // A stage that is not run unless it is asked for stands for nothing.
+        let all = script.lines().find(|line| line.starts_with("stages=("))?;
+        let is_run = all.trim_start_matches("stages=(").trim_end_matches(')').split(' ');
+        (command.starts_with(name) && is_run.into_iter().any(|run| run == name))
+            .then(|| format!("stage:{name}"))
+    };
+    script.lines().filter_map(stage).collect()
+}
+
 /// Tests that the table of threats names, of those that are nowhere.
 pub fn missing(page: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let table = page.split("## Threats").nth(1).expect("a table of threats");
