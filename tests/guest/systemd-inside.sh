@@ -191,7 +191,11 @@ done_with 'a stop leaves nothing attached; four lives, and the ledger closes'
 # 7. Drop-ins that docs/serve.md names: only a group may connect, other network namespaces, metrics on this machine.
 rm -r /etc/systemd/system/weir.service.d
 drop_in group <<<$'[Service]\nRuntimeDirectoryMode=0750'
-drop_in netns <<<$'[Service]\nAmbientCapabilities=CAP_SYS_ADMIN\nCapabilityBoundingSet=CAP_SYS_ADMIN'
+drop_in netns <<'END'
+[Service]
+AmbientCapabilities=CAP_SYS_ADMIN CAP_SYS_PTRACE
+CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_PTRACE
+END
 drop_in metrics <<'END'
 [Service]
 ExecStart=
@@ -208,6 +212,15 @@ said=$(as_nobody weir capture host:other --frames 1 --json 2>&1) && die 'without
 [[ $said == *'ermission denied'* ]] || die "without the group: $said"
 start group setpriv --reuid $nobody --regid $nobody --groups weir --inh-caps=-all weir capture host:other --json
 finish group '.offered == 0'
+# A process of root's in that namespace, which ProtectProc= hides from those who lack CAP_SYS_PTRACE.
+ip netns exec late sleep infinity &
+sleeper=$!
+printf '[sources.process]\nsource = "netns:%d/late0"\nusers = [%d]\n' "$sleeper" $nobody >/etc/weir/weir.toml
+systemctl reload weir
+until_true 'the new file is in force' serves 'process'
+start process setpriv --reuid $nobody --regid $nobody --groups weir --inh-caps=-all weir capture host:process --json
+finish process '.offered == 0'
+kill "$sleeper"
 ip link set lo up
 exec 3<>/dev/tcp/127.0.0.1/9100
 printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
