@@ -88,6 +88,10 @@ impl HostControl {
                 let (feed, path) = (self.address.to_string(), self.path.clone());
                 CaptureError::DaemonBusy { feed, path, reason: error.message }
             }
+            // It ended in the middle of this, and refused nothing: as if it had ended before.
+            source @ ClientError::Plug(PlugError::Closed) => {
+                CaptureError::NoDaemon { path: self.path.clone(), source }
+            }
             error => self.refused(error.to_string()),
         }
     }

@@ -105,3 +105,40 @@ impl Source for HostFeeds {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    fn read_message(stream: &mut UnixStream) {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut body = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut body).unwrap();
+    }
+
+    /// Whoever waits for a daemon waits for its successor then, too.
+    #[test]
+    fn a_daemon_that_ends_while_it_opens_a_feed_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_message(&mut stream);
+            let hello = br#"{"jsonrpc": "2.0", "id": 1,
+                "result": {"version": 1, "name": "test", "applications": ["capture"]}}"#;
+            let length = u32::try_from(hello.len()).unwrap().to_be_bytes();
+            stream.write_all(&[&length, &hello[..]].concat()).unwrap();
+            read_message(&mut stream);
+        });
+        let address = Address { source: "lan".to_owned(), part: None };
+        let opened = HostFeeds::open(&address, &Setup::default(), Some(&path), false);
+        daemon.join().unwrap();
+        let error = opened.err().expect("there is no answer");
+        assert!(matches!(error, CaptureError::NoDaemon { .. }), "{error}");
+    }
+}
