@@ -86,7 +86,7 @@ dpkg --verify weir || die 'the files are not those that the package names'
 said=$(systemd-analyze --man=no verify weir.service 2>&1)
 [[ -z $said ]] || die "systemd-analyze verify: $said"
 # Tenths. Where a line goes from the unit, or a right comes to it, the figure rises.
-said=$(systemd-analyze --no-pager --threshold=25 security weir.service) || die "systemd-analyze security: $said"
+said=$(systemd-analyze --no-pager --threshold=27 security weir.service) || die "systemd-analyze security: $said"
 grep 'Overall exposure' <<<"$said"
 systemctl start weir
 serves 'no source' || die 'what the package brings allows something'
@@ -124,6 +124,8 @@ for engine in bpf af_packet pcap; do
     send 2000
     until_true "$engine counts the frames" has_offered 2000
     finish $engine '.offered == 2000 and .delivered == 2000'
+    # It is seen in /proc that nobody can load programs: the rings are the capture's own.
+    grep -q 'copied into sealed memory' "/tmp/$engine.talk" && die "$engine: $(cat "/tmp/$engine.talk")"
     finish $engine-none '.offered == 2000 and .filtered == 2000'
     until_true 'the feeds are closed' has_readers 0
     done_with "nobody reads every frame by $engine"
@@ -212,7 +214,7 @@ said=$(as_nobody weir capture host:other --frames 1 --json 2>&1) && die 'without
 [[ $said == *'ermission denied'* ]] || die "without the group: $said"
 start group setpriv --reuid $nobody --regid $nobody --groups weir --inh-caps=-all weir capture host:other --json
 finish group '.offered == 0'
-# A process of root's in that namespace, which ProtectProc= hides from those who lack CAP_SYS_PTRACE.
+# A process of root's in that namespace.
 ip netns exec late sleep infinity &
 sleeper=$!
 printf '[sources.process]\nsource = "netns:%d/late0"\nusers = [%d]\n' "$sleeper" $nobody >/etc/weir/weir.toml
