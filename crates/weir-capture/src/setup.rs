@@ -8,6 +8,7 @@ use weir_ring::{Clock, RingSpec, WriterKind};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
 use crate::feed::{FEEDS_MAX, Feed};
+use crate::kernel::netns::{Owner, OwnerFinder};
 
 /// What is asked of a source, whatever its engine.
 #[derive(Clone, Debug)]
@@ -29,6 +30,10 @@ pub struct Setup {
     pub may_change: bool,
     /// Frames of both directions are offered, whichever the first feeds want: others may join.
     pub both_directions: bool,
+    /// Finds whose frames those of an interface of the host are.
+    pub owner_finder: Option<OwnerFinder>,
+    /// Whose the frames are, if that was found: of a source with one interface.
+    pub owner: Option<Owner>,
 }
 
 /// Fewest and most MiB of one ring.
@@ -47,6 +52,8 @@ impl Default for Setup {
             promiscuous: true,
             may_change: false,
             both_directions: false,
+            owner_finder: None,
+            owner: None,
         }
     }
 }
@@ -204,8 +211,17 @@ impl Setup {
         ))
     }
 
-    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type of the source's
-    /// frames.
+    /// Finds whose frames those of this interface are, and has the feeds say it. For the thread that opens the source,
+    /// in the interface's network namespace.
+    pub(crate) fn find_owner(&mut self, iface: &str) {
+        self.owner = self.owner_finder.as_ref().and_then(|finder| finder.find_one(iface));
+        if let Some(owner) = &self.owner {
+            self.feeds.iter_mut().for_each(|feed| owner.describe(&mut feed.interface));
+        }
+    }
+
+    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type and the owner of the
+    /// source's frames.
     ///
     /// # Errors
     /// [`CaptureError::Options`].
@@ -214,6 +230,9 @@ impl Setup {
         check_snaplen(feed)?;
         if let Some(first) = self.feeds.first() {
             feed.interface.link_type = first.interface.link_type;
+        }
+        if let Some(owner) = &self.owner {
+            owner.describe(&mut feed.interface);
         }
         check_link_type(feed, feed.interface.link_type)
     }

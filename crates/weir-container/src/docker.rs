@@ -4,6 +4,7 @@
 //! does.
 
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 
 use serde::Deserialize;
 use weir_capture::CaptureError;
@@ -11,7 +12,7 @@ use weir_capture::error::error_text;
 use weir_capture::kernel::netns::{Located, NetnsName, Owner, netns_of_process};
 
 use crate::api::{self, ApiError};
-use crate::limits::NAMES_IN_ERROR_MAX;
+use crate::limits::{NAME_TIME_MAX, NAMES_IN_ERROR_MAX};
 
 /// What stands before a container's name.
 pub const PREFIX: &str = "docker:";
@@ -111,6 +112,15 @@ impl Engines {
         Err(no_owner(name, self.why(&refusals)))
     }
 
+    /// Name and image of the container with this id, of the first engine that knows it.
+    fn describe(&self, id: &str) -> Option<(String, Option<String>)> {
+        let path = format!("/containers/{id}/json");
+        let answers = self.sockets.iter().map(|socket| api::get::<Container>(socket, &path));
+        let container = answers.flatten().next()?;
+        let image = Some(container.config.image).filter(|image| !image.is_empty());
+        Some((bare(&container.name), image))
+    }
+
     /// Why no engine knows a container.
     fn why(&self, refusals: &[ApiError]) -> String {
         let is_absent = |refusal: &ApiError| matches!(refusal, ApiError::NoEngine { .. });
@@ -154,6 +164,19 @@ impl Engines {
         names.sort();
         names
     }
+}
+
+/// Name and image of the container with this id, if an engine answers at once.
+pub(crate) fn describe(id: &str) -> Option<(String, Option<String>)> {
+    let (say, said) = channel();
+    let id = id.to_owned();
+    // An engine that is stuck may hold up whoever connects to it, for as long as it likes.
+    let asking = move || {
+        let engines = Engines::of_machine().ok();
+        let _ = say.send(engines.and_then(|engines| engines.describe(&id)));
+    };
+    std::thread::Builder::new().name("weir-name".into()).spawn(asking).ok()?;
+    said.recv_timeout(NAME_TIME_MAX).ok()?
 }
 
 fn bare(name: &str) -> String {

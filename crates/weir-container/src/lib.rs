@@ -1,13 +1,17 @@
-//! Network namespaces of containers and pods, by the names that their engines know.
+//! Network namespaces of containers and pods, by the names that their engines know; and who uses an interface of the
+//! host.
 //!
 //! | module | what it has |
 //! |---|---|
 //! | [`docker`] | containers of Docker and podman, asked for over the engine's socket |
 //! | [`pod`] | pods of Kubernetes, found by what the kubelet leaves on the node |
+//! | [`interface`] | whose frames those of taps and veths of the host are |
 //! | [`api`] | one request to a container engine |
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod docker;
+pub mod interface;
 pub mod limits;
 pub mod pod;
+mod process;

@@ -37,6 +37,12 @@ pub fn netns(pod: &str) -> Result<NetnsName, String> {
     Ok(NetnsName::located(PREFIX, pod, |pod| Node::this().locate(pod)))
 }
 
+/// The pod that a process with this `/proc/PID/cgroup` is of: name and id.
+pub(crate) fn of_cgroup(cgroup: &str) -> Option<(String, String)> {
+    let pod = Node::this().pod_of(cgroup)?;
+    Some((pod.full_name(), pod.uid))
+}
+
 /// Where a node keeps what is looked at.
 struct Node {
     logs: PathBuf,
@@ -147,6 +153,14 @@ impl Node {
             ..Owner::default()
         };
         Ok(Located { path, owner })
+    }
+
+    /// The pod that a process with this `/proc/PID/cgroup` is of.
+    fn pod_of(&self, cgroup: &str) -> Option<Pod> {
+        if !cgroup.contains("kubepods") {
+            return None;
+        }
+        self.pods().ok()?.into_iter().find(|pod| pod.has(cgroup))
     }
 
     fn why(&self, pods: &[Pod]) -> String {

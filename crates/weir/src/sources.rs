@@ -8,6 +8,7 @@ use anyhow::Result;
 use weir_capture::engines::declaration::Target;
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
+use weir_container::interface::owner_finder;
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 
@@ -248,6 +249,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         near_nic: plan.cpus.is_none(),
         promiscuous: plan.promiscuous,
         may_change: plan.control.is_some(),
+        owner_finder: Some(owner_finder()),
         ..Setup::default()
     };
     let open: Opener = std::sync::Arc::new(move |feeds| {

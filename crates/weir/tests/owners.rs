@@ -454,31 +454,69 @@ impl Drop for Docker {
     }
 }
 
-#[test]
-fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
-    let test = "docker_a_container_is_captured_by_its_name_also_after_a_restart";
-    let Some(_alone) = ready(test, &["dockerd", "docker", "tar"]) else { return };
+/// Docker with a container `weir-web` that sleeps; skips the test where that cannot be.
+fn docker_with_a_container(test: &str, bed: &Testbed) -> Option<Docker> {
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| {
         // One that is linked statically needs nothing else in the image.
         Command::new("ldd").arg(path).output().is_ok_and(|ldd| !ldd.status.success())
             && Path::new(path).exists()
     });
-    let Some(busybox) = busybox else { return skip(test, "no static busybox is installed") };
-    let bed = bed();
-    let Some(docker) = Docker::start(&bed) else {
-        return skip(test, "dockerd does not start here");
+    let Some(busybox) = busybox else {
+        skip(test, "no static busybox is installed");
+        return None;
+    };
+    let Some(docker) = Docker::start(bed) else {
+        skip(test, "dockerd does not start here");
+        return None;
     };
     docker.import(busybox);
-    docker.do_it(&[
-        "run",
-        "-d",
-        "--name",
-        "weir-web",
-        "weir-test:1",
-        "/bin/busybox",
-        "sleep",
-        "1000",
-    ]);
+    let image = ["weir-test:1", "/bin/busybox", "sleep", "1000"];
+    docker.do_it(&[&["run", "-d", "--name", "weir-web"][..], &image].concat());
+    Some(docker)
+}
+
+/// The host's interfaces that lead into containers.
+fn veths(bed: &Testbed) -> Vec<String> {
+    let shown = sh(&bed.tx, "ip -o link show master docker0");
+    let name = |line: &str| line.split_whitespace().nth(1)?.split('@').next().map(str::to_owned);
+    shown.lines().filter_map(name).collect()
+}
+
+#[test]
+fn docker_a_veth_of_the_host_is_of_its_container() {
+    let test = "docker_a_veth_of_the_host_is_of_its_container";
+    let Some(_alone) = ready(test, &["dockerd", "docker", "tar", "capinfos"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let Some(docker) = docker_with_a_container(test, &bed) else { return };
+    let (veths, (_, file)) = (veths(&bed), path(&dir, "out.pcapng"));
+    let [veth] = &veths[..] else { panic!("one container has one: {veths:?}") };
+    let id = docker.do_it(&["inspect", "--format", "{{.Id}}", "weir-web"]);
+    for (host, name, said) in [
+        (
+            format!("unix://{}", docker.socket),
+            "weir-web",
+            format!("weir-web ({}), image weir-test:1", &id[..12]),
+        ),
+        // Nobody says its name.
+        ("unix:///nowhere".to_owned(), &id[..12], id[..12].to_owned()),
+    ] {
+        let mut command = weir(&format!("capture {veth} --json --write {file}"));
+        command.env("DOCKER_HOST", host);
+        let json = Run::capture_by(&bed.tx, command).stop().expect(0).json();
+        let owner = &source(&json)["owner"];
+        assert_eq!((&owner["kind"], &owner["name"]), (&"container".into(), &name.into()), "{json}");
+        assert_eq!(owner["id"], id, "{json}");
+        let shown = tool("capinfos", &["-I", &file]);
+        assert!(shown.contains(&format!("Description = container {said}\n")), "{shown}");
+    }
+}
+
+#[test]
+fn docker_a_container_is_captured_by_its_name_also_after_a_restart() {
+    let test = "docker_a_container_is_captured_by_its_name_also_after_a_restart";
+    let Some(_alone) = ready(test, &["dockerd", "docker", "tar"]) else { return };
+    let bed = bed();
+    let Some(docker) = docker_with_a_container(test, &bed) else { return };
     let mut command = weir("capture docker:weir-web --follow --json");
     // A container's interface has an address, and tells of its groups.
     command.args(["--filter", "ip and not igmp"]);

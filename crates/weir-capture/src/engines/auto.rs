@@ -79,7 +79,10 @@ impl EngineRequest {
         if let Target::Interface { iface, .. } = target {
             check_queues(iface, setup)?;
         }
-        let (setup, options) = (setup.clone(), &self.options);
+        let (mut setup, options) = (setup.clone(), &self.options);
+        if let Target::Interface { iface, .. } = target {
+            setup.find_owner(iface);
+        }
         let open = |engine: &Declaration, why: String| {
             refuse_pattern(engine, target)?;
             (engine.check)(target, options)?;

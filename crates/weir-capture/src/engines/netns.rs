@@ -63,7 +63,8 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    let mut setup = setup.clone();
+    // Whose the frames are is known: what is found about its interfaces would be the other end.
+    let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;
     let (info, looked) = (Info::default(), Instant::now());
@@ -78,8 +79,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
     if owner.kind == "netns" {
         return;
     }
-    let own = feed.interface.description.take().map(|own| format!(", {own}"));
-    feed.interface.description = Some(format!("{owner}{}", own.unwrap_or_default()));
+    owner.describe(&mut feed.interface);
 }
 
 impl Inside {

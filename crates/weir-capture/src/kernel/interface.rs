@@ -10,6 +10,7 @@ mod missed;
 mod netlink;
 mod own_traffic;
 mod pattern;
+mod peer;
 mod presence;
 mod watch;
 
@@ -24,6 +25,7 @@ pub use link::members;
 pub use missed::Missed;
 pub use own_traffic::{OwnTraffic, own_traffic};
 pub use pattern::LinkPattern;
+pub use peer::{Connection, NetnsNumbers, connection};
 pub(crate) use presence::Presence;
 pub use watch::{Link, LinkEvent, LinkWatch};
 

@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
 
+mod finder;
 mod name;
 
+pub use finder::OwnerFinder;
 pub use name::{Locate, Located, NetnsName, Owner, netns_of_process};
 
 /// A network namespace, which is there as long as this is, whatever becomes of its name.

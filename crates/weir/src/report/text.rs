@@ -31,8 +31,8 @@ impl Report<'_> {
                 "" => format!("{}:", info.source),
                 engine => format!("{}: {engine}{hook} ({})", info.source, info.why),
             });
-            // A name of `ip netns` stands in the source's.
-            if let Some(owner) = info.owner.as_ref().filter(|owner| owner.kind != "netns") {
+            let is_named = |kind| kind == "netns" && info.source.starts_with("netns:");
+            if let Some(owner) = info.owner.as_ref().filter(|owner| !is_named(owner.kind)) {
                 line(format!("  of {owner}"));
             }
             for note in &info.notes {

@@ -91,7 +91,7 @@ impl AfPacket {
             hook: Some("socket"),
             why: String::new(),
             notes: notes.collect(),
-            owner: None,
+            owner: setup.owner.clone(),
         };
         let header = if interface.link_type == LINKTYPE_ETHERNET { ETHERNET_BYTES } else { 0 };
         let origins = OneLink { link_bytes: interface.mtu + header };

@@ -134,7 +134,7 @@ impl AfXdp {
             hook: Some("xdp"),
             why: String::new(),
             notes: notes(&interface, &queues, &program, &options, have),
-            owner: None,
+            owner: setup.owner.clone(),
         };
         Ok(AfXdp {
             info,

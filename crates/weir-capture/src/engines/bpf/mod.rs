@@ -132,7 +132,7 @@ impl Bpf {
         }
         let direction = setup.direction();
         let caplen_max = setup.caplen_max();
-        let promiscuous = setup.promiscuous;
+        let (promiscuous, owner) = (setup.promiscuous, setup.owner.clone());
         let by_queue = setup.feeds.iter().any(|feed| feed.queue.is_some());
         let interface = Arc::new(interface);
         let (serving, mut notes) = Serving::open(iface, Some(&interface), setup, options)?;
@@ -158,7 +158,7 @@ impl Bpf {
             hook: Some(hook),
             why: String::new(),
             notes,
-            owner: None,
+            owner,
         };
         let presence = Presence::new(query, &interface);
         Ok(Bpf { info, interface, presence, promiscuous, serving, promiscuity: None, missed })

@@ -126,7 +126,7 @@ impl Pcap {
             hook: None,
             why: String::new(),
             notes,
-            owner: None,
+            owner: setup.owner.clone(),
         };
         Ok(Pcap {
             info,

@@ -105,7 +105,7 @@ fn name(message: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-fn until_zero(bytes: &[u8]) -> &[u8] {
+pub(super) fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
@@ -149,7 +149,7 @@ pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
 }
 
 /// The value of an attribute among these.
-fn attribute_of(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute_of(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     let half = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
     let mut at = 0;
     loop {

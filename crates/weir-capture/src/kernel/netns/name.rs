@@ -30,18 +30,18 @@ pub struct Located {
     pub owner: Owner,
 }
 
-/// Whose frames those of a network namespace are.
+/// Whose frames those of a network namespace, or of an interface, are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// `container`, `pod`, `process` or `netns`.
+    /// `container`, `pod`, `vm`, `process` or `netns`.
     pub kind: &'static str,
-    /// Its name; of a process that of its command.
+    /// Its name; of a process that of its command, of a container whose name nobody says the beginning of its id.
     pub name: String,
     /// The id of a container, or of a pod.
     pub id: Option<String>,
     /// The image of a container.
     pub image: Option<String>,
-    /// A process in the network namespace.
+    /// A process in the network namespace; that of the VM.
     pub pid: Option<u32>,
     /// The inode of the network namespace, which `lsns` shows; 0 as long as it was not opened.
     pub netns: u64,
@@ -141,8 +141,14 @@ impl Ord for NetnsName {
 /// One line for an interface description: `container web (3f2a91c0d7e4), image nginx:1`.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == "vm" {
+            write!(f, "VM {} (qemu", self.name)?;
+            self.pid.iter().try_for_each(|pid| write!(f, ", {pid}"))?;
+            return f.write_str(")");
+        }
         write!(f, "{} {}", self.kind, self.name)?;
         match (&self.id, self.pid) {
+            (Some(id), _) if id.starts_with(&self.name) => {}
             // As short as `docker ps` has it.
             (Some(id), _) => write!(f, " ({})", id.get(..12).unwrap_or(id))?,
             (None, Some(pid)) => write!(f, " ({pid})")?,
@@ -218,6 +224,11 @@ mod tests {
         let (name, pid) = ("sleep".to_owned(), Some(17));
         let owner = Owner { kind: "process", name, pid, ..Owner::default() };
         assert_eq!(owner.to_string(), "process sleep (17)");
+        let owner = Owner { kind: "vm", name: "web1".into(), pid, ..Owner::default() };
+        assert_eq!(owner.to_string(), "VM web1 (qemu, 17)");
+        let (name, id) = ("3f2a91c0d7e4".into(), Some("3f2a91c0d7e4aaaa".into()));
+        let owner = Owner { kind: "container", name, id, ..Owner::default() };
+        assert_eq!(owner.to_string(), "container 3f2a91c0d7e4");
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! Who uses an interface of the host: asked of a function from outside, since only that knows of containers and VMs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_frame::pcapng::Interface;
+
+use super::name::Owner;
+
+/// Finds whose frames those of interfaces are.
+///
+/// It is called with their names, on a thread in their network namespace, and gives as many answers; `None` where
+/// nothing is known. It may take a moment, so no thread that moves frames calls it.
+#[derive(Clone)]
+pub struct OwnerFinder(Arc<Find>);
+
+type Find = dyn Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync;
+
+impl OwnerFinder {
+    /// One that asks this function.
+    #[must_use]
+    pub fn new(
+        find: impl Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync + 'static,
+    ) -> OwnerFinder {
+        OwnerFinder(Arc::new(find))
+    }
+
+    /// The owners of these interfaces of the calling thread's network namespace, in this order.
+    #[must_use]
+    pub fn find(&self, ifaces: &[&str]) -> Vec<Option<Owner>> {
+        let mut found = (self.0)(ifaces);
+        found.resize(ifaces.len(), None);
+        found
+    }
+
+    /// The owner of one.
+    #[must_use]
+    pub fn find_one(&self, iface: &str) -> Option<Owner> {
+        self.find(&[iface]).pop().flatten()
+    }
+}
+
+impl fmt::Debug for OwnerFinder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnerFinder")
+    }
+}
+
+impl Owner {
+    /// Says in an interface's description whose frames it has, once.
+    pub(crate) fn describe(&self, interface: &mut Interface) {
+        let owner = self.to_string();
+        let own = interface.description.take().unwrap_or_default();
+        interface.description = Some(match own.strip_prefix(&owner) {
+            Some("") => owner,
+            Some(rest) if rest.starts_with(", ") => own,
+            _ if own.is_empty() => owner,
+            _ => format!("{owner}, {own}"),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_says_once_whose_frames_it_has() {
+        let owner = Owner { kind: "netns", name: "blue".into(), ..Owner::default() };
+        for (before, after) in [
+            (None, "netns blue"),
+            (Some("feed web"), "netns blue, feed web"),
+            (Some("netns blueish"), "netns blue, netns blueish"),
+        ] {
+            let description = before.map(str::to_owned);
+            let mut interface = Interface { description, ..Interface::default() };
+            (0..2).for_each(|_| owner.describe(&mut interface));
+            assert_eq!(interface.description.as_deref(), Some(after));
+        }
+    }
+
+    #[test]
+    fn every_interface_has_an_answer() {
+        let finder = OwnerFinder::new(|ifaces| {
+            assert_eq!(ifaces, ["a", "b"]);
+            vec![Some(Owner::default())]
+        });
+        assert_eq!(finder.find(&["a", "b"]), [Some(Owner::default()), None]);
+    }
+}

@@ -1,0 +1,224 @@
+//! Whose frames those of the host's interfaces are: the VM or process that holds a tap, the container, pod, process or
+//! named network namespace that a veth leads into.
+//!
+//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. What is read is bounded
+//! in time and bytes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use weir_capture::kernel::interface::{Connection, NetnsNumbers, connection};
+use weir_capture::kernel::netns::{Owner, OwnerFinder, netns_of_process};
+
+use crate::limits::FIND_TIME_MAX;
+use crate::process::{Process, container_of, plain};
+use crate::{docker, pod};
+
+/// Where `ip netns` and CNI plugins keep names of network namespaces.
+const NAMED: &str = "/run/netns";
+/// The first process, which is in the host's network namespace.
+const INIT: u32 = 1;
+
+/// Finds owners on this machine.
+#[must_use]
+pub fn owner_finder() -> OwnerFinder {
+    OwnerFinder::new(owners)
+}
+
+/// The owners of these interfaces of the calling thread's network namespace.
+#[must_use]
+pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
+    let search = Search::begin(FIND_TIME_MAX);
+    let connected = |iface: &&str| connection(iface).unwrap_or(Connection::Other);
+    let connections: Vec<Connection> = ifaces.iter().map(connected).collect();
+    let mut peers = BTreeMap::new();
+    for connection in &connections {
+        if let Connection::Veth(peer) = connection {
+            peers.insert(*peer, Peer::default());
+        }
+    }
+    if !peers.is_empty() {
+        search.look_into(&mut peers);
+    }
+    let is_tap = |(_, connection): &(&&str, &Connection)| **connection == Connection::Tun;
+    let taps: Vec<&str> = ifaces.iter().zip(&connections).filter(is_tap).map(|(i, _)| *i).collect();
+    let holders = if taps.is_empty() { BTreeMap::new() } else { search.holders(&taps) };
+    let owner = |(iface, connection): (&&str, &Connection)| match connection {
+        Connection::Tun => holders.get(*iface).cloned(),
+        Connection::Veth(peer) => peers.get(peer)?.owner(),
+        Connection::Other => None,
+    };
+    ifaces.iter().zip(&connections).map(owner).collect()
+}
+
+/// A network namespace that veths lead into, and who is in it.
+#[derive(Default)]
+struct Peer {
+    is_of_host: bool,
+    /// Of a container or a pod.
+    has_engine: Option<Owner>,
+    name: Option<Owner>,
+    /// The first that is there.
+    process: Option<Owner>,
+}
+
+impl Peer {
+    fn is_settled(&self) -> bool {
+        self.is_of_host || self.has_engine.is_some()
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        let found = self.has_engine.as_ref().or(self.name.as_ref()).or(self.process.as_ref());
+        // Its interfaces are captured by their names.
+        found.filter(|_| !self.is_of_host).cloned()
+    }
+}
+
+/// A look at the processes that ends in time.
+struct Search {
+    deadline: Instant,
+}
+
+impl Search {
+    fn begin(limit: Duration) -> Search {
+        Search { deadline: Instant::now() + limit }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// The processes, as long as there is time.
+    fn processes(&self) -> impl Iterator<Item = Process> {
+        Process::all().into_iter().take_while(|_| !self.is_over())
+    }
+
+    /// Finds who is in these network namespaces, which have their numbers in that of the calling thread.
+    fn look_into(&self, peers: &mut BTreeMap<i32, Peer>) {
+        let Ok(numbers) = NetnsNumbers::open() else { return };
+        if let Some(peer) = numbers.of_process(INIT).and_then(|number| peers.get_mut(&number)) {
+            peer.is_of_host = true;
+        }
+        for entry in fs::read_dir(NAMED).into_iter().flatten().flatten() {
+            if self.is_over() {
+                return;
+            }
+            let Ok(file) = File::open(entry.path()) else { continue };
+            let Some(peer) = numbers.of_file(&file).and_then(|number| peers.get_mut(&number))
+            else {
+                continue;
+            };
+            let name = plain(&entry.file_name().to_string_lossy());
+            let netns = file.metadata().map_or(0, |file| file.ino());
+            peer.name.get_or_insert(Owner { kind: "netns", name, netns, ..Owner::default() });
+        }
+        for process in self.processes() {
+            let number = numbers.of_process(process.pid);
+            let Some(peer) = number.and_then(|number| peers.get_mut(&number)) else { continue };
+            if peer.is_settled() {
+                continue;
+            }
+            match of_engine(&process) {
+                Some(owner) => peer.has_engine = Some(owner),
+                None if peer.process.is_none() => peer.process = of_process(&process),
+                None => continue,
+            }
+            if peers.values().all(Peer::is_settled) {
+                return;
+            }
+        }
+    }
+
+    /// Who holds these taps. A process of another network namespace holds others, if with the same names.
+    fn holders(&self, taps: &[&str]) -> BTreeMap<String, Owner> {
+        let mut holders: BTreeMap<String, Owner> = BTreeMap::new();
+        let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else { return holders };
+        for process in self.processes() {
+            if process.netns().as_deref() != Some(&here) {
+                continue;
+            }
+            for tap in process.taps() {
+                // Whoever made the tap for a VM may hold it, too.
+                let is_vm = holders.get(&tap).is_some_and(|holder| holder.kind == "vm");
+                if is_vm || !taps.contains(&tap.as_str()) {
+                    continue;
+                }
+                let pid = Some(process.pid);
+                let vm = |name| Owner { kind: "vm", name, pid, ..Owner::default() };
+                match (process.vm().map(vm), holders.contains_key(&tap)) {
+                    (Some(vm), _) => _ = holders.insert(tap, vm),
+                    (None, false) => holders.extend(of_process(&process).map(|own| (tap, own))),
+                    (None, true) => {}
+                }
+            }
+            let is_vm = |tap: &&str| holders.get(*tap).is_some_and(|holder| holder.kind == "vm");
+            if taps.iter().all(|tap| is_vm(&tap)) {
+                break;
+            }
+        }
+        holders
+    }
+}
+
+/// The pod or the container that a process is of.
+fn of_engine(process: &Process) -> Option<Owner> {
+    let cgroup = process.cgroup()?;
+    let (pid, netns) = (Some(process.pid), inode(process.pid));
+    if let Some((name, id)) = pod::of_cgroup(&cgroup) {
+        return Some(Owner { kind: "pod", name, id: Some(id), pid, netns, ..Owner::default() });
+    }
+    let id = container_of(&cgroup)?;
+    // As short as `docker ps` has it.
+    let (name, image) = docker::describe(id).unwrap_or_else(|| (id[..12].to_owned(), None));
+    Some(Owner { kind: "container", name, id: Some(id.to_owned()), image, pid, netns })
+}
+
+fn of_process(process: &Process) -> Option<Owner> {
+    let (name, pid, netns) = (process.command()?, Some(process.pid), inode(process.pid));
+    Some(Owner { kind: "process", name, pid, netns, ..Owner::default() })
+}
+
+/// Of a process's network namespace; 0 if that may not be looked at.
+fn inode(pid: u32) -> u64 {
+    fs::metadata(netns_of_process(pid)).map_or(0, |file| file.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_goes_before_a_name_and_a_name_before_a_process() {
+        let owner = |kind| Some(Owner { kind, ..Owner::default() });
+        let mut peer = Peer::default();
+        assert_eq!(peer.owner(), None);
+        peer.process = owner("process");
+        assert_eq!(peer.owner(), owner("process"));
+        peer.name = owner("netns");
+        assert_eq!(peer.owner(), owner("netns"));
+        peer.has_engine = owner("container");
+        assert_eq!(peer.owner(), owner("container"));
+        peer.is_of_host = true;
+        assert_eq!(peer.owner(), None);
+    }
+
+    #[test]
+    fn what_leads_to_nobody_has_no_owner_and_takes_no_time() {
+        let begin = Instant::now();
+        assert_eq!(owners(&["lo", "weir-no-such"]), [None, None]);
+        assert_eq!(owners(&[]), []);
+        assert!(begin.elapsed() < FIND_TIME_MAX, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_search_without_time_reads_nothing() {
+        let search = Search::begin(Duration::ZERO);
+        assert_eq!(search.processes().count(), 0);
+        assert_eq!(search.holders(&["vnet0"]), BTreeMap::new());
+        let mut peers = BTreeMap::from([(0, Peer::default())]);
+        search.look_into(&mut peers);
+        assert_eq!(peers[&0].owner(), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! Whose frames those of the host's interfaces are: of the VM that holds a tap, of the namespace that a veth leads into.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::frames::{Sender, ipv4};
+use common::tools::tool;
+use common::{LIMIT, Run, bed, closes, folder, number, path, ready, settle, sh, weir};
+use serde_json::Value;
+use weir_lab::Testbed;
+use weir_lab::testbed::{End, Running, ifindex};
+
+const QEMU: &str = "qemu-system-x86_64";
+
+/// A VM that is stopped, with taps of these names in the namespace of the bed's receiver.
+fn start_vm(bed: &Testbed, name: &str, taps: &[&str]) -> Running {
+    let mut command = Command::new(QEMU);
+    command.args(["-S", "-display", "none", "-nodefaults", "-machine", "none", "-name", name]);
+    for tap in taps {
+        let netdev = format!("tap,id={tap},ifname={tap},script=no,downscript=no");
+        command.args(["-netdev", &netdev]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let vm = bed.rx.spawn(command).expect("qemu");
+    taps.iter().for_each(|tap| _ = up(&bed.rx, tap));
+    vm
+}
+
+/// Sets an interface up once it is there.
+fn up(end: &End, iface: &str) -> End {
+    let find = || end.run(|| ifindex(iface)).expect("the namespace is there");
+    wait_for("the interface", || find().is_ok());
+    sh(end, &format!("ip link set {iface} up"));
+    let own = End { iface: iface.to_owned(), ifindex: find().expect("just seen"), ..end.clone() };
+    own.wait_for_carrier().expect("somebody is at the other end");
+    own
+}
+
+/// A process in a network namespace of its own, which has no name.
+fn start_process(bed: &Testbed) -> Running {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sleep", "1000"]).stdin(Stdio::null());
+    let process = bed.rx.spawn(command).expect("unshare");
+    let of_bed = bed.rx.run(|| fs::read_link("/proc/thread-self/ns/net")).unwrap().unwrap();
+    let (own, pid) = (fs::read_link("/proc/self/ns/net").expect("/proc"), process.id());
+    let netns = || fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs");
+    wait_for("the new namespace", || netns() != own && netns() != of_bed);
+    process
+}
+
+/// A link from the bed's receiver into the namespace of a process; gives the near end.
+fn lead_into(bed: &Testbed, near: &str, pid: u32) -> End {
+    let line = format!(
+        "ip link add {near} type veth peer name eth0 netns {pid} && \
+         nsenter --net --target {pid} ip link set eth0 up"
+    );
+    sh(&bed.rx, &line);
+    up(&bed.rx, near)
+}
+
+fn end(mut process: Running) {
+    process.signal(libc::SIGKILL);
+    process.wait().expect("it ends");
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "waited for {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn inode(pid: u32) -> String {
+    fs::read_link(format!("/proc/{pid}/ns/net")).expect("it runs").display().to_string()
+}
+
+/// Captures ten frames of an interface with each engine; gives its owner, once the file says `description`.
+fn owner(end: &End, description: &str) -> Value {
+    let mut owner = Value::Null;
+    for engine in ["bpf", "af_packet", "pcap", "af_xdp"] {
+        // It takes what comes in, and away.
+        let is_xdp = engine == "af_xdp";
+        let (direction, sent) = if is_xdp { ("--consume", 0) } else { ("--direction out", 10) };
+        let (dir, args) = (folder(), "--json --filter ip");
+        let (_, file) = path(&dir, "out.pcapng");
+        let line = format!("{args} --engine {engine} {direction} --write {file}");
+        let run = Run::capture(end, &line);
+        let sender = Sender::new(end);
+        (0..10).for_each(|_| sender.send(&ipv4(60)));
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), sent, "{engine}: {json}");
+        let source = &json["sources"][0];
+        assert_eq!(source["engine"], engine, "{json}");
+        owner = source["owner"].clone();
+        let said = tool("capinfos", &["-I", &file]);
+        let wanted = format!("Description = {description}");
+        assert!(said.lines().any(|line| line.trim() == wanted), "{engine}: {wanted}\n{said}");
+    }
+    owner
+}
+
+#[test]
+fn root_a_tap_is_of_the_vm_that_holds_it() {
+    let test = "root_a_tap_is_of_the_vm_that_holds_it";
+    let Some(_alone) = ready(test, &[QEMU, "capinfos"]) else { return };
+    let bed = bed();
+    let vm = start_vm(&bed, "guest=web1,debug-threads=on", &["wtap0"]);
+    let pid = vm.id();
+    let tap = up(&bed.rx, "wtap0");
+    let owner = owner(&tap, &format!("VM web1 (qemu, {pid})"));
+    assert_eq!((&owner["kind"], &owner["name"]), (&"vm".into(), &"web1".into()), "{owner}");
+    assert_eq!(number(&owner, "pid"), u64::from(pid));
+    let report = Run::capture(&tap, "--count").stop().expect(0).text();
+    assert!(report.contains(&format!("  of VM web1 (qemu, {pid})\n")), "{report}");
+    end(vm);
+}
+
+#[test]
+fn root_a_veth_is_of_whoever_is_in_its_peers_namespace() {
+    let test = "root_a_veth_is_of_whoever_is_in_its_peers_namespace";
+    let Some(_alone) = ready(test, &["unshare", "nsenter", "capinfos"]) else { return };
+    let bed = bed();
+    let process = start_process(&bed);
+    let pid = process.id();
+    let near = lead_into(&bed, "wown0", pid);
+    let of_process = owner(&near, &format!("process sleep ({pid})"));
+    assert_eq!(of_process["kind"], "process", "{of_process}");
+    assert_eq!(inode(pid), format!("net:[{}]", number(&of_process, "netns")));
+    end(process);
+    // The bed's namespaces have names.
+    let of_name = owner(&bed.rx, &format!("netns {}", bed.tx.netns));
+    assert_eq!((&of_name["kind"], &of_name["name"]), (&"netns".into(), &bed.tx.netns[..].into()));
+}
+
+#[test]
+fn root_who_may_not_look_at_other_processes_is_told_nothing() {
+    let test = "root_who_may_not_look_at_other_processes_is_told_nothing";
+    let Some(_alone) = ready(test, &[QEMU, "setpriv"]) else { return };
+    let bed = bed();
+    let vm = start_vm(&bed, "web1", &["wtap0"]);
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=+net_raw,+net_admin",
+    ]);
+    command.args(["--ambient-caps=+net_raw,+net_admin", env!("CARGO_BIN_EXE_weir")]);
+    command.args(["capture", "wtap0", "--engine", "af_packet", "--json"]);
+    let json = Run::capture_by(&bed.rx, command).stop().expect(0).json();
+    assert_eq!(json["sources"][0]["owner"], Value::Null, "{json}");
+    let json = Run::capture_by(&bed.rx, weir("capture wtap0 --json")).stop().expect(0).json();
+    assert_eq!(json["sources"][0]["owner"]["name"], "web1", "{json}");
+    end(vm);
+}
