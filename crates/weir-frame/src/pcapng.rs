@@ -3,9 +3,12 @@
 //! A ring's meta block and a file begin with the same bytes: one section header, then one interface
 //! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`.
 //!
-//! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.6 (statistics).
+//! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.5 (name resolution), 4.6
+//! (statistics).
 
 pub mod write;
+
+use std::net::IpAddr;
 
 /// Section Header Block. A palindrome, so that it is found before the byte order is known.
 pub const SHB_TYPE: u32 = 0x0a0d_0d0a;
@@ -15,6 +18,8 @@ pub const IDB_TYPE: u32 = 1;
 pub const PB_TYPE: u32 = 2;
 /// Simple Packet Block: read but never written.
 pub const SPB_TYPE: u32 = 3;
+/// Name Resolution Block: written, and passed over.
+pub const NRB_TYPE: u32 = 4;
 /// Interface Statistics Block.
 pub const ISB_TYPE: u32 = 5;
 /// Weir's padding: a local-use type (top bit set) that other tools pass over.
@@ -75,6 +80,15 @@ pub struct Interface {
     /// Most bytes kept of a frame, 0 for no limit. tcpdump refuses files whose interfaces differ
     /// in this.
     pub snaplen: u32,
+}
+
+/// A name that an address has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressName {
+    /// The address.
+    pub address: IpAddr,
+    /// Its name. An empty one is not written.
+    pub name: String,
 }
 
 /// What became of one interface's frames. `None` writes no option.

@@ -6,7 +6,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, SectionInfo, Statistics, write};
+use weir_frame::pcapng::{
+    AddressName, Interface, LINKTYPE_ETHERNET, SectionInfo, Statistics, write,
+};
 use weir_frame::read::FrameReader;
 use weir_frame::record::{Flags, Meta};
 
@@ -78,6 +80,11 @@ fn weir_file(directory: &Path) -> PathBuf {
             userappl: Some("weir 0.1".into()),
         },
     );
+    let name = |address: &str, name: &str| AddressName {
+        address: address.parse().unwrap(),
+        name: name.into(),
+    };
+    write::names(&mut out, &[name("10.0.0.2", "web"), name("fe80::2", "default/db")]);
     for name in ["eth0", "eth1"] {
         let interface = Interface {
             name: name.into(),

@@ -3,9 +3,11 @@
 //! Everything is little-endian and padded to 32 bits. Nothing here fails: a text too long for an
 //! option is cut at a character, and lengths that only our own code can get wrong are asserted.
 
+use std::net::IpAddr;
+
 use super::{
-    BLOCK_MIN_BYTES, BYTE_ORDER_MAGIC, IDB_TYPE, ISB_TYPE, Interface, PADDING_TYPE, SHB_TYPE,
-    SectionInfo, Statistics, option,
+    AddressName, BLOCK_MIN_BYTES, BYTE_ORDER_MAGIC, IDB_TYPE, ISB_TYPE, Interface, NRB_TYPE,
+    PADDING_TYPE, SHB_TYPE, SectionInfo, Statistics, option,
 };
 use crate::record::{self, CAPLEN_MAX, Meta};
 
@@ -51,6 +53,52 @@ pub fn interface(out: &mut Vec<u8>, interface: &Interface) {
         options.end();
     });
 }
+
+/// Types of records in a Name Resolution Block.
+const NRB_RECORD_END: u16 = 0;
+const NRB_RECORD_IPV4: u16 = 1;
+const NRB_RECORD_IPV6: u16 = 2;
+/// Addresses of one block. With the longest names, no reader's limit of a block is near.
+const NAMES_PER_BLOCK: usize = 100;
+
+/// Appends Name Resolution Blocks: none if there are no names. A name ends at a NUL.
+///
+/// Source: draft-ietf-opsawg-pcapng, section 4.5.
+pub fn names(out: &mut Vec<u8>, names: &[AddressName]) {
+    let bare = |name: &AddressName| name.name.split('\0').next().unwrap_or_default().to_owned();
+    let named: Vec<(IpAddr, String)> = names
+        .iter()
+        .map(|name| (name.address, bare(name)))
+        .filter(|(_, name)| !name.is_empty())
+        .collect();
+    for some in named.chunks(NAMES_PER_BLOCK) {
+        block(out, NRB_TYPE, |out| {
+            for (address, name) in some {
+                match address {
+                    IpAddr::V4(v4) => name_record(out, NRB_RECORD_IPV4, &v4.octets(), name),
+                    IpAddr::V6(v6) => name_record(out, NRB_RECORD_IPV6, &v6.octets(), name),
+                }
+            }
+            out.extend_from_slice(&NRB_RECORD_END.to_le_bytes());
+            out.extend_from_slice(&0u16.to_le_bytes());
+        });
+    }
+}
+
+/// An address, its name, and the NUL that ends it.
+fn name_record(out: &mut Vec<u8>, kind: u16, address: &[u8], name: &str) {
+    let name = cut_at_char(name, NAME_MAX_BYTES);
+    let len = address.len() + name.len() + 1;
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&(len as u16).to_le_bytes());
+    out.extend_from_slice(address);
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+    out.resize(out.len() + (len.next_multiple_of(4) - len), 0);
+}
+
+/// The longest name that Wireshark shows whole (`MAXNAMELEN`, epan/addr_resolv.h), and the longest of DNS.
+const NAME_MAX_BYTES: usize = 255;
 
 /// Appends one frame as an Enhanced Packet Block, by [`record::append`].
 ///
@@ -215,6 +263,26 @@ mod tests {
     }
 
     #[test]
+    fn names_stand_behind_their_addresses() {
+        let mut out = Vec::new();
+        let named = |address: &str, name: &str| AddressName {
+            address: address.parse().unwrap(),
+            name: name.into(),
+        };
+        names(&mut out, &[named("10.0.0.7", "web"), named("fe80::1", "db\0x"), named("::1", "")]);
+        #[rustfmt::skip]
+        assert_eq!(out, [
+            4, 0, 0, 0, 52, 0, 0, 0,
+            1, 0, 8, 0, 10, 0, 0, 7, b'w', b'e', b'b', 0,
+            2, 0, 19, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, b'd', b'b', 0, 0,
+            0, 0, 0, 0, 52, 0, 0, 0,
+        ]);
+        out.clear();
+        names(&mut out, &[]);
+        assert_eq!(out, [], "no block without a name");
+    }
+
+    #[test]
     fn statistics_put_the_high_word_of_a_time_first() {
         let mut out = Vec::new();
         let stats = Statistics { ts_ns: 1 << 32 | 2, os_drops: Some(3), ..Default::default() };
@@ -283,6 +351,35 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pcap_parser_reads_every_name(
+            all in proptest::collection::vec(
+                (proptest::prelude::any::<std::net::IpAddr>(), "[^\\x00]{1,60}"), 0..250),
+        ) {
+            let mut out = Vec::new();
+            let wanted: Vec<AddressName> =
+                all.into_iter().map(|(address, name)| AddressName { address, name }).collect();
+            names(&mut out, &wanted);
+            let (mut rest, mut found) = (&out[..], Vec::new());
+            while !rest.is_empty() {
+                let (more, block) = pcap_parser::pcapng::parse_block_le(rest).expect("a block");
+                let pcap_parser::Block::NameResolution(block) = block else { panic!("{block:?}") };
+                for record in block.nr.iter().filter(|record| record.record_type.0 != 0) {
+                    let value = record.record_value;
+                    let address = match record.record_type.0 {
+                        1 => IpAddr::from(<[u8; 4]>::try_from(&value[..4]).unwrap()),
+                        _ => IpAddr::from(<[u8; 16]>::try_from(&value[..16]).unwrap()),
+                    };
+                    let name = &value[if address.is_ipv4() { 4 } else { 16 }..];
+                    let name = name.split(|&byte| byte == 0).next().unwrap();
+                    let name = String::from_utf8(name.to_vec()).unwrap();
+                    found.push(AddressName { address, name });
+                }
+                rest = more;
+            }
+            prop_assert_eq!(found, wanted);
+        }
+
         #[test]
         fn pcap_parser_reads_every_section_option(
             hardware in some_text(), os in some_text(), userappl in some_text(),

@@ -3,7 +3,7 @@
 
 use super::bytes::Order;
 use super::*;
-use crate::pcapng::{IDB_TYPE, PB_TYPE, SPB_TYPE, SectionInfo, Statistics, write};
+use crate::pcapng::{AddressName, IDB_TYPE, PB_TYPE, SPB_TYPE, SectionInfo, Statistics, write};
 use crate::record::EPB_TYPE;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{PcapBlockOwned, PcapError, PcapNGReader};
@@ -353,6 +353,9 @@ fn weir_file(frames: &[(Meta, Vec<u8>)]) -> (Vec<u8>, Vec<usize>) {
         &mut file,
         &SectionInfo { os: Some("Linux".into()), ..Default::default() },
     );
+    let name =
+        |address: &str| AddressName { address: address.parse().unwrap(), name: "web".into() };
+    write::names(&mut file, &[name("10.0.0.7"), name("fe80::7")]);
     for link_type in [1, 113] {
         let interface = Interface { name: "eth0".into(), link_type, ..Default::default() };
         write::interface(&mut file, &interface);
