@@ -22,6 +22,11 @@ pub const COPIERS_MAX: u32 = 64;
 /// has the same number. The header area of a ring holds about as many.
 pub const PATTERN_INTERFACES_MAX: u32 = 1024;
 
+/// Most interfaces of a source by pattern that get another number because their owner was found after they had joined.
+/// Those beyond keep the one that they have, without an owner: numbers, and room in the rings' headers, are for
+/// interfaces that come.
+pub const LATE_OWNERS_MAX: usize = 256;
+
 /// Most that `af_packet` and `pcap` keep beside their rings.
 pub const BUFFER_BYTES_MAX: u64 = 32 << 20;
 

@@ -139,6 +139,107 @@ fn root_a_veth_is_of_whoever_is_in_its_peers_namespace() {
     assert_eq!((&of_name["kind"], &of_name["name"]), (&"netns".into(), &bed.tx.netns[..].into()));
 }
 
+/// Description, frames and owner of each interface of a pattern that had frames: as the file says, and as the report.
+fn by_interface(json: &Value, file: &str) -> (Vec<String>, Vec<(String, u64, String)>) {
+    let fields = ["-Tfields", "-eframe.interface_name", "-eframe.interface_description"];
+    let read = tool("tshark", &[&["-r", file][..], &fields].concat());
+    let mut said: Vec<String> = read.lines().map(str::to_owned).collect();
+    said.sort();
+    said.dedup();
+    let all = json["feeds"][0]["interfaces"].as_array().expect("interfaces");
+    let row = |own: &Value| {
+        let text = |of: &Value| of.as_str().unwrap_or("-").to_owned();
+        let owner = format!("{} {}", text(&own["owner"]["kind"]), text(&own["owner"]["name"]));
+        (text(&own["name"]), number(own, "captured"), owner)
+    };
+    (said, all.iter().map(row).collect())
+}
+
+#[test]
+fn root_each_interface_of_a_pattern_has_its_owner() {
+    let test = "root_each_interface_of_a_pattern_has_its_owner";
+    let Some(_alone) = ready(test, &[QEMU, "unshare", "nsenter", "tshark"]) else { return };
+    for engine in ["af_packet", "bpf"] {
+        let (bed, dir) = (bed(), folder());
+        let (web, process) = (start_vm(&bed, "web1", &["wtap0", "wtap1"]), start_process(&bed));
+        let db = start_vm(&bed, "guest=db2", &["wtap2"]);
+        let near = lead_into(&bed, "wown0", process.id());
+        let (_, file) = path(&dir, "out.pcapng");
+        let line = format!(
+            "capture w* --engine {engine} --direction out --filter ip --json --write {file}"
+        );
+        let run = Run::capture_by(&bed.rx, weir(&line));
+        let taps = ["wtap0", "wtap1", "wtap2"].map(|tap| up(&bed.rx, tap));
+        for (frames, end) in (1..).zip(taps.iter().chain([&near, &bed.rx])) {
+            let sender = Sender::new(end);
+            (0..frames).for_each(|_| sender.send(&ipv4(60)));
+        }
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        let (said, rows) = by_interface(&json, &file);
+        let (web_pid, db_pid, pid) = (web.id(), db.id(), process.id());
+        let mut wanted = vec![
+            format!("wtap0\tVM web1 (qemu, {web_pid})"),
+            format!("wtap1\tVM web1 (qemu, {web_pid})"),
+            format!("wtap2\tVM db2 (qemu, {db_pid})"),
+            format!("wown0\tprocess sleep ({pid})"),
+            format!("wrx0\tnetns {}", bed.tx.netns),
+        ];
+        wanted.sort();
+        assert_eq!(said, wanted, "{engine}");
+        for (name, frames, owner) in [
+            ("wtap0", 1, "vm web1"),
+            ("wtap1", 2, "vm web1"),
+            ("wtap2", 3, "vm db2"),
+            ("wown0", 4, "process sleep"),
+            ("wrx0", 5, &format!("netns {}", bed.tx.netns)),
+        ] {
+            let row = (name.to_owned(), frames, owner.to_owned());
+            assert!(rows.contains(&row), "{engine}: {row:?} is not in {rows:?}");
+        }
+        [web, db, process].into_iter().for_each(end);
+    }
+}
+
+#[test]
+fn root_the_owner_of_an_interface_that_joins_later_is_found_and_no_frame_is_lost() {
+    let test = "root_the_owner_of_an_interface_that_joins_later_is_found_and_no_frame_is_lost";
+    let Some(_alone) = ready(test, &["unshare", "nsenter", "tshark"]) else { return };
+    for engine in ["af_packet", "bpf"] {
+        let (bed, dir) = (bed(), folder());
+        let process = start_process(&bed);
+        let (_, file) = path(&dir, "out.pcapng");
+        let line = format!(
+            "capture wown* --engine {engine} --direction out --filter ip --json --write {file}"
+        );
+        let mut run = Run::capture_by(&bed.rx, weir(&line));
+        // As a container engine does it: first the link, and then its other end moves.
+        sh(&bed.rx, "ip link add wown0 type veth peer name wfar0 && ip link set wown0 up");
+        run.wait_for("that it joins", |run| run.stderr().contains("wown0"));
+        let pid = process.id();
+        sh(&bed.rx, &format!("ip link set wfar0 netns {pid}"));
+        sh(&bed.rx, &format!("nsenter --net --target {pid} ip link set wfar0 up"));
+        let sender = Sender::new(&up(&bed.rx, "wown0"));
+        // While it is looked for, and until it is found at the latest.
+        let (begin, mut sent) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_millis(2_500) {
+            sender.send(&ipv4(60));
+            sent += 1;
+            sleep(Duration::from_millis(1));
+        }
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        let (said, rows) = by_interface(&json, &file);
+        let owned = format!("wown0\tprocess sleep ({pid})");
+        assert!(said.contains(&owned) && said.len() <= 2, "{engine}: {said:?}");
+        assert_eq!(rows, [("wown0".to_owned(), sent, "process sleep".to_owned())], "{engine}");
+        assert_eq!(number(&json, "delivered"), sent, "{engine}: {json}");
+        end(process);
+    }
+}
+
 #[test]
 fn root_who_may_not_look_at_other_processes_is_told_nothing() {
     let test = "root_who_may_not_look_at_other_processes_is_told_nothing";

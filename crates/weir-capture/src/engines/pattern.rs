@@ -2,13 +2,17 @@
 //!
 //! Members are known by name: one that is renamed leaves and joins.
 
+mod owners;
+
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{CaptureError, error_text};
 use crate::feed::direction::Direction;
 use crate::kernel::interface::{Link, LinkEvent, LinkPattern, LinkWatch};
+use crate::kernel::netns::{Owner, OwnerFinder};
 use crate::source::SourceEvent;
+use owners::Owners;
 
 /// Most names in the note at the start.
 const NAMES_SHOWN: usize = 8;
@@ -22,24 +26,39 @@ pub(super) enum Change {
     Leaves(u32),
     /// A member's longest frame is another from here on.
     HasOtherMtu(Link),
+    /// Whose a member's frames are is known from here on ([`PatternLinks::owner_of`]).
+    HasOwner(Link),
 }
 
 /// The interfaces of a network namespace, and which of them are members.
 pub(super) struct PatternLinks {
     watch: LinkWatch,
     rules: Rules,
+    owners: Owners,
 }
 
 impl PatternLinks {
-    /// Begins to watch, in the calling thread's network namespace. Those that are there are to join first.
+    /// Begins to watch, in the calling thread's network namespace. Those that are there are to join first; whose they
+    /// are is looked up before this returns.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
-    pub(super) fn open(pattern: &LinkPattern) -> Result<PatternLinks, CaptureError> {
+    pub(super) fn open(
+        pattern: &LinkPattern,
+        finder: Option<&OwnerFinder>,
+    ) -> Result<PatternLinks, CaptureError> {
         let watch = LinkWatch::open()?;
         let pending = watch.links().cloned().map(LinkEvent::Appeared).collect();
         let rules = Rules { pending, ..Rules::new(pattern) };
-        Ok(PatternLinks { watch, rules })
+        let fitting: Vec<&Link> =
+            watch.links().filter(|link| pattern.matches(&link.name)).collect();
+        let owners = Owners::open(finder, &fitting);
+        Ok(PatternLinks { watch, rules, owners })
+    }
+
+    /// Whose the frames of an interface are, as far as that is known.
+    pub(super) fn owner_of(&self, link: &Link) -> Option<&Owner> {
+        self.owners.of(link)
     }
 
     /// Those that fit and are there, members or not.
@@ -53,7 +72,23 @@ impl PatternLinks {
     /// [`CaptureError::Os`].
     pub(super) fn read(&mut self) -> Result<(), CaptureError> {
         let events = self.watch.events().map_err(CaptureError::os("watching interfaces"))?;
-        self.rules.pending.extend(events);
+        for event in events {
+            match &event {
+                LinkEvent::Appeared(link) | LinkEvent::Up(link)
+                    if self.rules.pattern.matches(&link.name) =>
+                {
+                    self.owners.ask(link);
+                }
+                LinkEvent::Gone(link) => self.owners.forget(link.index),
+                _ => {}
+            }
+            self.rules.pending.push_back(event);
+        }
+        // Behind what was told of the interfaces before.
+        let (watch, owners) = (&self.watch, &mut self.owners);
+        let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
+        let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();
+        self.rules.found.extend(owners.take_found(now));
         Ok(())
     }
 
@@ -69,7 +104,7 @@ impl PatternLinks {
 
     /// Whether changes that were read are not made yet.
     pub(super) fn is_behind(&self) -> bool {
-        !self.rules.pending.is_empty()
+        !self.rules.pending.is_empty() || self.owners.has_found()
     }
 
     /// An interface that fits could not join.
@@ -105,6 +140,8 @@ impl AsFd for PatternLinks {
 struct Rules {
     pattern: LinkPattern,
     pending: VecDeque<LinkEvent>,
+    /// Those whose owner is known.
+    found: Vec<Link>,
     /// Names, by the kernel's index.
     members: HashMap<u32, String>,
     events: Vec<SourceEvent>,
@@ -113,7 +150,8 @@ struct Rules {
 impl Rules {
     fn new(pattern: &LinkPattern) -> Rules {
         let (pattern, pending) = (pattern.clone(), VecDeque::new());
-        Rules { pattern, pending, members: HashMap::new(), events: Vec::new() }
+        let (found, members, events) = (Vec::new(), HashMap::new(), Vec::new());
+        Rules { pattern, pending, found, members, events }
     }
 
     fn next(&mut self) -> Option<Change> {
@@ -151,6 +189,11 @@ impl Rules {
                         return Some(change);
                     }
                 }
+            }
+        }
+        while let Some(link) = self.found.pop() {
+            if self.members.get(&link.index) == Some(&link.name) {
+                return Some(Change::HasOwner(link));
             }
         }
         None

@@ -10,7 +10,8 @@ use weir_frame::pcapng::Interface;
 use weir_ring::Ledger;
 
 use crate::error::CaptureError;
-use crate::limits::PATTERN_INTERFACES_MAX;
+use crate::kernel::netns::Owner;
+use crate::limits::{LATE_OWNERS_MAX, PATTERN_INTERFACES_MAX};
 
 /// One interface's share of a feed's ledger.
 ///
@@ -22,6 +23,8 @@ pub struct InterfaceLedger {
     pub id: u32,
     /// Its name, as the rings have it.
     pub name: String,
+    /// Whose its frames are, if that was found. One of the same name whose frames are another's has another number.
+    pub owner: Option<Owner>,
     /// Whether it is there now, and its frames are captured.
     pub is_member: bool,
     /// Its counts.
@@ -109,7 +112,10 @@ pub(crate) struct Interfaces {
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) name: String,
+    pub(crate) owner: Option<Owner>,
     pub(crate) is_member: bool,
+    /// The number that it has had since its owner was found.
+    continued_as: Option<u32>,
 }
 
 impl Interfaces {
@@ -127,18 +133,39 @@ impl Interfaces {
         self.lock().len()
     }
 
-    /// Gives an interface that joins its number: one that was there before has its old one, and `describe` describes
-    /// any other in all rings.
+    /// Gives an interface that joins its number: one that was there before, with the same owner, has its old one, and
+    /// `describe` describes any other in all rings. Where these have no room for an owner, it has none.
     ///
     /// # Errors
     /// There have been too many, or that of `describe`; nothing has changed then.
     pub(crate) fn join(
         &self,
         name: &str,
-        describe: impl FnOnce() -> Result<(), CaptureError>,
+        owner: Option<&Owner>,
+        describe: impl Fn(Option<&Owner>) -> Result<(), CaptureError>,
+    ) -> Result<u32, CaptureError> {
+        let joined = self.join_as(name, owner, &describe);
+        match (joined, owner) {
+            (Err(_), Some(_)) => self.join_as(name, None, &describe),
+            (joined, _) => joined,
+        }
+    }
+
+    fn join_as(
+        &self,
+        name: &str,
+        owner: Option<&Owner>,
+        describe: &impl Fn(Option<&Owner>) -> Result<(), CaptureError>,
     ) -> Result<u32, CaptureError> {
         let mut known = self.lock();
-        if let Some(at) = known.iter().position(|known| known.name == name) {
+        let is_same = |known: &Known| {
+            let has_owner = match (&known.owner, owner) {
+                (Some(known), Some(owner)) => known.is_same(owner),
+                (known, owner) => known.is_none() && owner.is_none(),
+            };
+            known.name == name && has_owner && known.continued_as.is_none()
+        };
+        if let Some(at) = known.iter().position(is_same) {
             known[at].is_member = true;
             return Ok(at as u32 + 1);
         }
@@ -147,9 +174,41 @@ impl Interfaces {
                 "a source has named {PATTERN_INTERFACES_MAX} interfaces at most; begin another capture for more"
             )));
         }
-        describe()?;
-        known.push(Known { name: name.to_owned(), is_member: true });
+        describe(owner)?;
+        let (name, owner) = (name.to_owned(), owner.cloned());
+        known.push(Known { name, owner, is_member: true, continued_as: None });
         Ok(known.len() as u32)
+    }
+
+    /// Whether an interface may have another number once its owner is found: numbers, and room for descriptions, are for
+    /// those that come.
+    pub(crate) fn may_continue(&self) -> bool {
+        let continued = self.lock().iter().filter(|known| known.continued_as.is_some()).count();
+        continued < LATE_OWNERS_MAX
+    }
+
+    /// The frames of an interface have another number from here on, since its owner was found.
+    pub(crate) fn continue_as(&self, old: u32, new: u32) {
+        if let Some(known) = self.lock().get_mut(old as usize - 1).filter(|_| old != new) {
+            (known.is_member, known.continued_as) = (false, Some(new));
+        }
+    }
+
+    /// Puts the counts of an interface before its owner was found to those that it has had since. `ledgers` are those of
+    /// all interfaces, in order.
+    pub(crate) fn join_ledgers(&self, mut ledgers: Vec<InterfaceLedger>) -> Vec<InterfaceLedger> {
+        let known = self.known();
+        for (at, known) in known.iter().enumerate().take(ledgers.len()) {
+            let Some(new) = known.continued_as else { continue };
+            let counts = std::mem::take(&mut ledgers[at].ledger);
+            if let Some(new) = ledgers.get_mut(new as usize - 1) {
+                new.ledger.add(&counts);
+            }
+        }
+        let numbers = known.iter().map(|known| known.continued_as.is_none());
+        let stays: Vec<bool> = numbers.collect();
+        ledgers.retain(|own| stays.get(own.id as usize - 1).is_none_or(|stays| *stays));
+        ledgers
     }
 
     /// An interface has left; its number stays its own.
@@ -165,7 +224,7 @@ impl Interfaces {
     }
 
     /// What the rings of a feed whose own interface is `of` say of the one called `name`.
-    pub(crate) fn describe(&self, of: &Interface, name: &str) -> Interface {
+    pub(crate) fn describe(&self, of: &Interface, name: &str, owner: Option<&Owner>) -> Interface {
         let own = match of.name.rfind(&self.pattern) {
             Some(at) => {
                 format!("{}{name}{}", &of.name[..at], &of.name[at + self.pattern.len()..])
@@ -173,7 +232,11 @@ impl Interfaces {
             None => name.to_owned(),
         };
         // The filter stands once, in the feed's own interface: the header area has room for more interfaces so.
-        Interface { name: own, filter: None, ..of.clone() }
+        let mut own = Interface { name: own, filter: None, ..of.clone() };
+        if let Some(owner) = owner {
+            owner.describe(&mut own);
+        }
+        own
     }
 }
 
@@ -191,12 +254,63 @@ mod tests {
                 description: Some("feed web".to_owned()),
                 ..Interface::default()
             };
-            let own = interfaces.describe(&of, "vnet7");
+            let own = interfaces.describe(&of, "vnet7", None);
             assert_eq!((own.filter, own.description.as_deref()), (None, Some("feed web")));
             own.name
         };
         assert_eq!(described("vnet*", "vnet*"), "vnet7");
         assert_eq!(described("any", "netns:any/any@2/4"), "netns:any/vnet7@2/4");
         assert_eq!(described("any", "test"), "vnet7");
+    }
+
+    #[test]
+    fn a_name_that_another_owner_has_gets_another_number() {
+        let interfaces = Interfaces::new("v*".to_owned());
+        let owner = |name: &str| Owner { kind: "vm", name: name.to_owned(), ..Owner::default() };
+        let (web, db) = (owner("web"), owner("db"));
+        let join = |owner| interfaces.join("v1", owner, |_| Ok(())).unwrap();
+        assert_eq!([None, Some(&web), Some(&db), Some(&web), None].map(join), [1, 2, 3, 2, 1]);
+        let of = Interface { description: Some("feed x".to_owned()), ..Interface::default() };
+        let described = interfaces.describe(&of, "v1", Some(&web)).description;
+        assert_eq!(described.as_deref(), Some("VM web (qemu), feed x"));
+    }
+
+    #[test]
+    fn what_came_before_the_owner_was_found_is_counted_for_it() {
+        let interfaces = Interfaces::new("v*".to_owned());
+        let owner = Owner { kind: "vm", ..Owner::default() };
+        let join = |owner| interfaces.join("v1", owner, |_| Ok(())).unwrap();
+        assert_eq!([join(None), join(Some(&owner))], [1, 2]);
+        interfaces.continue_as(1, 2);
+        // It comes back, and its owner is found again. Another one never has an owner.
+        assert_eq!([join(None), join(Some(&owner))], [3, 2]);
+        interfaces.continue_as(3, 2);
+        interfaces.join("v2", None, |_| Ok(())).unwrap();
+        let ledger = |id| {
+            let ledger = Ledger { offered: 10 * u64::from(id), ..Ledger::default() };
+            InterfaceLedger { id, ledger, ..InterfaceLedger::default() }
+        };
+        let joined = interfaces.join_ledgers((1..=4).map(ledger).collect());
+        let offered = joined.iter().map(|own| (own.id, own.ledger.offered)).collect::<Vec<_>>();
+        assert_eq!(offered, [(2, 60), (4, 40)]);
+        let late = (0..LATE_OWNERS_MAX as u32).take_while(|n| {
+            let old = interfaces.join(&format!("w{n}"), None, |_| Ok(())).unwrap();
+            interfaces.continue_as(old, 2);
+            interfaces.may_continue()
+        });
+        assert_eq!(late.count(), LATE_OWNERS_MAX - 3);
+    }
+
+    #[test]
+    fn one_that_there_is_no_room_for_its_owner_joins_without() {
+        let interfaces = Interfaces::new("v*".to_owned());
+        let room = |owner: Option<&Owner>| match owner {
+            Some(_) => Err(CaptureError::Ended),
+            None => Ok(()),
+        };
+        let owner = Owner::default();
+        let join = || interfaces.join("v1", Some(&owner), room).unwrap();
+        assert_eq!([join(), join()], [1, 1]);
+        assert_eq!(interfaces.known()[0].owner, None);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use filters::hooks_qdisc;
 pub use filters::{Filter, filters};
 pub use link::members;
 pub use missed::Missed;
-pub use own_traffic::{OwnTraffic, own_traffic};
+pub use own_traffic::{OwnTraffic, addresses, own_traffic};
 pub use pattern::LinkPattern;
 pub use peer::{Connection, NetnsNumbers, connection};
 pub(crate) use presence::Presence;

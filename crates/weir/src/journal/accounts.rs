@@ -50,10 +50,18 @@ pub struct NotJoined {
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
-/// Adds the shares of another life. An interface is known by its name; its number is that of its last life.
+/// Adds the shares of another life. An interface is known by its name and its owner; its number is that of its last
+/// life.
 fn add(all: &mut Vec<InterfaceLedger>, life: &[InterfaceLedger]) {
+    let is_same = |known: &InterfaceLedger, one: &InterfaceLedger| {
+        let has_owner = match (&known.owner, &one.owner) {
+            (Some(known), Some(one)) => known.is_same(one),
+            (known, one) => known == one,
+        };
+        known.name == one.name && has_owner
+    };
     for one in life {
-        let Some(known) = all.iter_mut().find(|known| known.name == one.name) else {
+        let Some(known) = all.iter_mut().find(|known| is_same(known, one)) else {
             all.push(one.clone());
             continue;
         };
@@ -200,7 +208,7 @@ mod tests {
     fn shares_of_interfaces_are_sums_over_all_lives() {
         let share = |id, name: &str, offered| {
             let ledger = Ledger { offered, ..Ledger::default() };
-            InterfaceLedger { id, name: name.to_owned(), is_member: true, ledger }
+            InterfaceLedger { id, name: name.to_owned(), is_member: true, ledger, owner: None }
         };
         let mut all = Vec::new();
         add(&mut all, &[share(1, "eth0", 5)]);

@@ -162,6 +162,7 @@ struct JsonFeed<'a> {
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,
+    owner: Option<JsonOwner<'a>>,
     is_member: bool,
     interface_id: Option<u32>,
     offered: u64,
@@ -178,9 +179,10 @@ struct JsonInterface<'a> {
 
 impl<'a> JsonInterface<'a> {
     fn new(share: &'a InterfaceLedger, interface_id: Option<u32>) -> JsonInterface<'a> {
-        let InterfaceLedger { name, is_member, ledger, .. } = share;
+        let InterfaceLedger { name, owner, is_member, ledger, .. } = share;
         JsonInterface {
             name,
+            owner: owner.as_ref().map(JsonOwner::from),
             is_member: *is_member,
             interface_id,
             offered: ledger.offered,

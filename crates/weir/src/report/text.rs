@@ -223,7 +223,7 @@ impl Report<'_> {
             rows.push(row([&name(feed, source), offered, &filtered, captured, dropped, &missed]));
             let (busy, silent): (Vec<_>, Vec<_>) =
                 feed.interfaces.iter().partition(|share| share.ledger.offered > 0);
-            for InterfaceLedger { name, ledger, .. } in busy {
+            for InterfaceLedger { name, owner, ledger, .. } in busy {
                 let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
                 let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
                 let [offered, filtered, captured] =
@@ -234,7 +234,11 @@ impl Report<'_> {
                     true => String::new(),
                     false => grouped(ledger.dropped()),
                 };
-                rows.push(row([&name, &offered, &filtered, &captured, &dropped, &missed]));
+                let mut row = row([&name, &offered, &filtered, &captured, &dropped, &missed]);
+                if let Some(owner) = owner {
+                    let _ = write!(row, "  {owner}");
+                }
+                rows.push(row);
             }
             match silent.len() {
                 0 => {}

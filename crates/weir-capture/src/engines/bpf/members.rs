@@ -49,7 +49,8 @@ impl Members {
         feed: &Feed,
     ) -> Result<(), CaptureError> {
         for known in self.interfaces.known() {
-            let described = self.interfaces.describe(&feed.interface, &known.name);
+            let described =
+                self.interfaces.describe(&feed.interface, &known.name, known.owner.as_ref());
             programs.append_interface(first, rings, &described)?;
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::feed::control::FeedSlot;
 use crate::feed::interfaces::{
     Column, EngineCount, EngineCounts, InterfaceLedger, Interfaces, Known, missed_since,
 };
+use crate::kernel::netns::Owner;
 use crate::setup::Setup;
 
 /// The interfaces of a source that has several, and what the engine counts of each.
@@ -42,12 +43,16 @@ impl Feeds {
     ///
     /// # Errors
     /// There have been too many, or a ring has no room for one more description; then no ring has it.
-    pub(crate) fn add_interface(&self, name: &str) -> Result<u32, CaptureError> {
+    pub(crate) fn add_interface(
+        &self,
+        name: &str,
+        owner: Option<&Owner>,
+    ) -> Result<u32, CaptureError> {
         let interfaces = &self.shared.several().interfaces;
         let entries = self.shared.entries();
-        let described = |entry: &Entry| interfaces.describe(&entry.feed.interface, name);
         let rings = || entries.iter().flat_map(|entry| entry.rings.iter().map(move |r| (entry, r)));
-        interfaces.join(name, || {
+        interfaces.join(name, owner, |owner| {
+            let described = |entry: &Entry| interfaces.describe(&entry.feed.interface, name, owner);
             // First whether all have room: the number must be the same in each.
             for (entry, ring) in rings() {
                 header::append(ring.memory().words(), &described(entry))?;
@@ -57,6 +62,16 @@ impl Feeds {
             }
             Ok(())
         })
+    }
+
+    /// Whether an interface may have another number once its owner is found.
+    pub(crate) fn may_continue(&self) -> bool {
+        self.shared.several().interfaces.may_continue()
+    }
+
+    /// The frames of an interface have another number from here on.
+    pub(crate) fn continue_as(&self, old: u32, new: u32) {
+        self.shared.several().interfaces.continue_as(old, new);
     }
 
     /// An interface has left; its number stays its own.
@@ -89,7 +104,10 @@ impl Shared {
     pub(super) fn described(&self, feed: &Feed) -> Vec<Interface> {
         let Some(Several { interfaces, .. }) = &self.interfaces else { return Vec::new() };
         let known = interfaces.known();
-        known.iter().map(|known| interfaces.describe(&feed.interface, &known.name)).collect()
+        let of = |Known { name, owner, .. }: &Known| {
+            interfaces.describe(&feed.interface, name, owner.as_ref())
+        };
+        known.iter().map(of).collect()
     }
 
     /// Has the rings of a feed that joins describe the interfaces that have joined since they were made. No other joins
@@ -141,10 +159,12 @@ impl Shared {
                 missed_before: missed_since(count.missed_before, then.missed_before),
                 ..Ledger::default()
             };
-            let name = interfaces.describe(&entry.feed.interface, &known.name).name;
-            Ok(InterfaceLedger { id: number, name, is_member: known.is_member, ledger })
+            let name = interfaces.describe(&entry.feed.interface, &known.name, None).name;
+            let Known { owner, is_member, .. } = known.clone();
+            Ok(InterfaceLedger { id: number, name, owner, is_member, ledger })
         };
-        (1..).zip(&known).map(one).collect()
+        let all: Result<Vec<_>, CaptureError> = (1..).zip(&known).map(one).collect();
+        Ok(interfaces.join_ledgers(all?))
     }
 }
 
@@ -196,11 +216,11 @@ mod tests {
     #[test]
     fn every_ring_describes_the_same_interfaces_in_the_same_order() {
         let (feeds, _fanout) = feeds(vec![feed("same"), feed("same")]);
-        assert_eq!(["v1", "v2"].map(|name| feeds.add_interface(name).unwrap()), [1, 2]);
+        assert_eq!(["v1", "v2"].map(|name| feeds.add_interface(name, None).unwrap()), [1, 2]);
         feeds.remove_interface(1);
         let late = feeds.add(feed("same")).unwrap();
         // It comes back, and another comes.
-        assert_eq!(["v1", "v3"].map(|name| feeds.add_interface(name).unwrap()), [1, 3]);
+        assert_eq!(["v1", "v3"].map(|name| feeds.add_interface(name, None).unwrap()), [1, 3]);
         let handles = feeds.handles();
         assert_eq!((handles.len(), names(&late).len()), (3, 4));
         assert!(handles.iter().all(|other| names(other) == names(&late)));
@@ -213,25 +233,25 @@ mod tests {
             let handles = feeds.handles();
             [0, 1].map(|feed: usize| handles[feed].rings[0].interfaces())
         };
-        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}")).is_err()).unwrap();
+        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}"), None).is_err()).unwrap();
         assert!((100..PATTERN_INTERFACES_MAX).contains(&full), "{full}");
         assert_eq!(counts(), [full, full], "the pattern, and all that joined");
-        assert_eq!(feeds.add_interface("v7").unwrap(), 7);
+        assert_eq!(feeds.add_interface("v7", None).unwrap(), 7);
     }
 
     #[test]
     fn a_source_names_so_many_interfaces_and_no_more() {
         let (feeds, _fanout) = feeds(vec![feed("")]);
-        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}")).is_err()).unwrap();
+        let full = (1..).find(|n| feeds.add_interface(&format!("v{n}"), None).is_err()).unwrap();
         assert_eq!(full, PATTERN_INTERFACES_MAX + 1, "a short description has room for all");
-        let error = feeds.add_interface("one more").unwrap_err().to_string();
+        let error = feeds.add_interface("one more", None).unwrap_err().to_string();
         assert!(error.contains("1024"), "{error}");
     }
 
     #[test]
     fn each_feed_counts_for_itself_from_where_it_joined() {
         let (feeds, mut fanout) = feeds(vec![feed("first")]);
-        (1..=2).for_each(|n| _ = feeds.add_interface(&format!("v{n}")).unwrap());
+        (1..=2).for_each(|n| _ = feeds.add_interface(&format!("v{n}"), None).unwrap());
         let mut push = |interface_id, frames| {
             let meta = Meta { interface_id, wire_len: 60, ..Meta::default() };
             (0..frames).for_each(|_| fanout.push(&meta, &[0; 60]));
@@ -262,7 +282,7 @@ mod tests {
     #[test]
     fn a_feed_that_no_thread_has_taken_over_yet_has_had_no_frame_of_an_interface() {
         let (feeds, mut fanout) = feeds(vec![feed("first")]);
-        feeds.add_interface("v1").unwrap();
+        feeds.add_interface("v1", None).unwrap();
         let meta = Meta { interface_id: 1, wire_len: 60, ..Meta::default() };
         (0..9).for_each(|_| fanout.push(&meta, &[0; 60]));
         // The thread holds the fan-out, and looks for updates when the next frame comes.
@@ -276,7 +296,7 @@ mod tests {
     #[test]
     fn an_interface_missed_for_a_feed_what_it_missed_since_the_feed_joined() {
         let (feeds, _fanout) = feeds(vec![feed("first")]);
-        feeds.add_interface("v1").unwrap();
+        feeds.add_interface("v1", None).unwrap();
         let missed = |slot| feeds.interfaces(slot).unwrap()[0].ledger.missed_before;
         assert_eq!((missed(FeedSlot::first()), missed(FeedSlot::first())), (Some(0), Some(1)));
         let late = feeds.add(feed("late")).unwrap();

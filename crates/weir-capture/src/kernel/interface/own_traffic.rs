@@ -92,8 +92,11 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-/// All addresses of this network namespace, with the names of their interfaces.
-fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
+/// All addresses of the calling thread's network namespace, with the names of their interfaces. Needs no rights.
+///
+/// # Errors
+/// What the kernel says.
+pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: the call puts a list there, or fails and puts nothing.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {

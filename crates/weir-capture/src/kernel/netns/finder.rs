@@ -47,6 +47,14 @@ impl fmt::Debug for OwnerFinder {
 }
 
 impl Owner {
+    /// Whether it is the same one, though another of its processes was found.
+    #[must_use]
+    pub fn is_same(&self, other: &Owner) -> bool {
+        let pid = |owner: &Owner| owner.pid.filter(|_| owner.id.is_none());
+        (self.kind, &self.name, &self.id, pid(self))
+            == (other.kind, &other.name, &other.id, pid(other))
+    }
+
     /// Says in an interface's description whose frames it has, once.
     pub(crate) fn describe(&self, interface: &mut Interface) {
         let owner = self.to_string();
@@ -77,6 +85,18 @@ mod tests {
             (0..2).for_each(|_| owner.describe(&mut interface));
             assert_eq!(interface.description.as_deref(), Some(after));
         }
+    }
+
+    #[test]
+    fn a_container_is_the_same_whichever_process_is_found_and_a_process_is_not() {
+        let owner = |id: Option<&str>, pid| Owner {
+            id: id.map(str::to_owned),
+            pid: Some(pid),
+            ..Owner::default()
+        };
+        assert!(owner(Some("3f"), 1).is_same(&owner(Some("3f"), 2)));
+        assert!(!owner(Some("3f"), 1).is_same(&owner(Some("4f"), 1)));
+        assert!(!owner(None, 1).is_same(&owner(None, 2)));
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Pattern {
         setup.set_link_type(LINKTYPE_ETHERNET)?;
         let direction = setup.direction();
         let name = pattern.to_string();
-        let links = PatternLinks::open(pattern)?;
+        let links = PatternLinks::open(pattern, setup.owner_finder.as_ref())?;
         // One that joins later with longer frames has them cut.
         let longest = links.fitting().map(|link| frame_bytes_max(link.index, link.mtu)).max();
         let socket =
@@ -122,7 +122,8 @@ impl Pattern {
             match change {
                 Change::Leaves(index) => self.leave(index),
                 Change::HasOtherMtu(link) => self.receiver.origins().set_mtu(&link),
-                Change::Joins(link) => match self.feeds.add_interface(&link.name) {
+                Change::HasOwner(link) => self.renumber(&link)?,
+                Change::Joins(link) => match self.number_of(&link) {
                     Ok(number) => {
                         self.empty_blocks_for(link.index, number)?;
                         match self.join(&link, number) {
@@ -137,6 +138,32 @@ impl Pattern {
                 },
             }
         }
+        Ok(())
+    }
+
+    /// The number of an interface that joins, by its name and its owner.
+    fn number_of(&self, link: &Link) -> Result<u32, CaptureError> {
+        self.feeds.add_interface(&link.name, self.links.owner_of(link))
+    }
+
+    /// Gives a member the number of its name and its owner. Where there is none left, it keeps the one that it has.
+    /// Frames that come meanwhile have either; the filter may count them for the other.
+    fn renumber(&mut self, link: &Link) -> Result<(), CaptureError> {
+        if !self.feeds.may_continue() {
+            return Ok(());
+        }
+        let Ok(number) = self.number_of(link) else { return Ok(()) };
+        if !self.receiver.origins().has_other(link.index, number) {
+            return Ok(());
+        }
+        // The old number's last count.
+        self.ask_missed();
+        self.empty_blocks_for(link.index, number)?;
+        let missed_before = self.maps.missed_of(number);
+        let old = self.receiver.origins().remove(link.index);
+        self.receiver.origins().insert(link, number, missed_before);
+        self.maps.insert(link.index, number)?;
+        old.into_iter().for_each(|old| self.feeds.continue_as(old, number));
         Ok(())
     }
 

@@ -78,7 +78,7 @@ impl BpfPattern {
         setup.set_link_type(LINKTYPE_ETHERNET)?;
         let direction = setup.direction();
         let promiscuity = setup.promiscuous.then(|| Promiscuity::of_none(&source)).transpose()?;
-        let links = PatternLinks::open(pattern)?;
+        let links = PatternLinks::open(pattern, setup.owner_finder.as_ref())?;
         let (serving, notes) = Serving::open(&source, None, setup, options)?;
         attach::sweep(&serving.shared.state().programs);
         let info = Info { source, engine: "bpf", hook: Some("tc"), why, notes, owner: None };
@@ -113,6 +113,7 @@ impl BpfPattern {
         while let Some(change) = self.links.next() {
             match change {
                 Change::Leaves(index) => self.leave(&shared, &mut state, index),
+                Change::HasOwner(link) => self.renumber(&shared, &mut state, &link),
                 // The kernel says of each frame whether it is a super-frame.
                 Change::HasOtherMtu(_) => {}
                 Change::Joins(link) => match self.join(&shared, &mut state, &link) {
@@ -129,7 +130,7 @@ impl BpfPattern {
         state: &mut State,
         link: &Link,
     ) -> Result<(), CaptureError> {
-        let number = shared.join_interface(state, &link.name)?;
+        let number = shared.join_interface(state, &link.name, self.links.owner_of(link))?;
         let mut missed = Missed::new(link.index);
         missed.begin_after(shared.members().missed_of(number));
         self.members.insert(link.index, Member { number, link: link.clone(), missed });
@@ -144,6 +145,29 @@ impl BpfPattern {
             // It is gone already, and that is told next.
             _ => Ok(()),
         }
+    }
+
+    /// Gives a member the number of its name and its owner. Where there is none left, it keeps the one that it has.
+    fn renumber(&mut self, shared: &Shared, state: &mut State, link: &Link) {
+        let (interfaces, owner) = (&shared.members().interfaces, self.links.owner_of(link));
+        if !interfaces.may_continue() {
+            return;
+        }
+        let Ok(number) = shared.join_interface(state, &link.name, owner) else { return };
+        // The old number's last count.
+        self.ask_missed();
+        let Some(member) = self.members.get_mut(&link.index) else { return };
+        let old = std::mem::replace(&mut member.number, number);
+        member.missed = Missed::new(link.index);
+        member.missed.begin_after(shared.members().missed_of(number));
+        if old == number {
+            return;
+        }
+        // From one frame to the next. It was refused only if the map were full, which has room for all numbers.
+        if state.has_begun {
+            let _ = shared.members().insert(link.index, number);
+        }
+        interfaces.continue_as(old, number);
     }
 
     /// Has a member's frames captured.

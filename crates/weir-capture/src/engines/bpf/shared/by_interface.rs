@@ -7,6 +7,7 @@ use crate::engines::bpf::control::Came;
 use crate::engines::bpf::members::{Members, Share};
 use crate::error::CaptureError;
 use crate::feed::interfaces::{InterfaceLedger, Known, missed_since};
+use crate::kernel::netns::Owner;
 
 impl Shared {
     /// What there is for the interfaces of a source by pattern.
@@ -25,6 +26,7 @@ impl Shared {
         &self,
         state: &State,
         name: &str,
+        owner: Option<&Owner>,
     ) -> Result<u32, CaptureError> {
         let interfaces = &self.members().interfaces;
         // No other joins meanwhile: the caller has the lock of the state.
@@ -34,10 +36,10 @@ impl Shared {
             let places = state.places.iter().zip(&served.places).enumerate();
             places.filter_map(|(at, (feed, place))| Some((at, feed.as_ref()?, &place.rings)))
         };
-        interfaces.join(name, || {
+        interfaces.join(name, owner, |owner| {
             // First whether all have room: the number must be the same in each.
             for (_, feed, rings) in taken() {
-                let described = interfaces.describe(&feed.interface, name);
+                let described = interfaces.describe(&feed.interface, name, owner);
                 if header::append(rings[0].memory().words(), &described)?.id != number {
                     return Err(CaptureError::Options(format!(
                         "the rings number their interfaces differently since one could not join; start the capture \
@@ -46,7 +48,7 @@ impl Shared {
                 }
             }
             for (place, feed, rings) in taken() {
-                let described = interfaces.describe(&feed.interface, name);
+                let described = interfaces.describe(&feed.interface, name, owner);
                 state.programs.append_interface(place * self.cpus, rings, &described)?;
             }
             Ok(())
@@ -62,7 +64,7 @@ impl Shared {
         let Some(members) = &self.members else { return Vec::new() };
         let HookPlace { interface: of, missed_by_interface, .. } = &served.places[place];
         let missed = members.missed().clone();
-        let one = |(id, Known { name, is_member }): (u32, Known)| {
+        let one = |(id, Known { name, owner, is_member, .. }): (u32, Known)| {
             let number = id as usize;
             let of_number = |all: &[Option<u64>]| all.get(number).copied().flatten();
             // Read before the counts of what became of these frames.
@@ -84,11 +86,13 @@ impl Shared {
             };
             InterfaceLedger {
                 id,
-                name: members.interfaces.describe(of, &name).name,
+                name: members.interfaces.describe(of, &name, None).name,
+                owner,
                 is_member,
                 ledger,
             }
         };
-        (1..).zip(members.interfaces.known()).map(one).collect()
+        let all = (1..).zip(members.interfaces.known()).map(one).collect();
+        members.interfaces.join_ledgers(all)
     }
 }

@@ -1,0 +1,239 @@
+//! Owners of the interfaces of a pattern: looked for together when the source is opened, and of those that appear later
+//! on a thread of its own, because it takes longer than a thread that moves frames may wait.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::kernel::interface::Link;
+use crate::kernel::netns::{Owner, OwnerFinder};
+
+/// How long after it was asked for an owner is looked for, again and again: a container engine makes a veth first and
+/// then moves its peer, and a VM is given its tap by another process.
+const LOOK_AFTER_MS: [u64; 5] = [0, 100, 500, 2_000, 8_000];
+
+/// Whose the interfaces of a pattern are.
+#[derive(Default)]
+pub(super) struct Owners {
+    /// By the kernel's index.
+    known: HashMap<u32, Owner>,
+    lookup: Option<Lookup>,
+}
+
+/// What the thread is asked, and what it has found.
+struct Lookup {
+    asked: Sender<Link>,
+    found: Arc<Found>,
+}
+
+#[derive(Default)]
+struct Found {
+    is_there: AtomicBool,
+    owners: Mutex<Vec<(Link, Owner)>>,
+}
+
+impl Owners {
+    /// Looks for the owners of these at once. The calling thread is in their network namespace.
+    pub(super) fn open(finder: Option<&OwnerFinder>, links: &[&Link]) -> Owners {
+        let Some(finder) = finder else { return Owners::default() };
+        let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+        let owners = finder.find(&names);
+        let found = links.iter().zip(owners).filter_map(|(link, own)| Some((link.index, own?)));
+        let (asked, asks) = channel();
+        let (lookup, own) = (Lookup { asked, found: Arc::default() }, finder.clone());
+        let into = Arc::clone(&lookup.found);
+        // It is in the network namespace of the thread that starts it. Without it nobody is found later.
+        let thread = std::thread::Builder::new().name("weir-owners".into());
+        let started = thread.spawn(move || look(&own, &asks, &into));
+        Owners { known: found.collect(), lookup: started.is_ok().then_some(lookup) }
+    }
+
+    /// Asks for the owner of an interface that has appeared or come up.
+    pub(super) fn ask(&self, link: &Link) {
+        if let Some(lookup) = &self.lookup {
+            let _ = lookup.asked.send(link.clone());
+        }
+    }
+
+    /// An interface is gone: its index may be another's.
+    pub(super) fn forget(&mut self, index: u32) {
+        self.known.remove(&index);
+    }
+
+    pub(super) fn of(&self, link: &Link) -> Option<&Owner> {
+        self.known.get(&link.index)
+    }
+
+    /// Whether owners were found since they were taken last.
+    pub(super) fn has_found(&self) -> bool {
+        self.lookup.as_ref().is_some_and(|lookup| lookup.found.is_there.load(Ordering::Acquire))
+    }
+
+    /// Takes those that were found, of interfaces that `now` says are there yet; gives these as they are now.
+    pub(super) fn take_found(&mut self, now: impl Fn(&Link) -> Option<Link>) -> Vec<Link> {
+        if !self.has_found() {
+            return Vec::new();
+        }
+        let Some(lookup) = &self.lookup else { return Vec::new() };
+        lookup.found.is_there.store(false, Ordering::Release);
+        let found = std::mem::take(
+            &mut *lookup.found.owners.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+        let mut links = Vec::new();
+        for (link, owner) in found {
+            let Some(link) = now(&link) else { continue };
+            let before = self.known.insert(link.index, owner.clone());
+            if before.is_none_or(|before| !before.is_same(&owner)) {
+                links.push(link);
+            }
+        }
+        links
+    }
+}
+
+/// An interface whose owner is looked for.
+struct Wanted {
+    link: Link,
+    asked: Instant,
+    looks: usize,
+}
+
+impl Wanted {
+    fn due(&self) -> Option<Instant> {
+        Some(self.asked + Duration::from_millis(*LOOK_AFTER_MS.get(self.looks)?))
+    }
+}
+
+/// From the beginning, if it was asked for before.
+fn want(wanted: &mut Vec<Wanted>, link: Link) {
+    wanted.retain(|own| own.link.index != link.index);
+    wanted.push(Wanted { link, asked: Instant::now(), looks: 0 });
+}
+
+/// Until nobody can ask any more.
+fn look(finder: &OwnerFinder, asks: &Receiver<Link>, into: &Found) {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    loop {
+        match wanted.iter().filter_map(Wanted::due).min() {
+            Some(next) => {
+                let wait = next.saturating_duration_since(Instant::now());
+                match asks.recv_timeout(wait) {
+                    Ok(link) => want(&mut wanted, link),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            None => match asks.recv() {
+                Ok(link) => want(&mut wanted, link),
+                Err(_) => return,
+            },
+        }
+        // Many come together.
+        asks.try_iter().for_each(|link| want(&mut wanted, link));
+        let now = Instant::now();
+        let is_due = |own: &&mut Wanted| own.due().is_some_and(|due| due <= now);
+        let mut due: Vec<&mut Wanted> = wanted.iter_mut().filter(is_due).collect();
+        if due.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = due.iter().map(|own| own.link.name.as_str()).collect();
+        let owners = finder.find(&names);
+        for (own, owner) in due.iter_mut().zip(owners) {
+            own.looks += 1;
+            if let Some(owner) = owner {
+                let mut found = into.owners.lock().unwrap_or_else(PoisonError::into_inner);
+                found.push((own.link.clone(), owner));
+                into.is_there.store(true, Ordering::Release);
+            }
+        }
+        wanted.retain(|own| own.due().is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn link(index: u32, name: &str) -> Link {
+        Link { index, name: name.to_owned(), flags: 1, arphrd: libc::ARPHRD_ETHER, mtu: 1500 }
+    }
+
+    fn owner(name: &str) -> Owner {
+        Owner { kind: "vm", name: name.to_owned(), ..Owner::default() }
+    }
+
+    /// Waits until owners were found.
+    fn found(owners: &mut Owners) -> Vec<Link> {
+        let begin = Instant::now();
+        while !owners.has_found() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody is found");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        owners.take_found(|link| Some(link.clone()))
+    }
+
+    #[test]
+    fn those_that_are_there_are_known_and_later_ones_are_found_without_waiting() {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&looks);
+        // One of a VM that is not there before the second look.
+        let finder = OwnerFinder::new(move |names| {
+            let look = counted.fetch_add(1, Ordering::Relaxed);
+            names.iter().map(|name| (*name != "v2" || look >= 2).then(|| owner(name))).collect()
+        });
+        let mut owners = Owners::open(Some(&finder), &[&link(1, "v1")]);
+        assert_eq!(owners.of(&link(1, "v1")), Some(&owner("v1")));
+        assert!(!owners.has_found(), "it was found at once");
+        owners.ask(&link(2, "v2"));
+        assert_eq!(owners.of(&link(2, "v2")), None);
+        assert_eq!(found(&mut owners), [link(2, "v2")]);
+        assert_eq!(owners.of(&link(2, "v2")), Some(&owner("v2")));
+        assert!(looks.load(Ordering::Relaxed) >= 3);
+        assert_eq!(found(&mut owners), [], "it is the same");
+        owners.forget(2);
+        assert_eq!(owners.of(&link(2, "v3")), None);
+    }
+
+    #[test]
+    fn a_search_that_is_slow_holds_nobody_up() {
+        let (go, goes) = channel::<()>();
+        let goes = Mutex::new(goes);
+        let finder = OwnerFinder::new(move |names| {
+            if !names.is_empty() {
+                let _ = goes.lock().unwrap().recv_timeout(Duration::from_secs(30));
+            }
+            names.iter().map(|name| Some(owner(name))).collect()
+        });
+        let mut owners = Owners::open(Some(&finder), &[]);
+        let begin = Instant::now();
+        (1..100).for_each(|index| owners.ask(&link(index, "v")));
+        assert!(!owners.has_found() && owners.take_found(|_| None).is_empty());
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        (0..100).for_each(|_| _ = go.send(()));
+        assert!(!found(&mut owners).is_empty());
+    }
+
+    #[test]
+    fn one_that_has_left_meanwhile_gets_no_owner() {
+        let finder = OwnerFinder::new(|names| vec![Some(owner("x")); names.len()]);
+        let mut owners = Owners::open(Some(&finder), &[]);
+        owners.ask(&link(1, "v1"));
+        let begin = Instant::now();
+        while !owners.has_found() {
+            assert!(begin.elapsed() < Duration::from_secs(30), "nobody is found");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(owners.take_found(|_| None), []);
+        assert_eq!(owners.of(&link(1, "v1")), None);
+    }
+
+    #[test]
+    fn nobody_is_asked_where_there_is_nobody_to_ask() {
+        let owners = Owners::open(None, &[&link(1, "v1")]);
+        owners.ask(&link(1, "v1"));
+        assert!(owners.of(&link(1, "v1")).is_none() && !owners.has_found());
+    }
+}
