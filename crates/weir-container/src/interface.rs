@@ -1,16 +1,21 @@
 //! Whose frames those of the host's interfaces are: the VM or process that holds a tap, the container, pod, process or
 //! named network namespace that a veth leads into.
 //!
-//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. What is read is bounded
-//! in time and bytes.
+//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. What is read is
+//! bounded in time and bytes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use weir_capture::kernel::interface::{Connection, NetnsNumbers, connection};
-use weir_capture::kernel::netns::{Owner, OwnerFinder, netns_of_process};
+use weir_capture::CaptureError;
+use weir_capture::kernel::interface::{Connection, NetnsNumbers, addresses, connection};
+use weir_capture::kernel::netns::{
+    Located, Netns, NetnsName, Owner, OwnerFinder, netns_of_process,
+};
+use weir_frame::pcapng::AddressName;
 
 use crate::limits::FIND_TIME_MAX;
 use crate::process::{Process, container_of, plain};
@@ -51,6 +56,40 @@ pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
         Connection::Other => None,
     };
     ifaces.iter().zip(&connections).map(owner).collect()
+}
+
+/// The addresses of an owner's network namespace but those of loopback, as they are now, with its name. None of a VM,
+/// whose addresses only its own kernel knows; none where its network namespace may not be entered.
+#[must_use]
+pub fn address_names(owner: &Owner) -> Vec<AddressName> {
+    let name = match (owner.kind, owner.pid) {
+        ("vm", _) => return Vec::new(),
+        ("process", Some(pid)) => format!("{}({pid})", owner.name),
+        _ => owner.name.clone(),
+    };
+    let all = addresses_of(owner).unwrap_or_default().into_iter().map(|(_, address)| address);
+    let outside = all.filter(|address| !address.is_loopback());
+    outside.map(|address| AddressName { address, name: name.clone() }).collect()
+}
+
+fn addresses_of(owner: &Owner) -> Option<Vec<(String, IpAddr)>> {
+    let here = fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino());
+    if owner.netns != 0 && owner.netns == here {
+        return addresses().ok();
+    }
+    let netns = match owner.pid {
+        Some(pid) => NetnsName::located("process:", &pid.to_string(), of_pid),
+        None => NetnsName::named(&owner.name),
+    };
+    let netns = Netns::open(&netns).ok()?;
+    // Somebody else may have its number or its name by now.
+    let is_same = owner.netns == 0 || netns.owner().netns == owner.netns;
+    is_same.then(|| netns.ask(addresses).ok()?.ok())?
+}
+
+fn of_pid(pid: &str) -> Result<Located, CaptureError> {
+    let path = pid.parse().map(netns_of_process).map_err(|_| CaptureError::Ended)?;
+    Ok(Located { path, owner: Owner::default() })
 }
 
 /// A network namespace that veths lead into, and who is in it.
@@ -210,6 +249,20 @@ mod tests {
         assert_eq!(owners(&["lo", "weir-no-such"]), [None, None]);
         assert_eq!(owners(&[]), []);
         assert!(begin.elapsed() < FIND_TIME_MAX, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn an_owner_in_this_network_namespace_has_its_addresses_but_those_of_loopback() {
+        let own = Owner { kind: "process", name: "x".into(), pid: Some(7), ..Owner::default() };
+        let here = Owner { netns: inode(std::process::id()), ..own.clone() };
+        let outside = addresses().unwrap().into_iter().filter(|(_, own)| !own.is_loopback());
+        let wanted: Vec<IpAddr> = outside.map(|(_, address)| address).collect();
+        let found = address_names(&here);
+        assert!(found.iter().all(|found| found.name == "x(7)"), "{found:?}");
+        assert_eq!(found.into_iter().map(|found| found.address).collect::<Vec<_>>(), wanted);
+        assert_eq!(address_names(&Owner { kind: "vm", ..here }), []);
+        // Linux has no such process.
+        assert_eq!(address_names(&Owner { pid: Some(4_194_305), ..own }), []);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use weir_frame::record::Record;
 
 use crate::file::FileWriter;
 use crate::file_error::FileError;
+use crate::names::Names;
 
 /// Told of the names of all files when there is one more.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
@@ -21,6 +22,7 @@ pub struct FilesByLinkType {
     /// By the run's number of an interface: its file, and its number there.
     routes: Vec<(usize, u32)>,
     opened: Opened,
+    names: Names,
 }
 
 impl FilesByLinkType {
@@ -37,7 +39,16 @@ impl FilesByLinkType {
     ) -> Result<FilesByLinkType, FileError> {
         let files = vec![(path.to_owned(), FileWriter::create(path, mode)?)];
         let opened = Box::new(opened);
-        Ok(FilesByLinkType { path: path.to_owned(), mode, files, routes: Vec::new(), opened })
+        let (path, routes, names) = (path.to_owned(), Vec::new(), Names::default());
+        Ok(FilesByLinkType { path, mode, files, routes, opened, names })
+    }
+
+    /// As [`FileWriter::with_names`], of each file.
+    #[must_use]
+    pub fn with_names(self, names: &Names) -> FilesByLinkType {
+        let named = |(path, file): (PathBuf, FileWriter)| (path, file.with_names(names));
+        let files = self.files.into_iter().map(named).collect();
+        FilesByLinkType { files, names: names.clone(), ..self }
     }
 
     /// The number of the file for this link type, which is made if there is none.
@@ -47,7 +58,7 @@ impl FilesByLinkType {
             return Ok(file);
         }
         let path = path_for(&self.path, link_type);
-        let file = FileWriter::create(&path, self.mode)?;
+        let file = FileWriter::create(&path, self.mode)?.with_names(&self.names);
         self.files.push((path, file));
         let paths: Vec<&Path> = self.files.iter().map(|(path, _)| path.as_path()).collect();
         (self.opened)(&paths);
@@ -196,6 +207,55 @@ mod tests {
         let found = ["out.pcapng", "out.raw-ip.pcapng", "out.link-type-9.pcapng"];
         let found = found.map(|name| frames(&folder.path().join(name)));
         assert_eq!(found, [vec![0, 2], vec![1, 1], vec![3]]);
+    }
+
+    #[test]
+    fn each_file_begins_with_the_names_that_are_known_and_has_later_ones_before_their_frames() {
+        use weir_frame::pcapng::AddressName;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.pcapng");
+        let names = Names::default();
+        let learn = |number| {
+            let address = std::net::Ipv4Addr::from_bits(number).into();
+            names.learn([AddressName { address, name: "web".into() }]);
+        };
+        learn(1);
+        let mut files = FilesByLinkType::create(&path, 0o600, |_| ()).unwrap().with_names(&names);
+        let interface = |link_type| Interface { link_type, snaplen: 100, ..Interface::default() };
+        let mut block = Vec::new();
+        append(&mut block, &Meta { wire_len: 1, ..Meta::default() }, &[0]);
+        let record = Record::parse(&block).unwrap();
+        let count = Count::one(1);
+        let run = Run { block_bytes: &block, count };
+        files.describe(0, &interface(1), "").unwrap();
+        files.take_run(&run).unwrap();
+        learn(2);
+        files.take_run(&run).unwrap();
+        files.describe(1, &interface(101), "").unwrap();
+        learn(3);
+        files.take(&record).unwrap();
+        files.finish(&[]).unwrap();
+        // Types: section 0x0a0d0d0a, interface 1, names 4, frame 6.
+        let types = |name: &str| {
+            let bytes = std::fs::read(folder.path().join(name)).unwrap();
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+            let (mut at, mut types) = (0, Vec::new());
+            while at < bytes.len() {
+                types.push((word(at) & 0xff, word(at + 4)));
+                at += word(at + 4) as usize;
+            }
+            types.into_iter().skip(1).collect::<Vec<_>>()
+        };
+        let [one, two] = [28, 40];
+        let kinds = |name: &str| types(name).iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+        assert_eq!(kinds("out.pcapng"), [4, 1, 6, 4, 6, 6, 4]);
+        assert_eq!(kinds("out.raw-ip.pcapng"), [4, 1, 4]);
+        let of_names = |name: &str| {
+            let all = types(name).into_iter().filter(|(kind, _)| *kind == 4);
+            all.map(|(_, bytes)| bytes).collect::<Vec<_>>()
+        };
+        assert_eq!(of_names("out.pcapng"), [one, one, one]);
+        assert_eq!(of_names("out.raw-ip.pcapng"), [two, one]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use weir_frame::record::Record;
 use weir_ring::header::section_info;
 
 use crate::file_error::FileError;
+use crate::names::Names;
 
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -43,6 +44,9 @@ pub struct FileWriter {
     interfaces: u32,
     /// The name and link type of the first of them.
     first: Option<(String, u16)>,
+    names: Names,
+    /// Names that were written.
+    names_told: usize,
 }
 
 impl FileWriter {
@@ -81,6 +85,26 @@ impl FileWriter {
             failed: false,
             interfaces: 0,
             first: None,
+            names: Names::default(),
+            names_told: 0,
+        }
+    }
+
+    /// Has the file say these names: those that are known now before anything else, and others as they come.
+    #[must_use]
+    pub fn with_names(mut self, names: &Names) -> FileWriter {
+        self.names = names.clone();
+        self.tell_names();
+        self
+    }
+
+    /// Writes the names that have come since.
+    #[inline]
+    fn tell_names(&mut self) {
+        if self.names.count() > self.names_told {
+            let new = self.names.since(self.names_told);
+            self.names_told += new.len();
+            pcapng::write::names(&mut self.buffer, &new);
         }
     }
 
@@ -97,6 +121,7 @@ impl FileWriter {
             Some(_) => {}
             None => self.first = Some((interface.name.clone(), interface.link_type)),
         }
+        self.tell_names();
         self.interfaces += 1;
         pcapng::write::interface(&mut self.buffer, interface);
         Ok(())
@@ -143,6 +168,7 @@ impl FileWriter {
     /// # Errors
     /// As [`add`](FileWriter::add).
     pub fn add_run(&mut self, run: &Run<'_>) -> Result<(), FileError> {
+        self.tell_names();
         if run.block_bytes.len() >= RUN_BYTES_MIN {
             self.flush()?;
             return self.write_out(run.block_bytes, run.count);
@@ -205,6 +231,7 @@ impl FileWriter {
     /// [`FileError`]; [`FileError::Sync`] for what only shows when the disk is waited for, such as a full
     /// network disk or thin volume.
     pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
+        self.tell_names();
         // Those of interfaces that never came have no block to refer to.
         for statistics in statistics.iter().filter(|one| one.interface_id < self.interfaces) {
             pcapng::write::statistics(&mut self.buffer, statistics);

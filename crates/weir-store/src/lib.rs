@@ -5,15 +5,19 @@
 //! | [`by_link_type`] | several of them, where frames have several link types |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
 //! | [`file_error`] | why it cannot be written |
+//! | [`names`] | names of addresses, for files |
 //! | [`printer`] | one line a frame |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
 pub mod file;
 pub mod file_error;
+pub mod limits;
+pub mod names;
 pub mod printer;
 
 pub use by_link_type::FilesByLinkType;
 pub use file::FileWriter;
 pub use file_error::FileError;
+pub use names::Names;
 pub use printer::Printer;

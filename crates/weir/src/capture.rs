@@ -125,7 +125,8 @@ impl<'a> Run<'a> {
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         let stop = Stop::new(Arc::clone(self.stop), at);
         let mut ready = Vec::new();
-        for mut named in consumers::all(&Input { plan: self.plan, stop: stop.clone() })? {
+        let names = &self.subscriptions.names;
+        for mut named in consumers::all(&Input { plan: self.plan, stop: stop.clone(), names })? {
             let mut reading = self.attach(named.name)?;
             // Before anything begins: an output may not be able to take them all.
             take_changes(&mut reading, named.consumer.as_mut())?;

@@ -7,10 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
 use weir_capture::error::error_text;
+use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
-use weir_container::interface::owner_finder;
+use weir_container::interface::{address_names, owner_finder, owners};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
+use weir_store::Names;
 
 use crate::feeds::{self, Asked, FeedCompiler};
 use crate::plan::own_traffic::{self, Found};
@@ -24,6 +26,8 @@ pub struct Subscriptions {
     pub sources: Vec<OpenSource>,
     /// Source by source.
     pub feeds: Vec<Subscribed>,
+    /// Names of the addresses of those whose frames they are, as sources are opened.
+    pub names: Names,
     /// Where each feed's frames are chosen, as it was last.
     locations: Mutex<Vec<FilterLocation>>,
 }
@@ -76,7 +80,7 @@ impl Subscriptions {
             }
             feeds::share(&mut asked);
             describe(&mut asked, &source.name);
-            let (id, own) = probe.open(spec(source, plan), wants(&asked))?;
+            let (id, own) = probe.open(spec(source, plan, &opened.names), wants(&asked))?;
             opened.add(id, source, asked, own);
             let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
             if let Some(ring) = rings.first() {
@@ -223,8 +227,17 @@ fn describe(asked: &mut [Asked], source: &SourceName) {
     }
 }
 
+/// A finder that learns the names of the owners' addresses, too.
+fn finder_for(names: Names) -> OwnerFinder {
+    OwnerFinder::new(move |ifaces| {
+        let found = owners(ifaces);
+        names.learn(found.iter().flatten().flat_map(address_names));
+        found
+    })
+}
+
 /// How the probe opens a source.
-fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
+fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
     let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
     let link = match &target {
@@ -242,6 +255,8 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
     // A daemon that is started anew is read on from in any case.
     let follows = (plan.follow && link.is_some()) || is_of_daemon;
     let must_be_there = AtomicBool::new(is_of_daemon && !plan.follow);
+    // For files only.
+    let learned_by = plan.outputs.write.is_some().then(|| names.clone());
     let setup = Setup {
         ring_bytes: plan.ring_bytes,
         ring_pages: plan.ring_pages,
@@ -249,7 +264,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
         near_nic: plan.cpus.is_none(),
         promiscuous: plan.promiscuous,
         may_change: plan.control.is_some(),
-        owner_finder: Some(owner_finder()),
+        owner_finder: Some(learned_by.clone().map_or_else(owner_finder, finder_for)),
         ..Setup::default()
     };
     let open: Opener = std::sync::Arc::new(move |feeds| {
@@ -263,6 +278,10 @@ fn spec(source: &PlannedSource, plan: &CapturePlan) -> SourceSpec {
             }
         }
         let opened = request.open(&target, &Setup { feeds, ..setup.clone() });
+        if let (Ok(source), Some(names)) = (&opened, &learned_by) {
+            // Each time: a container that is started again may have another address.
+            names.learn(source.info().owner.iter().flat_map(address_names));
+        }
         match opened {
             // The first time that is an error of whoever started this.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))

@@ -76,6 +76,17 @@ fn link(bed: &Testbed, pid: u32) -> End {
     near
 }
 
+/// Runs `ip` and its like where a process is.
+fn inside(bed: &Testbed, pid: u32, line: &str) {
+    sh(&bed.tx, &format!("nsenter --net --target {pid} {line}"));
+}
+
+/// The names of addresses that a file says, as tshark has them: an address, a tab, a name.
+fn hosts(file: &str) -> Vec<String> {
+    let shown = tool("tshark", &["-r", file, "-q", "-z", "hosts"]);
+    shown.lines().map(|line| line.trim().to_owned()).collect()
+}
+
 /// Waits until somebody captures `eth0` of the network namespace that a process is in.
 fn wait_until_captured(bed: &Testbed, pid: u32) {
     let line = format!("nsenter --net --target {pid} ip -d link show eth0 || true");
@@ -176,6 +187,9 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     let (bed, dir) = (bed(), folder());
     let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
     engine.has(owner.pid());
+    // What the frames are sent to, and another.
+    inside(&bed, owner.pid(), "ip addr add 192.0.2.2/24 dev eth0");
+    inside(&bed, owner.pid(), "ip addr add fd77::2/64 dev eth0 nodad");
     let (_, text) = path(&dir, "web.pcapng");
     let line = format!("capture docker:web --filter ip --write {text} --json");
     let run = Run::capture_by(&bed.rx, engine.weir(&line));
@@ -201,6 +215,14 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     for line in lines {
         assert_eq!(line, "docker:web/eth0\tcontainer web (3f2a91c0d7e4), image nginx:1");
     }
+    let known = hosts(&text);
+    for line in ["192.0.2.2\tweb", "fd77::2\tweb"] {
+        assert!(known.contains(&line.to_owned()), "{line}: {known:?}");
+    }
+    assert!(!known.iter().any(|line| line.starts_with("127.")), "{known:?}");
+    let resolved =
+        tool("tshark", &["-N", "n", "-r", &text, "-Tfields", "-eip.src_host", "-eip.dst_host"]);
+    assert!(resolved.lines().all(|line| line == "192.0.2.1\tweb"), "{resolved}");
     owner.end();
 }
 
@@ -221,13 +243,15 @@ fn root_a_capture_ends_with_its_container() {
 #[test]
 fn root_a_container_that_is_started_again_is_captured_again() {
     let test = "root_a_container_that_is_started_again_is_captured_again";
-    let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };
+    let Some(_alone) = ready(test, &["unshare", "nsenter", "tshark"]) else { return };
     for source in ["docker:web", "docker:web/eth0"] {
         let (bed, dir) = (bed(), folder());
         let engine = FakeEngine::start(dir.path());
         let mut owner = Owner::start(&bed);
+        inside(&bed, owner.pid(), "ip addr add 10.9.0.1/24 dev eth0");
         engine.has(owner.pid());
-        let line = format!("capture {source} --follow --filter ip --json");
+        let (_, file) = path(&dir, "out.pcapng");
+        let line = format!("capture {source} --follow --filter udp --json --write {file}");
         let mut run = Run::capture_by(&bed.rx, engine.weir(&line));
         wait_until_captured(&bed, owner.pid());
         owner.send(10);
@@ -237,6 +261,7 @@ fn root_a_container_that_is_started_again_is_captured_again() {
             let vanished = |run: &Run| run.stderr().matches("vanished; waiting").count() == life;
             run.wait_for("that it is gone", vanished);
             owner = Owner::start(&bed);
+            inside(&bed, owner.pid(), &format!("ip addr add 10.9.1.{life}/24 dev eth0"));
             engine.has(owner.pid());
             let again = |run: &Run| run.stderr().matches("there; captured").count() >= life;
             run.wait_for("that it is there again", again);
@@ -248,6 +273,11 @@ fn root_a_container_that_is_started_again_is_captured_again() {
         let own = self::source(&json);
         assert_eq!(number(own, "lives"), 3, "{json}");
         assert_eq!(number(&own["owner"], "pid"), u64::from(owner.pid()));
+        // Each life has an address of its own.
+        let known = hosts(&file);
+        for address in ["10.9.0.1", "10.9.1.1", "10.9.1.2"] {
+            assert!(known.contains(&format!("{address}\tweb")), "{address}: {known:?}");
+        }
         owner.end();
     }
 }
@@ -485,12 +515,16 @@ fn veths(bed: &Testbed) -> Vec<String> {
 #[test]
 fn docker_a_veth_of_the_host_is_of_its_container() {
     let test = "docker_a_veth_of_the_host_is_of_its_container";
-    let Some(_alone) = ready(test, &["dockerd", "docker", "tar", "capinfos"]) else { return };
+    let Some(_alone) = ready(test, &["dockerd", "docker", "tar", "capinfos", "tshark"]) else {
+        return;
+    };
     let (bed, dir) = (bed(), folder());
     let Some(docker) = docker_with_a_container(test, &bed) else { return };
     let (veths, (_, file)) = (veths(&bed), path(&dir, "out.pcapng"));
     let [veth] = &veths[..] else { panic!("one container has one: {veths:?}") };
     let id = docker.do_it(&["inspect", "--format", "{{.Id}}", "weir-web"]);
+    let address =
+        docker.do_it(&["inspect", "--format", "{{.NetworkSettings.IPAddress}}", "weir-web"]);
     for (host, name, said) in [
         (
             format!("unix://{}", docker.socket),
@@ -508,6 +542,7 @@ fn docker_a_veth_of_the_host_is_of_its_container() {
         assert_eq!(owner["id"], id, "{json}");
         let shown = tool("capinfos", &["-I", &file]);
         assert!(shown.contains(&format!("Description = container {said}\n")), "{shown}");
+        assert!(hosts(&file).contains(&format!("{address}\t{name}")), "{:?}", hosts(&file));
     }
 }
 

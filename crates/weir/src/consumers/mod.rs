@@ -8,6 +8,7 @@ mod write;
 
 use anyhow::Result;
 use weir_consumer::{Consumer, Null, Ordered, Sink};
+use weir_store::Names;
 
 pub use latency::LatencyReport;
 
@@ -37,6 +38,8 @@ pub struct Input<'a> {
     pub plan: &'a CapturePlan,
     /// When outputs stop waiting for readers that take nothing.
     pub stop: Stop,
+    /// Names of addresses, for files.
+    pub names: &'a Names,
 }
 
 impl Input<'_> {

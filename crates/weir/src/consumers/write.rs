@@ -10,23 +10,25 @@ use super::{Input, RunConsumer};
 use crate::interruptible_writer::InterruptibleWriter;
 
 pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer>> {
+    let names = input.names;
     if path == Path::new("-") {
         let out = InterruptibleWriter::stdout(input.stop.clone()).context("standard output")?;
-        return Ok(input.ordered(FileWriter::pipe(out, "standard output")));
+        return Ok(input.ordered(FileWriter::pipe(out, "standard output").with_names(names)));
     }
     if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
         let name = path.display().to_string();
         let says = || eprintln!("weir: {name}: waiting for a reader");
         let out = InterruptibleWriter::named_pipe(path, input.stop.clone(), says);
-        return Ok(input.ordered(FileWriter::pipe(out.with_context(|| name.clone())?, &name)));
+        let out = out.with_context(|| name.clone())?;
+        return Ok(input.ordered(FileWriter::pipe(out, &name).with_names(names)));
     }
     let mode = input.plan.outputs.file_mode;
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {
-        return Ok(input.ordered(FileWriter::create(path, mode)?));
+        return Ok(input.ordered(FileWriter::create(path, mode)?.with_names(names)));
     }
     let say = |paths: &[&Path]| {
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         eprintln!("weir: a file for each link type: {}", names.join(", "));
     };
-    Ok(input.ordered(FilesByLinkType::create(path, mode, say)?))
+    Ok(input.ordered(FilesByLinkType::create(path, mode, say)?.with_names(names)))
 }
