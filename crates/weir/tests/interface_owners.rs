@@ -16,12 +16,13 @@ use weir_lab::testbed::{End, Running, ifindex};
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// A VM that is stopped, with taps of these names in the namespace of the bed's receiver.
+/// A VM that is stopped, with taps of these names in the namespace of the bed's receiver: of two queues each, so it has
+/// two descriptors of each.
 fn start_vm(bed: &Testbed, name: &str, taps: &[&str]) -> Running {
     let mut command = Command::new(QEMU);
     command.args(["-S", "-display", "none", "-nodefaults", "-machine", "none", "-name", name]);
     for tap in taps {
-        let netdev = format!("tap,id={tap},ifname={tap},script=no,downscript=no");
+        let netdev = format!("tap,id={tap},ifname={tap},queues=2,script=no,downscript=no");
         command.args(["-netdev", &netdev]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
