@@ -174,27 +174,31 @@ impl Search {
     fn holders(&self, taps: &[&str]) -> BTreeMap<String, Owner> {
         let mut holders: BTreeMap<String, Owner> = BTreeMap::new();
         let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else { return holders };
+        let held = |process: &Process| -> Vec<String> {
+            let is_here = process.netns().as_deref() == Some(&here);
+            let held = if is_here { process.taps() } else { Vec::new() };
+            held.into_iter().filter(|tap| taps.contains(&tap.as_str())).collect()
+        };
+        // VMs first: whoever made a tap for one may hold it, too, and their command lines are read sooner than the
+        // descriptors of all.
+        let mut others = Vec::new();
         for process in self.processes() {
-            if process.netns().as_deref() != Some(&here) {
+            let Some(name) = process.vm() else {
+                others.push(process);
                 continue;
-            }
-            for tap in process.taps() {
-                // Whoever made the tap for a VM may hold it, too.
-                let is_vm = holders.get(&tap).is_some_and(|holder| holder.kind == "vm");
-                if is_vm || !taps.contains(&tap.as_str()) {
-                    continue;
-                }
-                let pid = Some(process.pid);
-                let vm = |name| Owner { kind: "vm", name, pid, ..Owner::default() };
-                match (process.vm().map(vm), holders.contains_key(&tap)) {
-                    (Some(vm), _) => _ = holders.insert(tap, vm),
-                    (None, false) => holders.extend(of_process(&process).map(|own| (tap, own))),
-                    (None, true) => {}
-                }
-            }
-            let is_vm = |tap: &&str| holders.get(*tap).is_some_and(|holder| holder.kind == "vm");
-            if taps.iter().all(|tap| is_vm(&tap)) {
+            };
+            let vm = Owner { kind: "vm", name, pid: Some(process.pid), ..Owner::default() };
+            held(&process).into_iter().for_each(|tap| _ = holders.entry(tap).or_insert(vm.clone()));
+        }
+        for process in others {
+            if holders.len() >= taps.len() || self.is_over() {
                 break;
+            }
+            let held = held(&process);
+            let is_free = |tap: &String| !holders.contains_key(tap);
+            let free: Vec<String> = held.into_iter().filter(is_free).collect();
+            for tap in free {
+                holders.extend(of_process(&process).map(|owner| (tap, owner)));
             }
         }
         holders

@@ -19,15 +19,21 @@ const QEMU: &str = "qemu-system-x86_64";
 /// A VM that is stopped, with taps of these names in the namespace of the bed's receiver: of two queues each, so it has
 /// two descriptors of each.
 fn start_vm(bed: &Testbed, name: &str, taps: &[&str]) -> Running {
+    start_vm_at(&bed.rx, Some(name), taps)
+}
+
+/// The same anywhere, with or without a name.
+fn start_vm_at(at: &End, name: Option<&str>, taps: &[&str]) -> Running {
     let mut command = Command::new(QEMU);
-    command.args(["-S", "-display", "none", "-nodefaults", "-machine", "none", "-name", name]);
+    command.args(["-S", "-display", "none", "-nodefaults", "-machine", "none"]);
+    name.iter().for_each(|name| _ = command.args(["-name", name]));
     for tap in taps {
         let netdev = format!("tap,id={tap},ifname={tap},queues=2,script=no,downscript=no");
         command.args(["-netdev", &netdev]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let vm = bed.rx.spawn(command).expect("qemu");
-    taps.iter().for_each(|tap| _ = up(&bed.rx, tap));
+    let vm = at.spawn(command).expect("qemu");
+    taps.iter().for_each(|tap| _ = up(at, tap));
     vm
 }
 
@@ -121,6 +127,27 @@ fn root_a_tap_is_of_the_vm_that_holds_it() {
     let report = Run::capture(&tap, "--count").stop().expect(0).text();
     assert!(report.contains(&format!("  of VM web1 (qemu, {pid})\n")), "{report}");
     end(vm);
+}
+
+#[test]
+fn root_a_tap_that_no_vm_holds_is_of_a_process_in_its_namespace() {
+    let test = "root_a_tap_that_no_vm_holds_is_of_a_process_in_its_namespace";
+    let Some(_alone) = ready(test, &[QEMU]) else { return };
+    let bed = bed();
+    let captured = || {
+        let run = Run::start(&bed.rx, weir("capture wtap0 --json --duration 100ms"));
+        run.end().expect(0).json()["sources"][0]["owner"].clone()
+    };
+    // One of the same name in another namespace is another.
+    let far = start_vm_at(&bed.tx, Some("far"), &["wtap0"]);
+    sh(&bed.rx, "ip tuntap add wtap0 mode tap multi_queue && ip link set wtap0 up");
+    assert_eq!(captured(), Value::Null, "nobody holds it");
+    let nameless = start_vm_at(&bed.rx, None, &["wtap0"]);
+    let owner = captured();
+    // A command's name has 15 characters.
+    assert_eq!((&owner["kind"], &owner["name"]), (&"process".into(), &QEMU[..15].into()));
+    assert_eq!(number(&owner, "pid"), u64::from(nameless.id()));
+    [far, nameless].into_iter().for_each(end);
 }
 
 #[test]
