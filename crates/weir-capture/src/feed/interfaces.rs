@@ -180,8 +180,8 @@ impl Interfaces {
         Ok(known.len() as u32)
     }
 
-    /// Whether an interface may have another number once its owner is found: numbers, and room for descriptions, are for
-    /// those that come.
+    /// Whether an interface may have another number once its owner is found: numbers, and room for descriptions, are
+    /// for those that come.
     pub(crate) fn may_continue(&self) -> bool {
         let continued = self.lock().iter().filter(|known| known.continued_as.is_some()).count();
         continued < LATE_OWNERS_MAX
@@ -194,20 +194,26 @@ impl Interfaces {
         }
     }
 
-    /// Puts the counts of an interface before its owner was found to those that it has had since. `ledgers` are those of
-    /// all interfaces, in order.
+    /// Adds the counts of an interface before its owner was found to those that it has had since. `ledgers` are those
+    /// of all interfaces, in order.
     pub(crate) fn join_ledgers(&self, mut ledgers: Vec<InterfaceLedger>) -> Vec<InterfaceLedger> {
         let known = self.known();
-        for (at, known) in known.iter().enumerate().take(ledgers.len()) {
-            let Some(new) = known.continued_as else { continue };
+        let next = |number: u32| known[number as usize - 1].continued_as;
+        // A number that is continued is given to nobody any more, so this ends.
+        let last = |number| std::iter::successors(Some(number), |&number| next(number)).last();
+        let mut at = 0;
+        while let Some(own) = ledgers.get(at) {
+            let into = last(own.id).filter(|&last| last != own.id);
+            // One that came while these were read has none yet.
+            let into = into.and_then(|into| ledgers.iter().position(|other| other.id == into));
+            let Some(into) = into else {
+                at += 1;
+                continue;
+            };
             let counts = std::mem::take(&mut ledgers[at].ledger);
-            if let Some(new) = ledgers.get_mut(new as usize - 1) {
-                new.ledger.add(&counts);
-            }
+            ledgers[into].ledger.add(&counts);
+            ledgers.remove(at);
         }
-        let numbers = known.iter().map(|known| known.continued_as.is_none());
-        let stays: Vec<bool> = numbers.collect();
-        ledgers.retain(|own| stays.get(own.id as usize - 1).is_none_or(|stays| *stays));
         ledgers
     }
 
@@ -293,12 +299,21 @@ mod tests {
         let joined = interfaces.join_ledgers((1..=4).map(ledger).collect());
         let offered = joined.iter().map(|own| (own.id, own.ledger.offered)).collect::<Vec<_>>();
         assert_eq!(offered, [(2, 60), (4, 40)]);
+        // A VM gets a tap that another process made, and comes back.
+        let vm = Owner { name: "web".into(), ..owner.clone() };
+        assert_eq!(join(Some(&vm)), 5);
+        interfaces.continue_as(2, 5);
+        let joined = interfaces.join_ledgers((1..=5).map(ledger).collect());
+        let offered = joined.iter().map(|own| (own.id, own.ledger.offered)).collect::<Vec<_>>();
+        assert_eq!(offered, [(4, 40), (5, 110)]);
+        let joined = interfaces.join_ledgers((1..=2).map(ledger).collect());
+        assert_eq!(joined.len(), 2, "the newest number has no counts yet");
         let late = (0..LATE_OWNERS_MAX as u32).take_while(|n| {
             let old = interfaces.join(&format!("w{n}"), None, |_| Ok(())).unwrap();
             interfaces.continue_as(old, 2);
             interfaces.may_continue()
         });
-        assert_eq!(late.count(), LATE_OWNERS_MAX - 3);
+        assert_eq!(late.count(), LATE_OWNERS_MAX - 4);
     }
 
     #[test]
