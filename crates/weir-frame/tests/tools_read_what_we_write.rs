@@ -80,11 +80,6 @@ fn weir_file(directory: &Path) -> PathBuf {
             userappl: Some("weir 0.1".into()),
         },
     );
-    let name = |address: &str, name: &str| AddressName {
-        address: address.parse().unwrap(),
-        name: name.into(),
-    };
-    write::names(&mut out, &[name("10.0.0.2", "web"), name("fe80::2", "default/db")]);
     for name in ["eth0", "eth1"] {
         let interface = Interface {
             name: name.into(),
@@ -94,6 +89,9 @@ fn weir_file(directory: &Path) -> PathBuf {
             snaplen: 65_535,
         };
         write::interface(&mut out, &interface);
+        // Behind an interface: before the first one, editcap refuses the file.
+        let web = AddressName { address: [10, 0, 0, 2].into(), name: "web".into() };
+        write::names(&mut out, &[web]);
     }
     let header_bytes = out.len() as u32;
     write::padding_block(&mut out, (1 << 20) - header_bytes);
@@ -119,6 +117,15 @@ fn weir_file(directory: &Path) -> PathBuf {
     let path = directory.join("written.pcapng");
     fs::write(&path, out).expect("temporary file");
     path
+}
+
+#[test]
+fn tshark_lists_the_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = weir_file(directory.path());
+    let test = "tshark_lists_the_names";
+    let Some(text) = run(test, "tshark", &["-q", "-z", "hosts", "-r"], &file) else { return };
+    assert!(text.lines().any(|line| line == "10.0.0.2\tweb"), "{text}");
 }
 
 #[test]

@@ -248,8 +248,8 @@ mod tests {
         };
         let [one, two] = [28, 40];
         let kinds = |name: &str| types(name).iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
-        assert_eq!(kinds("out.pcapng"), [4, 1, 6, 4, 6, 6, 4]);
-        assert_eq!(kinds("out.raw-ip.pcapng"), [4, 1, 4]);
+        assert_eq!(kinds("out.pcapng"), [1, 4, 6, 4, 6, 6, 4]);
+        assert_eq!(kinds("out.raw-ip.pcapng"), [1, 4, 4]);
         let of_names = |name: &str| {
             let all = types(name).into_iter().filter(|(kind, _)| *kind == 4);
             all.map(|(_, bytes)| bytes).collect::<Vec<_>>()

@@ -90,18 +90,18 @@ impl FileWriter {
         }
     }
 
-    /// Has the file say these names: those that are known now before anything else, and others as they come.
+    /// Has the file say these names: those that are known by then behind its first interface, and others as they come.
     #[must_use]
     pub fn with_names(mut self, names: &Names) -> FileWriter {
         self.names = names.clone();
-        self.tell_names();
         self
     }
 
-    /// Writes the names that have come since.
+    /// Writes the names that have come since. Not before the first interface: Wireshark 4.0's tools then refuse to
+    /// write the file as another (editcap, mergecap, `tshark -w`).
     #[inline]
     fn tell_names(&mut self) {
-        if self.names.count() > self.names_told {
+        if self.names.count() > self.names_told && self.interfaces > 0 {
             let new = self.names.since(self.names_told);
             self.names_told += new.len();
             pcapng::write::names(&mut self.buffer, &new);
@@ -121,9 +121,9 @@ impl FileWriter {
             Some(_) => {}
             None => self.first = Some((interface.name.clone(), interface.link_type)),
         }
-        self.tell_names();
         self.interfaces += 1;
         pcapng::write::interface(&mut self.buffer, interface);
+        self.tell_names();
         Ok(())
     }
 

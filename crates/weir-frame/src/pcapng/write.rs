@@ -61,7 +61,8 @@ const NRB_RECORD_IPV6: u16 = 2;
 /// Addresses of one block. With the longest names, no reader's limit of a block is near.
 const NAMES_PER_BLOCK: usize = 100;
 
-/// Appends Name Resolution Blocks: none if there are no names. A name ends at a NUL.
+/// Appends Name Resolution Blocks: none if there are no names. A name ends at a NUL. They belong behind the section's
+/// first interface: Wireshark 4.0's tools do not write a file as another in which one stands before it.
 ///
 /// Source: draft-ietf-opsawg-pcapng, section 4.5.
 pub fn names(out: &mut Vec<u8>, names: &[AddressName]) {
