@@ -215,6 +215,9 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     for line in lines {
         assert_eq!(line, "docker:web/eth0\tcontainer web (3f2a91c0d7e4), image nginx:1");
     }
+    // Other tools write it as another file.
+    let (_, other) = path(&dir, "other.pcap");
+    tool("editcap", &["-F", "pcap", &text, &other]);
     let known = hosts(&text);
     for line in ["192.0.2.2\tweb", "fd77::2\tweb"] {
         assert!(known.contains(&line.to_owned()), "{line}: {known:?}");
