@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
 use weir_capture::error::error_text;
+use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, Filter, Setup};
 use weir_client::protocol::{self, Closed, Open};
 use weir_filter::Program;
@@ -32,6 +33,8 @@ pub struct Resolved {
     pub target: Target,
     /// Which engine, and what is asked of it.
     pub request: EngineRequest,
+    /// Finds whose frames those of the host's interfaces are.
+    pub owner_finder: Option<OwnerFinder>,
 }
 
 impl Resolved {
@@ -277,7 +280,7 @@ fn compiled(text: &str, link_type: u16) -> Result<Program, String> {
 
 /// How a source is opened.
 fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, String> {
-    let Resolved { target, request } = of;
+    let Resolved { target, request, owner_finder } = of;
     let (ring_bytes, promiscuous) = (source.ring_mib() << 20, source.promiscuous);
     let near_nic = source.cpus.is_none();
     let cpus = source.cpus.as_deref().map(str::parse).transpose()?;
@@ -289,6 +292,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
             may_change: true,
             // Whichever way the frames go that its first client wants: the next one may want all.
             both_directions: true,
+            owner_finder: owner_finder.clone(),
             near_nic,
             ..Setup::default()
         };

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::by_name;
 use weir_capture::engines::options::EngineOptions;
+use weir_container::interface::owner_finder;
 use weir_plug::{Server, ServerLimits, socket};
 use weir_serve::config::SourceConfig;
 use weir_serve::{Capture, Config, Daemon, Resolved, private};
@@ -138,5 +139,5 @@ fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
     });
     let engine = engine_of(&whole, asked.transpose()?);
     let request = EngineRequest { engine, options: EngineOptions::default(), flags: Vec::new() };
-    Ok(Resolved { target: target(&whole), request })
+    Ok(Resolved { target: target(&whole), request, owner_finder: Some(owner_finder()) })
 }

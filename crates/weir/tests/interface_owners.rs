@@ -269,6 +269,29 @@ fn root_the_owner_of_an_interface_that_joins_later_is_found_and_no_frame_is_lost
 }
 
 #[test]
+fn root_a_daemon_tells_whose_an_interface_of_the_host_is() {
+    let test = "root_a_daemon_tells_whose_an_interface_of_the_host_is";
+    let Some(_alone) = ready(test, &[QEMU]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let vm = start_vm(&bed, "web1", &["wtap0"]);
+    let (config, config_text) = path(&dir, "weir.toml");
+    fs::write(config, "[sources.vm]\nsource = \"wtap0\"\neverybody = true\n").expect("a file");
+    let (_, socket) = path(&dir, "s");
+    let mut daemon =
+        Run::start(&bed.rx, weir(&format!("serve --config {config_text} --socket {socket}")));
+    daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+    let run = Run::capture_by(&bed.rx, weir(&format!("capture host:vm --socket {socket} --json")));
+    let status = weir(&format!("status --socket {socket} --json"));
+    let status = Run::start(&bed.rx, status).end().expect(0).json();
+    let json = run.stop().expect(0).json();
+    for owner in [&status["sources"][0]["owner"], &json["sources"][0]["owner"]] {
+        assert_eq!((&owner["kind"], &owner["name"]), (&"vm".into(), &"web1".into()), "{status}");
+    }
+    daemon.stop().expect(0);
+    end(vm);
+}
+
+#[test]
 fn root_who_may_not_look_at_other_processes_is_told_nothing() {
     let test = "root_who_may_not_look_at_other_processes_is_told_nothing";
     let Some(_alone) = ready(test, &[QEMU, "setpriv"]) else { return };

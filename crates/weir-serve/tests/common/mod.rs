@@ -29,7 +29,7 @@ pub fn setup(config: &str) -> Setup {
     let resolve = |name: &str, source: &SourceConfig| {
         let spec = source.text(name).strip_prefix("gen:").ok_or("no generator")?.to_owned();
         let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
-        Ok(Resolved { target: Target::Text(spec), request })
+        Ok(Resolved { target: Target::Text(spec), request, owner_finder: None })
     };
     let daemon = Daemon::new(Config::parse(config).unwrap(), resolve).unwrap();
     let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
