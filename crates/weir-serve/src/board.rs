@@ -40,6 +40,16 @@ impl State {
     fn has_reader(&self, feed: FeedId) -> bool {
         self.readers.iter().any(|reader| reader.feed == feed)
     }
+
+    fn hand(&mut self, feed: FeedId, who: &Credentials, source: &str) {
+        if self.closed.contains_key(&feed) {
+            return;
+        }
+        let handed = self.handed.entry(feed).or_default();
+        if !handed.iter().any(|(other, of)| is_same(other, who) && of == source) {
+            handed.push((who.clone(), source.to_owned()));
+        }
+    }
 }
 
 impl Board {
@@ -85,14 +95,13 @@ impl Board {
         if let Some((_, reason)) = state.ended.iter().find(|(ended, _)| *ended == source) {
             tell_gone(reader, reason.as_deref());
         }
-        if !state.closed.contains_key(&reader.feed) {
-            let handed = state.handed.entry(reader.feed).or_default();
-            let own = (reader.who.clone(), reader.source.clone());
-            let is_new =
-                handed.iter().all(|(who, source)| !is_same(who, &own.0) || *source != own.1);
-            handed.extend(is_new.then_some(own));
-        }
+        state.hand(reader.feed, &reader.who, &reader.source);
         state.readers.push(Arc::clone(reader));
+    }
+
+    /// Rings are kept for this client: it is about to be given them.
+    pub fn hand(&self, feed: FeedId, who: &Credentials, source: &str) {
+        self.lock().hand(feed, who, source);
     }
 
     /// Whether rings were handed to anybody.

@@ -98,6 +98,10 @@ impl Daemon {
         });
         // The client may have closed it just now.
         if is_open {
+            if let Some((fresh, _)) = self.probe.feed_of(reader.claim.subscription) {
+                // Its frames are this client's from the first one on; who joins begins later.
+                self.board.hand(fresh, &reader.who, &reader.source);
+            }
             let (who, asked) = (reader.who.clone(), reader.asked.clone());
             self.moved.add(MovedFeed::new(who, asked, reader.claim));
         }
