@@ -17,8 +17,8 @@
 #     WEIR_GUEST_VERBOSE  1: the kernel's messages too
 # Exit 124: time-out. 125: the guest did not get as far as a status, or could not be started.
 set -euo pipefail
-# shellcheck source=tests/common.sh
-source "$(dirname "$0")/../common.sh"
+# shellcheck source=tests/guest/common.sh
+source "$(dirname "$0")/common.sh"
 
 timeout_s=${WEIR_GUEST_TIMEOUT:-180}
 cpu=${WEIR_GUEST_CPU:-max}
@@ -70,20 +70,7 @@ fi
 kernel=$("$(dirname "$0")/kernel.sh") || refuse "no Debian 6.1 kernel to boot (see tests/guest/kernel.sh)"
 version=$(basename "$kernel"/lib/modules/*)
 
-scratch=$(mktemp -d)
-qemu_pid=
-# shellcheck disable=SC2317  # reached by the trap
-stop() {
-    if [[ -n $qemu_pid ]]; then
-        kill "$qemu_pid" 2>/dev/null || true
-        wait "$qemu_pid" || true
-    fi
-    rm -rf "$scratch"
-}
-trap stop EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
+make_scratch
 tree=$scratch/tree
 mkdir -p "$tree"/{bin,dev,proc,sys,tmp,run,root,etc,lib/modules/"$version"}
 ln -s bin "$tree/sbin"
@@ -98,15 +85,6 @@ add_program() { # FILE [NAME]
     while IFS= read -r library; do
         install -D -m 755 "$(realpath "$library")" "$tree$library"
     done < <(ldd "$file" 2>/dev/null | grep -o '/[^ )]*')
-}
-
-# A module's line in modules.dep names all that must be loaded before it.
-add_module() {
-    local line file
-    line=$(grep -E "/$1\.ko(\.xz)?:" "$kernel/lib/modules/$version/modules.dep") || return 0 # built in
-    for file in ${line/:/}; do
-        install -D -m 644 "$kernel/lib/modules/$version/$file" "$tree/lib/modules/$version/$file"
-    done
 }
 
 add_program "$(command -v busybox)"
@@ -133,8 +111,8 @@ if [[ -n $out ]]; then
     [[ -d $out ]] || refuse "--out: no such folder: $out"
     mkdir "$tree/out"
 fi
-for module in $modules; do add_module "$module"; done
-cp "$kernel/lib/modules/$version"/modules.{alias,builtin,dep} "$tree/lib/modules/$version/"
+# shellcheck disable=SC2086  # a list of words
+add_modules "$kernel" "$tree" $modules
 
 # Single quotes survive every shell; bash's own %q may write $'...', which not every ash knows.
 quoted=

@@ -7,8 +7,8 @@
 # WEIR_DEBIAN_MIRROR, and WEIR_GUEST_ACCEL, WEIR_GUEST_CPU, WEIR_GUEST_CPUS, WEIR_GUEST_TIMEOUT, WEIR_GUEST_VERBOSE as
 # in run.sh.
 set -euo pipefail
-# shellcheck source=tests/common.sh
-source "$(dirname "$0")/../common.sh"
+# shellcheck source=tests/guest/common.sh
+source "$(dirname "$0")/common.sh"
 cd "$root"
 
 mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -35,32 +35,7 @@ for tool in qemu-system-x86_64 busybox cpio debootstrap mke2fs wget; do
     command -v $tool >/dev/null || die "$tool is missing; run: make setup"
 done
 
-scratch=$(mktemp -d)
-qemu_pid=
-# shellcheck disable=SC2317  # reached by the trap
-stop() {
-    if [[ -n $qemu_pid ]]; then
-        kill "$qemu_pid" 2>/dev/null || true
-        wait "$qemu_pid" || true
-    fi
-    rm -rf "$scratch"
-}
-trap stop EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-# A module's line in modules.dep names all that must be loaded before it.
-add_modules() { # TREE MODULE...
-    local tree=$1 module line file
-    shift
-    for module; do
-        line=$(grep -E "/$module\.ko(\.xz)?:" "$kernel/lib/modules/$version/modules.dep") || continue # built in
-        for file in ${line/:/}; do
-            install -D -m 644 "$kernel/lib/modules/$version/$file" "$tree/lib/modules/$version/$file"
-        done
-    done
-    install -D -m 644 -t "$tree/lib/modules/$version" "$kernel/lib/modules/$version"/modules.{alias,builtin,dep,order}
-}
+make_scratch
 
 make_system() { # IMAGE
     local system=$scratch/system begin=$SECONDS unit
@@ -90,7 +65,7 @@ StandardError=file:/dev/ttyS0
 UNIT
     mkdir -p "$system/etc/systemd/system/multi-user.target.wants"
     ln -s ../check.service "$system/etc/systemd/system/multi-user.target.wants/check.service"
-    add_modules "$system/usr" "${modules[@]}"
+    add_modules "$kernel" "$system/usr" "${modules[@]}"
     # Not busybox's: modprobe of Debian reads the index in a form that only its own depmod writes.
     chroot "$system" depmod "$version"
     truncate -s 1G "$scratch/image"
@@ -130,7 +105,7 @@ truncate -s %1M "$scratch/check.tar"
 first=$scratch/first
 mkdir -p "$first"/{bin,dev,proc,sys,root}
 cp "$(command -v busybox)" "$first/bin/busybox"
-add_modules "$first" virtio_pci virtio_blk
+add_modules "$kernel" "$first" virtio_pci virtio_blk
 cat >"$first/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox mount -t devtmpfs devtmpfs /dev

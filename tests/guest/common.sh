@@ -1,0 +1,38 @@
+# shellcheck shell=bash
+# What the scripts that start QEMU share; to be sourced.
+# shellcheck source=tests/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+scratch=
+qemu_pid=
+
+# Makes the folder $scratch; it is gone with the script, and so is QEMU, whose process id is $qemu_pid.
+make_scratch() {
+    scratch=$(mktemp -d)
+    trap stop_guest EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
+stop_guest() {
+    if [[ -n $qemu_pid ]]; then
+        kill "$qemu_pid" 2>/dev/null || true
+        wait "$qemu_pid" || true
+    fi
+    rm -rf "$scratch"
+}
+
+# Copies modules of an unpacked kernel, and those that they need: a module's line in modules.dep names all of them.
+add_modules() { # KERNEL TREE MODULE...
+    local kernel=$1 tree=$2 version module line file
+    version=$(basename "$kernel"/lib/modules/*)
+    shift 2
+    for module; do
+        line=$(grep -E "/$module\.ko(\.xz)?:" "$kernel/lib/modules/$version/modules.dep") || continue # built in
+        for file in ${line/:/}; do
+            install -D -m 644 "$kernel/lib/modules/$version/$file" "$tree/lib/modules/$version/$file"
+        done
+    done
+    install -D -m 644 -t "$tree/lib/modules/$version" \
+        "$kernel/lib/modules/$version"/modules.{alias,builtin,dep,order}
+}
