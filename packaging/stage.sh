@@ -23,8 +23,11 @@ install -D -m 644 "$pages/weir.bash" "$folder/share/bash-completion/completions/
 install -D -m 644 -t "$folder/$zsh" "$pages/_weir"
 install -D -m 644 -t "$folder/share/fish/vendor_completions.d" "$pages/weir.fish"
 install -D -m 644 -t "$folder/share/doc/weir" "$root/README.md" "$root/ARCHITECTURE.md"
+# Where the links of README.md look for them.
+install -D -m 644 -t "$folder/share/doc/weir/docs" "$root"/docs/*.md
 install -D -m 644 -t "$folder/share/doc/weir/examples" \
-    "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml"
+    "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml" "$root/packaging/compose.yaml"
+install -D -m 644 -t "$folder/share/doc/weir/examples/kubernetes" "$root"/packaging/kubernetes/*.yaml
 # systemd looks here below /usr and /usr/local. The unit is not enabled.
 install -D -m 644 "$root/packaging/weir.sysusers" "$folder/lib/sysusers.d/weir.conf"
 install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service"

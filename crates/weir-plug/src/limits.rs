@@ -8,9 +8,13 @@ pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 pub const SERVER_MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// The same before a client has said hello: anybody may connect.
 pub const HELLO_BYTES_MAX: u32 = 4 << 10;
-/// A message may have a value for so many of the bytes that it may have: a value is two bytes of text, and takes a
-/// hundred in memory.
-pub const BYTES_OF_A_VALUE: u32 = 16;
+/// Longest text of an error, in characters.
+pub const ERROR_CHARS_MAX: usize = 1000;
+/// Connections of those who manage the server, beside all others.
+pub const MANAGERS_MAX: usize = 8;
+/// A message may have a value for so many of the bytes that it may have: a value may be two bytes of text, and an
+/// object with one member takes some 600 in memory.
+pub const BYTES_OF_A_VALUE: u32 = 32;
 /// Longest id of a request, and longest part of a name that an answer repeats, in bytes.
 pub const REPEATED_BYTES_MAX: usize = 64;
 /// Most descriptors of one message that a client takes: a ring per CPU of a large machine. The process's own limit of

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::limits::REPEATED_BYTES_MAX;
+use crate::limits::{ERROR_CHARS_MAX, REPEATED_BYTES_MAX};
 
 // Source: JSON-RPC 2.0, section 5.1.
 /// The message is no JSON.
@@ -166,10 +166,14 @@ impl Message {
         value
     }
 
-    /// An answer to the request of this id.
+    /// An answer to the request of this id. Of what an error says, the beginning: it may repeat what was asked.
     #[must_use]
     pub fn response(id: Value, outcome: Result<Value, RpcError>) -> Message {
-        Message::Response { id, outcome }
+        let short = |error: RpcError| RpcError {
+            message: error.message.chars().take(ERROR_CHARS_MAX).collect(),
+            ..error
+        };
+        Message::Response { id, outcome: outcome.map_err(short) }
     }
 }
 
@@ -239,6 +243,12 @@ mod tests {
         assert_eq!(code(&text), NO_REQUEST);
         let error = RpcError::no_method(&"ä".repeat(1000), &["one"]);
         assert!(error.message.len() < 250, "{}", error.message);
+        let error = RpcError::refused("ä".repeat(1 << 20));
+        let Message::Response { outcome: Err(error), .. } = Message::response(json!(1), Err(error))
+        else {
+            panic!("an error stays one")
+        };
+        assert_eq!(error.message.chars().count(), ERROR_CHARS_MAX);
     }
 
     #[test]

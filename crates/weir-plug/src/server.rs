@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::application::Application;
+use crate::credentials::Credentials;
 use crate::error::PlugError;
 use crate::limits;
 use crate::message::{BUSY, Message, RpcError};
@@ -67,13 +68,25 @@ pub struct Server {
     name: String,
     limits: ServerLimits,
     applications: BTreeMap<String, Arc<dyn Application>>,
+    manages: Manages,
 }
+
+/// Whether a peer manages the server.
+type Manages = Box<dyn Fn(&Credentials) -> bool + Send + Sync>;
 
 impl Server {
     /// A server of this name and version, as it is told to clients.
     #[must_use]
     pub fn new(name: &str, limits: ServerLimits) -> Server {
-        Server { name: name.to_owned(), limits, applications: BTreeMap::new() }
+        let manages: Manages = Box::new(|_| false);
+        Server { name: name.to_owned(), limits, applications: BTreeMap::new(), manages }
+    }
+
+    /// Keeps [`MANAGERS_MAX`](limits::MANAGERS_MAX) places, beside all others, for peers of whom this is true: whoever
+    /// looks after the server gets in, however many others there are.
+    #[must_use]
+    pub fn managed_by(self, who: impl Fn(&Credentials) -> bool + Send + Sync + 'static) -> Server {
+        Server { manages: Box::new(who), ..self }
     }
 
     /// Adds an application.
@@ -96,12 +109,13 @@ impl Server {
     /// # Errors
     /// If there is no thread left, or no descriptor.
     pub fn serve(self, listener: UnixListener) -> Result<Serving, PlugError> {
-        let Server { name, limits, applications } = self;
+        let Server { name, limits, applications, manages } = self;
         let own = listener.try_clone().map_err(PlugError::os("keeping a socket"))?;
         let shared = Arc::new(Shared {
             name,
             limits,
             applications,
+            manages,
             counters: Counters::default(),
             places: Mutex::default(),
             number: AtomicU64::new(0),
@@ -160,6 +174,7 @@ struct Shared {
     name: String,
     limits: ServerLimits,
     applications: BTreeMap<String, Arc<dyn Application>>,
+    manages: Manages,
     counters: Counters,
     places: Mutex<Vec<Place>>,
     number: AtomicU64,
@@ -170,6 +185,8 @@ struct Shared {
 struct Place {
     peer: Arc<Peer>,
     uid: u32,
+    /// It is one of those that are kept for whoever manages the server.
+    is_managers: bool,
 }
 
 impl Shared {
@@ -202,17 +219,21 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
     let (peer, queue) = Peer::new(number, Some(credentials.clone()), Arc::clone(&transport));
     let peer = Arc::new(peer);
+    let may_manage = (shared.manages)(&credentials);
     {
         let mut places = shared.places();
         let of_user = places.iter().filter(|place| place.uid == credentials.uid).count();
         let ServerLimits { connections, connections_of_a_user, .. } = shared.limits;
-        if places.len() >= connections || of_user >= connections_of_a_user {
+        let is_full = places.len() >= connections || of_user >= connections_of_a_user;
+        let managers = places.iter().filter(|place| place.is_managers).count();
+        let is_managers = is_full && may_manage && managers < limits::MANAGERS_MAX;
+        if is_full && !is_managers {
             return Err(RpcError::new(
                 BUSY,
                 "there are too many connections; end some, or try again",
             ));
         }
-        places.push(Place { peer: Arc::clone(&peer), uid: credentials.uid });
+        places.push(Place { peer: Arc::clone(&peer), uid: credentials.uid, is_managers });
     }
     let placed = Placed::new(shared, number);
     let written = Arc::clone(&placed);

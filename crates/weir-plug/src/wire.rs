@@ -66,7 +66,8 @@ pub fn receive(
     };
     // Each value but the first of an array or object has a comma in front.
     let values_max = (bytes_max / BYTES_OF_A_VALUE) as usize;
-    if bytes.iter().filter(|byte| **byte == b',').count() > values_max {
+    let begins_one = |byte: &&u8| matches!(**byte, b',' | b'[' | b'{');
+    if bytes.iter().filter(begins_one).count() > values_max {
         let said = format!("this is no request: it has more than {values_max} values");
         return Ok(Received::Malformed(RpcError::new(NO_REQUEST, said)));
     }
@@ -182,9 +183,13 @@ mod tests {
             framing::send(&mut &here, text.as_bytes()).unwrap();
             receive(&there, 1 << 16, 0).unwrap()
         };
-        assert!(matches!(sent(4000), Received::Message(..)));
-        assert!(matches!(sent(5000), Received::Malformed(_)));
-        assert!(matches!(sent(4000), Received::Message(..)));
+        assert!(matches!(sent(2000), Received::Message(..)));
+        assert!(matches!(sent(2500), Received::Malformed(_)));
+        let nested = vec![format!("{}0{}", "{\"\":".repeat(20), "}".repeat(20)); 200].join(",");
+        let text = format!(r#"{{"jsonrpc": "2.0", "method": "a.b", "params": [{nested}]}}"#);
+        framing::send(&mut &here, text.as_bytes()).unwrap();
+        assert!(matches!(receive(&there, 1 << 16, 0).unwrap(), Received::Malformed(_)));
+        assert!(matches!(sent(2000), Received::Message(..)));
     }
 
     #[test]

@@ -72,11 +72,16 @@ struct Setup {
 }
 
 fn setup(limits: ServerLimits) -> Setup {
+    setup_with(limits, |server| server)
+}
+
+fn setup_with(limits: ServerLimits, more: impl FnOnce(Server) -> Server) -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
     let echo = Arc::new(Echo::default());
     let server = Server::new("test", limits).with(Arc::clone(&echo) as Arc<dyn Application>);
-    Setup { folder, echo, serving: server.serve(listener).unwrap(), _file: file }
+    let serving = more(server).serve(listener).unwrap();
+    Setup { folder, echo, serving, _file: file }
 }
 
 impl Setup {
@@ -204,6 +209,24 @@ fn one_user_has_so_many_connections_and_gets_a_place_when_one_ends() {
         other => assert!(matches!(other, Err(PlugError::Closed)), "{other:?}"),
     }
     clients.pop();
+    within_limit("a place", || connect().is_ok());
+}
+
+#[test]
+fn whoever_manages_the_server_gets_in_when_all_places_are_taken() {
+    let few = ServerLimits { connections: 2, ..ServerLimits::default() };
+    let is_full = || {
+        let setup = setup(few.clone());
+        let _two = [0; 2].map(|_| Client::connect(&setup.path(), "test", drop).unwrap());
+        Client::connect(&setup.path(), "test", drop).is_err()
+    };
+    assert!(is_full());
+    let own = std::process::id() as i32;
+    let setup = setup_with(few.clone(), |server| server.managed_by(move |who| who.pid == own));
+    let connect = || Client::connect(&setup.path(), "test", drop);
+    let all: Vec<Client> = (0..2 + limits::MANAGERS_MAX).map(|_| connect().unwrap()).collect();
+    assert!(connect().is_err(), "those places are not without end either");
+    drop(all);
     within_limit("a place", || connect().is_ok());
 }
 

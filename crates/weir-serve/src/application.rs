@@ -162,8 +162,7 @@ impl Client {
     }
 
     fn status(&self) -> Result<Answer, RpcError> {
-        let is_root = self.who.uid == 0 && rights::is_beside(self.who.pid);
-        let sees_all = is_root || self.who.uid == rustix::process::geteuid().as_raw();
+        let sees_all = rights::manages(&self.who);
         let sources = match sees_all {
             true => self.daemon.config().sources.clone(),
             false => self.daemon.sources(&self.who),
@@ -193,7 +192,10 @@ impl Client {
             self.daemon.usage.take_turn(uid)?;
             self.daemon.open(*opening, &source, open)
         });
-        let reader = reader.inspect_err(|_| self.daemon.usage.close(uid, mib))?;
+        let reader = reader.inspect_err(|error| {
+            self.daemon.usage.close(uid, mib);
+            self.daemon.journal.refused(&self.who, &open.source, &error.message);
+        })?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
         self.opened(&reader)
     }
@@ -258,7 +260,8 @@ impl Client {
         if reader.is_closed() {
             return Err(RpcError::params(format!("feed {number} is closed")));
         }
-        if self.daemon.board.readers_of(reader.feed).len() > 1 {
+        let is_shared = self.daemon.board.readers_of(reader.feed).len() > 1;
+        if is_shared || self.daemon.is_waited_for(reader.feed) {
             let said = "others read the same rings; open the feed with \"own\": true to change it";
             return Err(RpcError::new(SHARED, said));
         }
@@ -270,7 +273,8 @@ impl Client {
         self.daemon.usage.take_turn(self.who.uid)?;
         let source = self.source(&reader.source)?;
         let filter = self.daemon.filter(self.who.uid, &reader.source, &source, text)?;
-        let _alone = self.daemon.handing.write().unwrap_or_else(PoisonError::into_inner);
+        let handing = self.daemon.handing(&reader.source);
+        let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         let reader = self.own(number)?;
         if self.source(&reader.source)? != source {
             return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
@@ -283,7 +287,7 @@ impl Client {
     }
 
     fn block(&self, Block { feed, add, remove }: &Block) -> Result<Answer, RpcError> {
-        self.feed(*feed)?;
+        let handing = self.daemon.handing(&self.feed(*feed)?.source);
         self.daemon.usage.take_turn(self.who.uid)?;
         let entries = |texts: &[String]| {
             let parsed = texts.iter().map(|text| text.parse());
@@ -294,7 +298,7 @@ impl Client {
             remove: entries(remove).map_err(wrong)?,
             add: entries(add).map_err(wrong)?,
         };
-        let _alone = self.daemon.handing.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         let reader = self.own(*feed)?;
         self.daemon.probe.change(reader.claim.subscription, change).map_err(refused)?;
         done()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
@@ -21,6 +21,7 @@ use weir_ring::{Ledger, Ring};
 use crate::board::Board;
 use crate::config::{Config, SourceConfig, least_bpf_mib};
 use crate::feed_request::chosen;
+use crate::journal::Journal;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::slots::Slots;
@@ -63,8 +64,11 @@ pub struct Daemon {
     pub(crate) resolve: Box<Resolver>,
     /// Feeds with rings of their own are of a group each.
     group: AtomicUsize,
-    /// Held by whoever hands rings out, and alone by whoever takes rights away or changes what rings hold.
-    pub(crate) handing: RwLock<()>,
+    /// For each source: held by whoever hands its rings out, and alone by whoever takes rights away or changes what
+    /// rings hold.
+    handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
+    /// What is said to whoever runs the daemon.
+    pub(crate) journal: Journal,
 }
 
 /// What the probe refused, as a client is told.
@@ -74,15 +78,17 @@ pub(crate) fn refused(error: ProbeError) -> RpcError {
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` says what a source of the file means.
+    /// A daemon whose sources are all closed. `resolve` says what a source of the file means; `log` is told, a line at
+    /// a time, what whoever runs the daemon should know.
     ///
     /// # Errors
     /// A source that means nothing; no thread is left.
     pub fn new(
         config: Config,
         resolve: impl Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync + 'static,
+        log: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Daemon, String> {
-        check(&config, &resolve)?;
+        check(&config, &resolve)?.iter().for_each(|warning| log(warning));
         let board = Arc::new(Board::default());
         let told = Arc::clone(&board);
         let probe = Probe::with_listener(move |event| told.note(event));
@@ -90,14 +96,21 @@ impl Daemon {
         let usage = Usage::new(config.limits.clone());
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
-        let (moved, handing) = (Moved::default(), RwLock::default());
-        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group, handing })
+        let (moved, handing) = (Moved::default(), Mutex::default());
+        let journal = Journal::new(log);
+        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group, handing, journal })
     }
 
     /// The file that is in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Feeds that clients were refused since it started.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.journal.refusals()
     }
 
     /// Whether every source still answers. A source that hangs has this hang.
@@ -118,6 +131,17 @@ impl Daemon {
     #[must_use]
     pub fn source(&self, who: &Credentials, name: &str) -> Option<SourceConfig> {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
+    }
+
+    /// What is held while rings of this source are handed out.
+    pub(crate) fn handing(&self, source: &str) -> Arc<RwLock<()>> {
+        let mut all = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(source.to_owned()).or_default())
+    }
+
+    /// The same of all sources that anybody has asked for.
+    pub(crate) fn handing_of_all(&self) -> Vec<Arc<RwLock<()>>> {
+        self.handing.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The pcap link type of a source's frames, as far as it is known.
@@ -149,7 +173,8 @@ impl Daemon {
         let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
-        let _handing = self.handing.read().unwrap_or_else(PoisonError::into_inner);
+        let handing = self.handing(&name);
+        let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         // The file may have changed since it was looked at.
         if self.source(&opening.who, &name).as_ref() != Some(source) {
             return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
@@ -165,6 +190,10 @@ impl Daemon {
             },
         );
         let (claim, (feed, rings)) = opened.map_err(refused)?;
+        if claim.is_first {
+            let info = self.probe.info_of(claim.source).unwrap_or_default();
+            self.journal.opened(&name, &info);
+        }
         let account = match self.board.was_handed(feed) {
             // Nobody has had its frames.
             false => (vec![0; rings.len()], Ledger::default()),
@@ -181,7 +210,8 @@ impl Daemon {
 
     /// Gives a client the feed of its that was moved to fresh rings, if it asks for the very same.
     pub(crate) fn open_moved(&self, opening: Box<Opening>) -> Result<Arc<Reader>, Box<Opening>> {
-        let _handing = self.handing.read().unwrap_or_else(PoisonError::into_inner);
+        let handing = self.handing(&opening.source);
+        let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         let Some(moved) = self.moved.take(&opening.who, &opening.asked) else {
             return Err(opening);
         };
@@ -248,7 +278,7 @@ impl Daemon {
         if own.is_none() && client.is_empty() {
             return Ok(None);
         }
-        let _compiling = self.usage.compile(uid);
+        let _compiling = self.usage.compile(uid)?;
         let wrong = |what: String| RpcError::params(format!("the filter: {what}"));
         let own = own.map(|text| compiled(text, link_type)).transpose();
         let own = own.map_err(|what| {
@@ -301,7 +331,9 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
+/// What is wrong with a file; gives what may be wrong with it.
+pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
+    let mut warnings = Vec::new();
     for (name, source) in &config.sources {
         let wrong = |what: String| format!("sources.{name}: {what}");
         let resolved = resolve(name, source).map_err(wrong)?;
@@ -314,11 +346,19 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<(), String> {
         }
         if let Some(filter) = source.own_filter() {
             let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
-            compiled(filter, link_type).map_err(|what| wrong(format!("its filter: {what}")))?;
+            match compiled(filter, link_type) {
+                // A name server may answer later: the filter is compiled again whenever somebody opens the source.
+                Err(what) if what.contains("unknown host") => {
+                    warnings.push(wrong(format!(
+                        "its filter: {what}; until it is known nobody can open it"
+                    )));
+                }
+                other => drop(other.map_err(|what| wrong(format!("its filter: {what}")))?),
+            }
         }
         if let Some(cpus) = &source.cpus {
             cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
         }
     }
-    Ok(())
+    Ok(warnings)
 }

@@ -18,6 +18,7 @@ mod board;
 pub mod config;
 pub mod daemon;
 mod feed_request;
+mod journal;
 pub mod limits;
 pub mod metrics;
 mod moved;

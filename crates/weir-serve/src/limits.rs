@@ -11,6 +11,12 @@ pub const CLIENT_MEMORY_MIB_MAX: u64 = 2048;
 pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
 /// Filters of a client that are compiled at a time, each in a process of its own.
 pub const CLIENT_COMPILERS_MAX: usize = 2;
+/// How long a client waits for its turn to have a filter compiled.
+pub const COMPILE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Refused feeds that are told in a minute, each in a line of so many characters.
+pub const REFUSALS_A_MINUTE_MAX: u32 = 20;
+/// See [`REFUSALS_A_MINUTE_MAX`].
+pub const REFUSAL_CHARS_MAX: usize = 300;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Sleepers that a feed wakes: a client with several consumers has one for each.

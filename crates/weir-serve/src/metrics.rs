@@ -10,9 +10,27 @@ use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
 /// As `Content-Type` has it.
 pub use prometheus::TEXT_FORMAT;
 
-/// The metrics of this status, and of the connections that there are.
+/// What the daemon has counted, beside what is open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Connections that there are.
+    pub connections: u64,
+    /// Connections that were taken.
+    pub connected: u64,
+    /// Connections that were refused because there were too many.
+    pub connections_refused: u64,
+    /// Messages that were none, and connections that ended in the middle of one.
+    pub malformed: u64,
+    /// Messages that waited because there were too many a second.
+    pub delayed: u64,
+    /// Feeds that were refused.
+    pub feeds_refused: u64,
+}
+
+/// The metrics of this status, and of these counts.
 #[must_use]
-pub fn text(status: &Status, connections: u64) -> String {
+pub fn text(status: &Status, counts: &Counts) -> String {
+    let one = |value: u64| [(Vec::new(), value)].into_iter();
     let open = status.sources.iter();
     let open = open.map(|source| (label("source", &source.source), u64::from(source.is_open)));
     let info = status.sources.iter().filter(|source| source.is_open);
@@ -20,7 +38,16 @@ pub fn text(status: &Status, connections: u64) -> String {
     let readers = status.feeds.iter().map(|feed| (of_feed(feed), feed.readers as u64));
     let lags = status.clients.iter().filter_map(|client| Some((of_client(client), client.lag?)));
     let mut all = vec![
-        gauge("connections", "Connections of clients", [(Vec::new(), connections)].into_iter()),
+        gauge("connections", "Connections of clients", one(counts.connections)),
+        counter("connected", "Connections that were taken", one(counts.connected)),
+        counter(
+            "connections_refused",
+            "Connections refused: too many",
+            one(counts.connections_refused),
+        ),
+        counter("malformed_messages", "Messages that were none", one(counts.malformed)),
+        counter("delayed_messages", "Messages that waited: too many a second", one(counts.delayed)),
+        counter("feeds_refused", "Feeds that clients were refused", one(counts.feeds_refused)),
         gauge("source_open", "1 while somebody reads the source", open),
         gauge(
             "source_info",

@@ -53,6 +53,12 @@ impl Moved {
         Some(all.remove(at))
     }
 
+    /// Whether this is so of one of them.
+    #[must_use]
+    pub fn any(&self, is_so: impl Fn(&MovedFeed) -> bool) -> bool {
+        self.lock().iter().any(is_so)
+    }
+
     /// Those that are not to be kept, and when the first of the others is to be looked at again.
     #[must_use]
     pub fn take_unless(

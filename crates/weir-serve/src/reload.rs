@@ -25,8 +25,12 @@ impl Daemon {
     /// # Errors
     /// A source that means nothing; the old file stays in force.
     pub fn reload(&self, config: Config) -> Result<usize, String> {
-        check(&config, &self.resolve)?;
-        let _alone = self.handing.write().unwrap_or_else(PoisonError::into_inner);
+        for warning in check(&config, &self.resolve)? {
+            self.journal.say(&warning);
+        }
+        let handing = self.handing_of_all();
+        let _alone: Vec<_> =
+            handing.iter().map(|one| one.write().unwrap_or_else(PoisonError::into_inner)).collect();
         let before = self.config();
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
@@ -48,11 +52,12 @@ impl Daemon {
         let (allowed, denied): (Vec<_>, Vec<_>) =
             readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
         let mut closed = denied.len();
-        let moved = with_siblings(exposed, &allowed);
-        for &feed in &moved {
+        let mut told: Vec<Arc<Reader>> = Vec::new();
+        for feed in with_siblings(exposed, &allowed) {
             let of = |reader: &&Arc<Reader>| reader.feed == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
-            let is_moved = !others.is_empty() && self.renew(others[0], feed);
+            // One that is closed just now cannot speak for the others.
+            let is_moved = others.iter().any(|other| self.renew(other, feed));
             for denied in denied.iter().filter(of) {
                 // First: that its rings are closed, which the probe tells, would be no reason.
                 tell_gone(denied, Some(CHANGED));
@@ -61,6 +66,7 @@ impl Daemon {
             for other in others {
                 if is_moved {
                     self.keep_for(other);
+                    told.push(Arc::clone(other));
                 } else {
                     tell_gone(other, Some(CHANGED));
                     self.close(other);
@@ -69,8 +75,7 @@ impl Daemon {
             }
         }
         // A client that is told opens all of its feeds again: they wait by now.
-        let moved = allowed.iter().filter(|reader| moved.contains(&reader.feed));
-        moved.for_each(|reader| tell_moved(reader));
+        told.iter().for_each(|reader| tell_moved(reader));
         Ok(closed)
     }
 
@@ -105,6 +110,12 @@ impl Daemon {
             let (who, asked) = (reader.who.clone(), reader.asked.clone());
             self.moved.add(MovedFeed::new(who, asked, reader.claim));
         }
+    }
+
+    /// Whether a client is to come for these rings.
+    pub(crate) fn is_waited_for(&self, feed: FeedId) -> bool {
+        let reads = |moved: &MovedFeed| self.probe.feed_of(moved.claim.subscription);
+        self.moved.any(|moved| reads(moved).is_some_and(|(own, _)| own == feed))
     }
 
     /// Closes moved feeds that nobody has come for in time. Gives when the next is due.

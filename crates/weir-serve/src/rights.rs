@@ -7,6 +7,7 @@
 use std::fs;
 
 use rustix::thread::CapabilitySet;
+use weir_plug::Credentials;
 
 /// Why a client gets a copy in sealed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,13 @@ impl Copied {
 #[must_use]
 pub fn is_beside(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
+}
+
+/// Whether this client may ask for everything: root, or the daemon's own user, and in no container.
+#[must_use]
+pub fn manages(who: &Credentials) -> bool {
+    let is_known = who.uid == 0 || who.uid == rustix::process::geteuid().as_raw();
+    is_known && is_beside(who.pid)
 }
 
 /// A process in another PID namespace has a number there, too.

@@ -46,7 +46,7 @@ impl Daemon {
             seconds: reader.since.elapsed().as_secs(),
             is_closed: reader.is_closed(),
             consumers: reader.consumers(),
-            lag: reader.lag(),
+            lag: if reader.is_closed() { None } else { reader.lag() },
             ledger: self.ledger_of(reader, &ledgers),
         };
         Status {

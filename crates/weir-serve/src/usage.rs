@@ -8,7 +8,7 @@ use weir_plug::message::{BUSY, RpcError};
 use weir_plug::pace::Pace;
 
 use crate::config::ClientLimits;
-use crate::limits::CLIENT_COMPILERS_MAX;
+use crate::limits::{CLIENT_COMPILERS_MAX, COMPILE_WAIT_MAX};
 
 /// How much the clients have.
 #[derive(Debug)]
@@ -114,16 +114,25 @@ impl Usage {
     }
 
     /// The user has a filter compiled, once others of its are done.
-    pub fn compile(&self, uid: u32) -> Compiling<'_> {
+    ///
+    /// # Errors
+    /// [`BUSY`]: they take long.
+    pub fn compile(&self, uid: u32) -> Result<Compiling<'_>, RpcError> {
         let limits = self.limits();
+        let end = Instant::now() + COMPILE_WAIT_MAX;
         let mut clients = self.clients();
         loop {
             let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
             if client.compilers < CLIENT_COMPILERS_MAX {
                 client.compilers += 1;
-                return Compiling { usage: self, uid };
+                return Ok(Compiling { usage: self, uid });
             }
-            clients = self.compiled.wait(clients).unwrap_or_else(PoisonError::into_inner);
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(busy("other filters of yours are compiled, and take long".into()));
+            }
+            let waited = self.compiled.wait_timeout(clients, left);
+            clients = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -163,10 +172,10 @@ mod tests {
     #[test]
     fn a_user_has_so_many_filters_compiled_at_a_time_and_others_wait() {
         let usage = Usage::new(ClientLimits::default());
-        let all: Vec<_> = (0..CLIENT_COMPILERS_MAX).map(|_| usage.compile(1)).collect();
-        drop(usage.compile(2));
+        let all: Vec<_> = (0..CLIENT_COMPILERS_MAX).map(|_| usage.compile(1).unwrap()).collect();
+        drop(usage.compile(2).unwrap());
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(usage.compile(1)));
+            let waits = scope.spawn(|| drop(usage.compile(1).unwrap()));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waits.is_finished());
             drop(all);

@@ -19,7 +19,7 @@ use weir_capture::engines::options::EngineOptions;
 use weir_container::interface::owner_finder;
 use weir_plug::{Server, ServerLimits, socket};
 use weir_serve::config::SourceConfig;
-use weir_serve::{Capture, Config, Daemon, Resolved, private};
+use weir_serve::{Capture, Config, Daemon, Resolved, private, rights};
 
 use metrics::Metrics;
 use systemd::Manager;
@@ -47,12 +47,14 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     private::check(folder)?;
     let config = Config::read(&args.config)?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
-    let daemon = Arc::new(Daemon::new(config, resolve).map_err(wrong)?);
+    let daemon =
+        Arc::new(Daemon::new(config, resolve, |line| eprintln!("weir: {line}")).map_err(wrong)?);
     let listening = || format!("--socket {}", args.socket.display());
     let (listener, _file) = socket::bind(&args.socket, SOCKET_MODE).with_context(listening)?;
     let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
+    let server = server.managed_by(rights::manages);
     let serving = Arc::new(server.serve(listener)?);
     let metrics = match args.metrics {
         Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),

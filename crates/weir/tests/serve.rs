@@ -93,13 +93,18 @@ impl Daemon {
     }
 
     fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {
+        self.wait_for(bed, |status| status["clients"].as_array().map(Vec::len) == Some(count))
+    }
+
+    #[track_caller]
+    fn wait_for(&self, bed: &Testbed, is_so: impl Fn(&Value) -> bool) -> Value {
         let begin = std::time::Instant::now();
         loop {
             let status = self.status(bed);
-            if status["clients"].as_array().map(Vec::len) == Some(count) {
+            if is_so(&status) {
                 return status;
             }
-            assert!(begin.elapsed() < LIMIT, "{count} clients: {status}");
+            assert!(begin.elapsed() < LIMIT, "{status}");
         }
     }
 }
@@ -400,10 +405,12 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
         daemon.configure(&text("65534"));
         daemon.run().signal(libc::SIGHUP);
         goes.end().refused(&["host:lan", "file has changed"]);
-        let status = daemon.wait_for_clients(&bed, 3);
-        let feeds = status["feeds"].as_array().expect("feeds");
-        let readers = feeds.iter().map(|feed| number(feed, "readers")).sum::<u64>();
-        assert_eq!((feeds.len(), readers), (2, 3), "they share the fresh ones: {status}");
+        // They share the fresh ones.
+        daemon.wait_for(&bed, |status| {
+            let feeds = status["feeds"].as_array().expect("feeds");
+            let readers = feeds.iter().map(|feed| number(feed, "readers")).sum::<u64>();
+            (feeds.len(), readers) == (2, 3)
+        });
         settle();
         let sent = number(&load.stop().expect(0).json(), "sent");
         settle();
@@ -432,14 +439,12 @@ fn root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn
     let mut daemon = Daemon::start(&bed, &text("1, 65534"), "");
     let stays = daemon.client(&bed, "host:lan");
     Run::capture_by(&bed.rx, daemon.as_user(1, "capture host:lan")).stop().expect(0);
-    let key = |status: &Value| number(&status["clients"][0], "key");
+    let key = |status: &Value| status["feeds"][0]["key"].as_u64();
     let before = key(&daemon.wait_for_clients(&bed, 1));
     daemon.configure(&text("65534"));
     daemon.run().signal(libc::SIGHUP);
-    let begin = std::time::Instant::now();
-    while key(&daemon.wait_for_clients(&bed, 1)) == before {
-        assert!(begin.elapsed() < LIMIT, "it reads the same rings");
-    }
+    // It reads others.
+    daemon.wait_for(&bed, |status| key(status).is_some_and(|now| Some(now) != before));
     closes(&stays.stop().expect(0).json());
 }
 
@@ -457,6 +462,25 @@ fn root_the_first_client_of_a_source_does_not_choose_for_the_next() {
         assert_eq!(number(&whole.stop().expect(0).json(), "delivered"), 1000, "{engine}");
         assert_eq!(number(&sent.stop().expect(0).json(), "delivered"), 0, "{engine}");
     }
+}
+
+#[test]
+fn root_who_is_root_of_a_container_sees_no_more_than_its_own() {
+    let test = "root_who_is_root_of_a_container_sees_no_more_than_its_own";
+    let Some(_alone) = ready(test, &["setpriv", "unshare"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config(""), "");
+    let run = daemon.client(&bed, "host:lan");
+    let all = daemon.wait_for_clients(&bed, 1);
+    assert_eq!(all["sources"].as_array().map(Vec::len), Some(2), "{all}");
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork"]).arg(daemon.dir.path().join("weir"));
+    inside.args(["status", "--json", "--socket"]).arg(daemon.dir.path().join("s"));
+    let own = Run::start(&bed.rx, inside).end().expect(0).json();
+    for of in ["sources", "clients", "feeds"] {
+        assert_eq!(own[of], Value::Array(Vec::new()), "{own}");
+    }
+    run.stop().expect(0);
 }
 
 /// Whatever it is, also if it closes a parenthesis that it did not open.

@@ -31,7 +31,7 @@ pub fn setup(config: &str) -> Setup {
         let request = EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
         Ok(Resolved { target: Target::Text(spec), request, owner_finder: None })
     };
-    let daemon = Daemon::new(Config::parse(config).unwrap(), resolve).unwrap();
+    let daemon = Daemon::new(Config::parse(config).unwrap(), resolve, |_| ()).unwrap();
     let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
     let server = Server::new("test", ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::new(daemon))));

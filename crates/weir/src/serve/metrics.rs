@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 
 /// The endpoint. Dropping it closes it.
 pub struct Metrics {
-    address: SocketAddr,
+    listener: TcpListener,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,7 @@ impl Metrics {
     ) -> Result<Metrics> {
         let listening = || format!("--metrics {address}");
         let listener = TcpListener::bind(address).with_context(listening)?;
-        let address = listener.local_addr().with_context(listening)?;
+        let own = listener.try_clone().with_context(listening)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, daemon, serving) =
             (Arc::clone(&is_over), Arc::clone(daemon), Arc::clone(serving));
@@ -54,15 +54,15 @@ impl Metrics {
                 }
             })
             .context("starting a thread")?;
-        Ok(Metrics { address, is_over, thread: Some(thread) })
+        Ok(Metrics { listener: own, is_over, thread: Some(thread) })
     }
 }
 
 impl Drop for Metrics {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // It waits for a connection, or for a client, for some seconds at most.
-        let _ = TcpStream::connect_timeout(&self.address, PATIENCE);
+        // Whoever waits for a connection returns; whoever waits for a client does within some seconds.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -71,7 +71,17 @@ impl Drop for Metrics {
 
 fn text(daemon: &Daemon, serving: &Serving) -> String {
     let status = daemon.status(&daemon.config().sources, |_| true);
-    metrics::text(&status, serving.connections() as u64)
+    let counters = serving.counters();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = metrics::Counts {
+        connections: serving.connections() as u64,
+        connected: count(&counters.connections),
+        connections_refused: count(&counters.refused),
+        malformed: count(&counters.malformed),
+        delayed: count(&counters.delayed),
+        feeds_refused: daemon.refusals(),
+    };
+    metrics::text(&status, &counts)
 }
 
 /// Reads a request, and answers it.
@@ -150,6 +160,17 @@ mod tests {
         for broken in [&b""[..], b"GET /metrics", &[b'x'; 20_000]] {
             assert_eq!(asked(broken), "");
         }
+    }
+
+    #[test]
+    fn an_endpoint_whose_address_has_gone_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let own = listener.try_clone().expect("a descriptor");
+        let thread = thread::spawn(move || listener.accept().map(drop));
+        // As its drop does: no packet is needed for that.
+        thread::sleep(Duration::from_millis(20));
+        rustix::net::shutdown(&own, rustix::net::Shutdown::Both).expect("it listens");
+        assert!(thread.join().expect("no panic").is_err());
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use weir_client::protocol;
 
-use super::names::interned;
 use crate::kernel::netns::Owner;
 
 impl From<&Owner> for protocol::Owner {
@@ -17,9 +16,13 @@ impl From<protocol::Owner> for Owner {
         let protocol::Owner { kind, name, id, image, pid, netns } = told;
         let (name, id, image) =
             (one_line(&name), id.as_deref().map(one_line), image.as_deref().map(one_line));
-        Owner { kind: interned(&kind), name, id, image, pid, netns }
+        let known = KINDS.iter().find(|known| **known == kind);
+        Owner { kind: known.copied().unwrap_or("other"), name, id, image, pid, netns }
     }
 }
+
+/// The kinds that there are.
+const KINDS: [&str; 5] = ["container", "pod", "vm", "process", "netns"];
 
 /// Most characters that are kept of a name. A daemon may tell anything, and it ends in reports and on terminals.
 const CHARS_MAX: usize = 256;
