@@ -10,7 +10,7 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 /// Names of running containers in an error.
 pub const NAMES_IN_ERROR_MAX: usize = 10;
 /// How long the owners of interfaces are looked for, whatever the number of processes: opening a source waits for it.
-/// 1,000 processes of 20 descriptors take 10 ms, or 100 ms where a tap is held by no VM.
+/// 1,100 processes of 21 descriptors took 6 ms for a veth, and 26 to 118 for a tap that nobody holds.
 pub const FIND_TIME_MAX: Duration = Duration::from_millis(250);
 /// How long a container engine may take to say the name of a container that is known by its id.
 pub const NAME_TIME_MAX: Duration = Duration::from_millis(250);

@@ -68,10 +68,12 @@ impl Connection {
 
     /// Serves it to its end.
     pub(super) fn serve(mut self) {
+        let hello_by = Instant::now() + PATIENCE_MAX;
         let mut pace = Pace::new(self.shared.limits.messages_per_second, Instant::now());
         loop {
             // Whoever has said hello may be silent for ever.
-            let limit = (!self.has_said_hello).then_some(PATIENCE_MAX);
+            let limit =
+                (!self.has_said_hello).then(|| hello_by.saturating_duration_since(Instant::now()));
             if !self.transport.wait(limit).unwrap_or(false) {
                 return;
             }
