@@ -70,7 +70,7 @@ impl Usage {
     /// The user opens one more feed, with rings of so many MiB.
     ///
     /// # Errors
-    /// [`BUSY`]: it has as much as it may have, or opens too many a second.
+    /// It has as much as it may have; [`BUSY`]: it opens too many a second.
     pub fn open(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
         self.take_turn(uid)?;
         self.open_again(uid, mib)
@@ -79,19 +79,19 @@ impl Usage {
     /// The same of one that it had a moment ago: it takes no turn.
     ///
     /// # Errors
-    /// [`BUSY`]: it has as much as it may have.
+    /// It has as much as it may have.
     pub fn open_again(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
         let limits = self.limits();
         let mut clients = self.clients();
         let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
         if client.feeds >= limits.feeds {
-            return Err(busy(format!("you have {} feeds, and may have no more", client.feeds)));
+            let said = format!("you have {} feeds, and may have no more", client.feeds);
+            return Err(RpcError::refused(said));
         }
         if client.mib + mib > limits.memory_mib {
             let (has, max) = (client.mib, limits.memory_mib);
-            return Err(busy(format!(
-                "its rings have {mib} MiB, yours {has}, and {max} are allowed"
-            )));
+            let said = format!("its rings have {mib} MiB, yours {has}, and {max} are allowed");
+            return Err(RpcError::refused(said));
         }
         client.feeds += 1;
         client.mib += mib;
