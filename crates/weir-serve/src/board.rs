@@ -119,7 +119,7 @@ impl Board {
         denied.map(|(feed, _)| *feed).collect()
     }
 
-    /// It has it no more.
+    /// A client has let go of this feed.
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));

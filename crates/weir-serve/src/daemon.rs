@@ -139,11 +139,6 @@ impl Daemon {
         Arc::clone(all.entry(source.to_owned()).or_default())
     }
 
-    /// The same of all sources that anybody has asked for.
-    pub(crate) fn handing_of_all(&self) -> Vec<Arc<RwLock<()>>> {
-        self.handing.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
     /// The pcap link type of a source's frames, as far as it is known.
     pub(crate) fn link_type(&self, name: &str, source: &SourceConfig) -> u16 {
         let known = (self.resolve)(name, source).ok().and_then(|of| of.link_type().ok());

@@ -13,12 +13,12 @@ use crate::slots::Claim;
 #[derive(Default)]
 pub struct Moved(Mutex<Vec<MovedFeed>>);
 
-/// One of them.
+/// A subscription that is kept until its client opens it again.
 #[derive(Clone, Debug)]
 pub struct MovedFeed {
     /// Its client.
     pub who: Credentials,
-    /// What that has asked for.
+    /// What the client asked for when it opened the feed.
     pub asked: Open,
     /// Its subscription.
     pub claim: Claim,
@@ -40,12 +40,12 @@ impl MovedFeed {
 }
 
 impl Moved {
-    /// One more.
+    /// Keeps a feed for its client.
     pub fn add(&self, feed: MovedFeed) {
         self.lock().push(feed);
     }
 
-    /// That of this process which asked for the very same, if there is one.
+    /// Gives a process the feed that is kept for it, if it asks for exactly what it had asked for.
     #[must_use]
     pub fn take(&self, who: &Credentials, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();
@@ -53,13 +53,14 @@ impl Moved {
         Some(all.remove(at))
     }
 
-    /// Whether this is so of one of them.
+    /// Whether any kept feed is such.
     #[must_use]
     pub fn any(&self, is_so: impl Fn(&MovedFeed) -> bool) -> bool {
         self.lock().iter().any(is_so)
     }
 
-    /// Those that are not to be kept, and when the first of the others is to be looked at again.
+    /// Takes out the feeds whose time is over and those that `keeps` refuses. Gives them, and when the next one's time
+    /// is over.
     #[must_use]
     pub fn take_unless(
         &self,

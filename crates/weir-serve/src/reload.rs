@@ -1,7 +1,7 @@
 //! Another file: what it still allows goes on, and what it does not is closed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use weir_plug::Credentials;
@@ -28,10 +28,12 @@ impl Daemon {
         for warning in check(&config, &self.resolve)? {
             self.journal.say(&warning);
         }
-        let handing = self.handing_of_all();
+        let before = self.config();
+        // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
+        let names = before.sources.keys();
+        let handing: Vec<Arc<RwLock<()>>> = names.map(|name| self.handing(name)).collect();
         let _alone: Vec<_> =
             handing.iter().map(|one| one.write().unwrap_or_else(PoisonError::into_inner)).collect();
-        let before = self.config();
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         let is_allowed = |who: &Credentials, name: &str| {

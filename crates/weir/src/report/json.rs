@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_capture::error::error_text;
-use weir_capture::kernel::netns::Owner;
 use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
+use weir_client::protocol;
 use weir_ring::Ledger;
 
 use super::Report;
@@ -109,31 +109,7 @@ struct JsonSource<'a> {
     lives: u64,
     downs: u64,
     error: Option<String>,
-    owner: Option<JsonOwner<'a>>,
-}
-
-/// Whose frames those of a source are.
-#[derive(Serialize)]
-struct JsonOwner<'a> {
-    kind: &'a str,
-    name: &'a str,
-    id: Option<&'a str>,
-    image: Option<&'a str>,
-    pid: Option<u32>,
-    netns: u64,
-}
-
-impl<'a> From<&'a Owner> for JsonOwner<'a> {
-    fn from(owner: &'a Owner) -> Self {
-        JsonOwner {
-            kind: owner.kind,
-            name: &owner.name,
-            id: owner.id.as_deref(),
-            image: owner.image.as_deref(),
-            pid: owner.pid,
-            netns: owner.netns,
-        }
-    }
+    owner: Option<protocol::Owner>,
 }
 
 #[derive(Serialize)]
@@ -162,7 +138,7 @@ struct JsonFeed<'a> {
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,
-    owner: Option<JsonOwner<'a>>,
+    owner: Option<protocol::Owner>,
     is_member: bool,
     interface_id: Option<u32>,
     offered: u64,
@@ -182,7 +158,7 @@ impl<'a> JsonInterface<'a> {
         let InterfaceLedger { name, owner, is_member, ledger, .. } = share;
         JsonInterface {
             name,
-            owner: owner.as_ref().map(JsonOwner::from),
+            owner: owner.as_ref().map(protocol::Owner::from),
             is_member: *is_member,
             interface_id,
             offered: ledger.offered,
@@ -226,7 +202,7 @@ impl Report<'_> {
             lives: source.lives,
             downs: source.downs,
             error: source.error.as_ref().map(|error| error_text(error)),
-            owner: source.info.owner.as_ref().map(JsonOwner::from),
+            owner: source.info.owner.as_ref().map(protocol::Owner::from),
         });
         let json = Json {
             source: names(|info| &info.source),
