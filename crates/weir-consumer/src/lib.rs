@@ -14,6 +14,7 @@
 //! | [`ordered`] | hands that stream to a sink |
 //! | [`sink`] | where merged frames go |
 //! | [`thread`] | a consumer on a thread of its own |
+//! | [`pull`] | a consumer that its caller drives |
 #![forbid(unsafe_code)]
 
 pub mod account;
@@ -28,12 +29,14 @@ pub mod merge;
 pub mod null;
 pub mod numbering;
 pub mod ordered;
+pub mod pull;
 pub mod sink;
 pub mod source;
 mod stalled;
 #[cfg(test)]
 mod testing;
 pub mod thread;
+mod upkeep;
 mod waiting;
 
 pub use account::{Delivered, Taken};
@@ -45,6 +48,7 @@ pub use merge::{Merge, Turn};
 pub use null::Null;
 pub use numbering::{Numbering, OutputInterface};
 pub use ordered::Ordered;
+pub use pull::{Pull, Pulled};
 pub use sink::{Run, Sink};
 pub use source::{Begin, FeedChange, FrameSource, JoinedFeed, Static};
 pub use stalled::Stalled;

@@ -15,6 +15,7 @@
 //! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
 //! others have that it is the next one to be let go unread.
 
+mod copied;
 mod lateness;
 mod notes;
 #[cfg(test)]
@@ -22,17 +23,17 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use weir_frame::record::Outline;
-use weir_ring::{Batch, Mapping, Poll, RingError, Words};
+use weir_ring::{Mapping, RingError, Words};
 
 use crate::account::Taken;
 use crate::counted::Count;
 use crate::lanes::{Lane, Lanes, Rings};
+use crate::limits::RUNS_PER_UPKEEP;
 use crate::numbering::{Numbering, OutputInterface};
 use crate::sink::Run;
 use crate::source::JoinedFeed;
-use lateness::{Lateness, RingClock};
-use notes::Notes;
+use copied::Copied;
+use lateness::Lateness;
 
 /// What a [`Merge::turn`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,42 +48,6 @@ pub enum Turn {
     Ended,
 }
 
-/// What was copied of a ring.
-#[derive(Default)]
-struct Copied {
-    batch: Batch,
-    /// Bytes of the batch that were passed on.
-    used: usize,
-    /// The next record; `None`: the batch is used up.
-    next: Option<Outline>,
-    notes: Notes,
-    clock: RingClock,
-}
-
-impl Copied {
-    fn peek(&mut self) {
-        self.next = Outline::read(&self.batch.block_bytes()[self.used..]).ok();
-    }
-
-    fn next_ns(&self) -> Option<u64> {
-        self.next.map(|next| next.ts_ns)
-    }
-
-    /// Takes frames with stamps up to `until_ns`, at most `frames_max`.
-    fn take(&mut self, until_ns: u64, frames_max: u64, lateness: &mut Lateness) -> Run<'_> {
-        let (begin, mut count) = (self.used, Count::default());
-        while let Some(next) = self.next.filter(|next| next.ts_ns <= until_ns)
-            && count.frames < frames_max
-        {
-            lateness.pass(&mut self.clock, next.ts_ns);
-            count += Count::one(next.wire_len);
-            self.used += next.block_bytes as usize;
-            self.peek();
-        }
-        Run { block_bytes: &self.batch.block_bytes()[begin..self.used], count }
-    }
-}
-
 /// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
 /// system call. Of several rings less is copied: what passes at once makes what another ring brings meanwhile late.
 const RUN_BYTES: u32 = 256 * 1024;
@@ -94,40 +59,6 @@ const PRESSED: f64 = 0.5;
 /// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
 const NOTES: u32 = 4;
 
-impl<M: Words> Lane<Copied, M> {
-    /// Fills an empty batch. True if there is a frame to pass on.
-    fn fill(&mut self, numbering: &mut Numbering, chunk_bytes: u32) -> Result<bool, RingError> {
-        if self.cursor.is_read() {
-            // It has left within its batch.
-            self.work.next = None;
-        }
-        while self.work.next.is_none() && !self.cursor.has_ended() {
-            self.work.batch.set_chunk_bytes(chunk_bytes);
-            match self.cursor.poll(&mut self.work.batch)? {
-                Poll::Frames(_) => {
-                    self.renumber(numbering)?;
-                    self.work.used = 0;
-                    self.work.peek();
-                }
-                Poll::Lapped(_) | Poll::Closed => {}
-                Poll::Empty => break,
-            }
-        }
-        Ok(self.work.next.is_some())
-    }
-
-    /// Gives the records of the batch the numbers that their interfaces have in the output.
-    fn renumber(&mut self, numbering: &mut Numbering) -> Result<(), RingError> {
-        let Lane { cursor, work: Copied { batch, .. }, key, .. } = self;
-        let highest = batch.highest_interface_id();
-        let numbers = numbering.numbers(*key, cursor.reader().ring(), highest)?;
-        if (0..=highest).zip(numbers).any(|(id, number)| id != *number) {
-            batch.renumber(|id| numbers[id as usize]);
-        }
-        Ok(())
-    }
-}
-
 /// A merging reader of some rings.
 pub struct Merge<M: Words = Mapping> {
     lanes: Lanes<Copied, M>,
@@ -138,6 +69,18 @@ pub struct Merge<M: Words = Mapping> {
     noted: Option<Instant>,
     passed: u64,
     lateness: Lateness,
+    /// Calls of `advance`.
+    runs: u32,
+    /// What the last one passed on.
+    last: Option<Last>,
+}
+
+/// A run in the batch of a lane, up to what is used of it.
+#[derive(Clone, Copy)]
+struct Last {
+    lane: usize,
+    begin: usize,
+    count: Count,
 }
 
 impl<M: Words> Merge<M> {
@@ -151,6 +94,8 @@ impl<M: Words> Merge<M> {
             noted: None,
             passed: 0,
             lateness: Lateness::default(),
+            runs: 0,
+            last: None,
         }
     }
 
@@ -171,6 +116,7 @@ impl<M: Words> Merge<M> {
 
     /// The same, to let them go.
     pub fn rings_mut(&mut self) -> &mut dyn Rings<M> {
+        self.last = None;
         &mut self.lanes
     }
 
@@ -221,6 +167,7 @@ impl<M: Words> Merge<M> {
         mut pass: impl FnMut(&Run<'_>, &[OutputInterface]) -> Result<(), E>,
     ) -> Result<Turn, E> {
         let before = self.passed;
+        self.last = None;
         self.release(Instant::now());
         while self.passed - before < frames_max {
             let Some(choice) = self.choose()? else { break };
@@ -241,15 +188,73 @@ impl<M: Words> Merge<M> {
             }
         }
         self.lanes.retire();
-        Ok(if self.passed > before {
-            Turn::Passed(self.passed - before)
-        } else if self.lanes.iter().any(|lane| lane.work.next.is_some()) {
-            Turn::Waiting
-        } else if self.lanes.is_empty() {
-            Turn::Ended
-        } else {
-            Turn::Empty
+        Ok(match self.passed - before {
+            0 if self.is_waiting() => Turn::Waiting,
+            0 if self.lanes.is_empty() => Turn::Ended,
+            0 => Turn::Empty,
+            passed => Turn::Passed(passed),
         })
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.work.is_waiting())
+    }
+
+    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for whoever asks for frames instead
+    /// of being handed them. [`run`](Merge::run) has them.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn advance(&mut self, frames_max: u64) -> Result<Turn, RingError> {
+        self.last = None;
+        // With several busy rings a run may be one frame: the clock is not read for each.
+        self.runs = self.runs.wrapping_add(1);
+        let mut choice = None;
+        if !self.runs.is_multiple_of(RUNS_PER_UPKEEP) {
+            choice = self.choose()?;
+        }
+        if choice.is_none() {
+            self.release(Instant::now());
+            choice = self.choose()?;
+        }
+        let Some(choice) = choice else {
+            self.lanes.retire();
+            return Ok(match self.is_waiting() {
+                true => Turn::Waiting,
+                false if self.lanes.is_empty() => Turn::Ended,
+                false => Turn::Empty,
+            });
+        };
+        let (lanes, _) = self.lanes.parts();
+        let Lane { cursor, work, .. } = &mut lanes[choice.lane];
+        let most = choice.until_ordinal.saturating_sub(cursor.ordinal()).min(frames_max);
+        let begin = work.used();
+        let count = work.take(choice.until_ns, most, &mut self.lateness).count;
+        cursor.take(count.frames);
+        self.passed += count.frames;
+        self.last = Some(Last { lane: choice.lane, begin, count });
+        Ok(Turn::Passed(count.frames))
+    }
+
+    /// Whether [`advance`](Merge::advance) would pass anything on now.
+    ///
+    /// # Errors
+    /// [`RingError`].
+    pub fn is_due(&mut self) -> Result<bool, RingError> {
+        self.last = None;
+        Ok(self.choose()?.is_some())
+    }
+
+    /// What [`advance`](Merge::advance) passed on; empty if that was nothing. Its records name interfaces of
+    /// [`numbering`](Merge::numbering).
+    #[must_use]
+    pub fn run(&self) -> Run<'_> {
+        let Some(Last { lane, begin, count }) = self.last else {
+            return Run { block_bytes: &[], count: Count::default() };
+        };
+        let lane = self.lanes.iter().nth(lane);
+        let copied = lane.map(|Lane { work, .. }| work.taken_since(begin));
+        Run { block_bytes: copied.unwrap_or_default(), count }
     }
 
     /// How long until frames that wait for other rings are released, if none of those brings anything.

@@ -1,6 +1,5 @@
 //! A consumer on a thread of its own: it takes frames until their end, its limit, or its own failure.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,8 @@ use weir_ring::wake::{Waker, Woken};
 
 use crate::account::Delivered;
 use crate::consumer::{Consumer, ConsumerError, Step};
-use crate::source::{FeedChange, FrameSource};
+use crate::source::FrameSource;
+use crate::upkeep::{self, Upkeep};
 use crate::waiting::Waiting;
 
 /// The threads' name, by which tools find them.
@@ -21,11 +21,6 @@ pub const THREAD_NAME: &str = "weir-consumer";
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How long a ring that stays open may bring nothing after its source has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often a consumer that is never asleep looks for writers that have gone.
-const GONE_EVERY: Duration = Duration::from_secs(1);
-/// How often it says how far it has read, for those who watch how far behind it is.
-const POSITION_EVERY: Duration = Duration::from_millis(100);
 
 /// Sources run.
 const RUNNING: u8 = 0;
@@ -112,10 +107,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             patience: slack + PATIENCE,
             progress,
             last: None,
-            gone: None,
-            gone_channels: BTreeSet::new(),
-            looked: Instant::now(),
-            noted: Instant::now(),
+            upkeep: Upkeep::new(),
         };
         let failure = work.run().err();
         let limited = work.left() == 0;
@@ -179,29 +171,7 @@ pub fn take_changes<C: Consumer + ?Sized>(
     source: &mut dyn FrameSource,
     consumer: &mut C,
 ) -> Result<(), ConsumerError> {
-    take_all_changes(source, consumer).map(drop)
-}
-
-/// The same; gives the channels of the feeds that have joined.
-fn take_all_changes<C: Consumer + ?Sized>(
-    source: &mut dyn FrameSource,
-    consumer: &mut C,
-) -> Result<Vec<usize>, ConsumerError> {
-    let (mut taken, mut channels) = (Ok(()), Vec::new());
-    for change in source.take_changes() {
-        match change {
-            FeedChange::Joined(feed) => {
-                // A threshold of a ring that had the line before is not this one's.
-                let lines = feed.first_line..feed.first_line + feed.rings.len();
-                lines.for_each(|line| source.sleeper().free_line(line));
-                channels.extend(feed.channel);
-                let joined = consumer.join(feed);
-                taken = taken.and(joined);
-            }
-            FeedChange::Left { key, until } => consumer.rings_mut().leave(key, &until),
-        }
-    }
-    taken.map(|()| channels)
+    upkeep::take_changes(source, consumer).map(drop)
 }
 
 /// What the thread works with.
@@ -214,14 +184,7 @@ struct Work<C: ?Sized> {
     patience: Duration,
     progress: Box<dyn FnMut(&C) + Send>,
     last: Option<Instant>,
-    /// A writer has gone without an end.
-    gone: Option<RingError>,
-    /// Channels whose writers have gone: a feed of theirs may join only now.
-    gone_channels: BTreeSet<usize>,
-    /// When gone writers were looked for last.
-    looked: Instant,
-    /// When it last said how far it has read.
-    noted: Instant,
+    upkeep: Upkeep,
 }
 
 impl<C: Consumer + ?Sized> Work<C> {
@@ -235,7 +198,7 @@ impl<C: Consumer + ?Sized> Work<C> {
         } else {
             taken?;
         }
-        self.gone.take().map_or(Ok(()), |gone| Err(gone.into()))
+        self.upkeep.take_gone().map_or(Ok(()), |gone| Err(gone.into()))
     }
 
     fn left(&self) -> u64 {
@@ -249,13 +212,7 @@ impl<C: Consumer + ?Sized> Work<C> {
             let phase = self.shared.phase.load(Ordering::Acquire);
             // Asked before the changes are taken, all of which were made by then if it is true.
             let is_complete = self.source.is_complete() || phase == STOPPED;
-            for channel in take_all_changes(self.source.as_mut(), self.consumer.as_mut())? {
-                if self.gone_channels.contains(&channel) {
-                    self.end_open_rings(channel);
-                }
-            }
-            self.look_for_gone_writers();
-            self.note_positions();
+            self.upkeep.before_turn(self.source.as_mut(), self.consumer.as_mut())?;
             let step = self.consumer.step(self.left());
             (self.progress)(&self.consumer);
             *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -283,40 +240,9 @@ impl<C: Consumer + ?Sized> Work<C> {
         }
         let woken = self.waiting.wait(self.consumer.as_mut(), self.source.sleeper(), step)?;
         if let Some(Woken::WriterGone(channel)) = woken {
-            self.writer_gone(channel);
+            self.upkeep.writer_gone(self.consumer.rings_mut(), channel);
         }
         Ok(())
-    }
-
-    /// For when no sleep says so.
-    fn look_for_gone_writers(&mut self) {
-        if self.looked.elapsed() >= GONE_EVERY {
-            self.looked = Instant::now();
-            while let Some(channel) = self.source.sleeper().find_gone_writer() {
-                self.writer_gone(channel);
-            }
-        }
-    }
-
-    fn note_positions(&mut self) {
-        if self.noted.elapsed() >= POSITION_EVERY {
-            self.noted = Instant::now();
-            for (line, reader) in self.consumer.rings().readers() {
-                self.source.sleeper().note_position(line, reader.ordinal());
-            }
-        }
-    }
-
-    /// What the writers at this channel have left open ends here. Other rings are read on.
-    fn writer_gone(&mut self, channel: usize) {
-        self.gone_channels.insert(channel);
-        self.end_open_rings(channel);
-    }
-
-    fn end_open_rings(&mut self, channel: usize) {
-        if let Some(frames) = self.consumer.rings_mut().writer_gone(channel) {
-            self.gone.get_or_insert(RingError::WriterGone { frames });
-        }
     }
 }
 

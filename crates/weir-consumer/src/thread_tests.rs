@@ -11,7 +11,7 @@ use crate::counted::Count;
 use crate::null::Null;
 use crate::ordered::Ordered;
 use crate::sink::Sink;
-use crate::source::Static;
+use crate::source::{FeedChange, Static};
 use crate::testing::{Collect, feed, push, writer};
 
 /// Far more than anything here takes.

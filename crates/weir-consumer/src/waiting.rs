@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir_ring::RingError;
 use weir_ring::idle::{IdleStrategy, SLEEP_MAX, Wait, Waited};
 use weir_ring::wake::{Sleeper, Woken};
 
 use crate::consumer::{Consumer, ConsumerError, Step};
+use crate::lanes::Rings;
 
 /// How long frames may be in the consumer's buffer while more keep coming.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
@@ -40,31 +42,55 @@ impl Waiting {
         sleeper: &Sleeper,
         step: Step,
     ) -> Result<Option<Woken>, ConsumerError> {
-        self.strategy.set_ring_bytes(consumer.rings().ring_bytes_min());
-        let wait = match step {
-            Step::Waiting => Wait::Pause(self.strategy.next_held(self.waited, consumer.due())),
-            _ => self.strategy.next(self.waited),
-        };
+        let wait = self.next(consumer.rings(), step, || consumer.due());
         let is_short = matches!(wait, Wait::Pause(pause) if pause < LONG_PAUSE);
         if !is_short || self.flushed.elapsed() >= FLUSH_EVERY {
             consumer.flush()?;
             self.flushed = Instant::now();
         }
-        let (begin, held) = (Instant::now(), consumer.rings().fill());
+        Ok(self.carry_out(wait, consumer.rings(), sleeper, SLEEP_MAX)?)
+    }
+
+    /// How to wait after a step that brought nothing; `due` as of [`Consumer::due`].
+    pub(crate) fn next(
+        &mut self,
+        rings: &dyn Rings,
+        step: Step,
+        due: impl FnOnce() -> Duration,
+    ) -> Wait {
+        self.strategy.set_ring_bytes(rings.ring_bytes_min());
+        match step {
+            Step::Waiting => Wait::Pause(self.strategy.next_held(self.waited, due())),
+            _ => self.strategy.next(self.waited),
+        }
+    }
+
+    /// Does so, at most for `limit`; gives how a sleep ended.
+    ///
+    /// # Errors
+    /// [`RingError`] if the kernel refuses to wait.
+    pub(crate) fn carry_out(
+        &mut self,
+        wait: Wait,
+        rings: &dyn Rings,
+        sleeper: &Sleeper,
+        limit: Duration,
+    ) -> Result<Option<Woken>, RingError> {
+        let (begin, held) = (Instant::now(), rings.fill());
         let woken = match wait {
             Wait::Pause(pause) => {
-                thread::sleep(pause);
+                thread::sleep(pause.min(limit));
                 None
             }
             Wait::Sleep => {
-                let readers = consumer.rings().readers();
+                let readers = rings.readers();
                 let readers = readers.iter().map(|(line, reader)| (*line, reader));
-                Some(sleeper.sleep_on(readers, 1, SLEEP_MAX)?)
+                Some(sleeper.sleep_on(readers, 1, limit)?)
             }
         };
-        let written = consumer.rings().written();
+        let written = rings.written();
         let came = written != std::mem::replace(&mut self.written, written);
-        let fill = (consumer.rings().fill() - held).max(0.0);
+        let fill = (rings.fill() - held).max(0.0);
         self.waited = Waited { lasted: begin.elapsed(), came, fill };
         Ok(woken)
     }

@@ -35,6 +35,7 @@
 mod interrupt;
 mod message;
 mod page;
+mod pollable;
 mod sleep;
 mod waker;
 
@@ -56,6 +57,7 @@ pub use interrupt::Interrupter;
 use interrupt::duplicate;
 use message::{Channel, MESSAGES_MAX, number_of, send};
 use page::{SEALS, line, page_bytes, position};
+use pollable::Pollable;
 pub use waker::{Asked, RING_GAP, Waker};
 
 /// How often a sleeper looks at rings that BPF programs write, until their owner has confirmed its thresholds.
@@ -88,6 +90,7 @@ pub struct Sleeper {
     interrupt: OwnedFd,
     /// When a wake-up was last received: not before the writer sent it.
     woken_at: Mutex<Option<Instant>>,
+    pollable: Pollable,
 }
 
 impl Sleeper {
@@ -121,6 +124,7 @@ impl Sleeper {
             channels: Mutex::default(),
             interrupt,
             woken_at: Mutex::new(None),
+            pollable: Pollable::default(),
         })
     }
 
@@ -151,15 +155,16 @@ impl Sleeper {
         let mut channels = self.channels();
         let open = channels.iter().filter(|channel| channel.socket.is_some()).count();
         assert!(open < CHANNELS_MAX, "{open} channels");
-        let socket = Some(Arc::new(own));
-        channels.push(Channel { socket, ..Channel::default() });
+        let mut channel = Channel { socket: Some(Arc::new(own)), ..Channel::default() };
+        self.pollable.watch(&mut channel)?;
+        channels.push(channel);
         Ok([page, writers])
     }
 
     /// Hangs channel number `channel` up: its rings are read no more.
     pub fn close_channel(&self, channel: usize) {
         if let Some(channel) = self.channels().get_mut(channel) {
-            channel.hang_up();
+            self.hang_up(channel);
         }
     }
 
@@ -306,7 +311,7 @@ impl Sleeper {
                         _ => {}
                     },
                     Ok((_, 0)) | Err(_) => {
-                        channel.hang_up();
+                        self.hang_up(channel);
                         received.woken = Some(Woken::WriterGone(number));
                         return received;
                     }
@@ -314,6 +319,11 @@ impl Sleeper {
             }
         }
         received
+    }
+
+    /// Nothing is sent to it or received from it from here on.
+    fn hang_up(&self, channel: &mut Channel) {
+        channel.socket.take().iter().for_each(|socket| self.pollable.forget(socket));
     }
 
     /// How long from `now` the writer may still keep quiet, because it has woken this sleeper.

@@ -20,13 +20,8 @@ pub(super) struct Channel {
     pub(super) is_sent: bool,
     /// Number of those that were confirmed last.
     pub(super) confirmed: u32,
-}
-
-impl Channel {
-    /// Nothing is sent or received from here on.
-    pub(super) fn hang_up(&mut self) {
-        self.socket = None;
-    }
+    /// The sleeper's descriptor for polling has its socket.
+    pub(super) is_watched: bool,
 }
 
 // First byte of a message. A number of 4 bytes is behind it: that of a request and its confirmation, else 0.

@@ -50,10 +50,7 @@ impl Sleeper {
         for (ring, reader) in readers.clone() {
             assert!(ring < self.lines, "line {ring} of {}", self.lines);
             let word = line(&self.page, ring);
-            let threshold = match reader.has_ended() {
-                true => AWAKE,
-                false => reader.ordinal().saturating_add(frames),
-            };
+            let threshold = threshold_of(reader, frames);
             is_new |= word.load(Ordering::Relaxed) != threshold;
             doorbell::set_threshold(word, threshold);
         }
@@ -80,8 +77,13 @@ impl Sleeper {
     }
 }
 
+/// The ordinal that wakes: `frames` more than were read.
+pub(super) fn threshold_of<M: Words>(reader: &Reader<M>, frames: u64) -> u64 {
+    if reader.has_ended() { AWAKE } else { reader.ordinal().saturating_add(frames) }
+}
+
 /// What wakes: enough frames, or an end that the reader has not seen.
-fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
+pub(super) fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
     let ring: &Ring<M> = reader.ring();
     !reader.has_ended()
         && (ring.is_closed() || ring.frames_written() >= reader.ordinal().saturating_add(frames))

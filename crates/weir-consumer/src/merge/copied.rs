@@ -1,0 +1,105 @@
+//! What was copied of a ring and waits for its turn.
+
+use weir_frame::record::Outline;
+use weir_ring::{Batch, Poll, RingError, Words};
+
+use super::lateness::{Lateness, RingClock};
+use super::notes::Notes;
+use crate::counted::Count;
+use crate::lanes::Lane;
+use crate::numbering::Numbering;
+use crate::sink::Run;
+
+/// What was copied of a ring.
+#[derive(Default)]
+pub(super) struct Copied {
+    batch: Batch,
+    /// Bytes of the batch that were passed on.
+    used: usize,
+    /// The next record; `None`: the batch is used up.
+    next: Option<Outline>,
+    pub(super) notes: Notes,
+    clock: RingClock,
+}
+
+impl Copied {
+    /// Whether there is a frame to pass on.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// Where the next record begins in what was copied.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The records from there on that were taken since.
+    pub(super) fn taken_since(&self, begin: usize) -> &[u8] {
+        &self.batch.block_bytes()[begin..self.used]
+    }
+
+    fn peek(&mut self) {
+        self.next = Outline::read(&self.batch.block_bytes()[self.used..]).ok();
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.next.map(|next| next.ts_ns)
+    }
+
+    /// Takes frames with stamps up to `until_ns`, at most `frames_max`.
+    pub(super) fn take(
+        &mut self,
+        until_ns: u64,
+        frames_max: u64,
+        lateness: &mut Lateness,
+    ) -> Run<'_> {
+        let (begin, mut count) = (self.used, Count::default());
+        while let Some(next) = self.next.filter(|next| next.ts_ns <= until_ns)
+            && count.frames < frames_max
+        {
+            lateness.pass(&mut self.clock, next.ts_ns);
+            count += Count::one(next.wire_len);
+            self.used += next.block_bytes as usize;
+            self.peek();
+        }
+        Run { block_bytes: &self.batch.block_bytes()[begin..self.used], count }
+    }
+}
+
+impl<M: Words> Lane<Copied, M> {
+    /// Fills an empty batch. True if there is a frame to pass on.
+    pub(super) fn fill(
+        &mut self,
+        numbering: &mut Numbering,
+        chunk_bytes: u32,
+    ) -> Result<bool, RingError> {
+        if self.cursor.is_read() {
+            // It has left within its batch.
+            self.work.next = None;
+        }
+        while self.work.next.is_none() && !self.cursor.has_ended() {
+            self.work.batch.set_chunk_bytes(chunk_bytes);
+            match self.cursor.poll(&mut self.work.batch)? {
+                Poll::Frames(_) => {
+                    self.renumber(numbering)?;
+                    self.work.used = 0;
+                    self.work.peek();
+                }
+                Poll::Lapped(_) | Poll::Closed => {}
+                Poll::Empty => break,
+            }
+        }
+        Ok(self.work.next.is_some())
+    }
+
+    /// Gives the records of the batch the numbers that their interfaces have in the output.
+    fn renumber(&mut self, numbering: &mut Numbering) -> Result<(), RingError> {
+        let Lane { cursor, work: Copied { batch, .. }, key, .. } = self;
+        let highest = batch.highest_interface_id();
+        let numbers = numbering.numbers(*key, cursor.reader().ring(), highest)?;
+        if (0..=highest).zip(numbers).any(|(id, number)| id != *number) {
+            batch.renumber(|id| numbers[id as usize]);
+        }
+        Ok(())
+    }
+}

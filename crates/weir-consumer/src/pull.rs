@@ -1,0 +1,191 @@
+//! A consumer that its caller drives: it asks for frames instead of being handed them.
+//!
+//! For libraries, whose programs call when they like. Frames come merged by time, as [`Ordered`](crate::Ordered) hands
+//! them to a sink; nothing runs between two calls.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use weir_ring::RingError;
+use weir_ring::idle::{SLEEP_MAX, Wait};
+use weir_ring::wake::Woken;
+
+use crate::account::Delivered;
+use crate::consumer::{ConsumerError, Step};
+use crate::lanes::Rings;
+use crate::limits::RUNS_PER_UPKEEP;
+use crate::merge::{Merge, Turn};
+use crate::numbering::Numbering;
+use crate::sink::Run;
+use crate::source::FrameSource;
+use crate::upkeep::Upkeep;
+use crate::waiting::Waiting;
+
+/// What a [`Pull::next`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulled {
+    /// So many frames came: [`Pull::run`] has them.
+    Frames(u64),
+    /// None, within the limit.
+    Nothing,
+    /// A signal, or the sleeper's [`Interrupter`](weir_ring::wake::Interrupter).
+    Interrupted,
+    /// None will come: every ring was read to its end, and no feed joins any more.
+    Ended,
+}
+
+/// A consumer that its caller drives.
+pub struct Pull<S: FrameSource> {
+    source: S,
+    merge: Merge,
+    wire_bytes: u64,
+    upkeep: Upkeep,
+    waiting: Waiting,
+    /// Longest pause while frames come: a frame waits as long at most.
+    pause_max: Duration,
+    /// Calls until the next upkeep.
+    left: u32,
+}
+
+impl<S: FrameSource> Pull<S> {
+    /// Reads nothing before it is asked to; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is copied
+    /// at a time.
+    pub fn new(source: S, slack: Duration, run_frames_max: u64) -> Pull<S> {
+        Pull {
+            source,
+            merge: Merge::new(slack, run_frames_max),
+            wire_bytes: 0,
+            upkeep: Upkeep::new(),
+            waiting: Waiting::new(),
+            pause_max: Duration::MAX,
+            left: 0,
+        }
+    }
+
+    /// Longest pause while frames come, by which each may be late; without this it is what the idle strategy chooses.
+    pub fn set_pause_max(&mut self, pause_max: Duration) {
+        self.pause_max = pause_max;
+    }
+
+    /// What it reads.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Waits for frames, at most `limit`, and takes those that are due next, of one ring, at most `frames_max`.
+    ///
+    /// # Errors
+    /// [`ConsumerError::Ring`].
+    pub fn next(&mut self, frames_max: u64, limit: Duration) -> Result<Pulled, ConsumerError> {
+        let mut begun = None;
+        loop {
+            let mut is_complete = false;
+            // Most calls find frames: they cost no look at clocks and locks.
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 {
+                self.left = RUNS_PER_UPKEEP;
+                is_complete = self.source.is_complete();
+                self.upkeep.before_turn(&mut self.source, &mut self.merge)?;
+            }
+            let step = match self.merge.advance(frames_max)? {
+                Turn::Passed(frames) => {
+                    self.wire_bytes += self.merge.run().count.wire_bytes;
+                    return Ok(Pulled::Frames(frames));
+                }
+                Turn::Ended if is_complete => return Ok(Pulled::Ended),
+                Turn::Waiting => Step::Waiting,
+                Turn::Ended | Turn::Empty => Step::Idle,
+            };
+            // What found nothing looks at everything next time.
+            if std::mem::replace(&mut self.left, 0) != RUNS_PER_UPKEEP {
+                continue;
+            }
+            let begun = *begun.get_or_insert_with(Instant::now);
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(Pulled::Nothing);
+            }
+            let wait = self.waiting.next(self.merge.rings(), step, || self.merge.due());
+            let wait = match wait {
+                Wait::Pause(pause) => Wait::Pause(pause.min(self.pause_max)),
+                Wait::Sleep => Wait::Sleep,
+            };
+            let (rings, sleeper) = (self.merge.rings(), self.source.sleeper());
+            match self.waiting.carry_out(wait, rings, sleeper, left.min(SLEEP_MAX))? {
+                Some(Woken::WriterGone(channel)) => {
+                    self.upkeep.writer_gone(self.merge.rings_mut(), channel);
+                }
+                Some(Woken::Interrupted) => return Ok(Pulled::Interrupted),
+                _ => {}
+            }
+        }
+    }
+
+    /// The frames that [`next`](Pull::next) took.
+    #[must_use]
+    pub fn run(&self) -> Run<'_> {
+        self.merge.run()
+    }
+
+    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](Pull::next) is worth a call. The same one
+    /// each time. It tells of what comes once it is armed; before that it is readable.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn pollable(&self) -> Result<BorrowedFd<'_>, RingError> {
+        self.source.sleeper().pollable()
+    }
+
+    /// Has [`pollable`](Pull::pollable) become readable when there is something to do, or after `limit`.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn arm(&mut self, limit: Duration) -> Result<(), RingError> {
+        // Frames that were copied wake by no threshold.
+        let limit = match self.merge.held() {
+            0 => limit.min(SLEEP_MAX),
+            _ if self.merge.is_due()? => Duration::ZERO,
+            _ => limit.min(self.merge.due()),
+        };
+        let readers = self.merge.rings().readers();
+        let armed = readers.iter().map(|(line, reader)| (*line, reader));
+        if let Some(Woken::WriterGone(channel)) = self.source.sleeper().arm_on(armed, 1, limit)? {
+            self.upkeep.writer_gone(self.merge.rings_mut(), channel);
+        }
+        self.left = 0;
+        Ok(())
+    }
+
+    /// Its rings.
+    #[must_use]
+    pub fn rings(&self) -> &dyn Rings {
+        self.merge.rings()
+    }
+
+    /// That a writer has gone and left rings open, which were read as far as they came. Said once.
+    pub fn take_gone(&mut self) -> Option<RingError> {
+        self.upkeep.take_gone()
+    }
+
+    /// The numbers of the interfaces so far, by which records name them.
+    #[must_use]
+    pub fn numbering(&self) -> &Numbering {
+        self.merge.numbering()
+    }
+
+    /// Frames taken so far.
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        Delivered {
+            frames: self.merge.passed(),
+            wire_bytes: self.wire_bytes,
+            lapped: self.merge.lapped(),
+            late: self.merge.late(),
+            after_limit: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pull_tests.rs"]
+mod tests;

@@ -1,0 +1,138 @@
+//! What a consumer does besides taking frames: it reads what joins, finds writers that have gone, and says how far it is.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use weir_ring::RingError;
+
+use crate::consumer::{Consumer, ConsumerError};
+use crate::lanes::Rings;
+use crate::merge::Merge;
+use crate::source::{FeedChange, FrameSource, JoinedFeed};
+
+/// How often a consumer that is never asleep looks for writers that have gone.
+const GONE_EVERY: Duration = Duration::from_secs(1);
+/// How often it says how far it has read, for those who watch how far behind it is.
+const POSITION_EVERY: Duration = Duration::from_millis(100);
+
+/// Whatever reads feeds that come and go.
+pub(crate) trait Reads {
+    fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError>;
+    fn rings(&self) -> &dyn Rings;
+    fn rings_mut(&mut self) -> &mut dyn Rings;
+}
+
+impl<C: Consumer + ?Sized> Reads for C {
+    fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
+        Consumer::join(self, feed)
+    }
+
+    fn rings(&self) -> &dyn Rings {
+        Consumer::rings(self)
+    }
+
+    fn rings_mut(&mut self) -> &mut dyn Rings {
+        Consumer::rings_mut(self)
+    }
+}
+
+impl Reads for Merge {
+    fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
+        Ok(Merge::join(self, feed)?)
+    }
+
+    fn rings(&self) -> &dyn Rings {
+        Merge::rings(self)
+    }
+
+    fn rings_mut(&mut self) -> &mut dyn Rings {
+        Merge::rings_mut(self)
+    }
+}
+
+/// The state of that.
+pub(crate) struct Upkeep {
+    /// A writer has gone without an end.
+    gone: Option<RingError>,
+    /// Channels whose writers have gone: a feed of theirs may join only now.
+    gone_channels: BTreeSet<usize>,
+    /// When gone writers were looked for last.
+    looked: Instant,
+    /// When it last said how far it has read.
+    noted: Instant,
+}
+
+impl Upkeep {
+    pub(crate) fn new() -> Upkeep {
+        let now = Instant::now();
+        Upkeep { gone: None, gone_channels: BTreeSet::new(), looked: now, noted: now }
+    }
+
+    /// What is to be done before frames are taken.
+    ///
+    /// # Errors
+    /// Of a feed that cannot join.
+    pub(crate) fn before_turn(
+        &mut self,
+        source: &mut dyn FrameSource,
+        reads: &mut (impl Reads + ?Sized),
+    ) -> Result<(), ConsumerError> {
+        for channel in take_changes(source, reads)? {
+            if self.gone_channels.contains(&channel) {
+                self.end_open_rings(reads.rings_mut(), channel);
+            }
+        }
+        if self.looked.elapsed() >= GONE_EVERY {
+            self.looked = Instant::now();
+            while let Some(channel) = source.sleeper().find_gone_writer() {
+                self.writer_gone(reads.rings_mut(), channel);
+            }
+        }
+        if self.noted.elapsed() >= POSITION_EVERY {
+            self.noted = Instant::now();
+            for (line, reader) in reads.rings().readers() {
+                source.sleeper().note_position(line, reader.ordinal());
+            }
+        }
+        Ok(())
+    }
+
+    /// What the writers at this channel have left open ends here. Other rings are read on.
+    pub(crate) fn writer_gone(&mut self, rings: &mut dyn Rings, channel: usize) {
+        self.gone_channels.insert(channel);
+        self.end_open_rings(rings, channel);
+    }
+
+    fn end_open_rings(&mut self, rings: &mut dyn Rings, channel: usize) {
+        if let Some(frames) = rings.writer_gone(channel) {
+            self.gone.get_or_insert(RingError::WriterGone { frames });
+        }
+    }
+
+    /// That a writer has gone and left rings open, said once.
+    pub(crate) fn take_gone(&mut self) -> Option<RingError> {
+        self.gone.take()
+    }
+}
+
+/// Takes what has changed; gives the channels of the feeds that have joined. Feeds behind one that fails join, too.
+pub(crate) fn take_changes(
+    source: &mut dyn FrameSource,
+    reads: &mut (impl Reads + ?Sized),
+) -> Result<Vec<usize>, ConsumerError> {
+    let (mut taken, mut channels) = (Ok(()), Vec::new());
+    for change in source.take_changes() {
+        match change {
+            FeedChange::Joined(feed) => {
+                // A threshold of a ring that had the line before is not this one's.
+                let lines = feed.first_line..feed.first_line + feed.rings.len();
+                lines.for_each(|line| source.sleeper().free_line(line));
+                channels.extend(feed.channel);
+                let joined = reads.join(feed);
+                taken = taken.and(joined);
+            }
+            FeedChange::Left { key, until } => reads.rings_mut().leave(key, &until),
+        }
+    }
+    taken.map(|()| channels)
+}

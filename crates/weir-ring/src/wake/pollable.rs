@@ -1,0 +1,264 @@
+//! A sleep in somebody else's hands: a descriptor for `poll`, `select` and `epoll`.
+//!
+//! Programs with an event loop of their own cannot call [`Sleeper::sleep`]. They read until nothing is left, call
+//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of what a sleep
+//! waits for: the channels, the interrupter, and a timer for whatever a sleep would look at by itself. So all times
+//! that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's limit.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use super::message::Channel;
+use super::page::line;
+use super::sleep::{is_ready, threshold_of};
+use super::{LIMIT_MAX, Sleeper, UNCONFIRMED_LIMIT, Woken};
+use crate::doorbell;
+use crate::error::RingError;
+use crate::reader::Reader;
+use crate::sync::Ordering;
+use crate::Words;
+
+/// Made when it is asked for first.
+#[derive(Debug, Default)]
+pub(super) struct Pollable(OnceLock<Descriptors>);
+
+#[derive(Debug)]
+struct Descriptors {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+}
+
+impl Descriptors {
+    fn new(sleeper: &Sleeper) -> rustix::io::Result<Descriptors> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let descriptors = Descriptors { epoll, timer };
+        descriptors.add(&descriptors.timer)?;
+        descriptors.add(&sleeper.interrupt)?;
+        Ok(descriptors)
+    }
+
+    fn add(&self, fd: impl AsFd) -> rustix::io::Result<()> {
+        epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
+    }
+
+    /// `None`: never.
+    fn set_timer(&self, after: Option<Duration>) -> rustix::io::Result<()> {
+        // Zero would stop it.
+        let after = after.map(|after| after.clamp(Duration::from_nanos(1), LIMIT_MAX));
+        let after = Timespec::try_from(after.unwrap_or_default()).expect("a day fits a timespec");
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
+        rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).map(drop)
+    }
+}
+
+impl Pollable {
+    /// Watches the socket of a channel, once: from when there is a descriptor on.
+    pub(super) fn watch(&self, channel: &mut Channel) -> Result<(), RingError> {
+        let (Some(own), Some(socket)) = (self.0.get(), channel.socket.as_ref()) else {
+            return Ok(());
+        };
+        if !std::mem::replace(&mut channel.is_watched, true) {
+            own.add(&**socket).map_err(RingError::os("watching a channel"))?;
+        }
+        Ok(())
+    }
+
+    /// Watches it no more. Closing alone would not do while another process, or a fork, has the socket open as well.
+    pub(super) fn forget(&self, socket: &Arc<OwnedFd>) {
+        if let Some(own) = self.0.get() {
+            let _ = epoll::delete(&own.epoll, &**socket);
+        }
+    }
+}
+
+impl Sleeper {
+    /// The descriptor: readable at once, until [`arm_on`](Sleeper::arm_on) says what to wait for. The same one each time;
+    /// it is not to be read.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn pollable(&self) -> Result<BorrowedFd<'_>, RingError> {
+        if self.pollable.0.get().is_none() {
+            let doing = "making a descriptor that can be polled";
+            let new = Descriptors::new(self).map_err(RingError::os(doing))?;
+            new.set_timer(Some(Duration::ZERO)).map_err(RingError::os(doing))?;
+            // Another thread may have been faster.
+            let _ = self.pollable.0.set(new);
+            self.channels().iter_mut().try_for_each(|channel| self.pollable.watch(channel))?;
+        }
+        Ok(self.pollable.0.get().expect("made above").epoll.as_fd())
+    }
+
+    /// Has [`pollable`](Sleeper::pollable) become readable once any of the readers' rings has `frames` frames more than
+    /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its line, as
+    /// in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: whoever finds nothing arms again.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    ///
+    /// # Panics
+    /// If there is no such line.
+    pub fn arm_on<'a, M: Words + 'a>(
+        &self,
+        readers: impl Iterator<Item = (usize, &'a Reader<M>)> + Clone,
+        frames: u64,
+        limit: Duration,
+    ) -> Result<Option<Woken>, RingError> {
+        self.pollable()?;
+        // What made it readable is taken, so that it is not any more.
+        let received = self.receive();
+        let mut is_new = false;
+        for (ring, reader) in readers.clone() {
+            assert!(ring < self.lines, "line {ring} of {}", self.lines);
+            let word = line(&self.page, ring);
+            let threshold = threshold_of(reader, frames);
+            is_new |= word.load(Ordering::Relaxed) != threshold;
+            doorbell::set_threshold(word, threshold);
+        }
+        let is_confirmed = self.is_confirmed();
+        if is_new {
+            self.tell_new();
+        } else if !is_confirmed && !received.news {
+            // Nothing has come since it was armed last: it is worth a wait for all programs.
+            self.request();
+        }
+        // An interruption is for the caller's next look, and this is behind the last one.
+        let is_news = matches!(received.woken, Some(Woken::Interrupted | Woken::WriterGone(_)));
+        let after = if is_news || readers.clone().any(|(_, reader)| is_ready(reader, frames)) {
+            Duration::ZERO
+        } else {
+            let quiet = self.quiet_for(Instant::now());
+            let unseen = if self.is_confirmed() { limit } else { UNCONFIRMED_LIMIT };
+            limit.min(unseen).min(if quiet.is_zero() { limit } else { quiet })
+        };
+        let own = self.pollable.0.get().expect("made above");
+        own.set_timer(Some(after)).map_err(RingError::os("setting a timer"))?;
+        Ok(received.woken.filter(|woken| matches!(woken, Woken::WriterGone(_))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags};
+
+    use super::*;
+    use crate::reader::{Poll, Start};
+    use crate::testing::{meta, spec};
+    use crate::wake::Asked;
+    use crate::{Batch, Mapping, Ring, Writer};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    struct Fixture {
+        sleeper: Sleeper,
+        writer: Writer<Mapping>,
+        reader: Reader<Mapping>,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let ring: Ring<Mapping> = crate::memory::create_memfd("weir-test", &spec(4)).unwrap();
+            let reader = Reader::new(&ring, Start::Oldest).unwrap();
+            Fixture { sleeper: Sleeper::new(1).unwrap(), writer: Writer::new(ring), reader }
+        }
+
+        fn push(&mut self) -> u64 {
+            self.writer.push(&meta(self.writer.frames()), &[0; 60]);
+            self.writer.publish();
+            self.writer.frames()
+        }
+
+        fn arm(&self, limit: Duration) -> Option<Woken> {
+            self.sleeper.arm_on([(0, &self.reader)].into_iter(), 1, limit).unwrap()
+        }
+
+        fn is_readable(&self, within: Duration) -> bool {
+            let fd = self.sleeper.pollable().unwrap();
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            let within = Timespec::try_from(within).unwrap();
+            rustix::event::poll(&mut fds, Some(&within)).unwrap() == 1
+        }
+    }
+
+    #[test]
+    fn it_is_readable_until_it_is_armed_and_then_when_frames_come() {
+        let mut it = Fixture::new();
+        let mut waker = it.sleeper.waker().unwrap();
+        assert!(it.is_readable(Duration::ZERO));
+        assert_eq!(it.arm(LONG), None);
+        assert!(!it.is_readable(Duration::from_millis(20)));
+        let ordinal = it.push();
+        waker.wake_if_due(0, ordinal);
+        assert!(it.is_readable(LONG));
+        // Nobody has read them.
+        it.arm(LONG);
+        assert!(it.is_readable(LONG));
+        assert_eq!(it.reader.poll(&mut Batch::new()).unwrap(), Poll::Frames(1));
+        // Behind the quiet after a wake-up it may be readable once for nothing.
+        std::thread::sleep(crate::wake::RING_GAP);
+        it.arm(LONG);
+        assert!(!it.is_readable(Duration::from_millis(20)));
+        it.arm(Duration::from_millis(1));
+        assert!(it.is_readable(LONG), "the limit has passed");
+    }
+
+    #[test]
+    fn what_the_writer_keeps_quiet_about_is_looked_for() {
+        // A thread that is held up between a wake-up and its look has missed the quiet: so, several times.
+        let found = (0..20).any(|_| {
+            let mut it = Fixture::new();
+            let mut waker = it.sleeper.waker().unwrap();
+            it.arm(LONG);
+            waker.wake();
+            it.arm(LONG);
+            // As if it had been published while the writer was quiet, and nobody was told.
+            it.push();
+            it.is_readable(Duration::from_millis(100))
+        });
+        assert!(found);
+    }
+
+    #[test]
+    fn writers_that_have_gone_and_interruptions_are_told() {
+        let it = Fixture::new();
+        it.arm(LONG);
+        it.sleeper.interrupter().unwrap().interrupt();
+        assert!(it.is_readable(LONG));
+        assert_eq!(it.arm(LONG), None);
+        assert!(it.is_readable(LONG), "the caller has not looked since");
+        it.arm(LONG);
+        // A channel that is made later is heard, too.
+        let waker = it.sleeper.waker().unwrap();
+        assert!(!it.is_readable(Duration::from_millis(20)));
+        drop(waker);
+        assert!(it.is_readable(LONG));
+        assert_eq!(it.arm(LONG), Some(Woken::WriterGone(0)));
+        assert_eq!(it.arm(LONG), None);
+        assert!(!it.is_readable(Duration::from_millis(20)), "said once");
+    }
+
+    #[test]
+    fn thresholds_that_nobody_has_confirmed_are_looked_after() {
+        let it = Fixture::new();
+        let mut waker = it.sleeper.waker().unwrap();
+        waker.announce_confirmations();
+        it.arm(LONG);
+        assert!(it.is_readable(LONG), "within the limit for what is not confirmed");
+        it.arm(LONG);
+        while !waker.wants_confirmation() {
+            assert_ne!(waker.take_messages(), Asked::Gone);
+            it.arm(LONG);
+        }
+        waker.begin_confirmation();
+        waker.finish_confirmation();
+        assert!(it.is_readable(LONG), "the confirmation");
+        it.arm(LONG);
+        assert!(!it.is_readable(4 * UNCONFIRMED_LIMIT));
+    }
+}
