@@ -17,6 +17,17 @@ pub enum ClientError {
     /// A consumer was moved to other rings so often that its wake page has no line left for more.
     #[error("a consumer reads {0} rings in its life; close the feed and open it again")]
     TooManyChanges(usize),
+    /// No name of a source.
+    #[error(
+        "'host:{0}': write host:SOURCE, host:SOURCE@2/4 or host:SOURCE@q2, with a source of the daemon's file"
+    )]
+    Name(String),
+    /// The daemon has no such source for this user.
+    #[error("{0}: the daemon has no such source for you; `weir status` names those that there are")]
+    NoSource(String),
+    /// The daemon closed the feed, and says why.
+    #[error("the daemon closed the feed: {0}")]
+    Gone(String),
     /// The daemon answered something else than was asked.
     #[error("the daemon's answer makes no sense: {0}")]
     Answer(String),

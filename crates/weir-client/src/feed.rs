@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_plug::PlugError;
+use weir_ring::Ring;
 use weir_ring::wake::{Interrupter, Sleeper};
 
 use crate::connection::Connection;
 use crate::ending::EndReason;
 use crate::error::ClientError;
+use crate::limits::LINES;
 use crate::lock::lock;
-use crate::protocol::{Closed, Open, SHARED};
+use crate::protocol::{Closed, Ledger, Open, Opened, SHARED};
 use crate::remote_feed::RemoteFeed;
-
-/// Lines of a consumer's wake page: rings that it can read at a time.
-const LINES: usize = 1024;
 
 /// What a consumer is told.
 struct Shared {
@@ -91,7 +90,7 @@ impl FrameSource for FeedSource {
 
 /// A feed that one consumer reads. Dropping it closes it, and has the consumer end.
 pub struct OpenFeed {
-    connection: Connection,
+    connection: Mutex<Connection>,
     shared: Arc<Shared>,
     asked: Mutex<Open>,
     feed: Mutex<RemoteFeed>,
@@ -109,7 +108,16 @@ impl OpenFeed {
         open: &Open,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
         let feed = connection.open_feed(open)?;
-        let sleeper = Sleeper::new(LINES)?;
+        OpenFeed::with(connection, open, feed, Sleeper::new(LINES)?)
+    }
+
+    /// The same of a feed that was opened as `open` says, with a sleeper that was made before.
+    pub(crate) fn with(
+        connection: &Connection,
+        open: &Open,
+        feed: RemoteFeed,
+        sleeper: Sleeper,
+    ) -> Result<(OpenFeed, FeedSource), ClientError> {
         let shared = Arc::new(Shared {
             interrupter: sleeper.interrupter()?,
             sleeper,
@@ -121,7 +129,7 @@ impl OpenFeed {
         shared.join(&feed)?;
         listen(&feed, &shared);
         let source = FeedSource(Arc::clone(&shared));
-        let (connection, asked) = (connection.clone(), Mutex::new(open.clone()));
+        let (connection, asked) = (Mutex::new(connection.clone()), Mutex::new(open.clone()));
         let (feed, past) = (Mutex::new(feed), Mutex::default());
         Ok((OpenFeed { connection, shared, asked, feed, past }, source))
     }
@@ -178,7 +186,7 @@ impl OpenFeed {
     }
 
     fn move_to(&self, feed: &mut RemoteFeed, open: &Open) -> Result<(), ClientError> {
-        let new = self.connection.open_feed(open)?;
+        let new = lock(&self.connection).open_feed(open)?;
         self.shared.join(&new)?;
         listen(&new, &self.shared);
         let old = std::mem::replace(feed, new);
@@ -188,6 +196,47 @@ impl OpenFeed {
         lock(&self.past).push(old);
         self.shared.left(closed?);
         Ok(())
+    }
+
+    /// Opens it again behind its end, at the same daemon or at its successor, for a consumer that has read everything of
+    /// before: its wake page's lines are given anew.
+    pub(crate) fn reopen(&self, connection: &Connection) -> Result<(), ClientError> {
+        let asked = lock(&self.asked);
+        let mut feed = lock(&self.feed);
+        let new = connection.open_feed(&asked)?;
+        self.shared.lines.store(0, Ordering::Relaxed);
+        self.shared.is_complete.store(false, Ordering::Release);
+        self.shared.join(&new)?;
+        listen(&new, &self.shared);
+        *lock(&self.connection) = connection.clone();
+        lock(&self.past).clear();
+        *feed = new;
+        Ok(())
+    }
+
+    /// What the daemon said of the rings that are read now.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        lock(&self.feed).opened().clone()
+    }
+
+    /// The ledger so far of the rings that are read now. Once the daemon is there no more, it is what they have had.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn ledger(&self) -> Result<Ledger, ClientError> {
+        let feed = lock(&self.feed);
+        match feed.ledger() {
+            Ok(ledger) => Ok(ledger.unwrap_or_default()),
+            Err(ClientError::Plug(PlugError::Closed)) => {
+                let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
+                let written = feed.rings().iter().map(Ring::frames_written);
+                let captured = written.zip(from).map(|(until, from)| until.saturating_sub(*from));
+                let captured = captured.fold(0, u64::saturating_add);
+                Ok(Ledger { captured, offered: captured, ..Ledger::default() })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Leaves it, and gives its ledger: that of the rings that were read last. Its consumer reads what was captured by

@@ -7,24 +7,31 @@
 //! | [`connection`] | a connection to a daemon; feeds are opened on it |
 //! | [`remote_feed`] | an open feed: its rings, what it wakes, and how it is changed and closed |
 //! | [`feed`] | a feed as one consumer reads it |
+//! | [`feed_reader`] | a feed whose caller asks for frames, for libraries: it survives daemons and forks |
+//! | [`address`] | names of sources |
 //! | [`ending`] | the end of a feed |
 //! | [`status`] | what a daemon has open, and for whom |
 #![forbid(unsafe_code)]
 
+pub mod address;
 mod caller;
 pub mod connection;
 pub mod ending;
 pub mod error;
 pub mod feed;
+pub mod feed_reader;
+pub mod limits;
 mod lock;
 pub mod protocol;
 pub mod remote_feed;
 pub mod status;
 
+pub use address::Address;
 pub use connection::Connection;
 pub use ending::EndReason;
 pub use error::ClientError;
 pub use feed::{FeedSource, OpenFeed};
+pub use feed_reader::{FeedReader, Statistics};
 pub use remote_feed::RemoteFeed;
 
 /// Where a daemon listens unless told otherwise.

@@ -229,6 +229,34 @@ pub struct Ledger {
     pub missed_before: Option<u64>,
 }
 
+/// That of a feed that was opened again: its lives together. What a hostile daemon tells does not overflow.
+impl std::ops::AddAssign<&Ledger> for Ledger {
+    fn add_assign(&mut self, more: &Ledger) {
+        let counts = [
+            (&mut self.offered, more.offered),
+            (&mut self.filtered, more.filtered),
+            (&mut self.blocked, more.blocked),
+            (&mut self.sampled, more.sampled),
+            (&mut self.captured, more.captured),
+            (&mut self.kept_bytes, more.kept_bytes),
+            (&mut self.wire_bytes, more.wire_bytes),
+            (&mut self.super_frames, more.super_frames),
+        ];
+        for (own, more) in counts {
+            *own = own.saturating_add(more);
+        }
+        self.filtered_uncounted = self.filtered_uncounted || more.filtered_uncounted;
+        for (name, count) in &more.drops {
+            let own = self.drops.entry(name.clone()).or_default();
+            *own = own.saturating_add(*count);
+        }
+        if let Some(missed) = more.missed_before {
+            let own = self.missed_before.get_or_insert(0);
+            *own = own.saturating_add(missed);
+        }
+    }
+}
+
 impl From<&weir_ring::Ledger> for Ledger {
     fn from(ledger: &weir_ring::Ledger) -> Ledger {
         let drops = ledger.drops.iter();

@@ -16,11 +16,11 @@ use super::message::Channel;
 use super::page::line;
 use super::sleep::{is_ready, threshold_of};
 use super::{LIMIT_MAX, Sleeper, UNCONFIRMED_LIMIT, Woken};
+use crate::Words;
 use crate::doorbell;
 use crate::error::RingError;
 use crate::reader::Reader;
 use crate::sync::Ordering;
-use crate::Words;
 
 /// Made when it is asked for first.
 #[derive(Debug, Default)]
@@ -213,7 +213,7 @@ mod tests {
         // A thread that is held up between a wake-up and its look has missed the quiet: so, several times.
         let found = (0..20).any(|_| {
             let mut it = Fixture::new();
-            let mut waker = it.sleeper.waker().unwrap();
+            let waker = it.sleeper.waker().unwrap();
             it.arm(LONG);
             waker.wake();
             it.arm(LONG);

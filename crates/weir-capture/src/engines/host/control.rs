@@ -14,7 +14,6 @@ use weir_plug::message::BUSY;
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Ring};
 
-use super::address::Address;
 use super::names::interned;
 use crate::error::CaptureError;
 use crate::feed::change::Change;
@@ -22,6 +21,7 @@ use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
+use weir_client::Address;
 
 /// Feeds of one source of a daemon.
 pub(super) struct HostControl {

@@ -1,6 +1,6 @@
 //! What the engine `host` says about itself.
 
-use super::{Address, HostFeeds};
+use super::{HostFeeds, address_of, link_type};
 use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target};
 use crate::error::CaptureError;
 use crate::memory::Memory;
@@ -19,17 +19,17 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     queues: QueueUse::PerFrame,
     // The rings are the daemon's.
     memory: |_, _| Memory { rings: 0, buffer_bytes: 0 },
-    link_type: |target| Ok(Address::of(target)?.link_type()),
+    link_type: |target| Ok(link_type(&address_of(target)?)),
     taken_from: |_| None,
     check: |target, _| match target {
-        Target::Text(_) => Address::of(target).map(drop),
+        Target::Text(_) => address_of(target).map(drop),
         _ => Err(CaptureError::Options(format!(
             "--engine host takes sources of a daemon only; name one as host:{}",
             target.iface()
         ))),
     },
     open: |opening| {
-        let address = Address::of(opening.target)?;
+        let address = address_of(opening.target)?;
         let (setup, options) = (&opening.setup, opening.options);
         let feeds = HostFeeds::open(&address, setup, options.socket.as_deref(), options.follows)?;
         Ok(Box::new(feeds))

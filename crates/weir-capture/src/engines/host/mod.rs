@@ -20,10 +20,10 @@ use crate::feed::control::FeedControl;
 use crate::kernel::netns::Owner;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
-pub use address::Address;
-use address::socket;
+use address::{address_of, link_type, socket};
 use control::HostControl;
 use names::interned;
+pub use weir_client::Address;
 
 /// Feeds of one source of a daemon.
 pub struct HostFeeds {

@@ -1,0 +1,63 @@
+//! What stands behind `host:`: a source of a daemon, and which part of it.
+
+use std::fmt;
+
+use crate::error::ClientError;
+
+/// What stands in front of it wherever a source is named.
+pub const PREFIX: &str = "host:";
+
+/// A source of a daemon, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The daemon's name for it.
+    pub source: String,
+    /// `2/4`, `q2`: the daemon knows what that is.
+    pub part: Option<String>,
+}
+
+impl Address {
+    /// That of `eth0`, `eth0@2/4` or `eth0@q2`: a name without its prefix.
+    ///
+    /// # Errors
+    /// [`ClientError::Name`].
+    pub fn parse(text: &str) -> Result<Address, ClientError> {
+        let (source, part) = match text.split_once('@') {
+            Some((source, part)) => (source, Some(part.to_owned())),
+            None => (text, None),
+        };
+        let fits = |c: char| c.is_ascii_graphic() && c != '@';
+        if source.is_empty() || !source.chars().all(fits) || part.as_deref() == Some("") {
+            return Err(ClientError::Name(text.to_owned()));
+        }
+        Ok(Address { source: source.to_owned(), part })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", self.source)?;
+        self.part.iter().try_for_each(|part| write!(f, "@{part}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_and_its_part_are_told_apart() {
+        let of = |text: &str| Address::parse(text).unwrap();
+        let address = |source: &str, part: Option<&str>| Address {
+            source: source.into(),
+            part: part.map(str::to_owned),
+        };
+        assert_eq!(of("eth0"), address("eth0", None));
+        assert_eq!(of("eth0@2/4"), address("eth0", Some("2/4")));
+        assert_eq!(of("eth0@q2").to_string(), "host:eth0@q2");
+        for wrong in ["", "@2/4", "eth0@", "eth 0", "../a\n"] {
+            let error = Address::parse(wrong).unwrap_err().to_string();
+            assert!(error.contains("host:SOURCE"), "{wrong}: {error}");
+        }
+    }
+}

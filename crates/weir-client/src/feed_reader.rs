@@ -1,0 +1,408 @@
+//! A feed of a daemon whose caller asks for frames: what libraries for other programs are made of.
+//!
+//! A program names its source, may set a filter, drop its rights or fork, and only then reads. So the connection is
+//! made first, with the rights of then, and the feed is opened by the first call that needs it. A daemon that is
+//! restarted is read on from, a feed that moves to other rings is followed, and so is a fork: the child has a connection
+//! of its own from its first call on, and reads on where its parent was if the rings are the same.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use weir_consumer::{ConsumerError, Delivered, Numbering, Pull, Pulled, Run};
+use weir_ring::idle::SLEEP_MAX;
+use weir_ring::wake::{Interrupter, Sleeper, Woken};
+use weir_ring::{Mapping, Reader};
+
+use crate::connection::Connection;
+use crate::ending::EndReason;
+use crate::error::ClientError;
+use crate::feed::{FeedSource, OpenFeed};
+use crate::limits::{LINES, RETRY_EVERY, SLACK};
+use crate::protocol::{Ledger, Open, Source};
+use crate::remote_feed::RemoteFeed;
+
+/// A feed whose caller asks for frames.
+pub struct FeedReader {
+    socket: PathBuf,
+    connection: Connection,
+    source: Source,
+    asked: Open,
+    state: State,
+    /// The process that made the connection.
+    pid: u32,
+    /// What became of the frames of feeds that it has read before.
+    past: Past,
+    /// Longest pause while frames come.
+    pause_max: Duration,
+    /// Frames that are copied at a time: many, if above 1.
+    run_frames_max: u64,
+}
+
+enum State {
+    /// Nobody has asked for frames yet. What wakes the caller is there: it may wait before it reads.
+    Closed(Option<Sleeper>),
+    Open(Box<Reading>),
+}
+
+struct Reading {
+    feed: OpenFeed,
+    pull: Pull<FeedSource>,
+    /// When the successor of a daemon that has ended is looked for next.
+    retry_at: Option<Instant>,
+    /// Nothing comes any more, and this is its last ledger.
+    ended: Option<Ledger>,
+}
+
+#[derive(Clone, Default)]
+struct Past {
+    ledger: Ledger,
+    delivered: Delivered,
+    /// Daemons that have ended meanwhile.
+    daemons: u64,
+}
+
+/// What became of a feed's frames, at the daemon and here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// At the daemon: what was offered, filtered, captured, and lost under which name.
+    pub ledger: Ledger,
+    /// Here: frames that were read, and those that were overwritten before (lapped).
+    pub delivered: Delivered,
+    /// Daemons that the feed had, one after the other.
+    pub lives: u64,
+}
+
+impl FeedReader {
+    /// Connects to the daemon that listens at `socket`, and finds the source of `open` there. The feed is opened by the
+    /// first call that reads or changes it.
+    ///
+    /// # Errors
+    /// [`ClientError::Plug`], [`ClientError::NoSource`].
+    pub fn connect(socket: &Path, open: &Open) -> Result<FeedReader, ClientError> {
+        let connection = Connection::open(socket)?;
+        let source = connection.sources()?.into_iter().find(|source| source.source == open.source);
+        let source = source.ok_or_else(|| ClientError::NoSource(open.source.clone()))?;
+        Ok(FeedReader {
+            socket: socket.to_owned(),
+            connection,
+            source,
+            asked: open.clone(),
+            state: State::Closed(Some(Sleeper::new(LINES)?)),
+            pid: std::process::id(),
+            past: Past::default(),
+            pause_max: Duration::MAX,
+            run_frames_max: 1,
+        })
+    }
+
+    /// The daemon's source: its name, the most bytes it keeps of a frame, its link type.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// What is asked of the daemon: to be changed as long as the feed is not open, and without effect later.
+    pub fn asked_mut(&mut self) -> &mut Open {
+        &mut self.asked
+    }
+
+    /// Longest pause between two looks while frames come, by which each may be late.
+    pub fn set_pause_max(&mut self, pause_max: Duration) {
+        self.pause_max = pause_max;
+        if let State::Open(reading) = &mut self.state {
+            reading.pull.set_pause_max(pause_max);
+        }
+    }
+
+    /// Copies 256 KiB at a time instead of 16, where the feed has one ring: for callers that hand on blocks without a look
+    /// at each frame. To be said before the feed is open.
+    pub fn read_blocks(&mut self) {
+        self.run_frames_max = u64::MAX;
+    }
+
+    /// What ends a wait from another thread, or from a signal handler.
+    ///
+    /// # Errors
+    /// [`ClientError::Ring`]: no descriptor is left.
+    pub fn interrupter(&self) -> Result<Interrupter, ClientError> {
+        Ok(self.sleeper().interrupter()?)
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        match &self.state {
+            State::Closed(sleeper) => sleeper.as_ref().expect("a feed that failed to open has one"),
+            State::Open(reading) => weir_consumer::FrameSource::sleeper(reading.pull.source()),
+        }
+    }
+
+    /// Whether the feed is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Opens the feed, if it is not open, and follows a fork. Other calls do so by themselves.
+    ///
+    /// # Errors
+    /// What the daemon says: of a filter, say.
+    pub fn open(&mut self) -> Result<(), ClientError> {
+        if self.pid != std::process::id() {
+            self.follow_fork()?;
+        }
+        if let State::Closed(sleeper) = &mut self.state {
+            let feed = self.connection.open_feed(&self.asked)?;
+            // The descriptor for polling is the sleeper's, and stays what it is.
+            let own = sleeper.take().map_or_else(|| Sleeper::new(LINES), Ok)?;
+            self.begin(feed, own)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, feed: RemoteFeed, sleeper: Sleeper) -> Result<(), ClientError> {
+        let (feed, source) = OpenFeed::with(&self.connection, &self.asked, feed, sleeper)?;
+        let mut pull = Pull::new(source, SLACK, self.run_frames_max);
+        pull.set_pause_max(self.pause_max);
+        self.state = State::Open(Box::new(Reading { feed, pull, retry_at: None, ended: None }));
+        Ok(())
+    }
+
+    /// In the child of a fork: nothing of the parent's is touched. Its connection has no thread here, and what both
+    /// sleep on is the parent's.
+    fn follow_fork(&mut self) -> Result<(), ClientError> {
+        let connection = Connection::open(&self.socket)?;
+        std::mem::forget(std::mem::replace(&mut self.connection, connection));
+        self.pid = std::process::id();
+        let closed = State::Closed(Some(Sleeper::new(LINES)?));
+        match std::mem::replace(&mut self.state, closed) {
+            State::Closed(sleeper) => std::mem::forget(sleeper),
+            State::Open(old) => {
+                let key = old.feed.key();
+                let ordinals =
+                    (0..).map_while(|ring| old.pull.rings().ordinal(key, ring)).collect();
+                self.past.delivered = add(self.past.delivered, old.pull.delivered());
+                std::mem::forget(old);
+                let mut feed = self.connection.open_feed(&self.asked)?;
+                if feed.opened().key == key {
+                    feed.opened.from = ordinals;
+                }
+                self.begin(feed, Sleeper::new(LINES)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for frames, at most `limit`, and takes those that are due next, at most `frames_max`, 1 or more:
+    /// [`run`](FeedReader::run) has them.
+    ///
+    /// # Errors
+    /// [`ClientError::Gone`] once everything was read of a feed that the daemon closed; what the daemon says at the
+    /// opening; rings that contradict themselves.
+    pub fn next(&mut self, frames_max: u64, limit: Duration) -> Result<Pulled, ClientError> {
+        self.open()?;
+        let begun = Instant::now();
+        loop {
+            let left = limit.saturating_sub(begun.elapsed());
+            let State::Open(reading) = &mut self.state else { return Ok(Pulled::Nothing) };
+            if reading.ended.is_some() {
+                return Ok(Pulled::Ended);
+            }
+            match reading.retry_at {
+                None => match reading.pull.next(frames_max, left) {
+                    Ok(Pulled::Ended) => {}
+                    other => return Ok(other?),
+                },
+                Some(at) => {
+                    let wait = at.saturating_duration_since(Instant::now());
+                    let none = std::iter::empty::<(usize, &Reader<Mapping>)>();
+                    let sleeper = weir_consumer::FrameSource::sleeper(reading.pull.source());
+                    match sleeper.sleep_on(none, 1, wait.min(left))? {
+                        Woken::Interrupted => return Ok(Pulled::Interrupted),
+                        _ if wait > left => return Ok(Pulled::Nothing),
+                        _ => {}
+                    }
+                }
+            }
+            self.go_on()?;
+        }
+    }
+
+    /// Everything was read: the feed has ended, or is opened again.
+    fn go_on(&mut self) -> Result<(), ClientError> {
+        let State::Open(reading) = &mut self.state else { return Ok(()) };
+        match reading.feed.ended() {
+            None | Some(EndReason::SourceEnded) => {
+                let closed = reading.feed.close();
+                let ledger = closed.ok().and_then(|closed| closed.ledger).unwrap_or_default();
+                reading.ended = Some(ledger);
+                Ok(())
+            }
+            Some(EndReason::Failed(reason)) => Err(ClientError::Gone(reason)),
+            Some(EndReason::Moved) => {
+                self.past.ledger += &reading.feed.ledger().unwrap_or_default();
+                reading.feed.reopen(&self.connection)
+            }
+            Some(EndReason::DaemonEnded) => {
+                // A daemon that is not there yet, or not ready, is tried again.
+                let successor = Connection::open(&self.socket);
+                let ledger = reading.feed.ledger().unwrap_or_default();
+                let reopened = successor.and_then(|connection| {
+                    reading.feed.reopen(&connection)?;
+                    Ok(connection)
+                });
+                match reopened {
+                    Ok(connection) => {
+                        reading.pull.take_gone();
+                        reading.retry_at = None;
+                        self.connection = connection;
+                        self.past.ledger += &ledger;
+                        self.past.daemons += 1;
+                        Ok(())
+                    }
+                    Err(error) if is_refused(&error) => Err(error),
+                    Err(_) => {
+                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// The frames that [`next`](FeedReader::next) took: records end to end, there until its next call.
+    #[must_use]
+    pub fn run(&self) -> Run<'_> {
+        match &self.state {
+            State::Open(reading) => reading.pull.run(),
+            State::Closed(_) => Run { block_bytes: &[], count: weir_consumer::Count::default() },
+        }
+    }
+
+    /// The interfaces that records name by number; `None` before the feed is open.
+    #[must_use]
+    pub fn numbering(&self) -> Option<&Numbering> {
+        match &self.state {
+            State::Open(reading) => Some(reading.pull.numbering()),
+            State::Closed(_) => None,
+        }
+    }
+
+    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](FeedReader::next) is worth a call; at first,
+    /// for the feed is to be opened. Behind a call it tells of what comes once it is [`armed`](FeedReader::arm). The same
+    /// one each time, but for another process behind a fork.
+    ///
+    /// # Errors
+    /// [`ClientError::Ring`].
+    pub fn pollable(&self) -> Result<BorrowedFd<'_>, ClientError> {
+        Ok(self.sleeper().pollable()?)
+    }
+
+    /// Has [`pollable`](FeedReader::pollable) become readable when there is something to do.
+    ///
+    /// # Errors
+    /// [`ClientError::Ring`].
+    pub fn arm(&mut self) -> Result<(), ClientError> {
+        if let State::Open(reading) = &mut self.state {
+            let limit = match (reading.retry_at, &reading.ended) {
+                (Some(at), _) => at.saturating_duration_since(Instant::now()),
+                // The caller is to hear of the end.
+                (None, Some(_)) => Duration::ZERO,
+                (None, None) => SLEEP_MAX,
+            };
+            reading.pull.arm(limit)?;
+        }
+        Ok(())
+    }
+
+    /// Has the daemon choose by another filter from here on; empty takes all. If others read the same rings, the feed
+    /// moves to rings of its own: frames that come meanwhile and that both filters take may come twice.
+    ///
+    /// # Errors
+    /// What the daemon says; nothing has changed then. A feed that is not open yet takes it at its opening.
+    pub fn set_filter(&mut self, filter: &str) -> Result<(), ClientError> {
+        if self.is_open() {
+            self.open()?;
+        }
+        if let State::Open(reading) = &self.state {
+            reading.feed.set_filter(filter)?;
+        }
+        filter.clone_into(&mut self.asked.filter);
+        Ok(())
+    }
+
+    /// Has the daemon leave out frames by these entries, and others not any more: first those that are removed.
+    ///
+    /// # Errors
+    /// What the daemon says; of a long list a part may be in force then.
+    pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
+        self.open()?;
+        match &self.state {
+            State::Open(reading) => reading.feed.block(add, remove),
+            State::Closed(_) => Ok(()),
+        }
+    }
+
+    /// What became of the feed's frames so far, at the daemon and here. A question to the daemon.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        let Past { ledger, delivered, daemons } = &self.past;
+        let mut statistics =
+            Statistics { ledger: ledger.clone(), delivered: *delivered, lives: daemons + 1 };
+        if let State::Open(reading) = &self.state {
+            match &reading.ended {
+                Some(last) => statistics.ledger += last,
+                None => statistics.ledger += &reading.feed.ledger()?,
+            }
+            statistics.delivered = add(statistics.delivered, reading.pull.delivered());
+        }
+        Ok(statistics)
+    }
+
+    /// Frames that were read, and those that were overwritten before. Asks nobody.
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        match &self.state {
+            State::Open(reading) => add(self.past.delivered, reading.pull.delivered()),
+            State::Closed(_) => self.past.delivered,
+        }
+    }
+}
+
+fn add(one: Delivered, other: Delivered) -> Delivered {
+    Delivered {
+        frames: one.frames.saturating_add(other.frames),
+        wire_bytes: one.wire_bytes.saturating_add(other.wire_bytes),
+        lapped: one.lapped.saturating_add(other.lapped),
+        after_limit: one.after_limit.saturating_add(other.after_limit),
+        late: one.late.saturating_add(other.late),
+    }
+}
+
+/// A daemon that is there says no, for good.
+fn is_refused(error: &ClientError) -> bool {
+    use weir_plug::PlugError;
+    use weir_plug::message::BUSY;
+    matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code != BUSY)
+}
+
+/// A child of a fork drops nothing of its parent's.
+impl Drop for FeedReader {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            std::mem::forget(std::mem::replace(&mut self.state, State::Closed(None)));
+            // One more that is never dropped: so none ever ends the parent's connection.
+            std::mem::forget(self.connection.clone());
+        }
+    }
+}
+
+impl From<ConsumerError> for ClientError {
+    fn from(error: ConsumerError) -> ClientError {
+        match error {
+            ConsumerError::Ring(error) => ClientError::Ring(error),
+            other => ClientError::Answer(other.to_string()),
+        }
+    }
+}
