@@ -1,0 +1,184 @@
+//! What a handle is asked about itself, and what it cannot do.
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
+use std::ptr::null_mut;
+
+use crate::abi::{self, Dumper, Pcap, Stat};
+use crate::guard::guarded;
+use crate::handles::{self, Handle};
+use crate::real;
+
+/// A function that asks libpcap's own handle of the feed, once there is one.
+macro_rules! asked_of_inner {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $missing:expr, $failed:expr;)*) => {$(
+        /// See the page of this name, section 3PCAP.
+        ///
+        /// # Safety
+        /// As libpcap demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(p: *mut Pcap $(, $arg: $type)*) -> $result {
+            let Some(handle) = handles::find(p) else {
+                // SAFETY: passed on.
+                return unsafe { real::$name(p $(, $arg)*) };
+            };
+            let Some(inner) = handle.inner() else {
+                handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
+                return $missing;
+            };
+            // SAFETY: passed on, with the handle that knows the feed.
+            let result = unsafe { real::$name(inner $(, $arg)*) };
+            let failed: fn($result) -> bool = $failed;
+            if failed(result) {
+                handle.fail_inner();
+            }
+            result
+        }
+    )*};
+}
+
+asked_of_inner! {
+    pcap_datalink() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_datalink_ext() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_list_datalinks(list: *mut *mut c_int) -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_set_datalink(value: c_int) -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_snapshot() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_is_swapped() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_major_version() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_minor_version() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_bufsize() -> c_int = abi::ERROR_NOT_ACTIVATED, |status| status < 0;
+    pcap_file() -> *mut libc::FILE = null_mut(), |_| false;
+    pcap_dump_open(name: *const c_char) -> *mut Dumper = null_mut(), |file| file.is_null();
+    pcap_dump_open_append(name: *const c_char) -> *mut Dumper = null_mut(), |file| file.is_null();
+    pcap_dump_fopen(file: *mut libc::FILE) -> *mut Dumper = null_mut(), |file| file.is_null();
+}
+
+/// See pcap_get_tstamp_precision(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int {
+    match handles::find(p) {
+        Some(handle) => guarded(abi::ERROR, || c_int::from(handle.state().options.nanoseconds)),
+        // SAFETY: passed on.
+        None => unsafe { real::pcap_get_tstamp_precision(p) },
+    }
+}
+
+/// See pcap_list_tstamp_types(3PCAP): there is one, and no choice.
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c_int) -> c_int {
+    match handles::find(p) {
+        Some(_) => {
+            // SAFETY: the program's own.
+            unsafe { *types = null_mut() };
+            0
+        }
+        // SAFETY: passed on.
+        None => unsafe { real::pcap_list_tstamp_types(p, types) },
+    }
+}
+
+/// See pcap_geterr(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
+    match handles::find(p) {
+        Some(handle) => handle.error(),
+        // SAFETY: passed on.
+        None => unsafe { real::pcap_geterr(p) },
+    }
+}
+
+/// See pcap_perror(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
+    let Some(handle) = handles::find(p) else {
+        // SAFETY: passed on.
+        return unsafe { real::pcap_perror(p, prefix) };
+    };
+    guarded((), || {
+        // SAFETY: C strings: the program's, and the text of an error.
+        let [prefix, error] = unsafe {
+            [CStr::from_ptr(prefix), CStr::from_ptr(handle.error())].map(CStr::to_string_lossy)
+        };
+        // The program asks for it.
+        eprintln!("{prefix}: {error}");
+    });
+}
+
+fn statistics(handle: &Handle) -> Result<Stat, c_int> {
+    let mut state = handle.state();
+    let name = state.name.clone();
+    let Some(reader) = &mut state.reader else {
+        return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
+    };
+    let told = reader
+        .statistics()
+        .map_err(|error| handle.fail(abi::ERROR, &format!("{name}: {error}")))?;
+    let bound = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let at_the_host =
+        told.ledger.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    Ok(Stat {
+        // What the filter took, lost or not: as libpcap counts it on Linux.
+        recv: bound(told.ledger.captured.saturating_add(at_the_host)),
+        drop: bound(told.delivered.lapped.saturating_add(at_the_host)),
+        ifdrop: bound(told.ledger.missed_before.unwrap_or(0)),
+    })
+}
+
+/// See pcap_stats(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int {
+    let Some(handle) = handles::find(p) else {
+        // SAFETY: passed on.
+        return unsafe { real::pcap_stats(p, stat) };
+    };
+    match guarded(Err(abi::ERROR), || statistics(&handle)) {
+        Ok(told) => {
+            // SAFETY: the program's own.
+            unsafe { *stat = told };
+            0
+        }
+        Err(status) => status,
+    }
+}
+
+const READ_ONLY: &str = "host: names are for reading: a feed of a daemon sends nothing";
+
+/// See pcap_inject(3PCAP): refused.
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_inject(p: *mut Pcap, data: *const c_void, size: usize) -> c_int {
+    match handles::find(p) {
+        Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
+        // SAFETY: passed on.
+        None => unsafe { real::pcap_inject(p, data, size) },
+    }
+}
+
+/// See pcap_sendpacket(3PCAP): refused.
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_sendpacket(p: *mut Pcap, data: *const c_uchar, size: c_int) -> c_int {
+    match handles::find(p) {
+        Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
+        // SAFETY: passed on.
+        None => unsafe { real::pcap_sendpacket(p, data, size) },
+    }
+}

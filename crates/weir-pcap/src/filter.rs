@@ -1,0 +1,101 @@
+//! Filters: compiled by the real libpcap, carried out at the daemon.
+
+use std::ffi::{c_char, c_int};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::abi::{self, Insn, Pcap, Program};
+use crate::guard::guarded;
+use crate::handles::{self, Handle};
+use crate::real;
+
+/// Most instructions of a program: as the daemon and the kernel have it.
+const INSNS_MAX: usize = 4096;
+
+/// As `tcpdump -ddd` prints a program, which is a filter's text for a daemon, too.
+fn text(insns: &[Insn]) -> String {
+    let mut text = insns.len().to_string();
+    for Insn { code, jt, jf, k } in insns {
+        let _ = write!(text, "\n{code} {jt} {jf} {k}");
+    }
+    text
+}
+
+/// The program's instructions, if libpcap finds that they can be carried out.
+///
+/// # Safety
+/// A program as libpcap demands.
+unsafe fn validated(program: *const Program) -> Option<Vec<Insn>> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let Program { len, insns } = program.as_ref()?;
+        let len = usize::try_from(*len).ok().filter(|len| (1..=INSNS_MAX).contains(len))?;
+        let is_valid = !insns.is_null() && real::bpf_validate(*insns, len as c_int) != 0;
+        is_valid.then(|| std::slice::from_raw_parts(*insns, len).to_vec())
+    }
+}
+
+fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
+    let Some(insns) = insns else {
+        let text = format!("no BPF program: 1 to {INSNS_MAX} valid instructions are one");
+        return handle.fail(abi::ERROR, &text);
+    };
+    let mut state = handle.state();
+    let state = &mut *state;
+    let Some(reader) = &mut state.reader else {
+        return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
+    };
+    let was_open = reader.is_open();
+    if let Err(error) = reader.set_filter(&text(&insns)) {
+        return handle.fail(abi::ERROR, &format!("{}: {error}", state.name));
+    }
+    // Frames that were captured before it changed are still to come.
+    if was_open {
+        state.filter = Some(Arc::from(insns));
+    }
+    0
+}
+
+/// See pcap_setfilter(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int {
+    let Some(handle) = handles::find(p) else {
+        // SAFETY: passed on.
+        return unsafe { real::pcap_setfilter(p, program) };
+    };
+    guarded(abi::ERROR, || {
+        // SAFETY: the program's own.
+        let insns = unsafe { validated(program) };
+        set_filter(&handle, insns)
+    })
+}
+
+/// See pcap_compile(3PCAP).
+///
+/// # Safety
+/// As libpcap demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_compile(
+    p: *mut Pcap,
+    program: *mut Program,
+    text: *const c_char,
+    optimize: c_int,
+    netmask: u32,
+) -> c_int {
+    let Some(handle) = handles::find(p) else {
+        // SAFETY: passed on.
+        return unsafe { real::pcap_compile(p, program, text, optimize, netmask) };
+    };
+    let Some(inner) = handle.inner() else {
+        return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
+    };
+    // SAFETY: passed on, with the handle that has the feed's link type.
+    let status = unsafe { real::pcap_compile(inner, program, text, optimize, netmask) };
+    if status < 0 {
+        handle.fail_inner();
+    }
+    status
+}

@@ -1,0 +1,233 @@
+//! The handles of `host:` names, found by the `pcap_t` that the program has.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use weir_client::{Address, FeedReader};
+use weir_ring::wake::Interrupter;
+
+use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap};
+use crate::guard::write_error;
+use crate::real;
+
+/// Handles of `host:` names that a process can have at a time.
+const HANDLES_MAX: usize = 256;
+
+/// A handle.
+pub struct Handle {
+    /// What the program holds.
+    pub key: *mut Pcap,
+    /// Once it is activated: with the link type, the snapshot length and the precision of the feed.
+    inner: AtomicPtr<Pcap>,
+    /// The program wants no more frames for now.
+    pub break_asked: AtomicBool,
+    /// Ends a wait; there once it is activated.
+    pub interrupter: OnceLock<Interrupter>,
+    /// A call that reads is under way.
+    reading: AtomicBool,
+    state: Mutex<State>,
+    error: UnsafeCell<[c_char; ERRBUF_SIZE]>,
+    /// The text of the last error is the inner handle's.
+    error_is_inner: AtomicBool,
+    /// What `pcap_next_ex` points to.
+    pub header: UnsafeCell<PacketHeader>,
+}
+
+// SAFETY: `key` is libpcap's, and passed on to libpcap only. `error` and `header` are written by calls of which libpcap
+// demands that a program makes one at a time on a handle (pcap(3PCAP), "thread safety"); all else locks or is atomic.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// What the program has set, and the feed.
+pub struct State {
+    pub name: Address,
+    pub options: Options,
+    pub reader: Option<FeedReader>,
+    /// Frames of the last run that the program has not had.
+    pub rest: Rest,
+    /// The filter was changed while frames came: those of before are looked at here.
+    pub filter: Option<Arc<[Insn]>>,
+    pub nonblock: bool,
+    /// The program waits for its descriptor.
+    pub polls: bool,
+}
+
+/// What can be set before `pcap_activate`.
+#[derive(Clone, Copy, Default)]
+pub struct Options {
+    pub snaplen: c_int,
+    pub timeout_ms: c_int,
+    pub immediate: bool,
+    pub rfmon: bool,
+    pub protocol: c_int,
+    pub nanoseconds: bool,
+}
+
+/// Records that lie in the reader's copy, until its next call.
+#[derive(Clone, Copy)]
+pub struct Rest {
+    pub at: *const u8,
+    pub bytes: usize,
+}
+
+impl Rest {
+    pub const NONE: Rest = Rest { at: std::ptr::null(), bytes: 0 };
+}
+
+// SAFETY: the memory is the reader's, in the same state and behind the same lock.
+unsafe impl Send for State {}
+
+impl Handle {
+    pub fn new(key: *mut Pcap, name: Address) -> Handle {
+        let state = State {
+            name,
+            options: Options::default(),
+            reader: None,
+            rest: Rest::NONE,
+            filter: None,
+            nonblock: false,
+            polls: false,
+        };
+        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        Handle {
+            key,
+            inner: AtomicPtr::new(null_mut()),
+            break_asked: AtomicBool::new(false),
+            interrupter: OnceLock::new(),
+            reading: AtomicBool::new(false),
+            state: Mutex::new(state),
+            error: UnsafeCell::new([0; ERRBUF_SIZE]),
+            error_is_inner: AtomicBool::new(false),
+            header: UnsafeCell::new(PacketHeader { ts: none, caplen: 0, len: 0 }),
+        }
+    }
+
+    /// Held for as long as this library works, and never while the program does.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// libpcap's handle that knows the feed; `None` before it is activated.
+    pub fn inner(&self) -> Option<*mut Pcap> {
+        let inner = self.inner.load(Ordering::Acquire);
+        (!inner.is_null()).then_some(inner)
+    }
+
+    pub fn set_inner(&self, inner: *mut Pcap) {
+        self.inner.store(inner, Ordering::Release);
+    }
+
+    /// Begins to read, unless a call that reads is under way: a callback must not read what its caller holds.
+    pub fn begin_reading(&self) -> Option<ReadingGuard<'_>> {
+        let free = !self.reading.swap(true, Ordering::Acquire);
+        free.then_some(ReadingGuard(&self.reading))
+    }
+
+    /// Notes what `pcap_geterr` tells, and gives `status`.
+    pub fn fail(&self, status: c_int, text: &str) -> c_int {
+        self.error_is_inner.store(false, Ordering::Relaxed);
+        // SAFETY: a buffer of that size; nobody else writes it (see `Sync`).
+        unsafe { write_error(self.error.get().cast(), text) };
+        status
+    }
+
+    /// The next error's text is the inner handle's.
+    pub fn fail_inner(&self) {
+        self.error_is_inner.store(true, Ordering::Relaxed);
+    }
+
+    /// What `pcap_geterr` gives.
+    pub fn error(&self) -> *mut c_char {
+        match self.inner() {
+            Some(inner) if self.error_is_inner.load(Ordering::Relaxed) => {
+                // SAFETY: a handle of libpcap's that lives as long as this one.
+                unsafe { real::pcap_geterr(inner) }
+            }
+            _ => self.error.get().cast(),
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: both are ours, and nobody has them any more: a handle is dropped once it is closed and no call is
+        // under way.
+        unsafe {
+            if let Some(inner) = self.inner() {
+                real::pcap_close(inner);
+            }
+            real::pcap_close(self.key);
+        }
+    }
+}
+
+/// A call that reads.
+pub struct ReadingGuard<'a>(&'a AtomicBool);
+
+impl Drop for ReadingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A handle that was created and not closed. The handle's word is written before the key and cleared after it.
+struct Slot {
+    key: AtomicPtr<Pcap>,
+    handle: AtomicPtr<Handle>,
+    taken: AtomicBool,
+}
+
+static SLOTS: [Slot; HANDLES_MAX] = [const {
+    Slot {
+        key: AtomicPtr::new(null_mut()),
+        handle: AtomicPtr::new(null_mut()),
+        taken: AtomicBool::new(false),
+    }
+}; HANDLES_MAX];
+
+/// The handle behind a `pcap_t`; `None` if that is the real libpcap's. Without a lock: `pcap_breakloop` is called in
+/// signal handlers.
+pub fn find(key: *mut Pcap) -> Option<Arc<Handle>> {
+    if key.is_null() {
+        return None;
+    }
+    let slot = SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key)?;
+    let handle = slot.handle.load(Ordering::Acquire);
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: it came from `Arc::into_raw`, and the table's own count is given back by `close` only. A program that
+    // closes a handle while another thread calls with it has a fault that libpcap does not survive either.
+    unsafe {
+        Arc::increment_strong_count(handle);
+        Some(Arc::from_raw(handle))
+    }
+}
+
+/// Puts a handle into the table. False if that is full.
+pub fn add(handle: Handle) -> bool {
+    let free = SLOTS.iter().find(|slot| !slot.taken.swap(true, Ordering::AcqRel));
+    let Some(slot) = free else { return false };
+    let key = handle.key;
+    slot.handle.store(Arc::into_raw(Arc::new(handle)).cast_mut(), Ordering::Release);
+    slot.key.store(key, Ordering::Release);
+    true
+}
+
+/// Takes a handle out of the table.
+pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
+    let slot =
+        SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key && !key.is_null())?;
+    slot.key.store(null_mut(), Ordering::Release);
+    let handle = slot.handle.swap(null_mut(), Ordering::AcqRel);
+    slot.taken.store(false, Ordering::Release);
+    if handle.is_null() {
+        return None;
+    }
+    // SAFETY: the table's own count, taken out once: the swap gives it to one caller.
+    Some(unsafe { Arc::from_raw(handle) })
+}

@@ -1,0 +1,124 @@
+//! The real libpcap's functions: those behind this library in the program, or else of libpcap itself.
+
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::abi::{Dumper, Handler, Insn, Interface, PacketHeader, Pcap, Program, Stat};
+
+/// Where the loader finds it, in the order in which they are tried: Debian's and that of most others.
+const LIBRARIES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so.1"];
+
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: plain calls with C strings. Handles are never closed: functions stay where they are.
+    unsafe {
+        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
+        if !next.is_null() {
+            return next;
+        }
+        for library in LIBRARIES {
+            let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL);
+            if !handle.is_null() {
+                return libc::dlsym(handle, name.as_ptr());
+            }
+        }
+        null_mut()
+    }
+}
+
+/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such.
+macro_rules! real {
+    ($($abi:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
+        /// The real one.
+        ///
+        /// # Safety
+        /// As libpcap's manual page says.
+        pub unsafe fn $name($($arg: $type),*) $(-> $result)? {
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            let mut found = FOUND.load(Ordering::Acquire);
+            if found.is_null() {
+                let name = concat!(stringify!($name), "\0");
+                found = find(CStr::from_bytes_with_nul(name.as_bytes()).expect("it ends so"));
+                if found.is_null() {
+                    return $($missing)?;
+                }
+                FOUND.store(found, Ordering::Release);
+            }
+            // SAFETY: it is libpcap's function of this name, whose type in pcap.h is this one; called as the caller
+            // promises.
+            unsafe {
+                let real: unsafe extern $abi fn($($type),*) $(-> $result)? = std::mem::transmute(found);
+                real($($arg),*)
+            }
+        }
+    )*};
+}
+
+real! {
+    "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = null_mut();
+    "C" fn pcap_open_live(
+        name: *const c_char, snaplen: c_int, promisc: c_int, to_ms: c_int, errbuf: *mut c_char
+    ) -> *mut Pcap = null_mut();
+    "C" fn pcap_open_dead_with_tstamp_precision(
+        linktype: c_int, snaplen: c_int, precision: c_uint
+    ) -> *mut Pcap = null_mut();
+    "C" fn pcap_activate(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_close(p: *mut Pcap);
+    "C" fn pcap_set_snaplen(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_promisc(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_rfmon(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_set_timeout(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_buffer_size(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_immediate_mode(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_tstamp_type(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_tstamp_precision(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_set_protocol_linux(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c_int) -> c_int = -1;
+    "C" fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_setnonblock(p: *mut Pcap, value: c_int, errbuf: *mut c_char) -> c_int = -1;
+    "C" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int = -1;
+    "C-unwind" fn pcap_dispatch(
+        p: *mut Pcap, count: c_int, callback: Handler, user: *mut c_uchar
+    ) -> c_int = -1;
+    "C-unwind" fn pcap_loop(p: *mut Pcap, count: c_int, callback: Handler, user: *mut c_uchar) -> c_int = -1;
+    "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar = null_mut();
+    "C" fn pcap_next_ex(
+        p: *mut Pcap, header: *mut *mut PacketHeader, data: *mut *const c_uchar
+    ) -> c_int = -1;
+    "C" fn pcap_breakloop(p: *mut Pcap);
+    "C" fn pcap_fileno(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_get_required_select_timeout(p: *mut Pcap) -> *const libc::timeval = null_mut();
+    "C" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int = -1;
+    "C" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int = -1;
+    "C" fn pcap_compile(
+        p: *mut Pcap, program: *mut Program, text: *const c_char, optimize: c_int, netmask: u32
+    ) -> c_int = -1;
+    "C" fn pcap_offline_filter(
+        program: *const Program, header: *const PacketHeader, data: *const c_uchar
+    ) -> c_int = 0;
+    "C" fn bpf_validate(insns: *const Insn, len: c_int) -> c_int = 0;
+    "C" fn pcap_inject(p: *mut Pcap, data: *const c_void, size: usize) -> c_int = -1;
+    "C" fn pcap_sendpacket(p: *mut Pcap, data: *const c_uchar, size: c_int) -> c_int = -1;
+    "C" fn pcap_datalink(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_datalink_ext(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_list_datalinks(p: *mut Pcap, list: *mut *mut c_int) -> c_int = -1;
+    "C" fn pcap_set_datalink(p: *mut Pcap, value: c_int) -> c_int = -1;
+    "C" fn pcap_snapshot(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_is_swapped(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_major_version(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_minor_version(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_bufsize(p: *mut Pcap) -> c_int = -1;
+    "C" fn pcap_file(p: *mut Pcap) -> *mut libc::FILE = null_mut();
+    "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char = null_mut();
+    "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char);
+    "C" fn pcap_dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
+    "C" fn pcap_dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
+    "C" fn pcap_dump_fopen(p: *mut Pcap, file: *mut libc::FILE) -> *mut Dumper = null_mut();
+    "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = -1;
+    "C" fn pcap_lookupnet(
+        name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char
+    ) -> c_int = -1;
+}
