@@ -178,13 +178,12 @@ impl FeedReader {
             State::Closed(sleeper) => std::mem::forget(sleeper),
             State::Open(old) => {
                 let key = old.feed.key();
-                let ordinals =
-                    (0..).map_while(|ring| old.pull.rings().ordinal(key, ring)).collect();
+                let positions = old.pull.positions(key);
                 self.past.delivered = add(self.past.delivered, old.pull.delivered());
                 std::mem::forget(old);
                 let mut feed = self.connection.open_feed(&self.asked)?;
-                if feed.opened().key == key {
-                    feed.opened.from = ordinals;
+                if feed.opened().key == key && feed.rings().len() == positions.len() {
+                    feed.opened.from = positions;
                 }
                 self.begin(feed, Sleeper::new(LINES)?)?;
             }

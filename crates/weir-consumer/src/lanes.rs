@@ -221,6 +221,13 @@ impl<T, M: Words> Lanes<T, M> {
         &self.numbering
     }
 
+    /// The ordinals of the next frames of a feed that were not taken, ring by ring, as far as they are read.
+    #[must_use]
+    pub fn positions(&self, key: u64) -> Vec<u64> {
+        let own = self.lanes.iter().filter(|lane| lane.key == key);
+        own.map(|lane| lane.cursor.ordinal()).collect()
+    }
+
     /// Frames taken and lapped so far, by the number of their feed's first interface; rings that were let go are
     /// counted.
     #[must_use]

@@ -120,6 +120,12 @@ impl<M: Words> Merge<M> {
         &mut self.lanes
     }
 
+    /// The ordinals of the next frames of a feed, ring by ring, that were not passed on.
+    #[must_use]
+    pub fn positions(&self, key: u64) -> Vec<u64> {
+        self.lanes.positions(key)
+    }
+
     /// The numbers of the interfaces so far.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {

@@ -162,6 +162,12 @@ impl<S: FrameSource> Pull<S> {
         self.merge.rings()
     }
 
+    /// The ordinals of the next frames of a feed, ring by ring, that were not taken: where another reader goes on.
+    #[must_use]
+    pub fn positions(&self, key: u64) -> Vec<u64> {
+        self.merge.positions(key)
+    }
+
     /// That a writer has gone and left rings open, which were read as far as they came. Said once.
     pub fn take_gone(&mut self) -> Option<RingError> {
         self.upkeep.take_gone()

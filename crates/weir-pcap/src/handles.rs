@@ -124,7 +124,8 @@ impl Handle {
     /// Begins to read, unless a call that reads is under way: a callback must not read what its caller holds.
     pub fn begin_reading(&self) -> Option<ReadingGuard<'_>> {
         let free = !self.reading.swap(true, Ordering::Acquire);
-        free.then_some(ReadingGuard(&self.reading))
+        // Not `then_some`: a guard that is made and dropped would end the reading of the other call.
+        free.then(|| ReadingGuard(&self.reading))
     }
 
     /// Notes what `pcap_geterr` tells, and gives `status`.

@@ -7,6 +7,7 @@ mod doctor;
 mod generate;
 mod lab;
 mod pages;
+mod run;
 mod serve;
 mod status;
 mod tcpdump_flags;
@@ -33,6 +34,7 @@ pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
 };
 pub use pages::PagesArgs;
+pub use run::RunArgs;
 pub use serve::ServeArgs;
 pub use status::StatusArgs;
 
@@ -116,6 +118,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Show what a daemon captures, for whom, and what became of the frames
     Status(StatusArgs),
+    /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
+    Run(RunArgs),
     /// Change the filter of a running capture
     Filter(FilterArgs),
     /// Exclude frames from a running capture by address, prefix or flow; the traffic goes on

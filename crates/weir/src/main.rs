@@ -22,6 +22,7 @@ mod pages;
 mod plan;
 mod privileges;
 mod report;
+mod run;
 mod run_result;
 mod serve;
 mod signals;
@@ -75,6 +76,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Capture(args) => capture::run(&args),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Status(args) => status::run(&args),
+        cli::Command::Run(args) => run::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),
         cli::Command::Block(args) => change::block(&args),
         cli::Command::Gen(args) => generate::run(&args),

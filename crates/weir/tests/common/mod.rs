@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bpf;
+pub mod daemon;
 pub mod docker;
 pub mod frames;
 pub mod tools;

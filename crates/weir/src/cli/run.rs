@@ -1,0 +1,30 @@
+//! The command line of `weir run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `weir run`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir run -- tcpdump -ni host:eth0 'udp port 53'\n  \
+    weir run -- suricata -c suricata.yaml --pcap=host:eth0\n\n\
+    Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do not capture \
+    by libpcap, read a network interface instead: weir attach.")]
+pub struct RunArgs {
+    /// The socket of the daemon
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// The library that is loaded into the tool, instead of the one that belongs to this weir
+    #[arg(long, value_name = "PATH")]
+    pub library: Option<PathBuf>,
+    /// The tool and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "TOOL"
+    )]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,327 @@
+//! Unchanged programs that capture by libpcap, on `host:` names: `weir run`, libweirpcap.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use weir_lab::Testbed;
+
+use common::daemon::Daemon;
+use common::{Ended, Run, bed, folder, generate, path, ready, settle, tools};
+
+const FRAMES: u64 = 2000;
+
+/// The library as this tree has it, where `weir` of this tree finds it.
+fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let beside = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--quiet", "-p", "weir-pcap"]);
+        if beside.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status().expect("cargo starts");
+        assert!(built.success(), "building weir-pcap");
+        beside.join("libweirpcap.so")
+    })
+}
+
+/// `weir run` of a tool on this daemon.
+fn run(daemon: &Daemon, line: &[&str]) -> Command {
+    assert!(library().is_file(), "{} is not there", library().display());
+    let mut command = daemon.weir("run");
+    command.arg("--").args(line);
+    command
+}
+
+/// The program of tests/preload/reader.c.
+fn reader() -> &'static str {
+    static BUILT: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
+    &BUILT
+        .get_or_init(|| {
+            let dir = folder();
+            // Another user runs it, too.
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(dir.path(), open).expect("permissions");
+            let (_, program) = path(&dir, "reader");
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/reader.c");
+            let flags =
+                ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", &program, source, "-lpcap"];
+            let built = Command::new("cc").args(flags).status().expect("cc starts");
+            assert!(built.success(), "compiling {source}");
+            (dir, program)
+        })
+        .1
+}
+
+/// Starts the reader on `host:lan`, and waits until it reads.
+fn start_reader(bed: &Testbed, daemon: &Daemon, file: &str, args: &[&str]) -> Run {
+    let line: Vec<&str> = [&[reader(), "host:lan", file], args].concat();
+    let mut run = Run::start(&bed.rx, run(daemon, &line));
+    run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
+    // It opens the feed with its first call.
+    settle();
+    run
+}
+
+/// Numbers of the last lines of a reader.
+fn numbers(ended: &Ended) -> Vec<u64> {
+    ended.text().split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// Passes if the pcap file has the very frames of the pcapng file.
+#[track_caller]
+fn same_frames(found: &Path, expected: &Path) {
+    let (_, expected) = tools::read(expected);
+    let expected: Vec<_> =
+        expected.into_iter().map(|frame| (frame.ts_ns, frame.wire_len, frame.data)).collect();
+    let found = tools::pcap(found);
+    assert_eq!(found.len(), expected.len());
+    assert!(found == expected, "other frames, or in another order");
+}
+
+#[test]
+fn root_every_way_to_read_by_libpcap_gives_every_frame() {
+    let test = "root_every_way_to_read_by_libpcap_gives_every_frame";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let daemon = Daemon::of_lan(&bed, &format!("engine = \"{engine}\""));
+        let dir = folder();
+        let count = FRAMES.to_string();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), open).expect("permissions");
+        let (whole, whole_text) = path(&dir, "whole.pcapng");
+        let capture = daemon.capture(
+            &bed,
+            &format!("host:lan --filter udp --frames {FRAMES} --write {whole_text}"),
+        );
+        let ways = [
+            "loop", "dispatch", "select", "epoll", "next", "next_ex", "fork", "split", "setuid",
+            "busy",
+        ];
+        let readers = ways.map(|way| {
+            let (file, text) = path(&dir, &format!("{way}.pcap"));
+            (way, file, start_reader(&bed, &daemon, &text, &[way, &count, "udp"]))
+        });
+        generate(&bed.tx, &format!("--frames {FRAMES} --rate 50kpps --flows 100"));
+        capture.end().expect(0);
+        for (way, file, reader) in readers {
+            let ended = reader.end().expect(0);
+            let told = numbers(&ended);
+            assert_eq!(told.last(), Some(&FRAMES), "{engine}, {way}: {told:?}");
+            // The child of `split` counts from its fork on, and `busy` has closed by then.
+            if !["split", "busy"].contains(&way) {
+                assert_eq!(told, [FRAMES, 0, 0, FRAMES], "{engine}, {way}");
+            }
+            same_frames(&file, &whole);
+        }
+    }
+}
+
+#[test]
+fn root_a_read_is_ended_by_a_signal_another_thread_and_ctrl_c() {
+    let test = "root_a_read_is_ended_by_a_signal_another_thread_and_ctrl_c";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    for way in ["thread", "alarm", "loop", "next_ex", "select"] {
+        let (_, file) = path(&dir, way);
+        let mut reader = start_reader(&bed, &daemon, &file, &[way, "0", "udp"]);
+        if !["thread", "alarm"].contains(&way) {
+            reader.signal(libc::SIGINT);
+        }
+        assert_eq!(numbers(&reader.end().expect(0)), [0, 0, 0, 0], "{way}");
+    }
+}
+
+#[test]
+fn root_a_filter_acts_at_the_host_and_can_change_while_frames_come() {
+    let test = "root_a_filter_acts_at_the_host_and_can_change_while_frames_come";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let (file, text) = path(&dir, "filtered.pcap");
+    // Another one has the same rings, as long as both take the same.
+    let (_, other) = path(&dir, "other.pcap");
+    let filters = ["refilter", "400", "udp[1] & 1 == 0", "udp[1] & 1 == 1"];
+    let changes = start_reader(&bed, &daemon, &text, &filters);
+    let stays = start_reader(&bed, &daemon, &other, &["loop", "0", filters[2]]);
+    for _ in 0..20 {
+        generate(&bed.tx, "--frames 1000 --rate 50kpps --flows 1000");
+        if changes.stderr().contains("anew") {
+            break;
+        }
+    }
+    generate(&bed.tx, "--frames 4000 --rate 50kpps --flows 1000");
+    let told = numbers(&changes.end().expect(0));
+    assert_eq!(told[3], 400, "{told:?}");
+    let is_even = |frame: &(u64, u32, Vec<u8>)| frame.2[35].is_multiple_of(2);
+    let frames = tools::pcap(&file);
+    assert_eq!(frames.len(), 400);
+    assert!(frames[..200].iter().all(is_even), "before the change");
+    assert!(!frames[200..].iter().any(is_even), "behind it");
+    let told = numbers(&stays.stop().expect(0));
+    assert!(told[3] > 200 && told[1] == 0, "{told:?}");
+    assert!(tools::pcap(Path::new(&other)).iter().all(is_even));
+}
+
+#[test]
+fn root_a_daemon_that_is_killed_is_read_on_from() {
+    let test = "root_a_daemon_that_is_killed_is_read_on_from";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let mut daemon = Daemon::of_lan(&bed, "");
+    let ways = ["loop", "select"];
+    let mut readers = ways.map(|way| {
+        let (_, file) = path(&dir, way);
+        start_reader(&bed, &daemon, &file, &[way, "0", "udp"])
+    });
+    for _ in 0..2 {
+        generate(&bed.tx, "--frames 1000 --rate 50kpps");
+        settle();
+        daemon.kill();
+        daemon.restart(&bed);
+        // They look ten times a second.
+        std::thread::sleep(Duration::from_millis(300));
+        settle();
+    }
+    generate(&bed.tx, "--frames 1000 --rate 50kpps");
+    settle();
+    for (way, reader) in ways.iter().zip(&mut readers) {
+        reader.signal(libc::SIGINT);
+        let _ = way;
+    }
+    for (way, reader) in ways.into_iter().zip(readers) {
+        assert_eq!(numbers(&reader.end().expect(0)), [3000, 0, 0, 3000], "{way}");
+    }
+}
+
+#[test]
+fn root_tcpdump_and_dumpcap_capture_as_they_are() {
+    let test = "root_tcpdump_and_dumpcap_capture_as_they_are";
+    let Some(_alone) = ready(test, &["tcpdump", "dumpcap", "tshark"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let (whole, whole_text) = path(&dir, "whole.pcapng");
+    let capture = daemon
+        .capture(&bed, &format!("host:lan --filter udp --frames {FRAMES} --write {whole_text}"));
+    let count = FRAMES.to_string();
+    let files = ["tcpdump", "dumpcap", "tshark"].map(|name| path(&dir, &format!("{name}.cap")));
+    let lines: [&[&str]; 3] = [
+        &[
+            "tcpdump",
+            "-ni",
+            "host:lan",
+            "-c",
+            &count,
+            "--nano",
+            "-Z",
+            "root",
+            "-w",
+            &files[0].1,
+            "udp",
+        ],
+        &["dumpcap", "-qi", "host:lan", "-c", &count, "-P", "-w", &files[1].1, "-f", "udp"],
+        &[
+            "tshark",
+            "-Qi",
+            "host:lan",
+            "-c",
+            &count,
+            "-F",
+            "pcapng",
+            "-w",
+            &files[2].1,
+            "-f",
+            "udp",
+        ],
+    ];
+    let mut runs = lines.map(|line| Run::start(&bed.rx, run(&daemon, line)));
+    // Each says so in words of its own, or not at all.
+    for (run, ready) in runs.iter_mut().zip(["listening on host:lan", "File:", ""]) {
+        run.wait_for("that it captures", |run| run.stderr().contains(ready));
+    }
+    let status = || Run::start(&bed.rx, daemon.weir("status --json")).end().expect(0).json();
+    let begin = std::time::Instant::now();
+    while status()["clients"].as_array().map_or(0, Vec::len) < 4 {
+        let said: Vec<String> = runs.iter().map(Run::stderr).collect();
+        assert!(begin.elapsed() < common::LIMIT, "{said:?} {}", status());
+    }
+    generate(&bed.tx, &format!("--frames {FRAMES} --rate 50kpps --flows 100"));
+    capture.end().expect(0);
+    let [tcpdump, dumpcap, tshark] = runs.map(|run| run.end().expect(0));
+    for said in [format!("{FRAMES} packets captured"), "0 packets dropped by kernel".into()] {
+        assert!(tcpdump.stderr.contains(&said), "{}", tcpdump.stderr);
+    }
+    assert!(dumpcap.stderr.contains("(100.0%)"), "{}", dumpcap.stderr);
+    assert!(tshark.stderr.lines().all(|line| !line.contains("weir")), "{}", tshark.stderr);
+    same_frames(&files[0].0, &whole);
+    let (_, expected) = tools::read(&whole);
+    for (file, _) in &files[1..] {
+        let (_, found) = tools::read(file);
+        assert_eq!(tools::bytes_of(&found), tools::bytes_of(&expected), "{}", file.display());
+    }
+}
+
+#[test]
+fn root_tools_find_host_names_and_hear_what_is_wrong() {
+    let test = "root_tools_find_host_names_and_hear_what_is_wrong";
+    let Some(_alone) = ready(test, &["cc", "tcpdump"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let list = Run::start(&bed.rx, run(&daemon, &["tcpdump", "-D"])).end().expect(0).text();
+    assert!(list.contains("host:lan (Weir: lan"), "{list}");
+    assert!(list.contains(&bed.rx.iface), "the machine's own as ever: {list}");
+    let says = |line: &[&str], words: &[&str]| {
+        let ended = Run::start(&bed.rx, run(&daemon, line)).end().expect(1);
+        for word in words {
+            assert!(ended.stderr.contains(word), "{line:?}: {}", ended.stderr);
+        }
+    };
+    says(&["tcpdump", "-ni", "host:none"], &["No such device", "no such source for you"]);
+    says(&["tcpdump", "-ni", "host:"], &["write host:SOURCE"]);
+    says(&["tcpdump", "-ni", "host:lan", "and and"], &["syntax error"]);
+    let (_, file) = path(&dir, "never");
+    says(&[reader(), "host:lan", &file, "inject", "1"], &["a feed of a daemon sends nothing"]);
+    says(&["tcpdump", "-ni", "none0"], &["none0: No such device exists"]);
+    // Another interface goes to the real libpcap.
+    let own = &bed.rx.iface;
+    let mut tcpdump = Run::start(&bed.rx, run(&daemon, &["tcpdump", "-ni", own, "-c", "1"]));
+    tcpdump.wait_for("that it listens", |run| run.stderr().contains("listening on"));
+    generate(&bed.tx, "--frames 10 --rate 1kpps");
+    tcpdump.end().expect(0);
+    // No daemon.
+    let mut missing = common::weir("run --socket /nowhere/s --");
+    missing.args(["tcpdump", "-ni", "host:lan"]);
+    let said = Run::start(&bed.rx, missing).end().expect(1).stderr;
+    assert!(said.contains("/nowhere/s") && said.contains("weir serve"), "{said}");
+}
+
+#[test]
+fn tools_that_load_nothing_are_refused_with_another_way() {
+    library();
+    let dir = folder();
+    let (_, program) = path(&dir, "static");
+    let source = dir.path().join("static.c");
+    std::fs::write(&source, "int main(void) { return 0; }").expect("a file");
+    let built = Command::new("cc").args(["-static", "-o", &program]).arg(&source).status();
+    assert!(built.expect("cc starts").success(), "a static program");
+    let refused = |line: &[&str], words: &[&str]| {
+        let output = common::weir("run --").args(line).output().expect("weir starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{line:?}: {said}");
+        }
+    };
+    refused(&[&program], &["linked statically", "weir attach"]);
+    refused(&["no-such-tool"], &["there is no such program"]);
+    let output = common::weir("run -- sh -c").arg("echo $LD_PRELOAD").output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.trim().ends_with("/libweirpcap.so"), "{said}");
+}

@@ -1,0 +1,248 @@
+/*
+ * A program that captures by libpcap and knows nothing of Weir: reader NAME FILE WAY COUNT [FILTER [FILTER]]
+ *
+ * It writes COUNT frames (0: until SIGINT) of NAME to FILE, and prints what pcap_stats says. WAY is how it reads:
+ * loop, dispatch, select (without blocking), epoll, next, next_ex; or loop behind something else:
+ *   fork    the handle is opened by the parent, and read by the child
+ *   split   both read: the parent the first half, the child the rest
+ *   setuid  as another user, who may not connect any more
+ *   thread  another thread ends it after 200 ms
+ *   alarm   a signal handler ends it after 200 ms
+ *   refilter  the second FILTER is set behind half of the frames
+ *   busy    its callback asks for statistics, and closes the handle at the end
+ *   inject  it tries to send
+ */
+#include <errno.h>
+#include <pcap/pcap.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pcap_t *handle;
+static pcap_dumper_t *dumper;
+static long count, handed;
+static const char *way;
+static int is_closed;
+
+static void fail(const char *what, const char *why)
+{
+	fprintf(stderr, "reader: %s: %s\n", what, why);
+	exit(1);
+}
+
+static void check(int status, const char *what)
+{
+	if (status < 0)
+		fail(what, pcap_geterr(handle));
+}
+
+static void stop(int signal)
+{
+	(void)signal;
+	pcap_breakloop(handle);
+}
+
+static void *stop_later(void *unused)
+{
+	usleep(200 * 1000);
+	pcap_breakloop(handle);
+	return unused;
+}
+
+static void take(unsigned char *user, const struct pcap_pkthdr *header, const unsigned char *data)
+{
+	struct pcap_stat stat;
+
+	(void)user;
+	pcap_dump((unsigned char *)dumper, header, data);
+	handed++;
+	if (strcmp(way, "busy"))
+		return;
+	if (handed % 100 == 1)
+		check(pcap_stats(handle, &stat), "statistics in a callback");
+	if (pcap_next(handle, (struct pcap_pkthdr *)&(struct pcap_pkthdr){ 0 }))
+		fail("a callback", "it can read what its caller reads");
+	if (handed == count) {
+		pcap_close(handle);
+		is_closed = 1;
+	}
+}
+
+static void set_filter(const char *text)
+{
+	struct bpf_program program;
+
+	check(pcap_compile(handle, &program, text, 1, PCAP_NETMASK_UNKNOWN), "compile");
+	check(pcap_setfilter(handle, &program), "setfilter");
+	pcap_freecode(&program);
+}
+
+static int left(void)
+{
+	return count ? (int)(count - handed) : -1;
+}
+
+/* 1: it goes on. */
+static int read_some(void)
+{
+	struct pcap_pkthdr *header, own;
+	const unsigned char *data;
+	static int empty;
+	int status;
+
+	if (!strcmp(way, "next")) {
+		data = pcap_next(handle, &own);
+		if (data)
+			take(NULL, &own, data);
+		/* It does not tell a time-out from an end. */
+		return data || empty++ < 200;
+	}
+	if (!strcmp(way, "next_ex")) {
+		status = pcap_next_ex(handle, &header, &data);
+		if (status == 1)
+			take(NULL, header, data);
+	} else {
+		status = pcap_dispatch(handle, left(), take, NULL);
+	}
+	if (status == PCAP_ERROR_BREAK)
+		return 0;
+	check(status, "read");
+	return 1;
+}
+
+static void wait_for_frames(void)
+{
+	static int epoll = -1;
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = pcap_get_selectable_fd(handle);
+	fd_set set;
+
+	if (fd < 0)
+		fail("descriptor", pcap_geterr(handle));
+	if (!strcmp(way, "epoll")) {
+		if (epoll < 0) {
+			epoll = epoll_create1(0);
+			epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+		}
+		if (epoll_wait(epoll, &event, 1, 20000) == 0)
+			fail("epoll", "nothing in 20 s");
+	} else if (!strcmp(way, "select")) {
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		if (select(fd + 1, &set, NULL, NULL, &(struct timeval){ 20, 0 }) == 0)
+			fail("select", "nothing in 20 s");
+	}
+}
+
+static void read_all(void)
+{
+	int polls = !strcmp(way, "select") || !strcmp(way, "epoll");
+	char error[PCAP_ERRBUF_SIZE];
+	int status;
+
+	if (polls || !strcmp(way, "dispatch") || !strncmp(way, "next", 4)) {
+		if (polls && pcap_setnonblock(handle, 1, error))
+			fail("setnonblock", error);
+		while (!count || handed < count) {
+			wait_for_frames();
+			if (!read_some())
+				break;
+		}
+		return;
+	}
+	status = pcap_loop(handle, left(), take, NULL);
+	if (status != PCAP_ERROR_BREAK && !is_closed)
+		check(status, "loop");
+}
+
+int main(int argc, char **argv)
+{
+	char error[PCAP_ERRBUF_SIZE] = "";
+	struct sigaction action = { .sa_handler = stop };
+	struct pcap_stat stat;
+	pthread_t thread;
+	pid_t child = 0;
+	long whole;
+	int status;
+
+	if (argc < 5)
+		fail("usage", "reader NAME FILE WAY COUNT [FILTER [FILTER]]");
+	way = argv[3];
+	whole = count = atol(argv[4]);
+	handle = pcap_create(argv[1], error);
+	if (!handle)
+		fail("create", error);
+	check(pcap_set_snaplen(handle, 65535), "snaplen");
+	check(pcap_set_promisc(handle, 1), "promisc");
+	check(pcap_set_timeout(handle, 100), "timeout");
+	check(pcap_set_tstamp_precision(handle, PCAP_TSTAMP_PRECISION_NANO), "precision");
+	if (pcap_datalink(handle) != PCAP_ERROR_NOT_ACTIVATED)
+		fail("datalink", "there is one before it is activated");
+	check(pcap_activate(handle), "activate");
+	if (pcap_set_snaplen(handle, 100) != PCAP_ERROR_ACTIVATED)
+		fail("snaplen", "it can be set once it is activated");
+	if (pcap_datalink(handle) != DLT_EN10MB || pcap_snapshot(handle) != 65535)
+		fail("datalink", "another link type or snapshot length");
+	if (pcap_get_tstamp_precision(handle) != PCAP_TSTAMP_PRECISION_NANO)
+		fail("precision", "it is not kept");
+	if (!strcmp(way, "inject")) {
+		if (pcap_inject(handle, "no", 2) != -1 || pcap_sendpacket(handle, (void *)"no", 2) != -1)
+			fail("inject", "it can send");
+		fail("inject", pcap_geterr(handle));
+	}
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGALRM, &action, NULL);
+	if (argc > 5)
+		set_filter(argv[5]);
+	if (!strcmp(way, "fork")) {
+		child = fork();
+		if (child) {
+			waitpid(child, &status, 0);
+			return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+		}
+	}
+	dumper = pcap_dump_open(handle, argv[2]);
+	if (!dumper)
+		fail(argv[2], pcap_geterr(handle));
+	if (!strcmp(way, "setuid") && setuid(65534))
+		fail("setuid", strerror(errno));
+	fprintf(stderr, "reader: reads\n");
+	if (!strcmp(way, "thread"))
+		pthread_create(&thread, NULL, stop_later, NULL);
+	if (!strcmp(way, "alarm"))
+		ualarm(200 * 1000, 0);
+	if (!strcmp(way, "split") || !strcmp(way, "refilter"))
+		count /= 2;
+	read_all();
+	if (!strcmp(way, "refilter")) {
+		set_filter(argv[6]);
+		fprintf(stderr, "reader: filters anew\n");
+		count = whole;
+		read_all();
+	}
+	if (!strcmp(way, "split")) {
+		pcap_dump_flush(dumper);
+		child = fork();
+		if (child) {
+			waitpid(child, &status, 0);
+			return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+		}
+		count = whole;
+		read_all();
+	}
+	if (!is_closed) {
+		check(pcap_stats(handle, &stat), "stats");
+		printf("%u %u %u\n", stat.ps_recv, stat.ps_drop, stat.ps_ifdrop);
+	}
+	printf("%ld\n", handed);
+	pcap_dump_close(dumper);
+	if (!is_closed)
+		pcap_close(handle);
+	return 0;
+}
