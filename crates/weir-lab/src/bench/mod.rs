@@ -56,6 +56,7 @@ pub mod stats;
 mod switches;
 pub mod table;
 mod tool;
+mod tools;
 mod wakeups;
 mod wire;
 mod zero_loss;
@@ -90,7 +91,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -180,6 +181,12 @@ const PARTS: [Part; 16] = [
         measure: serve::measure,
         bars: serve::bars,
         condition: serve::condition,
+    },
+    Part {
+        name: tools::SECTION,
+        measure: tools::measure,
+        bars: tools::bars,
+        condition: tools::condition,
     },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];

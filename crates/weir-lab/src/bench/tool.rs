@@ -181,6 +181,27 @@ impl Tool {
         self
     }
 
+    /// Another tool on another interface.
+    pub(super) fn on(mut self, iface: &str) -> Tool {
+        self.args.iter_mut().filter(|arg| *arg == IFACE).for_each(|arg| iface.clone_into(arg));
+        self
+    }
+
+    /// The tool, started by another program with these arguments in front.
+    pub(super) fn behind(mut self, program: &Path, args: &[&str]) -> Tool {
+        let own = std::mem::replace(&mut self.program, program.to_string_lossy().into_owned());
+        let before = args.iter().map(|&arg| arg.to_owned()).chain([own]);
+        self.args = before.chain(std::mem::take(&mut self.args)).collect();
+        self
+    }
+
+    /// Weir on rings of somebody else's.
+    pub(super) fn without_ring(mut self) -> Tool {
+        let at = self.args.iter().position(|arg| arg == "--ring-size").expect("Weir has one");
+        self.args.drain(at..at + 2);
+        self
+    }
+
     /// Weir with rings of another size.
     pub(super) fn with_ring(&self, size: &str) -> Tool {
         let mut tool = self.clone();
@@ -215,7 +236,7 @@ impl Tool {
     /// # Errors
     /// [`Error::Measure`] naming what is missing.
     pub(super) fn installed(&self) -> Result<()> {
-        if self.is_weir() || on_path(&self.program) {
+        if self.is_weir() || Path::new(&self.program).is_absolute() || on_path(&self.program) {
             return Ok(());
         }
         Err(Error::Measure { what: self.name.to_owned(), reason: "not installed".to_owned() })

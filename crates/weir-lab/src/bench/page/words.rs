@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 20] = [
+const SECTIONS: [(&str, &str); 21] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -43,6 +43,11 @@ const SECTIONS: [(&str, &str); 20] = [
         "command",
         "weir capture gen:, started as anybody would, beside the bench's own writer and reader on a ring of the same \
          size. The bench's writer waits for its reader; what the program laps is lost.",
+    ),
+    (
+        "tools",
+        "Tools that know nothing of Weir, on a feed of weir serve: tcpdump with libweirpcap loaded into it, and on an \
+         interface that weir attach feeds, beside tcpdump's own socket on the captured interface.",
     ),
     (
         "serve-costs",

@@ -22,7 +22,8 @@ use crate::generator::{Flows, Rate, SIZE_MIN};
 use crate::testbed::Testbed;
 use crate::{Error, Result};
 use docker::{Container, Image};
-use served::{CONTAINER, Served};
+use served::CONTAINER;
+pub(super) use served::Served;
 
 pub(super) const SECTION: &str = "serve";
 /// What is no rate.
@@ -37,7 +38,7 @@ const AT_1_MPPS: &str = "16 consumers at 1 Mpps";
 const IDLE: &str = "CPU of the daemon and 16 idle consumers";
 const JOIN: &str = "joining a feed that there is";
 const NEW: &str = "a new feed";
-const READY: Duration = Duration::from_secs(20);
+pub(super) const READY: Duration = Duration::from_secs(20);
 const OPENS: u32 = 20;
 
 fn consumers(count: usize) -> String {

@@ -10,14 +10,14 @@ use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
 /// A daemon in the receiver's namespace.
-pub(super) struct Served {
+pub(in super::super) struct Served {
     /// Where its file and socket are.
-    pub(super) folder: tempfile::TempDir,
-    pub(super) daemon: Child,
+    pub(in super::super) folder: tempfile::TempDir,
+    pub(in super::super) daemon: Child,
 }
 
 impl Served {
-    pub(super) fn start(context: &Context, bed: &Testbed) -> Result<Served> {
+    pub(in super::super) fn start(context: &Context, bed: &Testbed) -> Result<Served> {
         let failed = |source| Error::Spawn { command: "weir serve".to_owned(), source };
         let folder = tempfile::tempdir().map_err(failed)?;
         let config = folder.path().join("weir.toml");
@@ -35,7 +35,7 @@ impl Served {
         Ok(Served { folder, daemon })
     }
 
-    pub(super) fn socket(&self) -> PathBuf {
+    pub(in super::super) fn socket(&self) -> PathBuf {
         self.folder.path().join("s")
     }
 
