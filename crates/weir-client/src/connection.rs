@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_plug::{Client, Incoming, PlugError, Transport};
@@ -11,8 +12,10 @@ use crate::caller::{Caller, Endings};
 use crate::ending::{EndReason, Ending};
 use crate::error::ClientError;
 use crate::lock::lock;
-use crate::protocol::{Gone, Open, Opened, Source, Statistics};
-use crate::remote_feed::{RemoteFeed, attach_rings};
+use crate::protocol::{
+    self, BlockChanged, BlockNamed, Blocked, BlockedNamed, Gone, Open, Opened, Source, Statistics,
+};
+use crate::remote_feed::{RemoteFeed, attach_rings, in_messages};
 use crate::status::Status;
 
 /// As the daemon is told.
@@ -94,6 +97,41 @@ impl Connection {
     /// [`ClientError::Plug`].
     pub fn status(&self) -> Result<Status, ClientError> {
         Ok(self.caller.call::<Status>("status", &json!({}), &[])?.0)
+    }
+
+    /// Has all feeds of a name ([`Open::name`]) leave out frames by the entries of `add`, if `time` is given for so long,
+    /// and by those of `remove` no more. They are those that this user has on any connection; root's and the daemon's
+    /// own user's connections change those of all users. Long lists go in several messages; all of the feeds take a
+    /// message or none.
+    ///
+    /// # Errors
+    /// What the daemon says, with the code [`NO_FEED`](protocol::NO_FEED) if there is no such feed now; of a long list
+    /// a part may be in force.
+    pub fn block_named(
+        &self,
+        name: &str,
+        add: &[String],
+        remove: &[String],
+        time: Option<Duration>,
+    ) -> Result<BlockChanged, ClientError> {
+        let (mut all, expires_ms) = (BlockChanged::default(), time.map(protocol::expires_ms));
+        in_messages(add, remove, |add, remove| {
+            let (name, add, remove) = (name.to_owned(), add.to_vec(), remove.to_vec());
+            let block = BlockNamed { name, add, remove, expires_ms };
+            let (changed, _) = self.caller.call::<BlockChanged>("block_named", &block, &[])?;
+            all = BlockChanged { changed: all.changed.saturating_add(changed.changed), ..changed };
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// What the feeds of a name block.
+    ///
+    /// # Errors
+    /// As [`block_named`](Connection::block_named).
+    pub fn blocked_named(&self, name: &str) -> Result<Blocked, ClientError> {
+        let of = BlockedNamed { name: name.to_owned() };
+        Ok(self.caller.call::<Blocked>("blocked_named", &of, &[])?.0)
     }
 
     /// Opens a feed; its number is chosen here. Feeds that take the same share the daemon's rings.

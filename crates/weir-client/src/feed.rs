@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_plug::PlugError;
@@ -171,15 +172,31 @@ impl OpenFeed {
     /// # Errors
     /// What the daemon says; of a long list a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
+        // What is shared blocks nothing yet, so there is nothing to remove.
+        self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
+    }
+
+    /// Has it leave out frames by these entries for so long, as [`RemoteFeed::block_for`] does.
+    ///
+    /// # Errors
+    /// As [`block`](OpenFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    pub fn block_for(&self, add: &[String], time: Duration) -> Result<(), ClientError> {
+        self.block_by(|feed| feed.block_for(add, time), |feed| feed.block_for(add, time))
+    }
+
+    fn block_by(
+        &self,
+        block: impl FnOnce(&RemoteFeed) -> Result<(), ClientError>,
+        after_moving: impl FnOnce(&RemoteFeed) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
         let mut asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
-        match feed.block(add, remove) {
+        match block(&feed) {
             Err(error) if is_shared(&error) => {
                 let open = Open { own: true, ..asked.clone() };
                 self.move_to(&mut feed, &open)?;
                 *asked = open;
-                // What is shared blocks nothing yet, so there is nothing to remove.
-                feed.block(add, &[])
+                after_moving(&feed)
             }
             other => other,
         }

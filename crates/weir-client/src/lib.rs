@@ -11,6 +11,7 @@
 //! | [`address`] | names of sources |
 //! | [`ending`] | the end of a feed |
 //! | [`status`] | what a daemon has open, and for whom |
+//! | [`limits`] | how long names are, and how long entries are blocked |
 #![forbid(unsafe_code)]
 
 pub mod address;

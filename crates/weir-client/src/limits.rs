@@ -1,4 +1,4 @@
-//! Limits of a client.
+//! Limits of a client, and of what a daemon is asked for.
 
 use std::time::Duration;
 
@@ -8,3 +8,10 @@ pub(crate) const LINES: usize = 1024;
 pub(crate) const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// How long frames of one ring wait for older ones of another: as `weir capture` has it.
 pub(crate) const SLACK: Duration = Duration::from_millis(8);
+/// Longest name of a feed, in bytes.
+pub const FEED_NAME_MAX: usize = 32;
+/// Shortest and longest time for which an entry is blocked, if not without an end: a block list is looked through once a
+/// second at most, and what is meant for longer than a month is meant for good.
+pub const BLOCK_TIME_MIN: Duration = Duration::from_secs(1);
+/// See [`BLOCK_TIME_MIN`].
+pub const BLOCK_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -1,8 +1,11 @@
 //! The messages of the application `capture`, as `docs/protocol.md` writes them down.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::limits::FEED_NAME_MAX;
 
 /// The application's name.
 pub const APPLICATION: &str = "capture";
@@ -10,6 +13,21 @@ pub const APPLICATION: &str = "capture";
 /// The code of an error: the feed shares its rings with others, so it cannot be changed. One that was opened as
 /// [`own`](Open::own) can.
 pub const SHARED: i32 = -32010;
+
+/// The code of an error: the client's user has no feed of this name.
+pub const NO_FEED: i32 = -32011;
+
+/// Whether feeds can have this name: 1 to [`FEED_NAME_MAX`] letters and digits of ASCII, `-`, `_` and `.`.
+#[must_use]
+pub fn is_feed_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && name.len() <= FEED_NAME_MAX && name.chars().all(fits)
+}
+
+/// A time as messages have it. One that is too long for that is too long anyhow.
+pub(crate) fn expires_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// Frames of which direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +71,10 @@ pub struct Open {
     /// It has rings that no other feed shares, so it can be changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own: bool,
+    /// By which other connections of the same user change it ([`BlockNamed`]); several feeds may have the same. With a
+    /// name it has rings of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// The answer, with the descriptors of the rings.
@@ -164,6 +186,64 @@ pub struct Block {
     /// What not to leave out any more.
     #[serde(default)]
     pub remove: Vec<String>,
+    /// For so long, from now on, are those of `add` left out; without an end if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+}
+
+/// `capture.block_named`: the same for all feeds of a name that the client's user has, by whatever connection. Root and
+/// the daemon's user change those of any user. All of them change, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockNamed {
+    /// The name that the feeds were opened with.
+    pub name: String,
+    /// What to leave out from here on.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// What not to leave out any more.
+    #[serde(default)]
+    pub remove: Vec<String>,
+    /// As in [`Block`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+}
+
+/// The answer to `capture.block_named`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockChanged {
+    /// How many feeds were changed.
+    pub feeds: usize,
+    /// Entries that are new, end later than before, or are gone: in any of them.
+    pub changed: usize,
+    /// Entries that one of them blocks by now.
+    pub entries: usize,
+}
+
+/// `capture.blocked_named`: what the feeds of a name block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockedNamed {
+    /// The name that the feeds were opened with.
+    pub name: String,
+}
+
+/// The answer to `capture.blocked_named`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// How many feeds have the name.
+    pub feeds: usize,
+    /// What all of them block.
+    pub blocked: Vec<String>,
+    /// What only some of them block, and how many those are.
+    #[serde(default)]
+    pub partly: BTreeMap<String, usize>,
+    /// For how long yet, of those that expire: in the feed where it is longest.
+    #[serde(default)]
+    pub left_ms: BTreeMap<String, u64>,
+    /// Entries that are not in this answer because there are too many.
+    #[serde(default)]
+    pub omitted: usize,
 }
 
 /// A source that the client may open: `capture.sources` gives a list of them.

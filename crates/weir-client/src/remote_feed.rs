@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use weir_ring::memory::{self, Trust};
@@ -93,15 +94,29 @@ impl RemoteFeed {
     /// # Errors
     /// As [`set_filter`](RemoteFeed::set_filter); of a long list a part may be in force.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
-        let call = |add: &[String], remove: &[String]| {
-            let block = Block { feed: self.number, add: add.to_vec(), remove: remove.to_vec() };
+        self.block_until(add, remove, None)
+    }
+
+    /// Has it leave out frames by these entries for so long, and then no more: the daemon sees to that. An entry that is
+    /// there ends at the later of both times.
+    ///
+    /// # Errors
+    /// As [`block`](RemoteFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    pub fn block_for(&self, add: &[String], time: Duration) -> Result<(), ClientError> {
+        self.block_until(add, &[], Some(time))
+    }
+
+    fn block_until(
+        &self,
+        add: &[String],
+        remove: &[String],
+        time: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let (feed, expires_ms) = (self.number, time.map(protocol::expires_ms));
+        in_messages(add, remove, |add, remove| {
+            let block = Block { feed, add: add.to_vec(), remove: remove.to_vec(), expires_ms };
             self.caller.call::<Value>("block", &block, &[]).map(drop)
-        };
-        if add.len() + remove.len() <= BLOCK_ENTRIES {
-            return call(add, remove);
-        }
-        remove.chunks(BLOCK_ENTRIES).try_for_each(|some| call(&[], some))?;
-        add.chunks(BLOCK_ENTRIES).try_for_each(|some| call(some, &[]))
+        })
     }
 
     /// Its ledger so far; `None` if the daemon could not read it.
@@ -129,6 +144,19 @@ impl RemoteFeed {
     pub fn forget(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
+}
+
+/// Calls this with entries that fit into one message each: first those that are removed.
+pub(crate) fn in_messages(
+    add: &[String],
+    remove: &[String],
+    mut call: impl FnMut(&[String], &[String]) -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
+    if add.len() + remove.len() <= BLOCK_ENTRIES {
+        return call(add, remove);
+    }
+    remove.chunks(BLOCK_ENTRIES).try_for_each(|some| call(&[], some))?;
+    add.chunks(BLOCK_ENTRIES).try_for_each(|some| call(some, &[]))
 }
 
 impl Drop for RemoteFeed {

@@ -70,6 +70,9 @@ pub struct ClientStatus {
     pub connection: u64,
     /// The client's own number for the feed.
     pub number: u64,
+    /// Its name, if it was opened with one.
+    #[serde(default)]
+    pub name: Option<String>,
     /// The rings that it reads.
     pub key: u64,
     /// Of this source.

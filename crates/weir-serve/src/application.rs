@@ -8,27 +8,28 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    self, APPLICATION, Attach, Block, Detach, OfFeed, Open, Opened, SHARED, SetFilter, Source,
-    Statistics,
+    self, APPLICATION, Attach, Block, BlockNamed, Detach, OfFeed, Open, Opened, SHARED, SetFilter,
+    Source, Statistics,
 };
-use weir_filter::block::EntryError;
 use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Answer, Application, Credentials, Peer, Session};
 use weir_probe::ProbeError;
 use weir_ring::wake::{RINGS_MAX, Waker};
 
+use crate::blocking::BlockChange;
 use crate::config::SourceConfig;
 use crate::daemon::{Daemon, refused};
 use crate::reader::{Opening, Reader};
 use crate::rights;
 
-const METHODS: [&str; 11] = [
+const METHODS: [&str; 12] = [
     "sources",
     "open",
     "attach",
     "detach",
     "set_filter",
     "block",
+    "block_named",
     "ledger",
     "statistics",
     "close",
@@ -92,6 +93,7 @@ impl Session for Client {
                 self.set_filter(feed, &filter)
             }
             "block" => self.block(&read(params)?),
+            "block_named" => self.block_named(&read(params)?),
             "ledger" => {
                 let OfFeed { feed } = read(params)?;
                 let reader = self.feed(feed)?;
@@ -286,22 +288,20 @@ impl Client {
         done()
     }
 
-    fn block(&self, Block { feed, add, remove }: &Block) -> Result<Answer, RpcError> {
-        let handing = self.daemon.handing(&self.feed(*feed)?.source);
+    fn block(&self, block: &Block) -> Result<Answer, RpcError> {
+        let handing = self.daemon.handing(&self.feed(block.feed)?.source);
         self.daemon.usage.take_turn(self.who.uid)?;
-        let entries = |texts: &[String]| {
-            let parsed = texts.iter().map(|text| text.parse());
-            parsed.collect::<Result<Vec<_>, EntryError>>()
-        };
-        let wrong = |error: EntryError| RpcError::params(error.to_string());
-        let change = Change::Block {
-            remove: entries(remove).map_err(wrong)?,
-            add: entries(add).map_err(wrong)?,
-        };
+        let change = BlockChange::read(&block.add, &block.remove, block.expires_ms)?;
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
-        let reader = self.own(*feed)?;
-        self.daemon.probe.change(reader.claim.subscription, change).map_err(refused)?;
+        let reader = self.own(block.feed)?;
+        self.daemon.block(reader.claim.subscription, &change)?;
         done()
+    }
+
+    fn block_named(&self, block: &BlockNamed) -> Result<Answer, RpcError> {
+        self.daemon.usage.take_turn(self.who.uid)?;
+        let change = BlockChange::read(&block.add, &block.remove, block.expires_ms)?;
+        answer(self.daemon.block_named(&self.who, &block.name, &change)?)
     }
 
     fn statistics_of(&self, readers: &[Arc<Reader>]) -> Result<Vec<Statistics>, RpcError> {

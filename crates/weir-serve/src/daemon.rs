@@ -165,7 +165,8 @@ impl Daemon {
         };
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
-        let group = if open.own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let is_own = open.own || open.name.is_some();
+        let group = if is_own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
         let handing = self.handing(&name);

@@ -3,6 +3,7 @@
 use std::num::NonZero;
 
 use weir_capture::{Direction, Feed, Sampling};
+use weir_client::limits::FEED_NAME_MAX;
 use weir_client::protocol::{self, Open};
 use weir_plug::message::RpcError;
 
@@ -11,6 +12,13 @@ use weir_plug::message::RpcError;
 /// # Errors
 /// What makes no sense.
 pub fn chosen(mut feed: Feed, open: &Open) -> Result<Feed, RpcError> {
+    if let Some(name) = &open.name
+        && !protocol::is_feed_name(name)
+    {
+        return Err(RpcError::params(format!(
+            "a feed's name is 1 to {FEED_NAME_MAX} letters, digits, '-', '_' and '.'"
+        )));
+    }
     if let Some(snaplen) = open.snaplen {
         if snaplen == 0 {
             return Err(RpcError::params("snaplen is 1 or more"));
@@ -73,6 +81,9 @@ mod tests {
             Open { snaplen: Some(0), ..open() },
             Open { sample: Some(0), ..open() },
             Open { flows: Some(0), ..open() },
+            Open { name: Some(String::new()), ..open() },
+            Open { name: Some("two words".into()), ..open() },
+            Open { name: Some("x".repeat(33)), ..open() },
             Open { sample: Some(1), flows: Some(1), ..open() },
         ] {
             assert!(of(wrong).is_err());

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod application;
+mod blocking;
 mod board;
 pub mod config;
 pub mod daemon;

@@ -40,6 +40,7 @@ impl Daemon {
             pid: reader.who.pid,
             connection: reader.peer.number(),
             number: reader.number,
+            name: reader.asked.name.clone(),
             key: reader.feed.number(),
             source: reader.source.clone(),
             filter: filter_of(reader),

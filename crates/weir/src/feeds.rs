@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use weir_capture::{Direction, Feed, Filter, Sampling};
+use weir_client::limits::FEED_NAME_MAX;
+use weir_client::protocol::is_feed_name;
 use weir_filter::Program;
 use weir_filter_compile::{Compiler, is_bytecode};
 
-use crate::limits::FEED_NAME_MAX;
 use crate::source_name::Part;
 
 /// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
@@ -31,8 +32,7 @@ impl FromStr for FeedName {
                             or flows N";
         let (name, rest) = text.split_once(':').ok_or_else(|| format!("it has no name; {FORM}"))?;
         let name = name.trim();
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > FEED_NAME_MAX || !name.chars().all(fits) {
+        if !is_feed_name(name) {
             return Err(format!(
                 "'{name}' is no name of a feed: up to {FEED_NAME_MAX} letters, digits, '-', '_' and '.'; {FORM}"
             ));
