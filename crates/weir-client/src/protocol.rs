@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::FEED_NAME_MAX;
+use crate::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN, FEED_NAME_MAX};
 
 /// The application's name.
 pub const APPLICATION: &str = "capture";
@@ -22,6 +22,20 @@ pub const NO_FEED: i32 = -32011;
 pub fn is_feed_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && name.len() <= FEED_NAME_MAX && name.chars().all(fits)
+}
+
+/// The time that `expires_ms` says.
+///
+/// # Errors
+/// It is too short, or too long.
+pub fn block_time(expires_ms: u64) -> Result<Duration, String> {
+    let time = Duration::from_millis(expires_ms);
+    let (shortest, longest) = (BLOCK_TIME_MIN.as_millis(), BLOCK_TIME_MAX.as_millis());
+    if (BLOCK_TIME_MIN..=BLOCK_TIME_MAX).contains(&time) {
+        Ok(time)
+    } else {
+        Err(format!("expires_ms is {shortest} to {longest}, not {expires_ms}"))
+    }
 }
 
 /// A time as messages have it. One that is too long for that is too long anyhow.

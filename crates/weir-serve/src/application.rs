@@ -8,21 +8,21 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    self, APPLICATION, Attach, Block, BlockNamed, Detach, OfFeed, Open, Opened, SHARED, SetFilter,
-    Source, Statistics,
+    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, OfFeed, Open, Opened,
+    SHARED, SetFilter, Source, Statistics,
 };
 use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Answer, Application, Credentials, Peer, Session};
 use weir_probe::ProbeError;
 use weir_ring::wake::{RINGS_MAX, Waker};
 
-use crate::blocking::BlockChange;
+use crate::blocking::read_change;
 use crate::config::SourceConfig;
 use crate::daemon::{Daemon, refused};
 use crate::reader::{Opening, Reader};
 use crate::rights;
 
-const METHODS: [&str; 12] = [
+const METHODS: [&str; 13] = [
     "sources",
     "open",
     "attach",
@@ -30,6 +30,7 @@ const METHODS: [&str; 12] = [
     "set_filter",
     "block",
     "block_named",
+    "blocked_named",
     "ledger",
     "statistics",
     "close",
@@ -94,6 +95,10 @@ impl Session for Client {
             }
             "block" => self.block(&read(params)?),
             "block_named" => self.block_named(&read(params)?),
+            "blocked_named" => {
+                let BlockedNamed { name } = read(params)?;
+                self.blocked_named(&name)
+            }
             "ledger" => {
                 let OfFeed { feed } = read(params)?;
                 let reader = self.feed(feed)?;
@@ -291,7 +296,7 @@ impl Client {
     fn block(&self, block: &Block) -> Result<Answer, RpcError> {
         let handing = self.daemon.handing(&self.feed(block.feed)?.source);
         self.daemon.usage.take_turn(self.who.uid)?;
-        let change = BlockChange::read(&block.add, &block.remove, block.expires_ms)?;
+        let change = read_change(&block.add, &block.remove, block.expires_ms)?;
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         let reader = self.own(block.feed)?;
         self.daemon.block(reader.claim.subscription, &change)?;
@@ -300,8 +305,13 @@ impl Client {
 
     fn block_named(&self, block: &BlockNamed) -> Result<Answer, RpcError> {
         self.daemon.usage.take_turn(self.who.uid)?;
-        let change = BlockChange::read(&block.add, &block.remove, block.expires_ms)?;
+        let change = read_change(&block.add, &block.remove, block.expires_ms)?;
         answer(self.daemon.block_named(&self.who, &block.name, &change)?)
+    }
+
+    fn blocked_named(&self, name: &str) -> Result<Answer, RpcError> {
+        self.daemon.usage.take_turn(self.who.uid)?;
+        answer(self.daemon.blocked_named(&self.who, name)?)
     }
 
     fn statistics_of(&self, readers: &[Arc<Reader>]) -> Result<Vec<Statistics>, RpcError> {

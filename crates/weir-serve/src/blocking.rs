@@ -1,44 +1,42 @@
 //! Block lists of clients' feeds: of one by its number, and of all of a name.
 
-use std::sync::{Arc, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::Instant;
 
-use weir_capture::Change;
-use weir_client::protocol::{self, BlockChanged};
-use weir_filter::block::{Entry, EntryError};
+use weir_client::protocol::{BlockChanged, Blocked, NO_FEED, block_time, is_feed_name};
+use weir_filter::block::{ENTRIES_MAX, Entry, EntryError};
 use weir_plug::Credentials;
 use weir_plug::message::RpcError;
-use weir_probe::SubscriptionId;
+use weir_probe::timed_list::Undo;
+use weir_probe::{ListChange, ProbeError, SubscriptionId};
 
 use crate::daemon::{Daemon, refused};
-use crate::reader::Reader;
 use crate::rights;
 
-/// A change to a block list, as a client asks for it.
-pub struct BlockChange {
-    remove: Vec<Entry>,
-    add: Vec<Entry>,
+/// Understands a change that a client asks for. The time begins now.
+///
+/// # Errors
+/// What is no entry, or no time.
+pub fn read_change(
+    add: &[String],
+    remove: &[String],
+    expires_ms: Option<u64>,
+) -> Result<ListChange, RpcError> {
+    let entries = |texts: &[String]| {
+        let parsed = texts.iter().map(|text| text.parse());
+        let parsed = parsed.collect::<Result<Vec<Entry>, EntryError>>();
+        parsed.map_err(|error| RpcError::params(error.to_string()))
+    };
+    let time = expires_ms.map(block_time).transpose().map_err(RpcError::params)?;
+    let end = time.map(|time| Instant::now() + time);
+    Ok(ListChange { remove: entries(remove)?, add: entries(add)?, end })
 }
 
-impl BlockChange {
-    /// Understands what was asked.
-    ///
-    /// # Errors
-    /// What is no entry.
-    pub fn read(
-        add: &[String],
-        remove: &[String],
-        expires_ms: Option<u64>,
-    ) -> Result<BlockChange, RpcError> {
-        if expires_ms.is_some() {
-            return Err(RpcError::params("expires_ms: entries cannot expire yet"));
-        }
-        let entries = |texts: &[String]| {
-            let parsed = texts.iter().map(|text| text.parse());
-            let parsed = parsed.collect::<Result<Vec<_>, EntryError>>();
-            parsed.map_err(|error| RpcError::params(error.to_string()))
-        };
-        Ok(BlockChange { remove: entries(remove)?, add: entries(add)? })
-    }
+/// A feed that others change by its name.
+struct Named {
+    source: String,
+    subscription: SubscriptionId,
 }
 
 impl Daemon {
@@ -46,41 +44,108 @@ impl Daemon {
     pub(crate) fn block(
         &self,
         subscription: SubscriptionId,
-        BlockChange { remove, add }: &BlockChange,
-    ) -> Result<(), RpcError> {
-        let change = Change::Block { remove: remove.clone(), add: add.clone() };
-        self.probe.change(subscription, change).map_err(refused)
+        change: &ListChange,
+    ) -> Result<Undo, RpcError> {
+        self.lists.change(subscription, change).map_err(refused)
     }
 
-    /// Changes the block lists of all feeds of a name that this user may change.
+    /// Changes the block lists of all feeds of a name that this user may change, or none. One that ends meanwhile is
+    /// left out.
     pub(crate) fn block_named(
         &self,
         who: &Credentials,
         name: &str,
-        change: &BlockChange,
+        change: &ListChange,
     ) -> Result<BlockChanged, RpcError> {
-        let own = self.named(who, name)?;
-        for reader in &own {
-            let handing = self.handing(&reader.source);
+        let mut made = Vec::new();
+        for feed in self.named(who, name)? {
+            let handing = self.handing(&feed.source);
             let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
-            self.block(reader.claim.subscription, change)?;
+            match self.lists.change(feed.subscription, change) {
+                Ok(undo) => made.push((feed, undo)),
+                Err(ProbeError::Unknown | ProbeError::Ended) => {}
+                Err(error) => {
+                    for (feed, undo) in made.into_iter().rev() {
+                        // Less than it had is always taken; more again may not be. The list says what it is.
+                        let _ = self.lists.take_back(feed.subscription, undo);
+                    }
+                    return Err(refused(error));
+                }
+            }
         }
-        Ok(BlockChanged { feeds: own.len(), ..BlockChanged::default() })
+        if made.is_empty() {
+            return Err(no_feed(name));
+        }
+        let entries = made.iter().map(|(feed, _)| self.lists.count(feed.subscription)).max();
+        Ok(BlockChanged {
+            feeds: made.len(),
+            changed: made.iter().map(|(_, undo)| undo.entries()).max().unwrap_or_default(),
+            entries: entries.unwrap_or_default(),
+        })
     }
 
-    /// The feeds of this name that are this user's; of any user's, if it manages the daemon.
-    fn named(&self, who: &Credentials, name: &str) -> Result<Vec<Arc<Reader>>, RpcError> {
-        let sees_all = rights::manages(who);
-        let mut own = self.board.readers();
-        own.retain(|reader| {
-            let is_named = reader.asked.name.as_deref() == Some(name);
-            is_named && !reader.is_closed() && (sees_all || reader.who.uid == who.uid)
-        });
-        if own.is_empty() {
-            let name: String = name.chars().take(64).collect();
-            let said = format!("there is no feed named '{name}'; capture.status shows yours");
-            return Err(RpcError::new(protocol::NO_FEED, said));
+    /// What the feeds of a name block.
+    pub(crate) fn blocked_named(&self, who: &Credentials, name: &str) -> Result<Blocked, RpcError> {
+        let feeds = self.named(who, name)?;
+        // Of each entry: in how many feeds, and its last end.
+        let mut union: BTreeMap<Entry, (usize, Option<Instant>)> = BTreeMap::new();
+        let mut omitted = 0;
+        for feed in &feeds {
+            for (entry, end) in self.lists.of(feed.subscription) {
+                let is_full = union.len() >= ENTRIES_MAX;
+                match union.get_mut(&entry) {
+                    Some((count, last)) => {
+                        *count += 1;
+                        *last = last.zip(end).map(|(one, other)| one.max(other));
+                    }
+                    None if is_full => omitted += 1,
+                    None => _ = union.insert(entry, (1, end)),
+                }
+            }
         }
-        Ok(own)
+        let now = Instant::now();
+        let mut blocked = Blocked { feeds: feeds.len(), omitted, ..Blocked::default() };
+        for (entry, (count, end)) in union {
+            let text = entry.to_string();
+            if let Some(end) = end {
+                let left = end.saturating_duration_since(now).as_millis();
+                blocked.left_ms.insert(text.clone(), u64::try_from(left).unwrap_or(u64::MAX));
+            }
+            match count == feeds.len() {
+                true => blocked.blocked.push(text),
+                false => _ = blocked.partly.insert(text, count),
+            }
+        }
+        Ok(blocked)
     }
+
+    /// The feeds of this name that are this user's; of any user's, if it manages the daemon. Those that wait for their
+    /// client to come for them are among them.
+    fn named(&self, who: &Credentials, name: &str) -> Result<Vec<Named>, RpcError> {
+        let sees_all = rights::manages(who);
+        let is_own = |uid: u32| sees_all || uid == who.uid;
+        let is_named = |own: &Option<String>| own.as_deref() == Some(name);
+        let mut feeds = Vec::new();
+        for reader in self.board.readers() {
+            if is_named(&reader.asked.name) && is_own(reader.who.uid) && !reader.is_closed() {
+                let (source, subscription) = (reader.source.clone(), reader.claim.subscription);
+                feeds.push(Named { source, subscription });
+            }
+        }
+        let waiting = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(feed.who.uid));
+        let waiting = waiting.into_iter();
+        feeds.extend(
+            waiting.map(|(source, claim)| Named { source, subscription: claim.subscription }),
+        );
+        if feeds.is_empty() { Err(no_feed(name)) } else { Ok(feeds) }
+    }
+}
+
+/// The same answer for what is not there and for what is another user's.
+fn no_feed(name: &str) -> RpcError {
+    let name = if is_feed_name(name) { name } else { "?" };
+    RpcError::new(
+        NO_FEED,
+        format!("you have no feed named '{name}'; `weir status` shows those that there are"),
+    )
 }

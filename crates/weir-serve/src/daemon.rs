@@ -15,7 +15,7 @@ use weir_filter_compile::{Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_plug::Credentials;
 use weir_plug::message::{BUSY, RpcError};
-use weir_probe::{FeedId, Probe, ProbeError, SourceSpec, Wants};
+use weir_probe::{BlockLists, FeedId, Probe, ProbeError, SourceSpec, Wants};
 use weir_ring::{Ledger, Ring};
 
 use crate::board::Board;
@@ -24,7 +24,7 @@ use crate::feed_request::chosen;
 use crate::journal::Journal;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
-use crate::slots::Slots;
+use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 
 /// What a source of the file is to engines.
@@ -54,7 +54,9 @@ pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Se
 
 /// The daemon. Dropping it stops every source.
 pub struct Daemon {
-    pub(crate) probe: Probe,
+    /// What its feeds block; before the probe, which is needed until these have ended.
+    pub(crate) lists: BlockLists,
+    pub(crate) probe: Arc<Probe>,
     pub(crate) board: Arc<Board>,
     pub(crate) slots: Slots,
     pub(crate) usage: Usage,
@@ -92,13 +94,29 @@ impl Daemon {
         let board = Arc::new(Board::default());
         let told = Arc::clone(&board);
         let probe = Probe::with_listener(move |event| told.note(event));
-        let probe = probe.map_err(|error| error.to_string())?;
+        let probe = Arc::new(probe.map_err(|error| error.to_string())?);
+        let changer = Arc::clone(&probe);
+        let lists =
+            BlockLists::new(move |subscription, change| changer.change(subscription, change));
+        let lists = lists.map_err(|error| error.to_string())?;
         let usage = Usage::new(config.limits.clone());
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
         let (moved, handing) = (Moved::default(), Mutex::default());
         let journal = Journal::new(log);
-        Ok(Daemon { probe, board, slots, usage, moved, config, resolve, group, handing, journal })
+        Ok(Daemon {
+            lists,
+            probe,
+            board,
+            slots,
+            usage,
+            moved,
+            config,
+            resolve,
+            group,
+            handing,
+            journal,
+        })
     }
 
     /// The file that is in force.
@@ -214,7 +232,7 @@ impl Daemon {
         let rings = self.probe.rings_of(moved.claim.subscription);
         let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) else {
             // Its source has ended since.
-            self.slots.close(&opening.source, &self.probe, moved.claim);
+            self.leave(&opening.source, moved.claim);
             return Err(opening);
         };
         let account = (vec![0; rings.len()], Ledger::default());
@@ -226,12 +244,18 @@ impl Daemon {
     /// Closes a feed, once, and gives its account.
     pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
         reader.close(|| {
-            self.slots.close(&reader.source, &self.probe, reader.claim);
+            self.leave(&reader.source, reader.claim);
             match self.board.closed(reader.feed) {
                 Some(ledger) => (ledger, true),
                 None => (self.ledgers().ok().and_then(|mut all| all.remove(&reader.feed)), false),
             }
         })
+    }
+
+    /// Ends a subscription.
+    pub(crate) fn leave(&self, source: &str, claim: Claim) {
+        self.slots.close(source, &self.probe, claim);
+        self.lists.forget(claim.subscription);
     }
 
     /// Takes back everything that a client has of a feed.

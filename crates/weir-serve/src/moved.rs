@@ -59,6 +59,14 @@ impl Moved {
         self.lock().iter().any(is_so)
     }
 
+    /// The subscriptions of kept feeds that are such.
+    #[must_use]
+    pub fn claims(&self, is_so: impl Fn(&MovedFeed) -> bool) -> Vec<(String, Claim)> {
+        let all = self.lock();
+        let such = all.iter().filter(|feed| is_so(feed));
+        such.map(|feed| (feed.asked.source.clone(), feed.claim)).collect()
+    }
+
     /// Takes out the feeds whose time is over and those that `keeps` refuses. Gives them, and when the next one's time
     /// is over.
     #[must_use]

@@ -128,7 +128,7 @@ impl Daemon {
     fn close_moved(&self, keeps: impl Fn(&MovedFeed) -> bool) -> Option<Instant> {
         let (gone, next) = self.moved.take_unless(keeps);
         for feed in gone {
-            self.slots.close(&feed.asked.source, &self.probe, feed.claim);
+            self.leave(&feed.asked.source, feed.claim);
         }
         next
     }

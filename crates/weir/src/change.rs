@@ -51,7 +51,10 @@ pub fn block(args: &BlockArgs) -> Result<u8> {
     let entries = entries.iter().map(Entry::to_string).collect();
     // One message, however long: all of it, or nothing.
     let (add, remove) = if removes { (Vec::new(), entries) } else { (entries, Vec::new()) };
-    let result = ask(&args.control, &Method::Block(Block { feed: feed.clone(), add, remove }))?;
+    let result = ask(
+        &args.control,
+        &Method::Block(Block { feed: feed.clone(), add, remove, expires_ms: None }),
+    )?;
     if args.json {
         println!("{result}");
         return Ok(crate::EXIT_RAN);

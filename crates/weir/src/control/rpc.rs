@@ -50,6 +50,9 @@ pub struct Block {
     /// What not to leave out any more.
     #[serde(default)]
     pub remove: Vec<String>,
+    /// For how long those of `add` are left out; without an end if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 /// The answer to a message, once `carry_out` has done what it asks; `None` to a notification, which wants none.

@@ -5,14 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::{Value, json};
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Change, Filter};
+use weir_client::protocol::block_time;
 use weir_filter::block::Entry;
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_probe::{Probe, ProbeError};
+use weir_probe::timed_list::{End, Undo};
+use weir_probe::{BlockLists, ListChange, Probe, ProbeError};
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
@@ -25,6 +28,7 @@ pub struct Served {
     probe: Arc<Probe>,
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
+    lists: BlockLists,
     /// By feed. Held while anything changes: two changes at a time would not know of each other.
     state: Mutex<Vec<Now>>,
 }
@@ -32,8 +36,6 @@ pub struct Served {
 /// What a feed is by now.
 struct Now {
     in_force: InForce,
-    /// Its block list.
-    list: BTreeSet<Entry>,
     /// Its source has ended: nothing more comes that a change would be for.
     has_ended: bool,
 }
@@ -47,25 +49,12 @@ pub struct InForce {
     pub changes: u64,
 }
 
-impl Now {
-    fn new(filter: Option<Arc<Filter>>) -> Now {
-        Now { in_force: InForce { filter, changes: 0 }, list: BTreeSet::new(), has_ended: false }
-    }
-
-    /// Notes a change that was made; gives the one that takes it back.
-    fn note(&mut self, change: Change) -> Change {
-        match change {
-            Change::Filter(filter) => {
-                self.in_force.changes += 1;
-                Change::Filter(std::mem::replace(&mut self.in_force.filter, filter))
-            }
-            Change::Block { mut remove, mut add } => {
-                remove.retain(|entry| self.list.remove(entry));
-                add.retain(|entry| self.list.insert(*entry));
-                Change::Block { remove: add, add: remove }
-            }
-        }
-    }
+/// A change of one feed.
+enum FeedChange {
+    Filter(Option<Arc<Filter>>),
+    Block(ListChange),
+    /// Its block list, back to what it was.
+    Unblock(Undo),
 }
 
 impl Served {
@@ -73,10 +62,19 @@ impl Served {
         probe: Arc<Probe>,
         journal: Arc<Journal>,
         subscriptions: Arc<Subscriptions>,
-    ) -> Served {
-        let feeds = subscriptions.feeds.iter();
-        let state = Mutex::new(feeds.map(|feed| Now::new(feed.takes.filter.clone())).collect());
-        Served { probe, journal, subscriptions, state }
+    ) -> Result<Served> {
+        let (changer, feeds) = (Arc::clone(&probe), Arc::clone(&subscriptions));
+        let lists = BlockLists::new(move |subscription, change| {
+            changer.change(subscription, change)?;
+            feeds.look(&changer);
+            Ok(())
+        })?;
+        let now = |feed: &Subscribed| Now {
+            in_force: InForce { filter: feed.takes.filter.clone(), changes: 0 },
+            has_ended: false,
+        };
+        let state = Mutex::new(subscriptions.feeds.iter().map(now).collect());
+        Ok(Served { probe, journal, subscriptions, lists, state })
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
@@ -122,12 +120,12 @@ impl Served {
         // All of them compile before any changes.
         let compiled = own.iter().map(|&at| Ok((at, compile(text, self.link_type(at))?)));
         let compiled: BTreeMap<_, _> = compiled.collect::<Result<_>>()?;
-        let change = |at| Change::Filter(compiled[&at].clone());
-        let changed = self.change_all(&mut self.state(), &own, change)?;
-        Ok(json!({ "feeds": changed, "filter": text }))
+        let change = |at| FeedChange::Filter(compiled[&at].clone());
+        let made = self.change_all(&mut self.state(), &own, change)?;
+        Ok(json!({ "feeds": made.len(), "filter": text }))
     }
 
-    fn block(&self, Block { feed, add, remove }: Block) -> Result<Value> {
+    fn block(&self, Block { feed, add, remove, expires_ms }: Block) -> Result<Value> {
         let own = self.named(&feed)?;
         if let Some(&other) = own.iter().find(|&&at| self.link_type(at) != LINKTYPE_ETHERNET) {
             let source = self.source(other);
@@ -136,38 +134,56 @@ impl Served {
         let parse = |texts: Vec<String>| -> Result<Vec<Entry>> {
             texts.iter().map(|text| Ok(text.parse()?)).collect()
         };
-        let (add, remove) = (parse(add)?, parse(remove)?);
+        let time = expires_ms.map(block_time).transpose().map_err(Error::msg)?;
+        let end = time.map(|time| Instant::now() + time);
+        let change = ListChange { remove: parse(remove)?, add: parse(add)?, end };
         let mut state = self.state();
-        if add.is_empty() && remove.is_empty() {
+        if change.add.is_empty() && change.remove.is_empty() {
             return Ok(self.blocked(&state, &own, own.len()));
         }
-        let before = &state[own[0]].list;
-        let news = add.iter().filter(|entry| !before.contains(entry)).collect::<BTreeSet<_>>();
-        let gone = remove.iter().filter(|entry| before.contains(entry)).collect::<BTreeSet<_>>();
-        let entries = news.len() + gone.len();
-        let change = |_| Change::Block { remove: remove.clone(), add: add.clone() };
-        let changed = self.change_all(&mut state, &own, change)?;
-        let mut result = self.blocked(&state, &own, changed);
-        result["changed"] = json!(entries);
+        let made = self.change_all(&mut state, &own, |_| FeedChange::Block(change.clone()))?;
+        let touched = made.iter().map(|(_, back)| match back {
+            FeedChange::Unblock(undo) => undo.entries(),
+            _ => 0,
+        });
+        let mut result = self.blocked(&state, &own, made.len());
+        result["changed"] = json!(touched.max());
         Ok(result)
     }
 
     /// What these feeds block: one list, unless a change could not be taken back. Then `blocked` is what all of them
-    /// block, and each has its own in `sources`.
+    /// block, and each has its own in `sources`. `left_ms` says for how long yet, of entries that end.
     fn blocked(&self, state: &[Now], own: &[usize], changed: usize) -> Value {
-        let texts = |list: &BTreeSet<Entry>| list.iter().map(Entry::to_string).collect::<Vec<_>>();
+        let now = Instant::now();
         let alive: Vec<usize> = own.iter().copied().filter(|&at| !state[at].has_ended).collect();
         let shown = if alive.is_empty() { own } else { &alive };
-        let first = &state[shown[0]].list;
-        if shown.iter().all(|&at| state[at].list == *first) {
-            return json!({ "feeds": changed, "blocked": texts(first) });
+        let list_of = |at: usize| {
+            let mut list = self.lists.of(self.feeds()[at].subscription);
+            // Those are about to be taken out, of one list after the other.
+            list.retain(|_, end| end.is_none_or(|end| end > now));
+            list
+        };
+        let lists: Vec<(usize, BTreeMap<Entry, End>)> =
+            shown.iter().map(|&at| (at, list_of(at))).collect();
+        let texts = |list: &BTreeMap<Entry, End>| {
+            list.keys().map(Entry::to_string).collect::<Vec<String>>()
+        };
+        let mut common = lists[0].1.clone();
+        common.retain(|entry, _| lists.iter().all(|(_, list)| list.contains_key(entry)));
+        let mut result = json!({ "feeds": changed, "blocked": texts(&common) });
+        let left = |(entry, end): (&Entry, &End)| {
+            let left = (*end)?.saturating_duration_since(now).as_millis();
+            Some((entry.to_string(), u64::try_from(left).unwrap_or(u64::MAX)))
+        };
+        let left: BTreeMap<String, u64> = common.iter().filter_map(left).collect();
+        if !left.is_empty() {
+            result["left_ms"] = json!(left);
         }
-        let by_all = |entry: &&Entry| shown.iter().all(|&at| state[at].list.contains(entry));
-        let common = first.iter().filter(by_all).copied().collect();
-        let of_one =
-            |&at: &usize| json!({ "source": self.source(at), "blocked": texts(&state[at].list) });
-        let sources: Vec<Value> = shown.iter().map(of_one).collect();
-        json!({ "feeds": changed, "blocked": texts(&common), "sources": sources })
+        if lists.iter().any(|(_, list)| list.len() != common.len()) {
+            let of_one = |(at, list): &(usize, BTreeMap<Entry, End>)| json!({ "source": self.source(*at), "blocked": texts(list) });
+            result["sources"] = lists.iter().map(of_one).collect();
+        }
+        result
     }
 
     /// As the user named it, with the part that the feed is of.
@@ -207,13 +223,13 @@ impl Served {
         self.feeds().iter().find(is_same).map(|other| other.name.as_str())
     }
 
-    /// Changes all of the feeds whose sources have not ended, or none; gives how many those are.
+    /// Changes all of the feeds whose sources have not ended, or none; gives those with what takes each change back.
     fn change_all(
         &self,
         state: &mut [Now],
         own: &[usize],
-        change: impl Fn(usize) -> Change,
-    ) -> Result<usize> {
+        change: impl Fn(usize) -> FeedChange,
+    ) -> Result<Vec<(usize, FeedChange)>> {
         let mut made = Vec::new();
         for &at in own {
             match self.change(&mut state[at], at, change(at)) {
@@ -222,32 +238,50 @@ impl Served {
                 Err(error) => return Err(self.take_back(state, made, own.len(), (at, error))),
             }
         }
-        if made.is_empty() { Err(CaptureError::Ended.into()) } else { Ok(made.len()) }
+        if made.is_empty() { Err(CaptureError::Ended.into()) } else { Ok(made) }
     }
 
     /// Changes one of them; gives the change that takes this one back.
-    fn change(&self, now: &mut Now, at: usize, change: Change) -> Result<Change, CaptureError> {
+    fn change(
+        &self,
+        now: &mut Now,
+        at: usize,
+        change: FeedChange,
+    ) -> Result<FeedChange, CaptureError> {
         if now.has_ended {
             return Err(CaptureError::Ended);
         }
         let subscription = self.feeds()[at].subscription;
-        let changed =
-            self.probe.change(subscription, change.clone()).map_err(|error| match error {
-                ProbeError::Capture(error) => error,
-                // Whatever it is that is not there any more.
-                _ => CaptureError::Ended,
-            });
+        let changed = match change {
+            FeedChange::Filter(filter) => {
+                let changed = self.probe.change(subscription, Change::Filter(filter.clone()));
+                changed.map(|()| {
+                    self.subscriptions.look(&self.probe);
+                    now.in_force.changes += 1;
+                    FeedChange::Filter(std::mem::replace(&mut now.in_force.filter, filter))
+                })
+            }
+            FeedChange::Block(change) => {
+                self.lists.change(subscription, &change).map(FeedChange::Unblock)
+            }
+            FeedChange::Unblock(undo) => {
+                self.lists.take_back(subscription, undo).map(FeedChange::Unblock)
+            }
+        };
+        let changed = changed.map_err(|error| match error {
+            ProbeError::Capture(error) => error,
+            // Whatever it is that is not there any more.
+            _ => CaptureError::Ended,
+        });
         now.has_ended = matches!(changed, Err(CaptureError::Ended));
-        changed?;
-        self.subscriptions.look(&self.probe);
-        Ok(now.note(change))
+        changed
     }
 
     /// Undoes what was `made` before one refused, the last first; gives the error that says what has become of it.
     fn take_back(
         &self,
         state: &mut [Now],
-        made: Vec<(usize, Change)>,
+        made: Vec<(usize, FeedChange)>,
         all: usize,
         (refused, error): (usize, CaptureError),
     ) -> Error {
