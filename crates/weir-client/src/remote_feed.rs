@@ -97,8 +97,8 @@ impl RemoteFeed {
         self.block_until(add, remove, None)
     }
 
-    /// Has it leave out frames by these entries for so long, and then no more: the daemon sees to that. An entry that is
-    /// there ends at the later of both times.
+    /// Has it leave out frames by these entries for so long, and then no more: the daemon sees to that. An entry that
+    /// is there ends at the later of both times.
     ///
     /// # Errors
     /// As [`block`](RemoteFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).

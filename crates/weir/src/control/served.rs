@@ -180,7 +180,9 @@ impl Served {
             result["left_ms"] = json!(left);
         }
         if lists.iter().any(|(_, list)| list.len() != common.len()) {
-            let of_one = |(at, list): &(usize, BTreeMap<Entry, End>)| json!({ "source": self.source(*at), "blocked": texts(list) });
+            let of_one = |(at, list): &(usize, BTreeMap<Entry, End>)| -> Value {
+                json!({ "source": self.source(*at), "blocked": texts(list) })
+            };
             result["sources"] = lists.iter().map(of_one).collect();
         }
         result

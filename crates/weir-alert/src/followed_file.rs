@@ -1,0 +1,223 @@
+//! A file that grows, is renamed and made anew, or is cut: what `tail -F` reads.
+//!
+//! It is asked again and again, which costs two system calls where nothing is new, and works on every file system.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::lines::{Line, Lines};
+
+/// Bytes that are read at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// A file that is read as it grows. It need not be there yet.
+pub struct FollowedFile {
+    path: PathBuf,
+    open: Option<Open>,
+    /// The file that has come to stand at the path: it is read once the old one is.
+    next: Option<Open>,
+    lines: Lines,
+    /// Bytes that the file had when it was looked at first: their lines are old.
+    old: u64,
+    buffer: Vec<u8>,
+}
+
+struct Open {
+    file: File,
+    /// Device and number: another file at the path has others, as long as this one is open.
+    identity: (u64, u64),
+    offset: u64,
+}
+
+impl Open {
+    /// `None` if it is not there.
+    fn new(path: &Path) -> io::Result<Option<Open>> {
+        // Opening a pipe would wait for its writer.
+        let is_file = match path.metadata() {
+            Ok(meta) => meta.is_file(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !is_file {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        match File::open(path) {
+            Ok(file) => {
+                let identity = identity(&file.metadata()?);
+                Ok(Some(Open { file, identity, offset: 0 }))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+impl FollowedFile {
+    /// The file at this path, from its beginning on.
+    ///
+    /// # Errors
+    /// It is there and cannot be read, or is no regular file.
+    pub fn new(path: &Path) -> io::Result<FollowedFile> {
+        let open = Open::new(path)?;
+        let old =
+            open.as_ref().map_or(Ok(0), |open| Ok::<_, io::Error>(open.file.metadata()?.len()))?;
+        let (path, buffer) = (path.to_owned(), vec![0; PIECE_BYTES]);
+        Ok(FollowedFile { path, open, next: None, lines: Lines::default(), old, buffer })
+    }
+
+    /// Whether there is, or was, a file at its path.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Reads a piece and gives its lines, and for each whether it stood there at the beginning. `false` if nothing is
+    /// new: ask again a moment later.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&mut self, mut take: impl FnMut(Line, bool)) -> io::Result<bool> {
+        let Some(open) = &mut self.open else {
+            self.open = Open::new(&self.path)?;
+            return Ok(self.open.is_some());
+        };
+        let is_old = open.offset < self.old;
+        let left = usize::try_from(self.old.saturating_sub(open.offset)).unwrap_or(PIECE_BYTES);
+        // Old and new lines come in different pieces; one that is old in part counts as new.
+        let piece = if is_old { left.min(PIECE_BYTES) } else { PIECE_BYTES };
+        let count = match open.file.read(&mut self.buffer[..piece]) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            other => other?,
+        };
+        if count > 0 {
+            open.offset += count as u64;
+            self.lines.push(&self.buffer[..count], |line| take(line, is_old));
+            return Ok(true);
+        }
+        if let Some(next) = self.next.take() {
+            self.lines.end(|line| take(line, false));
+            (self.open, self.old) = (Some(next), 0);
+            return Ok(true);
+        }
+        // Cut, and written anew from its beginning; what grows beyond the old end between two looks goes unnoticed.
+        if open.file.metadata()?.len() < open.offset {
+            open.file.rewind()?;
+            (open.offset, self.old) = (0, 0);
+            self.lines.end(|line| take(line, false));
+            return Ok(true);
+        }
+        let Some(now) = Open::new(&self.path)? else { return Ok(false) };
+        if now.identity == open.identity {
+            return Ok(false);
+        }
+        // Its writer may have written on since the last look: the old one is read to its end first.
+        self.next = Some(now);
+        Ok(true)
+    }
+
+    /// Gives what stands behind the last end of a line.
+    pub fn end(&mut self, mut take: impl FnMut(Line, bool)) {
+        self.lines.end(|line| take(line, false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+
+    use super::*;
+
+    /// All that can be read by now; old lines have a `*`.
+    fn read(file: &mut FollowedFile) -> Vec<String> {
+        let mut all = Vec::new();
+        while file
+            .read(|line, is_old| {
+                let Line::Whole(line) = line else { panic!("too long") };
+                let mark = if is_old { "*" } else { "" };
+                all.push(format!("{}{mark}", String::from_utf8_lossy(line)));
+            })
+            .unwrap()
+        {}
+        all
+    }
+
+    fn append(path: &Path, text: &str) {
+        let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn lines_come_once_their_ends_do_and_those_of_the_beginning_are_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("eve.json");
+        append(&path, "one\ntwo\nthr");
+        let mut file = FollowedFile::new(&path).unwrap();
+        append(&path, "ee\nfour\nfi");
+        assert_eq!(read(&mut file), ["one*", "two*", "three", "four"]);
+        append(&path, "ve");
+        assert_eq!(read(&mut file), [""; 0]);
+        append(&path, "\nsix\n");
+        assert_eq!(read(&mut file), ["five", "six"]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_yet_is_waited_for_and_all_of_it_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("eve.json");
+        let mut file = FollowedFile::new(&path).unwrap();
+        assert!(read(&mut file).is_empty() && !file.is_there());
+        append(&path, "one\n");
+        assert_eq!(read(&mut file), ["one"]);
+    }
+
+    #[test]
+    fn a_file_that_is_renamed_and_made_anew_loses_no_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("eve.json"), dir.path().join("eve.json.1"));
+        append(&path, "one\n");
+        let mut file = FollowedFile::new(&path).unwrap();
+        assert_eq!(read(&mut file), ["one*"]);
+        for turn in 0..3 {
+            append(&path, "before\n");
+            fs::rename(&path, &old).unwrap();
+            // Nobody has made the new one yet, and the writer still has the old one.
+            append(&old, "late\n");
+            if turn > 0 {
+                assert_eq!(read(&mut file), ["before", "late"]);
+            }
+            append(&old, "later\nhalf");
+            append(&path, "new\n");
+            let expected = ["before", "late", "later", "half", "new"];
+            assert_eq!(read(&mut file), expected[if turn > 0 { 2 } else { 0 }..]);
+        }
+        fs::remove_file(&path).unwrap();
+        append(&path, "made anew\n");
+        assert_eq!(read(&mut file), ["made anew"]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_read_from_its_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("eve.json");
+        append(&path, "one\ntwo\nhalf");
+        let mut file = FollowedFile::new(&path).unwrap();
+        read(&mut file);
+        fs::write(&path, "x\n").unwrap();
+        assert_eq!(read(&mut file), ["half", "x"]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = FollowedFile::new(dir.path()).err().unwrap().to_string();
+        assert!(said.contains("no regular file"), "{said}");
+        assert!(FollowedFile::new(Path::new("/dev/null")).is_err());
+    }
+}

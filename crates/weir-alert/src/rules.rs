@@ -1,0 +1,93 @@
+//! Which alerts count.
+
+use crate::eve::Alert;
+
+/// Which alerts count: those that every kind of rule takes. A kind that has none takes all.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// This severity or a worse one, which is a lower number.
+    pub severity_max: Option<u64>,
+    /// One of these signatures.
+    pub signatures: Vec<Signature>,
+    /// One of these texts is a part of the category; capitals make no difference.
+    pub categories: Vec<String>,
+}
+
+/// A rule for signatures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// The very number.
+    Id(u64),
+    /// A part of the text; capitals make no difference.
+    Text(String),
+}
+
+impl From<&str> for Signature {
+    /// Digits are a number.
+    fn from(text: &str) -> Signature {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if is_number => Signature::Id(number),
+            _ => Signature::Text(text.to_owned()),
+        }
+    }
+}
+
+impl Rules {
+    /// Whether this alert counts. One that does not say what a rule asks does not.
+    #[must_use]
+    pub fn take(&self, alert: &Alert) -> bool {
+        let of_signature = |rule: &Signature| match rule {
+            Signature::Id(id) => alert.signature_id == Some(*id),
+            Signature::Text(text) => has(&alert.signature, text),
+        };
+        let is_bad_enough = |max: u64| alert.severity.is_some_and(|severity| severity <= max);
+        let of_category = |text: &String| has(&alert.category, text);
+        self.severity_max.is_none_or(is_bad_enough)
+            && (self.signatures.is_empty() || self.signatures.iter().any(of_signature))
+            && (self.categories.is_empty() || self.categories.iter().any(of_category))
+    }
+}
+
+fn has(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eve::parse;
+
+    #[test]
+    fn every_kind_of_rule_that_is_there_must_take_an_alert() {
+        let alert = |severity: &str| {
+            let line = format!(
+                r#"{{"event_type":"alert","src_ip":"10.0.0.1","dest_ip":"10.0.0.2","alert":{{{severity}
+                "signature_id":2001219,"signature":"ET SCAN Potential SSH Scan","category":"Leak"}}}}"#
+            );
+            parse(line.as_bytes()).unwrap()
+        };
+        let (two, none) = (alert(r#""severity":2,"#), alert(""));
+        let rules = |severity_max, signatures: &[&str], categories: &[&str]| Rules {
+            severity_max,
+            signatures: signatures.iter().map(|text| Signature::from(*text)).collect(),
+            categories: categories.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        for (rules, takes_two, takes_none) in [
+            (rules(None, &[], &[]), true, true),
+            (rules(Some(2), &[], &[]), true, false),
+            (rules(Some(1), &[], &[]), false, false),
+            (rules(None, &["2001219"], &[]), true, true),
+            (rules(None, &["200121"], &[]), false, false),
+            (rules(None, &["no", "ssh scan"], &[]), true, true),
+            (rules(None, &["no"], &[]), false, false),
+            (rules(None, &[], &["LEAK"]), true, true),
+            (rules(Some(3), &["2001219"], &["trojan"]), false, false),
+            (rules(Some(3), &["2001219"], &["trojan", "leak"]), true, false),
+        ] {
+            assert_eq!((rules.take(&two), rules.take(&none)), (takes_two, takes_none), "{rules:?}");
+        }
+        // Longer than a number can be.
+        assert_eq!(Signature::from("99999999999999999999"), Signature::Text("9".repeat(20)));
+    }
+}
