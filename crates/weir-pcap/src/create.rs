@@ -112,6 +112,8 @@ fn activate(handle: &Handle) -> c_int {
         source: name.source.clone(),
         part: name.part.clone(),
         snaplen: snaplen.and_then(|snaplen| snaplen.try_into().ok()),
+        // By which `weir block --feed` finds it.
+        name: std::env::var("WEIR_FEED").ok().filter(|name| !name.is_empty()),
         ..Open::default()
     };
     let path = socket();

@@ -52,6 +52,9 @@ pub fn run(args: &RunArgs) -> Result<u8> {
         // The tool may change its folder.
         command.env("WEIR_SOCKET", std::path::absolute(socket)?);
     }
+    if let Some(feed) = &args.feed {
+        command.env("WEIR_FEED", feed);
+    }
     let error = command.exec();
     Err(error).with_context(|| format!("starting {}", program.display()))
 }

@@ -9,13 +9,17 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir run -- tcpdump -ni host:eth0 'udp port 53'\n  \
-    weir run -- suricata -c suricata.yaml --pcap=host:eth0\n\n\
+    weir run -- suricata -c suricata.yaml --pcap=host:eth0\n  \
+    weir run --feed ids -- suricata -c suricata.yaml --pcap=host:eth0\n\n\
     Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do not capture \
     by libpcap, read a network interface instead: weir attach.")]
 pub struct RunArgs {
     /// The socket of the daemon
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// A name for the tool's feeds, by which `weir block --feed NAME` changes them; they have rings of their own then
+    #[arg(long, value_name = "NAME")]
+    pub feed: Option<String>,
     /// The library that is loaded into the tool, instead of the one that belongs to this weir
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
