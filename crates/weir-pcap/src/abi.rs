@@ -45,6 +45,7 @@ pub struct Program {
 
 /// `struct pcap_stat`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Stat {
     pub recv: c_uint,
     pub drop: c_uint,

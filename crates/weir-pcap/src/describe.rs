@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
 use crate::abi::{self, Dumper, Pcap, Stat};
 use crate::guard::guarded;
@@ -115,9 +116,15 @@ pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     });
 }
 
+/// A program may ask for each packet, and the daemon answers 200 times a second: an answer holds for so long.
+const ANSWER_HOLDS: Duration = Duration::from_millis(10);
+
 fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     let mut state = handle.state();
     let name = state.name.clone();
+    if let Some((told, _)) = state.told.filter(|(_, at)| at.elapsed() < ANSWER_HOLDS) {
+        return Ok(told);
+    }
     let Some(reader) = &mut state.reader else {
         return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
     };
@@ -127,12 +134,14 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     let bound = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let at_the_host =
         told.ledger.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
-    Ok(Stat {
+    let stat = Stat {
         // What the filter took, lost or not: as libpcap counts it on Linux.
         recv: bound(told.ledger.captured.saturating_add(at_the_host)),
         drop: bound(told.delivered.lapped.saturating_add(at_the_host)),
         ifdrop: bound(told.ledger.missed_before.unwrap_or(0)),
-    })
+    };
+    state.told = Some((stat, Instant::now()));
+    Ok(stat)
 }
 
 /// See pcap_stats(3PCAP).

@@ -99,3 +99,32 @@ pub unsafe extern "C" fn pcap_compile(
     }
     status
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_travels_as_tcpdump_prints_it() {
+        let insns =
+            [Insn { code: 40, jt: 0, jf: 0, k: 12 }, Insn { code: 6, jt: 0, jf: 0, k: 262_144 }];
+        assert_eq!(text(&insns), "2\n40 0 0 12\n6 0 0 262144");
+    }
+
+    #[test]
+    fn programs_that_cannot_be_carried_out_are_refused() {
+        let of = |insns: &mut [Insn], len: usize| {
+            let program = Program { len: len as u32, insns: insns.as_mut_ptr() };
+            // SAFETY: `len` is that of the slice, or refused before anything is read.
+            unsafe { validated(&program) }.map(|insns| insns.len())
+        };
+        let mut takes_all = [Insn { code: 6, jt: 0, jf: 0, k: 1 }];
+        assert_eq!(of(&mut takes_all, 1), Some(1));
+        assert_eq!(of(&mut takes_all, 0), None);
+        assert_eq!(of(&mut takes_all, INSNS_MAX + 1), None);
+        // It does not end.
+        assert_eq!(of(&mut [Insn { code: 40, jt: 0, jf: 0, k: 12 }], 1), None);
+        // SAFETY: null is allowed.
+        assert!(unsafe { validated(std::ptr::null()) }.is_none());
+    }
+}

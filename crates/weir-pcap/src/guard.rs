@@ -46,3 +46,49 @@ pub unsafe fn host_name<'a>(name: *const c_char) -> Option<&'a str> {
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     name.strip_prefix(weir_client::address::PREFIX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_end_where_their_buffers_do() {
+        let write = |text: &str| {
+            let mut buffer = [c_char::from_ne_bytes([0xff]); ERRBUF_SIZE + 1];
+            // SAFETY: it has the bytes.
+            unsafe { write_error(buffer.as_mut_ptr(), text) };
+            assert_eq!(buffer[ERRBUF_SIZE].to_ne_bytes(), [0xff], "nothing is written behind it");
+            // SAFETY: it ends with a NUL.
+            unsafe { CStr::from_ptr(buffer.as_ptr()) }
+                .to_str()
+                .expect("whole characters")
+                .to_owned()
+        };
+        assert_eq!(write("short"), "short");
+        assert_eq!(write(""), "");
+        assert_eq!(write("a\0b"), "a");
+        assert_eq!(write(&"x".repeat(1000)).len(), ERRBUF_SIZE - 1);
+        // A character of two bytes does not fit into the last one.
+        assert_eq!(write(&format!("x{}", "\u{e4}".repeat(200))).len(), ERRBUF_SIZE - 1);
+        assert_eq!(write(&"\u{e4}".repeat(200)).len(), ERRBUF_SIZE - 2);
+        // SAFETY: null is allowed.
+        unsafe { write_error(std::ptr::null_mut(), "nobody") };
+    }
+
+    #[test]
+    fn a_fault_of_ours_is_an_error_and_no_more() {
+        assert_eq!(guarded(7, || 1), 1);
+        assert_eq!(guarded(7, || panic!("a fault")), 7);
+    }
+
+    #[test]
+    fn names_behind_host_are_ours() {
+        // SAFETY: C strings, or null.
+        let of = |name: &CStr| unsafe { host_name(name.as_ptr()) };
+        assert_eq!(of(c"host:eth0"), Some("eth0"));
+        assert_eq!(of(c"host:"), Some(""));
+        assert_eq!((of(c"eth0"), of(c"hosts"), of(c"\xff"), of(c"")), (None, None, None, None));
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { host_name(std::ptr::null()) }, None);
+    }
+}

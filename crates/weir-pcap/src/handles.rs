@@ -5,11 +5,12 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use weir_client::{Address, FeedReader};
 use weir_ring::wake::Interrupter;
 
-use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap};
+use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap, Stat};
 use crate::guard::write_error;
 use crate::real;
 
@@ -54,6 +55,8 @@ pub struct State {
     pub nonblock: bool,
     /// The program waits for its descriptor.
     pub polls: bool,
+    /// The last statistics, and when they were asked for.
+    pub told: Option<(Stat, Instant)>,
 }
 
 /// What can be set before `pcap_activate`.
@@ -91,6 +94,7 @@ impl Handle {
             filter: None,
             nonblock: false,
             polls: false,
+            told: None,
         };
         let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
         Handle {
@@ -231,4 +235,44 @@ pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
     }
     // SAFETY: the table's own count, taken out once: the swap gives it to one caller.
     Some(unsafe { Arc::from_raw(handle) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead() -> *mut Pcap {
+        // SAFETY: plain numbers.
+        unsafe { real::pcap_open_dead_with_tstamp_precision(1, 65_535, 0) }
+    }
+
+    fn handle(key: *mut Pcap) -> Handle {
+        Handle::new(key, Address::parse("eth0").unwrap())
+    }
+
+    #[test]
+    fn handles_are_found_until_they_are_closed() {
+        let [one, other] = [dead(), dead()];
+        assert!(add(handle(one)));
+        assert!(find(one).is_some() && find(other).is_none() && find(null_mut()).is_none());
+        let held = find(one).unwrap();
+        assert!(take(one).is_some());
+        assert!(find(one).is_none() && take(one).is_none());
+        assert_eq!(Arc::strong_count(&held), 1, "who holds it keeps it");
+        // The table has room for as many as are open at a time.
+        let keys: Vec<_> = std::iter::repeat_with(dead).take(HANDLES_MAX).collect();
+        assert!(keys.iter().all(|key| add(handle(*key))));
+        assert!(!add(handle(other)), "it is full");
+        assert!(keys.iter().all(|key| take(*key).is_some()));
+    }
+
+    #[test]
+    fn one_call_reads_at_a_time() {
+        let handle = handle(dead());
+        let reads = handle.begin_reading();
+        assert!(reads.is_some() && handle.begin_reading().is_none());
+        assert!(handle.begin_reading().is_none(), "one that was refused changes nothing");
+        drop(reads);
+        assert!(handle.begin_reading().is_some());
+    }
 }
