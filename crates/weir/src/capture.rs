@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
             None => None,
         };
         let is_complete = Arc::new(AtomicBool::new(false));
-        let start_ns = now_ns();
+        let start_ns = statistics::now_ns();
         Ok(Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns })
     }
 
@@ -149,7 +149,9 @@ impl<'a> Run<'a> {
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
         // Only now: a terminal may be slow to take these lines.
-        self.introduce();
+        if self.plan.talks {
+            self.introduce();
+        }
         self.wait(&working, begin, end);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
@@ -255,7 +257,7 @@ impl<'a> Run<'a> {
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
     fn wait(&self, working: &[Working], begin: Instant, end: Option<Instant>) {
-        let mut live = Live::new(begin);
+        let mut live = Live::new(begin, self.plan.talks);
         let mut told = vec![false; working.len()];
         let main = &working[0].running;
         loop {
@@ -318,7 +320,7 @@ impl<'a> Run<'a> {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
         let delivered = consumer.delivered();
         if failure.is_none() {
-            let times = (self.start_ns, now_ns());
+            let times = (self.start_ns, statistics::now_ns());
             let all = statistics::of(feeds, consumer.rings(), delivered.frames, times);
             failure = consumer.finish(&all).err();
         }
@@ -392,10 +394,6 @@ impl<'a> Run<'a> {
 /// What `run` gives, or what it panicked with. Nothing is used afterwards that it could leave half done.
 fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
 #[cfg(test)]

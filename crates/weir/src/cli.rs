@@ -4,6 +4,7 @@ mod capture;
 mod change;
 mod demo;
 mod doctor;
+mod extcap;
 mod generate;
 mod lab;
 mod pages;
@@ -29,6 +30,7 @@ pub use capture::{
 pub use change::{BlockArgs, FilterArgs};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
+pub use extcap::ExtcapArgs;
 pub use generate::GenArgs;
 pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
@@ -132,6 +134,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Check and measure Weir on this machine
     Lab(LabArgs),
+    /// Answer Wireshark, which runs this to list and capture the daemon's sources (docs/wireshark.md)
+    #[command(hide = true)]
+    Extcap(ExtcapArgs),
     /// Write man pages and shell completions, for whoever installs or packages Weir
     #[command(hide = true)]
     Pages(PagesArgs),

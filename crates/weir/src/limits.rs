@@ -5,3 +5,7 @@ pub const CLIENTS_MAX: usize = 16;
 
 /// Longest pattern of interface names, in bytes: a name has 15 at most, and each may have a `*` beside it.
 pub const PATTERN_BYTES_MAX: usize = 31;
+
+/// Most bytes of a frame that Wireshark reads: it takes a file with a longer one for damaged.
+/// Source: wiretap/wtap.h, `WTAP_MAX_PACKET_SIZE_STANDARD`.
+pub const WIRESHARK_CAPLEN_MAX: u32 = 262_144;

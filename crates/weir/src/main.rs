@@ -12,6 +12,7 @@ mod control;
 mod demo;
 mod doctor;
 mod ending;
+mod extcap;
 mod feeds;
 mod generate;
 mod interruptible_writer;
@@ -83,6 +84,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args),
         cli::Command::Lab(args) => lab::run(&args),
+        cli::Command::Extcap(args) => extcap::run(&args),
         cli::Command::Pages(args) => pages::run(&args),
     }
 }

@@ -55,6 +55,8 @@ pub struct CapturePlan {
     pub duration: Option<Duration>,
     /// After how many frames to stop.
     pub frames: Option<u64>,
+    /// Say on standard error which engine was taken, and once a second how it goes.
+    pub talks: bool,
     /// Report as JSON.
     pub json: bool,
     /// Lost frames are a failure.
@@ -143,6 +145,7 @@ impl CapturePlan {
             merge_slack: args.merge_slack,
             duration: args.duration,
             frames: args.frames,
+            talks: true,
             json: args.json,
             fail_on_loss: args.fail_on_loss,
         };

@@ -19,17 +19,19 @@ pub struct Live {
     last: (Instant, Delivered),
     packets: HeldUnit,
     bits: HeldUnit,
+    talks: bool,
     tty: bool,
 }
 
 impl Live {
-    pub fn new(begin: Instant) -> Live {
+    pub fn new(begin: Instant, talks: bool) -> Live {
         let next = begin + Duration::from_secs(1);
         Live {
             next,
             last: (begin, Delivered::default()),
             packets: HeldUnit::new(&PACKET_RATE),
             bits: HeldUnit::new(&BIT_RATE),
+            talks,
             tty: io::stderr().is_terminal(),
         }
     }
@@ -44,6 +46,9 @@ impl Live {
         let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
         let seconds = now.duration_since(then).as_secs_f64();
         let total = total();
+        if !self.talks {
+            return;
+        }
         let frames = (delivered.frames - before.frames) as f64;
         let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
         let line = format!(

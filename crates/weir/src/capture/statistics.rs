@@ -1,10 +1,17 @@
 //! The statistics blocks at the end of a file: what became of the frames of each of its interfaces.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use weir_consumer::Rings;
 use weir_frame::pcapng::Statistics;
 use weir_ring::Ledger;
 
 use crate::run_result::FeedResult;
+
+/// The time of day, for the beginning and the end of a run.
+pub(super) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
 
 /// Of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and keeps
 /// `delivered` frames.

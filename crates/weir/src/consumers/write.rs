@@ -17,7 +17,11 @@ pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer
     }
     if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
         let name = path.display().to_string();
-        let says = || eprintln!("weir: {name}: waiting for a reader");
+        let says = || {
+            if input.plan.talks {
+                eprintln!("weir: {name}: waiting for a reader");
+            }
+        };
         let out = InterruptibleWriter::named_pipe(path, input.stop.clone(), says);
         let out = out.with_context(|| name.clone())?;
         return Ok(input.ordered(FileWriter::pipe(out, &name).with_names(names)));

@@ -1,0 +1,88 @@
+//! Answers in extcap's words: a sentence a line, values in braces.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use weir_client::protocol::Source;
+
+use super::PREFIX;
+
+const HELP: &str = "https://www.wireshark.org/docs/wsdg_html_chunked/ChCaptureExtcap.html";
+
+pub(super) fn version() -> String {
+    format!("extcap {{version={}}}{{help={HELP}}}\n", env!("CARGO_PKG_VERSION"))
+}
+
+pub(super) fn interfaces(sources: &[Source]) -> String {
+    // A brace would end the value.
+    let shown = sources.iter().filter(|source| !source.source.contains(['{', '}']));
+    let sentence = |Source { source, .. }: &Source| {
+        format!("interface {{value={PREFIX}{source}}}{{display=Weir: {source} of this host}}\n")
+    };
+    shown.map(sentence).collect()
+}
+
+/// Wireshark counts link types as libpcap does within programs (DLT), files as LINKTYPE; the two differ for raw IP.
+pub(super) fn link_types(link_type: u16) -> String {
+    let (number, name, display) = match link_type {
+        1 => (1, "EN10MB".to_owned(), "Ethernet".to_owned()),
+        101 => (12, "RAW".to_owned(), "Raw IP".to_owned()),
+        other => (other, format!("LINKTYPE_{other}"), format!("link type {other}")),
+    };
+    format!("dlt {{number={number}}}{{name={name}}}{{display={display}}}\n")
+}
+
+/// The options of a source for Wireshark's dialog; `snaplen_max` is what the daemon allows.
+pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
+    let mut text = String::new();
+    let mut argument = |number: u32, call: &str, display: &str, tooltip: &str, rest: &str| {
+        // Into memory: nothing can fail.
+        let _ = writeln!(
+            text,
+            "arg {{number={number}}}{{call=--{call}}}{{display={display}}}{{tooltip={tooltip}}}{rest}"
+        );
+    };
+    let range = format!("{{type=unsigned}}{{range=1,{snaplen_max}}}{{default={snaplen_max}}}");
+    argument(0, "snaplen", "Bytes of a frame", "Most bytes kept of a frame", &range);
+    argument(1, "direction", "Direction", "As seen from the host", "{type=selector}{default=both}");
+    argument(
+        2,
+        "part",
+        "Part of the source",
+        "2/4: the second of four shards by flow; q2: an RX queue; empty: all",
+        r"{type=string}{validation=^(q[0-9]+|[0-9]+/[0-9]+)?$}",
+    );
+    let count = "{type=unsigned}{range=1,4294967295}{default=1}";
+    argument(3, "sample-frames", "One frame in", "Keep one frame in N; 1 keeps all", count);
+    let of_flow = "Keep all frames of one flow in N; 1 keeps all flows";
+    argument(4, "sample-flows", "One flow in", of_flow, count);
+    let default = format!("{{type=string}}{{default={}}}", socket.display());
+    argument(5, "socket", "Socket", "Where the daemon listens", &default);
+    for (value, display, is_default) in
+        [("both", "received and sent", true), ("in", "received", false), ("out", "sent", false)]
+    {
+        let _ = writeln!(
+            text,
+            "value {{arg=1}}{{value={value}}}{{display={display}}}{{default={is_default}}}"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_break_a_sentence_are_left_out() {
+        let source = |name: &str| Source { source: name.into(), snaplen: 64, link_type: 1 };
+        let text = interfaces(&[source("a}{value=b"), source("lan")]);
+        assert_eq!(text, "interface {value=host:lan}{display=Weir: lan of this host}\n");
+    }
+
+    #[test]
+    fn raw_ip_has_the_number_that_wireshark_knows() {
+        assert_eq!(link_types(101), "dlt {number=12}{name=RAW}{display=Raw IP}\n");
+        assert!(link_types(276).contains("{number=276}"));
+    }
+}

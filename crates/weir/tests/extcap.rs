@@ -1,0 +1,306 @@
+//! Wireshark's extcap interface, as tshark and dumpcap use it, on a real daemon and a real link.
+
+mod common;
+
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_lab::Testbed;
+use weir_lab::testbed::volume;
+
+use common::frames::{Sender, ipv4};
+use common::tools::{Got, bytes_of, in_time_order, read, statistics};
+use common::{LIMIT, Run, bed, generate, number, program, ready, settle, weir};
+
+/// A daemon in the receiver's namespace, and a configuration of Wireshark with the program that the package installs.
+struct Wireshark {
+    dir: TempDir,
+    daemon: Option<Run>,
+}
+
+impl Wireshark {
+    fn new(bed: &Testbed) -> Wireshark {
+        let dir = TempDir::new().expect("a folder");
+        for folder in ["bin", "config", "config/extcap"] {
+            fs::create_dir(dir.path().join(folder)).expect("a folder");
+        }
+        let own = env!("CARGO_BIN_EXE_weir");
+        std::os::unix::fs::symlink(own, dir.path().join("bin/weir")).expect("a link");
+        let wrapper = dir.path().join("config/extcap/weirextcap");
+        let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/weirextcap");
+        fs::copy(packaged, &wrapper).expect("a copy");
+        fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).expect("permissions");
+        let mut wireshark = Wireshark { dir, daemon: None };
+        let config = "[sources.lan]\nsource = \"wrx0\"\nring_mib = 16\neverybody = true\n";
+        fs::write(wireshark.file("weir.toml"), config).expect("a file");
+        let (config, socket) = (wireshark.text("weir.toml"), wireshark.text("s"));
+        let line = format!("serve --config {config} --socket {socket}");
+        let mut run = Run::start(&bed.rx, weir(&line));
+        run.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+        wireshark.daemon = Some(run);
+        wireshark
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.file(name).to_str().expect("a plain path").to_owned()
+    }
+
+    /// A command with this configuration: of tshark, dumpcap or `weir`.
+    fn command(&self, line: &str) -> Command {
+        let mut command = program(line);
+        let path = std::env::var("PATH").expect("a path");
+        command.env("PATH", format!("{}:{path}", self.text("bin")));
+        command.env("WIRESHARK_CONFIG_DIR", self.text("config"));
+        command.env("WEIR_SOCKET", self.text("s"));
+        command
+    }
+
+    /// `weir capture` of the same source, to compare with.
+    fn capture(&self, bed: &Testbed, args: &str) -> Run {
+        let line = format!("weir capture host:lan --socket {} --json {args}", self.text("s"));
+        Run::capture_by(&bed.rx, self.command(&line))
+    }
+
+    fn status(&self, bed: &Testbed) -> Value {
+        let line = format!("weir status --json --socket {}", self.text("s"));
+        Run::start(&bed.rx, self.command(&line)).end().expect(0).json()
+    }
+
+    /// Once as many clients read.
+    #[track_caller]
+    fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {
+        let begin = Instant::now();
+        loop {
+            let status = self.status(bed);
+            if status["clients"].as_array().map(Vec::len) == Some(count) {
+                return status;
+            }
+            assert!(begin.elapsed() < LIMIT, "{count} clients: {status}");
+        }
+    }
+
+    /// A fifo, as Wireshark makes one for the frames.
+    fn fifo(&self) -> String {
+        let path = self.text("fifo");
+        assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
+        path
+    }
+}
+
+fn to_port_53(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[36..38].copy_from_slice(&53_u16.to_be_bytes());
+    frame
+}
+
+/// The same frames with the same stamps.
+#[track_caller]
+fn same(found: &[Got], expected: &[Got]) {
+    assert_eq!(found.len(), expected.len());
+    in_time_order(found);
+    assert_eq!(bytes_of(found), bytes_of(expected));
+    let stamps = |frames: &[Got]| frames.iter().map(|frame| frame.ts_ns).collect::<Vec<_>>();
+    assert_eq!(stamps(found), stamps(expected));
+}
+
+fn lines(run: &Run) -> usize {
+    run.stdout().iter().filter(|byte| **byte == b'\n').count()
+}
+
+#[test]
+fn root_tshark_lists_what_the_daemon_offers() {
+    let test = "root_tshark_lists_what_the_daemon_offers";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let bed = bed();
+    let mut wireshark = Wireshark::new(&bed);
+    let list =
+        |wireshark: &Wireshark| Run::start(&bed.rx, wireshark.command("tshark -D")).end().expect(0);
+    let listed = list(&wireshark).text();
+    assert!(listed.contains(". host:lan (Weir: lan of this host)\n"), "{listed}");
+    let types = Run::start(&bed.rx, wireshark.command("tshark -L -i host:lan")).end().expect(0);
+    assert!(types.text().contains("EN10MB (Ethernet)"), "{types:?}");
+
+    // No daemon: no sources, and nobody is bothered.
+    wireshark.daemon.take().expect("it runs").stop().expect(0);
+    let without = list(&wireshark);
+    assert!(!without.text().contains("Weir"), "{without:?}");
+    assert!(!without.stderr.contains("weir"), "{without:?}");
+    let alone = "weir extcap --extcap-interfaces --extcap-version=4.0";
+    let alone = Run::start(&bed.rx, wireshark.command(alone)).end().expect(0);
+    assert!(alone.text().starts_with("extcap {version=") && alone.stderr.is_empty(), "{alone:?}");
+    assert_eq!(alone.text().lines().count(), 1, "{alone:?}");
+}
+
+#[test]
+fn root_tshark_captures_live_what_weir_captures() {
+    let test = "root_tshark_captures_live_what_weir_captures";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let (bed, count) = (bed(), volume(5000));
+    let wireshark = Wireshark::new(&bed);
+    let (by_tshark, by_weir) = (wireshark.text("tshark.pcapng"), wireshark.text("weir.pcapng"));
+    let whole = wireshark.capture(&bed, &format!("--write {by_weir} --snaplen 262144"));
+    let line = format!("tshark -i host:lan -w {by_tshark} -P -l -T fields -e frame.number");
+    let mut tshark = Run::start(&bed.rx, wireshark.command(&line));
+    wireshark.wait_for_clients(&bed, 2);
+    // A single frame is there at once, not when a buffer is full.
+    let sender = Sender::new(&bed.tx);
+    sender.send(&ipv4(100));
+    tshark.wait_for("the only frame", |run| lines(run) == 1);
+    generate(&bed.tx, &format!("--frames {count} --rate 50kpps --size imix --flows 100"));
+    tshark.wait_for("every frame", |run| lines(run) as u64 == count + 1);
+    let tshark = tshark.stop().expect(0);
+    assert!(!tshark.stderr.contains("Error by extcap"), "{}", tshark.stderr);
+    whole.stop().expect(0);
+    same(&read(by_tshark.as_ref()).1, &read(by_weir.as_ref()).1);
+    wireshark.wait_for_clients(&bed, 0);
+}
+
+#[test]
+fn root_a_capture_filter_of_tshark_acts_at_the_host() {
+    let test = "root_a_capture_filter_of_tshark_acts_at_the_host";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let bed = bed();
+    let wireshark = Wireshark::new(&bed);
+    let file = wireshark.text("tshark.pcapng");
+    let mut tshark =
+        wireshark.command(&format!("tshark -i host:lan -w {file} -P -l -T fields -e udp.dstport"));
+    tshark.args(["-f", "udp port 53"]);
+    let mut tshark = Run::start(&bed.rx, tshark);
+    wireshark.wait_for_clients(&bed, 1);
+    let (sender, dns) = (Sender::new(&bed.tx), to_port_53(&ipv4(90)));
+    for _ in 0..50 {
+        sender.send(&ipv4(100));
+        sender.send(&dns);
+    }
+    tshark.wait_for("what the filter takes", |run| lines(run) == 50);
+    let status = wireshark.status(&bed);
+    assert_eq!(status["feeds"][0]["filter"], "udp port 53", "{status}");
+    let ledger = &status["feeds"][0]["ledger"];
+    assert_eq!((number(ledger, "filtered"), number(ledger, "captured")), (50, 50), "{status}");
+    tshark.stop().expect(0);
+    assert!(bytes_of(&read(file.as_ref()).1).iter().all(|frame| *frame == dns));
+}
+
+#[test]
+fn root_a_wrong_filter_is_explained() {
+    let test = "root_a_wrong_filter_is_explained";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let bed = bed();
+    let wireshark = Wireshark::new(&bed);
+    let why = "syntax error at 'prt'";
+    let mut tshark = wireshark.command("tshark -i host:lan");
+    tshark.args(["-f", "udp prt 53"]);
+    let ended = Run::start(&bed.rx, tshark).end().expect(1);
+    assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    // As the field for a filter in Wireshark's window asks while one types.
+    let ask = |filter| {
+        let mut ask =
+            wireshark.command("weir extcap --extcap-interface host:lan --extcap-capture-filter");
+        Run::start(&bed.rx, {
+            ask.arg(filter);
+            ask
+        })
+        .end()
+        .expect(0)
+        .text()
+    };
+    let wrong = ask("udp prt 53");
+    assert!(wrong.contains(why) && wrong.lines().count() == 1, "{wrong}");
+    assert_eq!(ask("udp port 53"), "");
+    assert_eq!(ask(""), "");
+}
+
+#[test]
+fn root_options_of_the_dialog_reach_the_daemon() {
+    let test = "root_options_of_the_dialog_reach_the_daemon";
+    let Some(_alone) = ready(test, &["dumpcap", "mkfifo"]) else { return };
+    let (bed, count) = (bed(), volume(1000));
+    for (options, is_whole) in [
+        ("--snaplen 64", true),
+        ("--direction in", true),
+        ("--direction out", false),
+        ("--part 1/2", false),
+        ("--sample-frames 10", false),
+        ("--sample-flows 4", false),
+    ] {
+        let wireshark = Wireshark::new(&bed);
+        let (fifo, file) = (wireshark.fifo(), wireshark.text("dumpcap.pcapng"));
+        let line =
+            format!("weir extcap --capture --fifo {fifo} --extcap-interface host:lan {options}");
+        let extcap = Run::start(&bed.rx, wireshark.command(&line));
+        let mut dumpcap =
+            Run::start(&bed.rx, wireshark.command(&format!("dumpcap -i {fifo} -w {file}")));
+        wireshark.wait_for_clients(&bed, 1);
+        generate(&bed.tx, &format!("--frames {count} --rate 50kpps --size 128 --flows 100"));
+        settle();
+        let mut ended = extcap;
+        ended.signal(libc::SIGTERM);
+        let ended = ended.end().expect(0);
+        assert!(ended.stderr.is_empty() && ended.stdout.is_empty(), "{ended:?}");
+        dumpcap.signal(libc::SIGINT);
+        dumpcap.end();
+        let (_, frames) = read(file.as_ref());
+        let (found, all) = (frames.len() as u64, count);
+        match options {
+            _ if is_whole => assert_eq!(found, all, "{options}"),
+            "--direction out" => assert_eq!(found, 0, "{options}"),
+            // The first of each ten of each ring, of which there is one a CPU.
+            "--sample-frames 10" => {
+                assert!((all / 10..all / 5).contains(&found), "{found} of {all}")
+            }
+            _ => assert!((1..all).contains(&found), "{options}: {found} of {all}"),
+        }
+        let longest = if options.contains("snaplen") { 64 } else { 124 };
+        assert!(frames.iter().all(|frame| frame.data.len() == longest), "{options}");
+        assert!(frames.iter().all(|frame| frame.wire_len == 124), "{options}");
+    }
+}
+
+#[test]
+fn root_a_capture_ends_with_the_reader_of_the_fifo_and_says_what_was_lost() {
+    let test = "root_a_capture_ends_with_the_reader_of_the_fifo_and_says_what_was_lost";
+    let Some(_alone) = ready(test, &["mkfifo"]) else { return };
+    let (bed, count) = (bed(), 40_000);
+    let wireshark = Wireshark::new(&bed);
+    let fifo = wireshark.fifo();
+    let line = format!("weir extcap --capture --fifo {fifo} --extcap-interface host:lan");
+
+    // Nothing comes, and the reader goes.
+    let extcap = Run::start(&bed.rx, wireshark.command(&line));
+    let reader = File::open(&fifo).expect("it opens once somebody writes");
+    wireshark.wait_for_clients(&bed, 1);
+    drop(reader);
+    extcap.end().expect(0);
+
+    // It reads on only when the rings have gone round.
+    let mut extcap = Run::start(&bed.rx, wireshark.command(&line));
+    let mut reader = File::open(&fifo).expect("it opens once somebody writes");
+    wireshark.wait_for_clients(&bed, 1);
+    generate(&bed.tx, &format!("--frames {count} --rate 50kpps --size 1518 --flows 100"));
+    extcap.signal(libc::SIGTERM);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).expect("a fifo");
+    let ended = extcap.end().expect(0);
+    let file = wireshark.file("read.pcapng");
+    fs::write(&file, bytes).expect("a file");
+    let kept = read(&file).1.len() as u64;
+    let said = ended.stderr.lines().last().expect("it says what was lost");
+    let words: Vec<&str> = said.split(" of ").collect();
+    let digits = |text: &str| {
+        text.replace(|c: char| !c.is_ascii_digit(), "").parse::<u64>().expect("a number")
+    };
+    assert!(said.contains("frames were lost: lapped "), "{said}");
+    assert!(kept < count && kept + digits(words[0]) == count, "{kept} kept: {said}");
+    let ending = &statistics(&file)[0];
+    assert_eq!((ending.received, ending.delivered), (Some(count), Some(kept)), "{ending:?}");
+}
