@@ -20,7 +20,7 @@ root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 r
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring --test loom --test loom_segments --test loom_wakeups)
 
-stages=(lint tests root-tests dpdk loom static dist image guest systemd fuzz)
+stages=(lint tests root-tests dpdk loom static dist image tools guest systemd fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -72,6 +72,7 @@ for name in "${stages[@]}"; do
     static) stage static tests/static.sh ;;
     dist) stage dist tests/dist.sh ;;
     image) stage image tests/image.sh ;;
+    tools) stage tools tests/tools.sh ;;
     guest) stage guest tests/guest/test.sh ;;
     systemd) stage systemd tests/guest/systemd.sh ;;
     fuzz) stage fuzz tests/fuzz.sh ;;

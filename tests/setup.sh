@@ -31,7 +31,7 @@ test_packages=(
     'qemu-system-x86 boots the Debian 6.1 guest'
     'busybox-static  user space of that guest'
     'cpio            packs that guest'"'"'s initramfs'
-    'debootstrap     makes the clean system that the package is installed on, and the guest with systemd'
+    'debootstrap     makes the clean system that the package is installed on, the guest with systemd, and the one with Suricata'
     'e2fsprogs       makes the disk of that guest'
     'wget            looks whether its mirror can be reached'
     'libdpdk-dev     DPDK with all of its drivers: the engine dpdk is built and tested with it'
