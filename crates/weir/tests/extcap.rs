@@ -39,12 +39,20 @@ impl Wireshark {
         let mut wireshark = Wireshark { dir, daemon: None };
         let config = "[sources.lan]\nsource = \"wrx0\"\nring_mib = 16\neverybody = true\n";
         fs::write(wireshark.file("weir.toml"), config).expect("a file");
-        let (config, socket) = (wireshark.text("weir.toml"), wireshark.text("s"));
+        wireshark.serve(bed);
+        wireshark
+    }
+
+    fn serve(&mut self, bed: &Testbed) {
+        let (config, socket) = (self.text("weir.toml"), self.text("s"));
         let line = format!("serve --config {config} --socket {socket}");
         let mut run = Run::start(&bed.rx, weir(&line));
         run.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
-        wireshark.daemon = Some(run);
-        wireshark
+        self.daemon = Some(run);
+    }
+
+    fn end_daemon(&mut self) {
+        self.daemon.take().expect("it runs").stop().expect(0);
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -78,14 +86,19 @@ impl Wireshark {
 
     /// Once as many clients read.
     #[track_caller]
-    fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {
+    fn wait_for_clients(&self, bed: &Testbed, count: usize) {
+        self.wait_for(bed, |status| status["clients"].as_array().map(Vec::len) == Some(count));
+    }
+
+    #[track_caller]
+    fn wait_for(&self, bed: &Testbed, is_so: impl Fn(&Value) -> bool) {
         let begin = Instant::now();
         loop {
             let status = self.status(bed);
-            if status["clients"].as_array().map(Vec::len) == Some(count) {
-                return status;
+            if is_so(&status) {
+                return;
             }
-            assert!(begin.elapsed() < LIMIT, "{count} clients: {status}");
+            assert!(begin.elapsed() < LIMIT, "{status}");
         }
     }
 
@@ -131,7 +144,7 @@ fn root_tshark_lists_what_the_daemon_offers() {
     assert!(types.text().contains("EN10MB (Ethernet)"), "{types:?}");
 
     // No daemon: no sources, and nobody is bothered.
-    wireshark.daemon.take().expect("it runs").stop().expect(0);
+    wireshark.end_daemon();
     let without = list(&wireshark);
     assert!(!without.text().contains("Weir"), "{without:?}");
     assert!(!without.stderr.contains("weir"), "{without:?}");
@@ -303,4 +316,36 @@ fn root_a_capture_ends_with_the_reader_of_the_fifo_and_says_what_was_lost() {
     assert!(kept < count && kept + digits(words[0]) == count, "{kept} kept: {said}");
     let ending = &statistics(&file)[0];
     assert_eq!((ending.received, ending.delivered), (Some(count), Some(kept)), "{ending:?}");
+}
+
+#[test]
+fn root_a_capture_outlives_the_daemon_but_does_not_begin_without_it() {
+    let test = "root_a_capture_outlives_the_daemon_but_does_not_begin_without_it";
+    let Some(_alone) = ready(test, &["dumpcap", "mkfifo"]) else { return };
+    let bed = bed();
+    let mut wireshark = Wireshark::new(&bed);
+    let (fifo, file) = (wireshark.fifo(), wireshark.text("dumpcap.pcapng"));
+    let extcap = format!("weir extcap --capture --fifo {fifo} --extcap-interface host:lan");
+    let dumpcap = format!("dumpcap -i {fifo} -w {file} -c 2");
+    let run = |line: &str| Run::start(&bed.rx, wireshark.command(line));
+    let (capture, reader) = (run(&extcap), run(&dumpcap));
+    wireshark.wait_for_clients(&bed, 1);
+    let sender = Sender::new(&bed.tx);
+    sender.send(&ipv4(100));
+    wireshark.wait_for(&bed, |status| status["feeds"][0]["ledger"]["captured"] == 1);
+    wireshark.end_daemon();
+    wireshark.serve(&bed);
+    wireshark.wait_for_clients(&bed, 1);
+    sender.send(&ipv4(200));
+    reader.end().expect(0);
+    capture.end().expect(0);
+    let lengths = bytes_of(&read(file.as_ref()).1).iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lengths, [100, 200]);
+
+    wireshark.end_daemon();
+    let run = |line: &str| Run::start(&bed.rx, wireshark.command(line));
+    let (capture, reader) = (run(&extcap), run(&dumpcap));
+    capture.end().refused(&["daemon", &wireshark.text("s")]);
+    // It does not wait for a writer that never comes.
+    assert_ne!(reader.end().code, Some(0));
 }
