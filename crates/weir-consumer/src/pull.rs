@@ -48,8 +48,8 @@ pub struct Pull<S: FrameSource> {
 }
 
 impl<S: FrameSource> Pull<S> {
-    /// Reads nothing before it is asked to; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is copied
-    /// at a time.
+    /// Reads nothing before it is asked to; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is
+    /// copied at a time.
     pub fn new(source: S, slack: Duration, run_frames_max: u64) -> Pull<S> {
         Pull {
             source,

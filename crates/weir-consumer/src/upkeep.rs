@@ -1,4 +1,5 @@
-//! What a consumer does besides taking frames: it reads what joins, finds writers that have gone, and says how far it is.
+//! What a consumer does besides taking frames: it reads what joins, finds writers that have gone, and says how far it
+//! has read.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

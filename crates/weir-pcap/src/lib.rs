@@ -12,9 +12,9 @@
 //!        ── pcap_create("eth0"), .. ───▶ real.rs ────▶ the real libpcap
 //! ```
 //!
-//! The `pcap_t` that a program gets is a real one, made by `pcap_open_dead`: a function that is not replaced here finds a
-//! valid handle. A second one of its kind, which has the link type, the snapshot length and the precision that are known
-//! after `pcap_activate`, compiles filters and writes files ([`handles::Handle::inner`]).
+//! The `pcap_t` that a program gets is a real one, made by `pcap_open_dead`: a function that is not replaced here finds
+//! a valid handle. A second one of its kind, which has the link type, the snapshot length and the precision that are
+//! known after `pcap_activate`, compiles filters and writes files ([`handles::Handle::inner`]).
 //!
 //! Nothing is printed, and no panic leaves this library ([`guard`]). Source of the functions' meaning: the manual pages
 //! pcap(3PCAP) and following, of libpcap 1.10.
