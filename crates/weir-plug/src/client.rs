@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, SigmaskHow};
 use serde_json::{Value, json};
 
 use crate::VERSION;
@@ -162,10 +163,10 @@ impl Client {
             number: AtomicU64::new(1),
         });
         let theirs = Arc::clone(&shared);
-        let reader = thread::Builder::new()
-            .name("plug-client".into())
-            .spawn(move || theirs.read(incoming))
-            .map_err(PlugError::os("starting a thread"))?;
+        let reader = without_signals(|| {
+            thread::Builder::new().name("plug-client".into()).spawn(move || theirs.read(incoming))
+        });
+        let reader = reader.map_err(PlugError::os("starting a thread"))?;
         let mut client = Client { shared, applications: Vec::new(), reader: Some(reader) };
         let params = json!({ "versions": [VERSION], "name": name });
         let hello = client.call("plug.hello", params, &[], PATIENCE_MAX)?.result;
@@ -193,6 +194,18 @@ impl Client {
     ) -> Result<Answer, PlugError> {
         self.shared.call(method, params, descriptors, limit)
     }
+}
+
+/// Starts a thread that gets none of the program's signals: their handlers, and what waits for them, are other
+/// threads'.
+fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let started = start();
+    if let Ok(before) = before {
+        // Fails for no mask that was in force.
+        let _ = before.thread_set_mask();
+    }
+    started
 }
 
 impl Drop for Client {

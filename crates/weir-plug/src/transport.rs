@@ -1,13 +1,14 @@
 //! Byte streams that messages travel on: a Unix socket, or any that carries bytes in both directions. Only a Unix
 //! socket carries descriptors; over the others an application hands memory over in a way of its own.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
 
 use crate::credentials::Credentials;
 use crate::descriptors;
@@ -84,7 +85,8 @@ impl Transport for UnixTransport {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&self.0).write(bytes)
+        // A library's program must not be killed by SIGPIPE because a daemon has died.
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
