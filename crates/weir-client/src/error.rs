@@ -1,6 +1,7 @@
 //! Why a feed could not be opened, changed or closed.
 
 use thiserror::Error;
+use weir_consumer::ConsumerError;
 use weir_plug::PlugError;
 use weir_ring::RingError;
 
@@ -36,5 +37,14 @@ pub enum ClientError {
 impl From<serde_json::Error> for ClientError {
     fn from(error: serde_json::Error) -> ClientError {
         ClientError::Answer(error.to_string())
+    }
+}
+
+impl From<ConsumerError> for ClientError {
+    fn from(error: ConsumerError) -> ClientError {
+        match error {
+            ConsumerError::Ring(error) => ClientError::Ring(error),
+            other => ClientError::Answer(other.to_string()),
+        }
     }
 }

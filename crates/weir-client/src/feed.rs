@@ -26,12 +26,16 @@ struct Shared {
     /// Lines that were given to rings so far; each ring has its own.
     lines: AtomicUsize,
     channels: AtomicUsize,
+    /// The consumer's thread makes the changes itself, so none of them finds it asleep.
+    is_driven: bool,
 }
 
 impl Shared {
     fn push(&self, change: FeedChange) {
         lock(&self.changes).push(change);
-        self.interrupter.interrupt();
+        if !self.is_driven {
+            self.interrupter.interrupt();
+        }
     }
 
     fn complete(&self) {
@@ -109,15 +113,26 @@ impl OpenFeed {
         open: &Open,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
         let feed = connection.open_feed(open)?;
-        OpenFeed::with(connection, open, feed, Sleeper::new(LINES)?)
+        OpenFeed::of(connection, open, feed, Sleeper::new(LINES)?, false)
     }
 
-    /// The same of a feed that was opened as `open` says, with a sleeper that was made before.
+    /// The same of a feed that was opened as `open` says, with a sleeper that was made before, for a consumer whose
+    /// thread makes all changes: nothing but the feed's end interrupts it.
     pub(crate) fn with(
         connection: &Connection,
         open: &Open,
         feed: RemoteFeed,
         sleeper: Sleeper,
+    ) -> Result<(OpenFeed, FeedSource), ClientError> {
+        OpenFeed::of(connection, open, feed, sleeper, true)
+    }
+
+    fn of(
+        connection: &Connection,
+        open: &Open,
+        feed: RemoteFeed,
+        sleeper: Sleeper,
+        is_driven: bool,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
         let shared = Arc::new(Shared {
             interrupter: sleeper.interrupter()?,
@@ -126,6 +141,7 @@ impl OpenFeed {
             is_complete: AtomicBool::new(false),
             lines: AtomicUsize::new(0),
             channels: AtomicUsize::new(0),
+            is_driven,
         });
         shared.join(&feed)?;
         listen(&feed, &shared);
@@ -215,14 +231,16 @@ impl OpenFeed {
         Ok(())
     }
 
-    /// Opens it again behind its end, at the same daemon or at its successor, for a consumer that has read everything of
-    /// before: its wake page's lines are given anew.
+    /// Opens it again behind its end, at the same daemon or at its successor, for a consumer that has read
+    /// everything of before: its wake page's lines are given anew.
     pub(crate) fn reopen(&self, connection: &Connection) -> Result<(), ClientError> {
         let asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
         let new = connection.open_feed(&asked)?;
         self.shared.lines.store(0, Ordering::Relaxed);
         self.shared.is_complete.store(false, Ordering::Release);
+        // The end of before is no interruption of what comes.
+        self.shared.interrupter.take_back();
         self.shared.join(&new)?;
         listen(&new, &self.shared);
         *lock(&self.connection) = connection.clone();

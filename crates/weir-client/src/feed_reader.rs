@@ -2,14 +2,16 @@
 //!
 //! A program names its source, may set a filter, drop its rights or fork, and only then reads. So the connection is
 //! made first, with the rights of then, and the feed is opened by the first call that needs it. A daemon that is
-//! restarted is read on from, a feed that moves to other rings is followed, and so is a fork: the child has a connection
-//! of its own from its first call on, and reads on where its parent was if the rings are the same.
+//! restarted is read on from, a feed that moves to other rings is followed, and so is a fork: the child has a
+//! connection of its own from its first call on, and reads on where its parent was if the rings are the same.
+
+mod fork;
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_consumer::{ConsumerError, Delivered, Numbering, Pull, Pulled, Run};
+use weir_consumer::{Delivered, Numbering, Pull, Pulled, Run};
 use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::{Interrupter, Sleeper, Woken};
 use weir_ring::{Mapping, Reader};
@@ -21,6 +23,8 @@ use crate::feed::{FeedSource, OpenFeed};
 use crate::limits::{LINES, RETRY_EVERY, SLACK};
 use crate::protocol::{Ledger, Open, Source};
 use crate::remote_feed::RemoteFeed;
+pub use crate::statistics::Statistics;
+use crate::statistics::{Past, add};
 
 /// A feed whose caller asks for frames.
 pub struct FeedReader {
@@ -50,27 +54,10 @@ struct Reading {
     pull: Pull<FeedSource>,
     /// When the successor of a daemon that has ended is looked for next.
     retry_at: Option<Instant>,
+    /// A sleep was interrupted since the feed has ended: by that, and not for the caller.
+    has_heard: bool,
     /// Nothing comes any more, and this is its last ledger.
     ended: Option<Ledger>,
-}
-
-#[derive(Clone, Default)]
-struct Past {
-    ledger: Ledger,
-    delivered: Delivered,
-    /// Daemons that have ended meanwhile.
-    daemons: u64,
-}
-
-/// What became of a feed's frames, at the daemon and here.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// At the daemon: what was offered, filtered, captured, and lost under which name.
-    pub ledger: Ledger,
-    /// Here: frames that were read, and those that were overwritten before (lapped).
-    pub delivered: Delivered,
-    /// Daemons that the feed had, one after the other.
-    pub lives: u64,
 }
 
 impl FeedReader {
@@ -115,8 +102,8 @@ impl FeedReader {
         }
     }
 
-    /// Copies 256 KiB at a time instead of 16, where the feed has one ring: for callers that hand on blocks without a look
-    /// at each frame. To be said before the feed is open.
+    /// Copies 256 KiB at a time instead of 16, where the feed has one ring: for callers that hand on blocks without
+    /// a look at each frame. To be said before the feed is open.
     pub fn read_blocks(&mut self) {
         self.run_frames_max = u64::MAX;
     }
@@ -163,31 +150,13 @@ impl FeedReader {
         let (feed, source) = OpenFeed::with(&self.connection, &self.asked, feed, sleeper)?;
         let mut pull = Pull::new(source, SLACK, self.run_frames_max);
         pull.set_pause_max(self.pause_max);
-        self.state = State::Open(Box::new(Reading { feed, pull, retry_at: None, ended: None }));
-        Ok(())
-    }
-
-    /// In the child of a fork: nothing of the parent's is touched. Its connection has no thread here, and what both
-    /// sleep on is the parent's.
-    fn follow_fork(&mut self) -> Result<(), ClientError> {
-        let connection = Connection::open(&self.socket)?;
-        std::mem::forget(std::mem::replace(&mut self.connection, connection));
-        self.pid = std::process::id();
-        let closed = State::Closed(Some(Sleeper::new(LINES)?));
-        match std::mem::replace(&mut self.state, closed) {
-            State::Closed(sleeper) => std::mem::forget(sleeper),
-            State::Open(old) => {
-                let key = old.feed.key();
-                let positions = old.pull.positions(key);
-                self.past.delivered = add(self.past.delivered, old.pull.delivered());
-                std::mem::forget(old);
-                let mut feed = self.connection.open_feed(&self.asked)?;
-                if feed.opened().key == key && feed.rings().len() == positions.len() {
-                    feed.opened.from = positions;
-                }
-                self.begin(feed, Sleeper::new(LINES)?)?;
-            }
-        }
+        self.state = State::Open(Box::new(Reading {
+            feed,
+            pull,
+            retry_at: None,
+            has_heard: false,
+            ended: None,
+        }));
         Ok(())
     }
 
@@ -198,6 +167,20 @@ impl FeedReader {
     /// [`ClientError::Gone`] once everything was read of a feed that the daemon closed; what the daemon says at the
     /// opening; rings that contradict themselves.
     pub fn next(&mut self, frames_max: u64, limit: Duration) -> Result<Pulled, ClientError> {
+        self.next_unless(frames_max, limit, || false)
+    }
+
+    /// The same, for a caller whose [`Interrupter`] comes with a flag that is set before it: an interruption that meets
+    /// the end of the feed is not missed.
+    ///
+    /// # Errors
+    /// As [`next`](FeedReader::next).
+    pub fn next_unless(
+        &mut self,
+        frames_max: u64,
+        limit: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<Pulled, ClientError> {
         self.open()?;
         let begun = Instant::now();
         loop {
@@ -208,7 +191,12 @@ impl FeedReader {
             }
             match reading.retry_at {
                 None => match reading.pull.next(frames_max, left) {
-                    Ok(Pulled::Ended) => {}
+                    Ok(Pulled::Ended) => self.go_on()?,
+                    Ok(Pulled::Interrupted)
+                        if !reading.has_heard && reading.feed.ended().is_some() =>
+                    {
+                        reading.has_heard = true;
+                    }
                     other => return Ok(other?),
                 },
                 Some(at) => {
@@ -216,13 +204,17 @@ impl FeedReader {
                     let none = std::iter::empty::<(usize, &Reader<Mapping>)>();
                     let sleeper = weir_consumer::FrameSource::sleeper(reading.pull.source());
                     match sleeper.sleep_on(none, 1, wait.min(left))? {
-                        Woken::Interrupted => return Ok(Pulled::Interrupted),
+                        Woken::Interrupted if reading.has_heard => return Ok(Pulled::Interrupted),
+                        Woken::Interrupted => reading.has_heard = true,
                         _ if wait > left => return Ok(Pulled::Nothing),
                         _ => {}
                     }
+                    self.go_on()?;
                 }
             }
-            self.go_on()?;
+            if is_stopped() {
+                return Ok(Pulled::Interrupted);
+            }
         }
     }
 
@@ -239,6 +231,7 @@ impl FeedReader {
             Some(EndReason::Failed(reason)) => Err(ClientError::Gone(reason)),
             Some(EndReason::Moved) => {
                 self.past.ledger += &reading.feed.ledger().unwrap_or_default();
+                reading.has_heard = false;
                 reading.feed.reopen(&self.connection)
             }
             Some(EndReason::DaemonEnded) => {
@@ -253,6 +246,7 @@ impl FeedReader {
                     Ok(connection) => {
                         reading.pull.take_gone();
                         reading.retry_at = None;
+                        reading.has_heard = false;
                         self.connection = connection;
                         self.past.ledger += &ledger;
                         self.past.daemons += 1;
@@ -286,14 +280,23 @@ impl FeedReader {
         }
     }
 
-    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](FeedReader::next) is worth a call; at first,
-    /// for the feed is to be opened. Behind a call it tells of what comes once it is [`armed`](FeedReader::arm). The same
-    /// one each time, but for another process behind a fork.
+    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](FeedReader::next) is worth a call; at
+    /// first, for the feed is to be opened. Behind a call it tells of what comes once it is
+    /// [`armed`](FeedReader::arm). The same one each time, but for another process behind a fork.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
     pub fn pollable(&self) -> Result<BorrowedFd<'_>, ClientError> {
         Ok(self.sleeper().pollable()?)
+    }
+
+    /// Has [`pollable`](FeedReader::pollable) be readable until it is armed: the caller has more to do, whoever was
+    /// told.
+    ///
+    /// # Errors
+    /// [`ClientError::Ring`].
+    pub fn disarm(&mut self) -> Result<(), ClientError> {
+        Ok(self.sleeper().disarm()?)
     }
 
     /// Has [`pollable`](FeedReader::pollable) become readable when there is something to do.
@@ -341,11 +344,27 @@ impl FeedReader {
         }
     }
 
+    /// Has the daemon leave out frames by these entries for so long, and then no more.
+    ///
+    /// # Errors
+    /// As [`block`](FeedReader::block), and a time that is too short or too long ([`limits`](crate::limits)).
+    pub fn block_for(&mut self, add: &[String], time: Duration) -> Result<(), ClientError> {
+        self.open()?;
+        match &self.state {
+            State::Open(reading) => reading.feed.block_for(add, time),
+            State::Closed(_) => Ok(()),
+        }
+    }
+
     /// What became of the feed's frames so far, at the daemon and here. A question to the daemon.
     ///
     /// # Errors
     /// What the daemon says.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        if self.is_open() {
+            // A child asks by a connection of its own.
+            self.open()?;
+        }
         let Past { ledger, delivered, daemons } = &self.past;
         let mut statistics =
             Statistics { ledger: ledger.clone(), delivered: *delivered, lives: daemons + 1 };
@@ -369,39 +388,9 @@ impl FeedReader {
     }
 }
 
-fn add(one: Delivered, other: Delivered) -> Delivered {
-    Delivered {
-        frames: one.frames.saturating_add(other.frames),
-        wire_bytes: one.wire_bytes.saturating_add(other.wire_bytes),
-        lapped: one.lapped.saturating_add(other.lapped),
-        after_limit: one.after_limit.saturating_add(other.after_limit),
-        late: one.late.saturating_add(other.late),
-    }
-}
-
 /// A daemon that is there says no, for good.
 fn is_refused(error: &ClientError) -> bool {
     use weir_plug::PlugError;
     use weir_plug::message::BUSY;
     matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code != BUSY)
-}
-
-/// A child of a fork drops nothing of its parent's.
-impl Drop for FeedReader {
-    fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            std::mem::forget(std::mem::replace(&mut self.state, State::Closed(None)));
-            // One more that is never dropped: so none ever ends the parent's connection.
-            std::mem::forget(self.connection.clone());
-        }
-    }
-}
-
-impl From<ConsumerError> for ClientError {
-    fn from(error: ConsumerError) -> ClientError {
-        match error {
-            ConsumerError::Ring(error) => ClientError::Ring(error),
-            other => ClientError::Answer(other.to_string()),
-        }
-    }
 }

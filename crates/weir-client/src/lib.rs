@@ -25,6 +25,7 @@ pub mod limits;
 mod lock;
 pub mod protocol;
 pub mod remote_feed;
+mod statistics;
 pub mod status;
 
 pub use address::Address;

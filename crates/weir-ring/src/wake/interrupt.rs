@@ -19,4 +19,9 @@ impl Interrupter {
         // Full after 2^64 - 2 calls that nobody took notice of; then the sleep ends, too.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
+
+    /// Takes back what no sleep has noticed yet.
+    pub fn take_back(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
 }

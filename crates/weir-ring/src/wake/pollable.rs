@@ -78,8 +78,8 @@ impl Pollable {
 }
 
 impl Sleeper {
-    /// The descriptor: readable at once, until [`arm_on`](Sleeper::arm_on) says what to wait for. The same one each time;
-    /// it is not to be read.
+    /// The descriptor: readable at once, until [`arm_on`](Sleeper::arm_on) says what to wait for. The same one each
+    /// time; it is not to be read.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -96,8 +96,9 @@ impl Sleeper {
     }
 
     /// Has [`pollable`](Sleeper::pollable) become readable once any of the readers' rings has `frames` frames more than
-    /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its line, as
-    /// in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: whoever finds nothing arms again.
+    /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its
+    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: whoever finds nothing arms
+    /// again.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -140,6 +141,16 @@ impl Sleeper {
         let own = self.pollable.0.get().expect("made above");
         own.set_timer(Some(after)).map_err(RingError::os("setting a timer"))?;
         Ok(received.woken.filter(|woken| matches!(woken, Woken::WriterGone(_))))
+    }
+
+    /// Has [`pollable`](Sleeper::pollable) be readable until it is armed, whichever messages were taken meanwhile.
+    ///
+    /// # Errors
+    /// [`RingError::Os`].
+    pub fn disarm(&self) -> Result<(), RingError> {
+        self.pollable()?;
+        let own = self.pollable.0.get().expect("made above");
+        own.set_timer(Some(Duration::ZERO)).map_err(RingError::os("setting a timer"))
     }
 }
 
@@ -206,6 +217,12 @@ mod tests {
         assert!(!it.is_readable(Duration::from_millis(20)));
         it.arm(Duration::from_millis(1));
         assert!(it.is_readable(LONG), "the limit has passed");
+        it.arm(LONG);
+        assert!(!it.is_readable(Duration::from_millis(20)));
+        it.sleeper.disarm().unwrap();
+        assert!(it.is_readable(LONG));
+        assert_eq!(it.sleeper.find_gone_writer(), None);
+        assert!(it.is_readable(LONG), "a look at the channels takes nothing of it");
     }
 
     #[test]
