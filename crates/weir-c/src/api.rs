@@ -1,0 +1,372 @@
+//! The functions of a feed, as C sees them: pointers become references, failures become results.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int};
+use std::ptr;
+use std::time::Duration;
+
+use crate::VERSION;
+use crate::failure::{Code, Failure};
+use crate::feed::Feed;
+use crate::frame::{Block, Frame};
+use crate::guard::guarded;
+use crate::handle::Handle;
+use crate::options::Options;
+use crate::statistics::Counts;
+use crate::stop::Stop;
+use crate::text;
+
+/// Frames, or a block.
+const ONE: c_int = 1;
+/// Nothing came in time.
+const NONE: c_int = 0;
+
+/// `WEIR_VERSION` of the library.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_version() -> u32 {
+    VERSION
+}
+
+/// Connects to the daemon and finds the source.
+///
+/// # Safety
+/// `feed` can be written; `name` ends with NUL; `options` is NULL or as big as it says, with strings that end with NUL;
+/// `error` is NULL or has room for `error_size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_open(
+    feed: *mut *mut Handle,
+    name: *const c_char,
+    options: *const Options,
+    error: *mut c_char,
+    error_size: usize,
+) -> c_int {
+    let opened = guarded(|| {
+        if feed.is_null() {
+            return Err(Failure::argument("feed is NULL"));
+        }
+        // SAFETY: as the caller promises.
+        let asked = unsafe { Options::read(options)?.asked(name)? };
+        Feed::connect(&asked)
+    });
+    let (handle, result, why) = match opened {
+        Ok((feed, stop)) => {
+            let handle = Box::new(Handle { stop, feed: UnsafeCell::new(feed) });
+            (Box::into_raw(handle), 0, String::new())
+        }
+        Err(failure) => (ptr::null_mut(), failure.result(), failure.text),
+    };
+    // SAFETY: as the caller promises.
+    unsafe {
+        text::copy_to(&why, error, error_size);
+        if !feed.is_null() {
+            feed.write(handle);
+        }
+    }
+    result
+}
+
+/// Lets go of a feed.
+///
+/// # Safety
+/// `feed` is NULL or came from [`weir_open`]; no thread and no signal handler uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_close(feed: *mut Handle) {
+    if !feed.is_null() {
+        // SAFETY: it was made by `Box::into_raw` in `weir_open`, and is closed once.
+        let handle = unsafe { Box::from_raw(feed) };
+        let _ = guarded(|| {
+            drop(handle);
+            Ok(())
+        });
+    }
+}
+
+/// Calls `body` with the feed; notes why it failed.
+///
+/// # Safety
+/// `feed` is NULL or came from [`weir_open`] and is not closed, and no other thread uses it.
+unsafe fn with(
+    feed: *mut Handle,
+    body: impl FnOnce(&mut Feed, &Stop) -> Result<c_int, Failure>,
+) -> c_int {
+    if feed.is_null() {
+        return Code::Argument as c_int;
+    }
+    // SAFETY: as the caller promises. `weir_break` uses `stop` only, of which there are shared references.
+    let (stop, feed) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
+    match guarded(|| feed.check().and_then(|()| body(feed, stop))) {
+        Ok(result) => result,
+        Err(failure) => feed.fail(&failure),
+    }
+}
+
+/// The given text; NULL is empty.
+///
+/// # Safety
+/// `text` is NULL or ends with NUL.
+unsafe fn text_or_empty(what: &str, text: *const c_char) -> Result<String, Failure> {
+    // SAFETY: as the caller promises; it is copied here.
+    Ok(unsafe { text::from_c(what, text) }?.unwrap_or_default().to_owned())
+}
+
+fn not_null<T>(what: &str, pointer: *mut T) -> Result<(), Failure> {
+    if pointer.is_null() { Err(Failure::argument(format!("{what} is NULL"))) } else { Ok(()) }
+}
+
+/// Has frames captured from now on.
+///
+/// # Safety
+/// As [`with`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_start(feed: *mut Handle) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, |feed, stop| feed.start(stop).map(|()| 0)) }
+}
+
+/// Why the last call failed.
+///
+/// # Safety
+/// As [`with`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_error(feed: *const Handle) -> *const c_char {
+    if feed.is_null() {
+        return c"feed is NULL".as_ptr();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { &*(*feed).feed.get() }.error().as_ptr()
+}
+
+/// The next frame.
+///
+/// # Safety
+/// As [`with`]; `frame` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_next_frame(
+    feed: *mut Handle,
+    frame: *mut *const Frame,
+    timeout_ms: c_int,
+) -> c_int {
+    if !feed.is_null() && !frame.is_null() {
+        // SAFETY: as the caller promises. `weir_break` uses `stop` only.
+        let (stop, own) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
+        // The way of most frames: nothing on it panics, so it needs no guard.
+        if !stop.is_set()
+            && let Ok(Some(next)) = own.next_taken()
+        {
+            // SAFETY: as the caller promises.
+            unsafe { frame.write(next) };
+            return ONE;
+        }
+    }
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, |feed, stop| next_frame(feed, stop, frame, timeout_ms)) }
+}
+
+/// The same where frames are to be waited for, or something is wrong.
+fn next_frame(
+    feed: &mut Feed,
+    stop: &Stop,
+    frame: *mut *const Frame,
+    timeout_ms: c_int,
+) -> Result<c_int, Failure> {
+    not_null("frame", frame)?;
+    feed.check_stop(stop)?;
+    if !feed.pull(stop, timeout_ms)? {
+        return Ok(NONE);
+    }
+    let Some(next) = feed.next_taken()? else { return Ok(NONE) };
+    // SAFETY: not NULL, as checked above; can be written, as the caller of `weir_next_frame` promises.
+    unsafe { frame.write(next) };
+    Ok(ONE)
+}
+
+/// The next frames.
+///
+/// # Safety
+/// As [`with`]; `block` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_next_block(
+    feed: *mut Handle,
+    block: *mut *const Block,
+    timeout_ms: c_int,
+) -> c_int {
+    let next = |feed: &mut Feed, stop: &Stop| {
+        not_null("block", block)?;
+        feed.check_stop(stop)?;
+        if !feed.has_taken() && !feed.pull(stop, timeout_ms)? {
+            return Ok(NONE);
+        }
+        let Some(next) = feed.block_taken() else { return Ok(NONE) };
+        // SAFETY: not NULL, as checked above; can be written, as the caller promises.
+        unsafe { block.write(next) };
+        Ok(ONE)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, next) }
+}
+
+/// The section header and the interfaces so far.
+///
+/// # Safety
+/// As [`with`]; `header` and `bytes` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_pcapng_header(
+    feed: *mut Handle,
+    header: *mut *const u8,
+    bytes: *mut usize,
+) -> c_int {
+    let write = |feed: &mut Feed, stop: &Stop| {
+        not_null("header", header)?;
+        not_null("bytes", bytes)?;
+        let own = feed.pcapng_header(stop)?;
+        // SAFETY: not NULL, as checked above; can be written, as the caller promises.
+        unsafe {
+            header.write(own.as_ptr());
+            bytes.write(own.len());
+        }
+        Ok(0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, write) }
+}
+
+/// The pcap link type.
+///
+/// # Safety
+/// As [`with`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_link_type(feed: *const Handle) -> c_int {
+    // SAFETY: as the caller promises; a failure is noted in memory that is the feed's alone (`UnsafeCell`).
+    unsafe { with(feed.cast_mut(), |feed, _| Ok(feed.link_type())) }
+}
+
+/// The name of an interface.
+///
+/// # Safety
+/// As [`with`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_interface_name(feed: *mut Handle, interface: u32) -> *const c_char {
+    let mut name = ptr::null();
+    let find = |feed: &mut Feed, _: &Stop| {
+        name = feed.interface_name(interface).map_or(ptr::null(), |name| name.as_ptr());
+        Ok(0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, find) };
+    name
+}
+
+/// A descriptor for event loops.
+///
+/// # Safety
+/// As [`with`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_fd(feed: *mut Handle) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, Feed::pollable) }
+}
+
+/// Ends a wait; from any thread, and from signal handlers.
+///
+/// # Safety
+/// `feed` is NULL or came from [`weir_open`] and is not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_break(feed: *mut Handle) {
+    if !feed.is_null() {
+        // SAFETY: as the caller promises; the feed itself, which another thread may be using, is not touched.
+        unsafe { &(*feed).stop }.set();
+    }
+}
+
+/// Another filter.
+///
+/// # Safety
+/// As [`with`]; `filter` is NULL or ends with NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_set_filter(feed: *mut Handle, filter: *const c_char) -> c_int {
+    let set = |feed: &mut Feed, stop: &Stop| {
+        // SAFETY: as the caller promises.
+        let filter = unsafe { text_or_empty("the filter", filter) }?;
+        feed.set_filter(stop, &filter).map(|()| 0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, set) }
+}
+
+/// The entries at `entries`.
+///
+/// # Safety
+/// `entries` has `count` strings that end with NUL.
+unsafe fn texts(entries: *const *const c_char, count: usize) -> Result<Vec<String>, Failure> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    not_null("entries", entries.cast_mut())?;
+    // SAFETY: as the caller promises.
+    let entries = unsafe { std::slice::from_raw_parts(entries, count) };
+    // SAFETY: as the caller promises.
+    entries.iter().map(|entry| unsafe { text_or_empty("an entry", *entry) }).collect()
+}
+
+/// Leaves out frames by these entries.
+///
+/// # Safety
+/// As [`with`]; `entries` has `count` strings that end with NUL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_block_entries(
+    feed: *mut Handle,
+    entries: *const *const c_char,
+    count: usize,
+    expires_ms: u64,
+) -> c_int {
+    let block = |feed: &mut Feed, stop: &Stop| {
+        // SAFETY: as the caller promises.
+        let add = unsafe { texts(entries, count) }?;
+        let blocked = match expires_ms {
+            0 => feed.block(stop, &add, &[]),
+            _ => feed.block_for(stop, &add, Duration::from_millis(expires_ms)),
+        };
+        blocked.map(|()| 0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, block) }
+}
+
+/// Takes entries back.
+///
+/// # Safety
+/// As [`weir_block_entries`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_unblock_entries(
+    feed: *mut Handle,
+    entries: *const *const c_char,
+    count: usize,
+) -> c_int {
+    let unblock = |feed: &mut Feed, stop: &Stop| {
+        // SAFETY: as the caller promises.
+        let remove = unsafe { texts(entries, count) }?;
+        feed.block(stop, &[], &remove).map(|()| 0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, unblock) }
+}
+
+/// What became of every frame.
+///
+/// # Safety
+/// As [`with`]; `statistics` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weir_get_statistics(
+    feed: *mut Handle,
+    statistics: *mut *const Counts,
+) -> c_int {
+    let get = |feed: &mut Feed, stop: &Stop| {
+        not_null("statistics", statistics)?;
+        let own = feed.statistics(stop)?;
+        // SAFETY: not NULL, as checked above; can be written, as the caller promises.
+        unsafe { statistics.write(&raw const own.counts) };
+        Ok(0)
+    };
+    // SAFETY: as the caller promises.
+    unsafe { with(feed, get) }
+}

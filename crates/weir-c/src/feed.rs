@@ -1,0 +1,280 @@
+//! A feed: what the functions of the header do.
+
+use std::ffi::{CString, c_int};
+use std::time::Duration;
+
+use weir_client::FeedReader;
+use weir_consumer::Pulled;
+use weir_frame::pcapng::{SectionInfo, write};
+
+use crate::failure::{Code, Failure};
+use crate::frame::{Block, Frame};
+use crate::options::Asked;
+use crate::statistics::Statistics;
+use crate::stop::Stop;
+use crate::text;
+use crate::unread::Unread;
+
+/// As files name it.
+const PROGRAM: &str = concat!("libweir (weir ", env!("CARGO_PKG_VERSION"), ")");
+
+/// A feed.
+pub struct Feed {
+    reader: FeedReader,
+    /// Of the reader's current run.
+    unread: Unread,
+    /// What was handed out last.
+    frame: Frame,
+    block: Block,
+    head: Vec<u8>,
+    header: Vec<u8>,
+    statistics: Option<Box<Statistics>>,
+    interface_names: Vec<CString>,
+    /// Interfaces that a file of the caller's has; `None`: not even a section header.
+    described: Option<usize>,
+    polling: Polling,
+    /// The process whose sleeper the interrupter is of.
+    pid: u32,
+    /// Of the last call that failed.
+    error: CString,
+    /// A call has panicked.
+    is_broken: bool,
+}
+
+/// The descriptor for event loops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Polling {
+    /// Nobody has asked for it.
+    Unused,
+    /// It is readable.
+    Readable,
+    /// It becomes readable when there is something to do.
+    Armed,
+}
+
+impl Feed {
+    /// Connects, and finds the source.
+    pub fn connect(asked: &Asked) -> Result<(Feed, Stop), Failure> {
+        let mut reader = FeedReader::connect(&asked.socket, &asked.open)?;
+        if asked.blocks {
+            reader.read_blocks();
+        }
+        let stop = Stop::new(reader.interrupter()?);
+        let feed = Feed {
+            reader,
+            unread: Unread::NONE,
+            frame: Frame::NONE,
+            block: Block::NONE,
+            head: Vec::new(),
+            header: Vec::new(),
+            statistics: None,
+            interface_names: Vec::new(),
+            described: None,
+            polling: Polling::Unused,
+            pid: std::process::id(),
+            error: CString::default(),
+            is_broken: false,
+        };
+        Ok((feed, stop))
+    }
+
+    pub fn error(&self) -> &CString {
+        &self.error
+    }
+
+    /// Notes why a call failed; gives its result.
+    pub fn fail(&mut self, failure: &Failure) -> c_int {
+        self.is_broken |= failure.code == Code::Internal;
+        self.error = text::to_c(&failure.text);
+        failure.result()
+    }
+
+    /// A panic may have left anything half done.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.is_broken {
+            true => Err(Failure {
+                code: Code::Internal,
+                text: "an earlier call met a bug of libweir; close the feed".into(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    pub fn start(&mut self, stop: &Stop) -> Result<(), Failure> {
+        self.reader.open()?;
+        if self.pid != std::process::id() {
+            stop.replace(self.reader.interrupter()?);
+            self.pid = std::process::id();
+            // The descriptor is another one, and nobody has asked for it yet.
+            self.polling = Polling::Unused;
+        }
+        Ok(())
+    }
+
+    /// The next frame of those that were taken, if there is one.
+    #[inline]
+    pub fn next_taken(&mut self) -> Result<Option<&Frame>, Failure> {
+        // SAFETY: the reader takes others in `pull` only, behind which `unread` is what it took. The caller uses
+        // the frame until it asks for the next one, as the header says.
+        let record = unsafe { self.unread.take() }?;
+        Ok(record.map(|record| {
+            self.frame = record.into();
+            &self.frame
+        }))
+    }
+
+    /// Whether there is a frame that was taken and not handed out.
+    pub fn has_taken(&self) -> bool {
+        self.unread.frames() > 0
+    }
+
+    /// All that are left of those that were taken, if there are any.
+    pub fn block_taken(&mut self) -> Option<&Block> {
+        if !self.has_taken() {
+            return None;
+        }
+        self.head.clear();
+        let known = self.reader.numbering().map_or(0, |numbering| numbering.interfaces().len());
+        if self.described.is_none_or(|described| described < known) {
+            describe(&self.reader, self.described, &mut self.head);
+            self.described = Some(known);
+        }
+        let (data, bytes, frames) = self.unread.take_all();
+        let head = self.head.as_ptr();
+        self.block = Block { data, bytes, frames, head, head_bytes: self.head.len() };
+        Some(&self.block)
+    }
+
+    /// Fails if a wait is to end. Frames that were taken stay for the next call.
+    pub fn check_stop(&mut self, stop: &Stop) -> Result<(), Failure> {
+        if stop.take() {
+            self.be_readable()?;
+            return Err(interrupted());
+        }
+        Ok(())
+    }
+
+    fn be_readable(&mut self) -> Result<(), Failure> {
+        if self.polling == Polling::Armed {
+            self.reader.disarm()?;
+            self.polling = Polling::Readable;
+        }
+        Ok(())
+    }
+
+    /// Waits for frames, and takes some. False: none came in time.
+    pub fn pull(&mut self, stop: &Stop, timeout_ms: c_int) -> Result<bool, Failure> {
+        self.unread = Unread::NONE;
+        self.start(stop)?;
+        let pulled = self.reader.next_unless(u64::MAX, limit_of(timeout_ms), || stop.is_set());
+        if let Ok(Pulled::Frames(frames)) = pulled {
+            self.unread = Unread::of(self.reader.run().block_bytes, frames);
+        }
+        match (&pulled, self.polling) {
+            (_, Polling::Unused) => {}
+            (Ok(Pulled::Nothing), _) => {
+                self.reader.arm()?;
+                self.polling = Polling::Armed;
+            }
+            _ => self.be_readable()?,
+        }
+        match pulled? {
+            Pulled::Frames(_) => Ok(true),
+            Pulled::Nothing => Ok(false),
+            Pulled::Interrupted => {
+                stop.take();
+                Err(interrupted())
+            }
+            Pulled::Ended => {
+                Err(Failure { code: Code::End, text: "the source has come to its end".into() })
+            }
+        }
+    }
+
+    pub fn pollable(&mut self, stop: &Stop) -> Result<c_int, Failure> {
+        if self.pid != std::process::id() {
+            self.start(stop)?;
+        }
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.reader.pollable()?);
+        if self.polling == Polling::Unused {
+            // Whatever was called before: frames that were taken may be waiting.
+            self.reader.disarm()?;
+            self.polling = Polling::Readable;
+        }
+        Ok(fd)
+    }
+
+    pub fn set_filter(&mut self, stop: &Stop, filter: &str) -> Result<(), Failure> {
+        self.follow_fork(stop)?;
+        Ok(self.reader.set_filter(filter)?)
+    }
+
+    pub fn block(&mut self, stop: &Stop, add: &[String], remove: &[String]) -> Result<(), Failure> {
+        self.start(stop)?;
+        Ok(self.reader.block(add, remove)?)
+    }
+
+    pub fn block_for(
+        &mut self,
+        stop: &Stop,
+        add: &[String],
+        time: Duration,
+    ) -> Result<(), Failure> {
+        self.start(stop)?;
+        Ok(self.reader.block_for(add, time)?)
+    }
+
+    fn follow_fork(&mut self, stop: &Stop) -> Result<(), Failure> {
+        if self.reader.is_open() { self.start(stop) } else { Ok(()) }
+    }
+
+    pub fn statistics(&mut self, stop: &Stop) -> Result<&Statistics, Failure> {
+        self.follow_fork(stop)?;
+        let statistics = self.reader.statistics()?;
+        let statistics = Statistics::new(&statistics, self.unread.frames());
+        Ok(self.statistics.insert(Box::new(statistics)))
+    }
+
+    /// A section header, and all interfaces so far.
+    pub fn pcapng_header(&mut self, stop: &Stop) -> Result<&[u8], Failure> {
+        self.start(stop)?;
+        self.header.clear();
+        describe(&self.reader, None, &mut self.header);
+        let known = self.reader.numbering().map_or(0, |numbering| numbering.interfaces().len());
+        self.described = Some(known);
+        Ok(&self.header)
+    }
+
+    pub fn link_type(&self) -> c_int {
+        let interfaces = self.reader.numbering().map(|numbering| numbering.interfaces());
+        let first = interfaces.and_then(<[_]>::first);
+        first.map_or(self.reader.source().link_type, |first| first.interface.link_type).into()
+    }
+
+    pub fn interface_name(&mut self, number: u32) -> Option<&CString> {
+        let interfaces = self.reader.numbering()?.interfaces();
+        // A string that was handed out stays where it is when the vector grows.
+        let new = interfaces.iter().skip(self.interface_names.len());
+        self.interface_names.extend(new.map(|new| text::to_c(&new.interface.name)));
+        self.interface_names.get(number as usize)
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure { code: Code::Interrupted, text: "interrupted; call again".into() }
+}
+
+/// Appends what a file that has `described` interfaces still lacks.
+fn describe(reader: &FeedReader, described: Option<usize>, out: &mut Vec<u8>) {
+    if described.is_none() {
+        let userappl = Some(PROGRAM.to_owned());
+        write::section_header(out, &SectionInfo { userappl, ..SectionInfo::default() });
+    }
+    let interfaces = reader.numbering().map(|numbering| numbering.interfaces()).unwrap_or_default();
+    let new = interfaces.iter().skip(described.unwrap_or(0));
+    new.for_each(|new| write::interface(out, &new.interface));
+}
+
+fn limit_of(timeout_ms: c_int) -> Duration {
+    u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis)
+}

@@ -1,0 +1,93 @@
+//! The frames of a run that were not handed out yet.
+
+use weir_frame::record::Record;
+
+use crate::failure::{Code, Failure};
+
+/// Records that lie in a reader's memory. Whoever has it sees to it that the reader takes no others as long as
+/// [`take`](Unread::take) and [`take_all`](Unread::take_all) are called.
+pub struct Unread {
+    at: *const u8,
+    bytes: usize,
+    frames: u64,
+}
+
+// SAFETY: the memory is the reader's, which is in the same struct and may go to another thread together with this.
+unsafe impl Send for Unread {}
+
+impl Unread {
+    pub const NONE: Unread =
+        Unread { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0, frames: 0 };
+
+    /// The frames of a run.
+    pub fn of(block_bytes: &[u8], frames: u64) -> Unread {
+        Unread { at: block_bytes.as_ptr(), bytes: block_bytes.len(), frames }
+    }
+
+    /// How many there are.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// The next frame; `None` behind the last.
+    ///
+    /// # Errors
+    /// What is there is no frame: then the rest is passed over.
+    ///
+    /// # Safety
+    /// The reader has taken nothing else since [`of`](Unread::of); it may have been leaked, as a fork has it. The
+    /// frame is used only as long as that is so.
+    #[inline]
+    pub unsafe fn take<'a>(&mut self) -> Result<Option<Record<'a>>, Failure> {
+        if self.bytes == 0 {
+            return Ok(None);
+        }
+        // SAFETY: `of` had these bytes as a slice, of which the first ones were passed over; they are there, and nobody
+        // writes them, as the caller promises.
+        let bytes = unsafe { std::slice::from_raw_parts(self.at, self.bytes) };
+        match Record::parse(bytes) {
+            Ok(record) => {
+                let rest = &bytes[record.block.len()..];
+                *self = Unread::of(rest, self.frames.saturating_sub(1));
+                Ok(Some(record))
+            }
+            Err(error) => {
+                *self = Unread::NONE;
+                Err(Failure { code: Code::Corrupt, text: format!("the daemon's memory: {error}") })
+            }
+        }
+    }
+
+    /// All that are left: their records and how many.
+    pub fn take_all(&mut self) -> (*const u8, usize, u64) {
+        let Unread { at, bytes, frames } = std::mem::replace(self, Unread::NONE);
+        (at, bytes, frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frame::record::{Meta, append};
+
+    use super::*;
+
+    #[test]
+    fn frames_come_one_by_one_and_then_the_rest() {
+        let mut bytes = Vec::new();
+        for frame in [&[1_u8; 60][..], &[2; 61], &[3; 62]] {
+            append(&mut bytes, &Meta { wire_len: 90, ..Meta::default() }, frame);
+        }
+        let mut unread = Unread::of(&bytes, 3);
+        // SAFETY: `bytes` stays as it is.
+        let first = unsafe { unread.take() }.unwrap().unwrap();
+        assert_eq!((first.frame, unread.frames()), (&[1_u8; 60][..], 2));
+        let (at, len, frames) = unread.take_all();
+        assert_eq!((at, len, frames), (bytes[first.block.len()..].as_ptr(), bytes.len() - 92, 2));
+        // SAFETY: as above.
+        assert!(unsafe { unread.take() }.unwrap().is_none());
+        let mut cut = Unread::of(&bytes[..50], 1);
+        // SAFETY: as above.
+        assert_eq!(unsafe { cut.take() }.unwrap_err().code, Code::Corrupt);
+        assert_eq!(cut.frames(), 0);
+    }
+}
