@@ -213,3 +213,58 @@ fn the_header_is_for_cpp_too_and_pkg_config_finds_the_library() {
     asked.env("PKG_CONFIG_PATH", daemon.dir.path()).args(["--cflags", "--libs", "weir"]);
     assert_eq!(run(&mut asked).trim(), "-I/opt/weir/include -L/opt/weir/lib -lweir");
 }
+
+/// A Python that finds package, library and daemon.
+fn python(daemon: &Daemon) -> Command {
+    let mut python = daemon.command("python3");
+    python.env("PYTHONPATH", root().join("python/src")).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.env("WEIR_TEST_FILE", daemon.path("recorded.pcapng")).current_dir(daemon.dir.path());
+    python
+}
+
+#[test]
+fn the_python_package_reads_waits_and_changes() {
+    if !require_tool("the_python_package_reads_waits_and_changes", "python3") {
+        return;
+    }
+    let daemon = daemon_of_a_file();
+    let mut python = python(&daemon);
+    run(python.args(["-m", "unittest", "discover", "-v", "-s"]).arg(root().join("python/tests")));
+}
+
+/// The programs of docs/library.md that are marked so.
+fn programs_of_the_page(language: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("docs/library.md")).unwrap();
+    let mark = format!("<!-- checked: {language} -->\n```{language}\n");
+    let sections = page.split(&mark).skip(1);
+    let programs = sections.map(|section| section.split("```").next().unwrap().to_owned());
+    programs.collect()
+}
+
+#[test]
+fn the_programs_of_the_page_run() {
+    let daemon = daemon_of_a_file();
+    let [program] = &programs_of_the_page("c")[..] else { panic!("one program in C") };
+    let source = daemon.path("page.c");
+    std::fs::write(&source, program).unwrap();
+    let program = daemon.compile(&["cc", "-std=c11"], &source, "page");
+    let told = run(daemon.command(program).arg("host:file"));
+    let bytes: u64 = (0..RECORDED).map(|number| 42 + number % 1400).sum();
+    assert_eq!(
+        told,
+        format!("{RECORDED} frames, {bytes} bytes\n0 lost at the host, 0 overwritten here\n")
+    );
+
+    if !require_tool("the_programs_of_the_page_run", "python3") {
+        return;
+    }
+    let [print, write] = &programs_of_the_page("python")[..] else { panic!("two in Python") };
+    let told = run(python(&daemon).args(["-c", print, "host:file"]));
+    assert_eq!(told.lines().count() as u64, RECORDED + 1);
+    let (first, last) = (told.lines().next().unwrap(), told.lines().last().unwrap());
+    assert_eq!(first, "1700000000000000000 in 42 0000000000000000000000000800");
+    assert_eq!(last, "3000 frames, 0 lost at the host {}, 0 overwritten here");
+    run(python(&daemon).args(["-c", write, "host:file"]));
+    let (written, file) = (daemon.path("all.pcapng"), daemon.path("recorded.pcapng"));
+    assert_eq!(tools::read(&written).1, tools::read(&file).1);
+}

@@ -1,0 +1,73 @@
+"""Why something was not done: an exception for each result of weir.h, with the library's text."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Something was not done; the text says what, and what to try."""
+
+
+class EndOfSource(Error, EOFError):
+    """The source has come to its end, and every frame was read."""
+
+
+class Interrupted(Error):
+    """Feed.interrupt() was called."""
+
+
+class ArgumentError(Error, ValueError):
+    """A name or an option is wrong."""
+
+
+class DaemonError(Error, ConnectionError):
+    """The daemon cannot be reached, or does not answer."""
+
+
+class NoSourceError(Error, LookupError):
+    """The daemon has no such source for this user."""
+
+
+class RefusedError(Error):
+    """The daemon says no: to a filter, an entry, one feed too many."""
+
+
+class GoneError(Error):
+    """The daemon has closed the feed: the interface is gone, or a right was withdrawn."""
+
+
+class UnsupportedError(Error):
+    """This library or this daemon cannot do that."""
+
+
+class ResourceError(Error, OSError):
+    """The system says no: no descriptors, no memory."""
+
+
+class CorruptError(Error):
+    """The daemon's answer or its memory makes no sense."""
+
+
+class InternalError(Error):
+    """A bug of the library; the feed can only be closed."""
+
+
+INTERRUPTED = -2
+
+_BY_RESULT: dict[int, type[Error]] = {
+    -1: EndOfSource,
+    INTERRUPTED: Interrupted,
+    -3: ArgumentError,
+    -4: DaemonError,
+    -5: NoSourceError,
+    -6: RefusedError,
+    -7: GoneError,
+    -8: UnsupportedError,
+    -9: ResourceError,
+    -10: CorruptError,
+    -11: InternalError,
+}
+
+
+def error_of(result: int, text: bytes | None) -> Error:
+    """The exception of a result."""
+    return _BY_RESULT.get(result, Error)((text or b"").decode(errors="replace"))
