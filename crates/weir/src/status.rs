@@ -79,7 +79,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
                 text,
                 "  feed {}{}: {} rings, {} readers{}",
                 feed.key,
-                filter(&feed.filter),
+                quoted(&feed.filter),
                 feed.rings,
                 feed.readers,
                 ledger(feed.ledger.as_ref())
@@ -91,9 +91,10 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
                 );
                 writeln!(
                     text,
-                    "    uid {} pid {}, {} s: {lag}{}",
+                    "    uid {} pid {}{}, {} s: {lag}{}",
                     client.uid,
                     client.pid,
+                    quoted(client.name.as_deref().unwrap_or_default()),
                     client.seconds,
                     ledger(client.ledger.as_ref())
                 )?;
@@ -103,7 +104,8 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-fn filter(text: &str) -> String {
+/// In quotes, if there is any.
+fn quoted(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(" '{text}'") }
 }
 
@@ -111,9 +113,10 @@ fn ledger(ledger: Option<&Ledger>) -> String {
     let Some(ledger) = ledger else { return String::new() };
     let dropped: u64 = ledger.drops.values().sum();
     format!(
-        "; offered {}, filtered {}, captured {}, dropped {}",
+        "; offered {}, filtered {}, blocked {}, captured {}, dropped {}",
         grouped(ledger.offered),
         grouped(ledger.filtered),
+        grouped(ledger.blocked),
         grouped(ledger.captured),
         grouped(dropped)
     )
@@ -131,10 +134,11 @@ fn of_capture(statistics: &Value) -> String {
         let ended = if feed["ended"] == true { " (ended)" } else { "" };
         let _ = writeln!(
             text,
-            "{}{name}{ended}: offered {}, filtered {}, captured {}, dropped {}",
+            "{}{name}{ended}: offered {}, filtered {}, blocked {}, captured {}, dropped {}",
             feed["source"].as_str().unwrap_or_default(),
             count("offered"),
             count("filtered"),
+            count("blocked"),
             count("captured"),
             grouped(dropped)
         );
@@ -175,9 +179,10 @@ mod tests {
                 uid: 1000,
                 pid: 42,
                 key: 7,
+                name: Some("ids".into()),
                 source: "lan".into(),
                 lag: Some(10_000),
-                ledger: ledger(),
+                ledger: Some(Ledger { blocked: 7, ..ledger().unwrap_or_default() }),
                 ..ClientStatus::default()
             }],
             ..Status::default()
@@ -186,7 +191,7 @@ mod tests {
         for line in [
             "lan (eth0): captured with bpf at tc",
             "  feed 7 'udp': 2 rings, 1 readers; offered 1 234",
-            "    uid 1000 pid 42, 0 s: 10 000 frames behind; offered 1 234",
+            "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind; offered 1 234, filtered 0, blocked 7, ",
             "wan: closed: nobody reads it",
         ] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");
