@@ -232,6 +232,9 @@ pub struct BlockChanged {
     pub changed: usize,
     /// Entries that one of them blocks by now.
     pub entries: usize,
+    /// The daemon's numbers of their rings: another one is another feed, whose list was empty at first.
+    #[serde(default)]
+    pub keys: Vec<u64>,
 }
 
 /// `capture.blocked_named`: what the feeds of a name block.

@@ -13,6 +13,7 @@ use weir_probe::{ListChange, ProbeError, SubscriptionId};
 
 use crate::daemon::{Daemon, refused};
 use crate::rights;
+use crate::slots::Claim;
 
 /// Understands a change that a client asks for. The time begins now.
 ///
@@ -37,6 +38,8 @@ pub fn read_change(
 struct Named {
     source: String,
     subscription: SubscriptionId,
+    /// The probe's number of its rings.
+    key: u64,
 }
 
 impl Daemon {
@@ -58,7 +61,12 @@ impl Daemon {
         change: &ListChange,
     ) -> Result<BlockChanged, RpcError> {
         let mut made = Vec::new();
+        let changes_nothing = change.add.is_empty() && change.remove.is_empty();
         for feed in self.named(who, name)? {
+            if changes_nothing {
+                made.push((feed, Undo::default()));
+                continue;
+            }
             let handing = self.handing(&feed.source);
             let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
             match self.lists.change(feed.subscription, change) {
@@ -81,6 +89,7 @@ impl Daemon {
             feeds: made.len(),
             changed: made.iter().map(|(_, undo)| undo.entries()).max().unwrap_or_default(),
             entries: entries.unwrap_or_default(),
+            keys: made.iter().map(|(feed, _)| feed.key).collect(),
         })
     }
 
@@ -125,18 +134,19 @@ impl Daemon {
         let sees_all = rights::manages(who);
         let is_own = |uid: u32| sees_all || uid == who.uid;
         let is_named = |own: &Option<String>| own.as_deref() == Some(name);
-        let mut feeds = Vec::new();
+        let mut claims =
+            self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(feed.who.uid));
         for reader in self.board.readers() {
             if is_named(&reader.asked.name) && is_own(reader.who.uid) && !reader.is_closed() {
-                let (source, subscription) = (reader.source.clone(), reader.claim.subscription);
-                feeds.push(Named { source, subscription });
+                claims.push((reader.source.clone(), reader.claim));
             }
         }
-        let waiting = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(feed.who.uid));
-        let waiting = waiting.into_iter();
-        feeds.extend(
-            waiting.map(|(source, claim)| Named { source, subscription: claim.subscription }),
-        );
+        let feed = |(source, claim): (String, Claim)| {
+            let key = self.probe.feed_of(claim.subscription)?.0.number();
+            Some(Named { source, subscription: claim.subscription, key })
+        };
+        // Of a source that has ended nothing comes that could be blocked.
+        let feeds: Vec<Named> = claims.into_iter().filter_map(feed).collect();
         if feeds.is_empty() { Err(no_feed(name)) } else { Ok(feeds) }
     }
 }

@@ -68,7 +68,8 @@ fn feeds_of_a_name_are_changed_together_by_another_connection() {
     let alone = reader.open_feed(&named("alone", "1/2")).unwrap();
     assert_ne!(ids[0].opened().key, alone.opened().key, "one with a name shares no rings");
     let changed = other.block_named("ids", &all(), &[], None).unwrap();
-    assert_eq!(changed, BlockChanged { feeds: 2, changed: 2, entries: 2 });
+    let keys: Vec<u64> = ids.iter().map(|feed| feed.opened().key).collect();
+    assert_eq!(changed, BlockChanged { feeds: 2, changed: 2, entries: 2, keys });
     ids.iter().for_each(all_is_blocked);
     frames_come(&alone);
     let shown = other.blocked_named("ids").unwrap();

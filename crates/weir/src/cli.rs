@@ -1,5 +1,6 @@
 //! The command line: what the user typed, checked for form only.
 
+mod block;
 mod capture;
 mod change;
 mod demo;
@@ -23,11 +24,12 @@ use weir_capture::interface::InterfaceQuery;
 
 use crate::source_name::SourceName;
 
+pub use block::{BlockArgs, WhatName};
 pub use capture::{
     CaptureArgs, DirectionName, EngineName, HookName, LatencyName, TcAttachName, TimestampName,
     XdpModeName,
 };
-pub use change::{BlockArgs, FilterArgs};
+pub use change::FilterArgs;
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
@@ -124,7 +126,7 @@ pub enum Command {
     Run(RunArgs),
     /// Change the filter of a running capture
     Filter(FilterArgs),
-    /// Exclude frames from a running capture by address, prefix or flow; the traffic goes on
+    /// Exclude frames from a feed while it runs, by address, prefix, flow or alert; the traffic goes on
     Block(BlockArgs),
     /// Send numbered frames out of an interface and report exactly how many were sent
     Gen(GenArgs),

@@ -172,6 +172,11 @@ pub fn has_room(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
     Ok(!look(file, PollFlags::OUT, limit)?.is_empty())
 }
 
+/// Whether a read would return at once: with bytes, at the end, or with an error.
+pub fn has_come(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
+    Ok(!look(file, PollFlags::IN, limit)?.is_empty())
+}
+
 fn look(file: &impl AsFd, wanted: PollFlags, limit: Duration) -> io::Result<PollFlags> {
     let limit =
         Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };

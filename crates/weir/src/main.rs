@@ -4,6 +4,7 @@
 #[macro_use]
 mod out;
 
+mod block;
 mod capture;
 mod change;
 mod cli;
@@ -79,7 +80,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Status(args) => status::run(&args),
         cli::Command::Run(args) => run::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),
-        cli::Command::Block(args) => change::block(&args),
+        cli::Command::Block(args) => block::run(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args),

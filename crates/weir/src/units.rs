@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_capture::af_xdp::Queues;
 use weir_capture::replay::Speed;
+use weir_client::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN};
 use weir_lab::generator::Flows;
 use weir_lab::generator::sizes::{IMIX, Sizes};
 
@@ -36,6 +37,27 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| bad())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
+}
+
+/// For how long an entry is blocked.
+pub fn block_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    let hours = BLOCK_TIME_MAX.as_secs() / 3600;
+    if (BLOCK_TIME_MIN..=BLOCK_TIME_MAX).contains(&time) {
+        return Ok(time);
+    }
+    Err(format!(
+        "'{text}' is not 1s to {hours}h; without a time an entry stays until it is removed"
+    ))
+}
+
+/// `1h2m3s`, `9m58s`, `0s`: a time in whole seconds.
+pub fn whole_seconds(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let shown = parts.iter().filter(|(count, _)| *count > 0);
+    let text: String = shown.map(|(count, unit)| format!("{count}{unit}")).collect();
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// A number of frames: `1000000`, `1_000_000`, `1M`, `10k`.

@@ -1,4 +1,5 @@
 //! What the tests of the daemon share.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

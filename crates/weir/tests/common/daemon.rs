@@ -1,49 +1,62 @@
-//! A daemon in the receiver's namespace, for tests of what reads from it.
+//! A daemon in the receiver's namespace, and its clients.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use weir_lab::Testbed;
 
-use super::{Run, weir};
+use super::{LIMIT, Run, weir};
 
-/// A daemon that runs, until it is dropped.
+/// Nobody, who has no right to anything.
+pub const NOBODY: u32 = 65_534;
+
+/// A daemon in the receiver's namespace.
 pub struct Daemon {
     pub dir: TempDir,
-    run: Option<Run>,
+    pub run: Option<Run>,
 }
 
 impl Daemon {
-    /// Starts one with this file, and waits until it serves.
-    pub fn start(bed: &Testbed, config: &str) -> Daemon {
+    pub fn start(bed: &Testbed, config: &str, flags: &str) -> Daemon {
         let dir = TempDir::new().expect("a folder");
-        // Others may go through to the socket.
+        // Others may go through to the socket, and to a copy of the program: its own folder may be root's alone.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
-        fs::write(dir.path().join("weir.toml"), config).expect("a file");
+        let program = dir.path().join("weir");
+        let own = env!("CARGO_BIN_EXE_weir");
+        fs::hard_link(own, &program)
+            .or_else(|_| fs::copy(own, &program).map(drop))
+            .expect("a copy");
         let mut daemon = Daemon { dir, run: None };
-        daemon.restart(bed);
+        daemon.configure(config);
+        daemon.run = Some(daemon.serve(bed, flags));
         daemon
     }
 
     /// One that everybody may read: the source `lan`, of the receiver's interface.
     pub fn of_lan(bed: &Testbed, more: &str) -> Daemon {
         let iface = &bed.rx.iface;
-        let lan = format!(
-            "[sources.lan]\nsource = \"{iface}\"\neverybody = true\nring_mib = 16\n{more}\n"
-        );
-        Daemon::start(bed, &lan)
+        let lan = format!("[sources.lan]\nsource = \"{iface}\"\neverybody = true\nring_mib = 16\n{more}\n");
+        Daemon::start(bed, &lan, "")
     }
 
-    /// Starts it, again, on the same socket.
-    pub fn restart(&mut self, bed: &Testbed) {
+    pub fn configure(&self, config: &str) {
+        fs::write(self.dir.path().join("weir.toml"), config).expect("a file");
+    }
+
+    pub fn serve(&self, bed: &Testbed, flags: &str) -> Run {
         let dir = self.dir.path().display();
-        let line = format!("serve --config {dir}/weir.toml --socket {dir}/s");
+        let line = format!("serve --config {dir}/weir.toml --socket {dir}/s {flags}");
         let mut run = Run::start(&bed.rx, weir(&line));
         run.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
-        self.run = Some(run);
+        run
+    }
+
+    pub fn restart(&mut self, bed: &Testbed) {
+        self.run = Some(self.serve(bed, ""));
     }
 
     /// Kills it.
@@ -65,5 +78,55 @@ impl Daemon {
     /// A capture of a feed of it, which takes frames from now on.
     pub fn capture(&self, bed: &Testbed, args: &str) -> Run {
         Run::capture_by(&bed.rx, self.weir(&format!("capture {args} --json")))
+    }
+
+    pub fn run(&mut self) -> &mut Run {
+        self.run.as_mut().expect("it runs")
+    }
+
+    /// A command of this user, who has no capability.
+    pub fn as_user(&self, uid: u32, args: &str) -> Command {
+        self.with_rights(uid, "--clear-groups --inh-caps=-all", args)
+    }
+
+    /// A command of this user, with such rights, in the words of setpriv(1).
+    pub fn with_rights(&self, uid: u32, rights: &str, args: &str) -> Command {
+        let dir = self.dir.path().display();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid.to_string(), "--regid", &uid.to_string()]);
+        command.args(rights.split_whitespace());
+        command.arg(format!("{dir}/weir")).args(args.split_whitespace());
+        command.arg("--socket").arg(format!("{dir}/s"));
+        command
+    }
+
+    /// A client that captures.
+    pub fn client(&self, bed: &Testbed, args: &str) -> Run {
+        Run::capture_by(&bed.rx, self.as_user(NOBODY, &format!("capture {args} --json")))
+    }
+
+    pub fn status(&self, bed: &Testbed) -> Value {
+        Run::start(&bed.rx, self.as_user(0, "status --json")).end().expect(0).json()
+    }
+
+    pub fn descriptors(&mut self) -> usize {
+        let pid = self.run().pid();
+        fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+    }
+
+    pub fn wait_for_clients(&self, bed: &Testbed, count: usize) -> Value {
+        self.wait_for(bed, |status| status["clients"].as_array().map(Vec::len) == Some(count))
+    }
+
+    #[track_caller]
+    pub fn wait_for(&self, bed: &Testbed, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begin = std::time::Instant::now();
+        loop {
+            let status = self.status(bed);
+            if is_so(&status) {
+                return status;
+            }
+            assert!(begin.elapsed() < LIMIT, "{status}");
+        }
     }
 }

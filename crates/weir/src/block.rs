@@ -1,0 +1,154 @@
+//! `weir block`: changes block lists of a daemon's feeds, or of a capture that runs, or shows them.
+
+mod alerts;
+mod blocker;
+mod input;
+mod target;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use weir_filter::block::{ENTRIES_MAX, Entry};
+
+use crate::EXIT_RAN;
+use crate::change::prefix;
+use crate::cli::BlockArgs;
+use crate::units::{grouped, whole_seconds};
+use target::{Changed, List, Target};
+
+/// Runs the command.
+pub fn run(args: &BlockArgs) -> Result<u8> {
+    let mut target = Target::new(args);
+    if let Some(path) = &args.from {
+        return alerts::run(args, path, &mut target);
+    }
+    let entries = given(args)?;
+    if entries.is_empty() && !args.clear {
+        if args.time.is_some() {
+            bail!("--for: say which entries; without them `weir block` shows the list");
+        }
+        return show(args, &target.list()?);
+    }
+    let changed =
+        if args.clear { clear(&mut target)? } else { change(args, &mut target, &entries)? };
+    if args.json {
+        println!("{}", changed.json);
+        return Ok(EXIT_RAN);
+    }
+    let feed = args.feed.as_deref().unwrap_or_default();
+    let remark = idle(&changed, entries.len(), args.remove);
+    println!("{}{} now{remark}", prefix(feed), count_of(changed.entries));
+    warn_of_strays(feed, changed.strays);
+    Ok(EXIT_RAN)
+}
+
+fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> Result<Changed> {
+    let texts: Vec<String> = entries.iter().map(Entry::to_string).collect();
+    let (add, remove) = if args.remove { (&[][..], &texts[..]) } else { (&texts[..], &[][..]) };
+    Ok(target.change_all(add, remove, args.time)?)
+}
+
+/// Removes what is there. A list that is too long for one answer is asked for again.
+fn clear(target: &mut Target) -> Result<Changed> {
+    loop {
+        let list = target.list()?;
+        let all: Vec<String> = list.lines().map(|line| line.entry.to_owned()).collect();
+        let changed = target.change_all(&[], &all, None)?;
+        if list.omitted == 0 || all.is_empty() {
+            return Ok(changed);
+        }
+    }
+}
+
+/// The entries that were given, each understood and once.
+fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
+    let parsed = args.entries.iter().map(|entry| Ok(entry.parse()?));
+    let mut entries: BTreeSet<Entry> = parsed.collect::<Result<_>>()?;
+    if let Some(path) = &args.file {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("--file {name}: cannot be read"))?;
+        for (number, line) in (1..).zip(text.lines()) {
+            // What is behind a `#` is said to people.
+            let entry = line.split('#').next().unwrap_or_default().trim();
+            if entry.is_empty() {
+                continue;
+            }
+            let entry = entry.parse();
+            entries.insert(entry.with_context(|| format!("{name}:{number}: not understood"))?);
+        }
+        if entries.is_empty() {
+            bail!("--file {name}: it has no entries; without --file, `weir block` shows the list");
+        }
+    }
+    if args.remove && entries.is_empty() {
+        bail!("--remove: say which entries; --clear takes out all");
+    }
+    if entries.len() > ENTRIES_MAX {
+        bail!(
+            "these are {} different entries, and a block list has room for {}; prefixes such as 10.0.0.0/24 take one",
+            grouped(entries.len() as u64),
+            grouped(ENTRIES_MAX as u64)
+        );
+    }
+    Ok(entries)
+}
+
+/// What is to be said of entries that made no difference.
+fn idle(changed: &Changed, asked: usize, removes: bool) -> String {
+    let (idle, asked) = (asked.saturating_sub(changed.changed) as u64, asked as u64);
+    if idle == 0 {
+        return String::new();
+    }
+    let verb = if idle == 1 { "was" } else { "were" };
+    let what = if removes { "not in the list" } else { "in the list already" };
+    format!(" ({} of {} {verb} {what})", grouped(idle), grouped(asked))
+}
+
+fn count_of(entries: usize) -> String {
+    match entries {
+        0 => "nothing is blocked".to_owned(),
+        1 => "1 entry is blocked".to_owned(),
+        many => format!("{} entries are blocked", grouped(many as u64)),
+    }
+}
+
+/// Shows the list. What stands behind a # is no part of it for --file.
+fn show(args: &BlockArgs, list: &List) -> Result<u8> {
+    if args.json {
+        println!("{}", list.json);
+        return Ok(EXIT_RAN);
+    }
+    let feed = args.feed.as_deref().unwrap_or_default();
+    let (mut is_empty, mut strays) = (true, 0);
+    for line in list.lines() {
+        let left = line.left.map(|left| format!("for {}", whole_seconds(left)));
+        let remarks: Vec<String> = left.into_iter().chain(line.stray).collect();
+        match &remarks[..] {
+            [] => println!("{}", line.entry),
+            some => println!("{} # {}", line.entry, some.join(", ")),
+        }
+        is_empty = false;
+        strays += usize::from(line.is_of_failure);
+    }
+    if is_empty {
+        eprintln!("weir: {}{}", prefix(feed), count_of(0));
+    }
+    if list.omitted > 0 {
+        let more = grouped(list.omitted as u64);
+        eprintln!("weir: {}{more} more are blocked by some of the feeds", prefix(feed));
+    }
+    warn_of_strays(feed, strays);
+    Ok(EXIT_RAN)
+}
+
+fn warn_of_strays(feed: &str, strays: usize) {
+    if strays > 0 {
+        eprintln!(
+            "weir: {}a change that failed could not be taken back: {} more at some sources only (`weir block` shows \
+             them with a #); add or remove them again",
+            prefix(feed),
+            grouped(strays as u64)
+        );
+    }
+}

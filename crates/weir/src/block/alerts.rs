@@ -1,0 +1,255 @@
+//! `weir block --from`: excludes what raises alerts.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use serde_json::json;
+use weir_alert::{Rules, What};
+use weir_filter::block::Entry;
+
+use super::blocker::{Blocker, Counts, Signature};
+use super::input::{Found, Input};
+use super::target::{BATCH, Target, TargetError};
+use crate::EXIT_RAN;
+use crate::cli::{BlockArgs, WhatName};
+use crate::signals::{is_set, stop_flag};
+use crate::units::{grouped, whole_seconds};
+
+/// For how long what raises an alert is blocked, if nothing is said.
+const TIME: Duration = Duration::from_secs(600);
+/// Between two messages: a daemon takes 20 changes a second of all that a user asks.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Between two looks whether the feeds are still the same: one that was opened anew blocks nothing.
+const LOOK_PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+pub fn run(args: &BlockArgs, path: &Path, target: &mut Target) -> Result<u8> {
+    let stop = stop_flag()?;
+    let rules = Rules {
+        severity_max: args.max_severity,
+        signatures: args.signature.iter().map(|text| text.as_str().into()).collect(),
+        categories: args.category.clone(),
+    };
+    let what = match args.what {
+        WhatName::Flow => What::Flow,
+        WhatName::Source => What::Source,
+        WhatName::Destination => What::Destination,
+    };
+    let mut run = AlertRun {
+        input: Input::open(path, args.follow)?,
+        blocker: Blocker::new(rules, what, args.time.unwrap_or(TIME)),
+        follows: args.follow,
+        shows_json: args.json,
+        name: path.display().to_string(),
+        keys: None,
+        trouble: None,
+        has_told_of_lines: false,
+        next: Instant::now(),
+        look: Instant::now(),
+    };
+    let result = run.run(target, &stop);
+    run.blocker.end();
+    run.tell_counts();
+    result.map(|()| EXIT_RAN)
+}
+
+/// A run of the command.
+struct AlertRun {
+    input: Input,
+    blocker: Blocker,
+    follows: bool,
+    shows_json: bool,
+    /// Of the input.
+    name: String,
+    /// The feeds that were changed last, once there were any.
+    keys: Option<std::collections::BTreeSet<u64>>,
+    /// Why nothing can be blocked at the moment, as it was told.
+    trouble: Option<String>,
+    has_told_of_lines: bool,
+    /// When to send again, and when to look again whether the feeds are the same.
+    next: Instant,
+    look: Instant,
+}
+
+impl AlertRun {
+    fn run(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
+        // Without the feed it need not begin to read, unless it waits for it.
+        self.look(target)?;
+        loop {
+            let found = self.read()?;
+            let ends = found == Found::End || is_set(stop);
+            // What has come is sent together, at a pace that the other side takes.
+            if ends || Instant::now() >= self.next || found == Found::Nothing {
+                self.send(target)?;
+            }
+            if ends {
+                return self.send_rest(target, stop);
+            }
+            if self.follows && Instant::now() >= self.look {
+                self.look(target)?;
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<Found> {
+        let (blocker, now, clock) = (&mut self.blocker, Instant::now(), SystemTime::now());
+        let found = match self.input.read(|line, is_old| blocker.take(line, is_old, now, clock)) {
+            Ok(found) => found,
+            // It may be readable again, as it was when this began.
+            Err(error) if self.follows => {
+                self.trouble(format!("{}: {error}", self.name));
+                std::thread::park_timeout(PAUSE);
+                Found::Nothing
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let counts = self.blocker.counts();
+        if counts.not_understood + counts.too_long > 0 && !self.has_told_of_lines {
+            self.has_told_of_lines = true;
+            let name = &self.name;
+            eprintln!(
+                "weir: {name} has lines that are no events; they are passed over, and counted at the end"
+            );
+        }
+        Ok(found)
+    }
+
+    /// Sends what is to be blocked. What the other side cannot take now is kept.
+    fn send(&mut self, target: &mut Target) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let Some((time, entries)) = self.blocker.batch(now, BATCH) else { return Ok(()) };
+        let texts: Vec<String> = entries.iter().map(Entry::to_string).collect();
+        match target.change(&texts, &[], Some(time)) {
+            Ok(changed) => {
+                let is_known = self.keys.replace(changed.keys.clone());
+                if is_known.is_some_and(|known| !changed.keys.is_subset(&known)) {
+                    self.blocker.lost(now);
+                }
+                self.trouble = None;
+                for (entry, alert) in self.blocker.blocked(&entries, time, now) {
+                    self.tell(&entry, time, &alert);
+                }
+            }
+            Err(TargetError::Refused(error)) => {
+                self.blocker.refused(&entries);
+                if !self.follows {
+                    return Err(error);
+                }
+                self.trouble(format!(
+                    "{error:#}; such entries are passed over, and counted at the end"
+                ));
+            }
+            Err(error) => self.wait(error)?,
+        }
+        self.next = Instant::now() + PAUSE;
+        Ok(())
+    }
+
+    /// It ends: what is left is sent, as long as the other side takes it. After a signal, once.
+    fn send_rest(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
+        while self.blocker.has_pending() {
+            let was_stopped = is_set(stop);
+            std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
+            self.send(target)?;
+            if was_stopped && self.trouble.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether the feeds are those that were there.
+    fn look(&mut self, target: &mut Target) -> Result<()> {
+        match target.change(&[], &[], None) {
+            Ok(changed) => {
+                let is_known = self.keys.as_ref().is_none_or(|known| changed.keys.is_subset(known));
+                if !is_known || self.trouble.take().is_some() {
+                    self.blocker.lost(Instant::now());
+                }
+                self.keys = Some(changed.keys);
+            }
+            Err(TargetError::Refused(error)) => return Err(error),
+            Err(error) => self.wait(error)?,
+        }
+        self.look = Instant::now() + LOOK_PAUSE;
+        Ok(())
+    }
+
+    /// The other side cannot be asked now: an error, unless it is waited for.
+    fn wait(&mut self, error: TargetError) -> Result<()> {
+        match error {
+            TargetError::Busy(_) => {}
+            error if !self.follows => return Err(error.into()),
+            error => {
+                // Whatever comes next begins with empty lists.
+                self.blocker.lost(Instant::now());
+                self.keys = None;
+                self.trouble(format!("{error}; waiting for it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of a trouble once.
+    fn trouble(&mut self, what: String) {
+        if self.trouble.as_ref() != Some(&what) {
+            eprintln!("weir: {what}");
+            self.trouble = Some(what);
+        }
+    }
+
+    fn tell(&self, entry: &Entry, time: Duration, alert: &Signature) {
+        if self.shows_json {
+            let for_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let (entry, id, text) = (entry.to_string(), alert.id, &alert.text);
+            let line =
+                json!({ "entry": entry, "for_ms": for_ms, "signature_id": id, "signature": text });
+            println!("{line}");
+            return;
+        }
+        let id = alert.id.map(|id| format!(" {id}")).unwrap_or_default();
+        println!("{entry} # for {},{id} {}", whole_seconds(time), alert.text);
+    }
+
+    fn tell_counts(&self) {
+        let counts = self.blocker.counts();
+        if self.shows_json {
+            println!("{}", json!(counts));
+        } else {
+            eprintln!("weir: {}: {}", self.name, text(counts));
+        }
+    }
+}
+
+/// The counts, for people: those that are not 0, and always how many lines, alerts and entries.
+fn text(counts: &Counts) -> String {
+    let mut text = format!(
+        "{} lines, {} alerts, {} entries blocked",
+        grouped(counts.lines),
+        grouped(counts.alerts),
+        grouped(counts.blocked)
+    );
+    for (count, what) in [
+        (counts.repeated, "alerts of what was blocked"),
+        (counts.left_out, "alerts left out by the rules"),
+        (
+            counts.without_ports,
+            "alerts of protocols without ports (--what source blocks the address)",
+        ),
+        (counts.too_old, "alerts older than --for"),
+        (counts.refused, "entries refused"),
+        (counts.not_sent, "entries not sent"),
+        (counts.not_understood, "lines not understood"),
+        (counts.too_long, "lines too long"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("; {} {what}", grouped(count)));
+        }
+    }
+    text
+}

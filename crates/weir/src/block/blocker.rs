@@ -1,0 +1,207 @@
+//! Decides what is blocked because of which alert, and for how long. No clock: times are given.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+use weir_alert::eve::{self, NoAlert};
+use weir_alert::{Alert, Line, Rules, What};
+use weir_client::limits::BLOCK_TIME_MIN;
+use weir_filter::block::{ENTRIES_MAX, Entry};
+
+/// What is blocked by now, and what is to be.
+pub struct Blocker {
+    rules: Rules,
+    what: What,
+    time: Duration,
+    /// Until when, as far as this command knows.
+    live: BTreeMap<Entry, Instant>,
+    pending: BTreeMap<Entry, Pending>,
+    counts: Counts,
+}
+
+/// An entry that is to be blocked.
+struct Pending {
+    end: Instant,
+    /// What it is blocked for; `None` if that was told before.
+    alert: Option<Signature>,
+}
+
+/// What is told of an alert.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    pub id: Option<u64>,
+    pub text: String,
+}
+
+/// What became of every line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    pub lines: u64,
+    /// Lines with something else than an alert.
+    pub other_events: u64,
+    /// Lines that are no event.
+    pub not_understood: u64,
+    /// Lines that are too long.
+    pub too_long: u64,
+    pub alerts: u64,
+    /// Alerts that the rules leave out.
+    pub left_out: u64,
+    /// Alerts of protocols without ports, where flows are blocked.
+    pub without_ports: u64,
+    /// Alerts older than an entry lives, from before the start.
+    pub too_old: u64,
+    /// Alerts whose entry was blocked already, or about to be.
+    pub repeated: u64,
+    /// Entries that were blocked.
+    pub blocked: u64,
+    /// Entries that were not: the list has no room, or it was refused otherwise.
+    pub refused: u64,
+    /// Entries that were still to be blocked when it ended.
+    pub not_sent: u64,
+}
+
+impl Blocker {
+    pub fn new(rules: Rules, what: What, time: Duration) -> Blocker {
+        let (live, pending, counts) = (BTreeMap::new(), BTreeMap::new(), Counts::default());
+        Blocker { rules, what, time, live, pending, counts }
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Takes a line. One that stood there at the beginning counts from the time of its alert, any other from now on.
+    pub fn take(&mut self, line: Line, is_old: bool, now: Instant, clock: SystemTime) {
+        let bytes = match line {
+            // Between lines, and behind the last one.
+            Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return,
+            Line::Whole(bytes) => Some(bytes),
+            Line::TooLong => None,
+        };
+        self.counts.lines += 1;
+        let Some(bytes) = bytes else {
+            self.counts.too_long += 1;
+            return;
+        };
+        match eve::parse(bytes) {
+            Ok(alert) => self.alert(alert, is_old, now, clock),
+            Err(NoAlert::OtherEvent) => self.counts.other_events += 1,
+            Err(NoAlert::NotUnderstood) => self.counts.not_understood += 1,
+        }
+    }
+
+    fn alert(&mut self, alert: Alert, is_old: bool, now: Instant, clock: SystemTime) {
+        self.counts.alerts += 1;
+        if !self.rules.take(&alert) {
+            self.counts.left_out += 1;
+            return;
+        }
+        let Some(entry) = alert.entry(self.what) else {
+            self.counts.without_ports += 1;
+            return;
+        };
+        // One from the future is as good as one from now.
+        let age = alert.time.filter(|_| is_old).and_then(|time| clock.duration_since(time).ok());
+        let left = self.time.saturating_sub(age.unwrap_or_default());
+        if left.is_zero() {
+            self.counts.too_old += 1;
+            return;
+        }
+        self.want(
+            entry,
+            now + left,
+            now,
+            Signature { id: alert.signature_id, text: alert.signature },
+        );
+    }
+
+    fn want(&mut self, entry: Entry, end: Instant, now: Instant, alert: Signature) {
+        if let Some(pending) = self.pending.get_mut(&entry) {
+            pending.end = pending.end.max(end);
+            self.counts.repeated += 1;
+            return;
+        }
+        let lives_until = self.live.get(&entry).copied().filter(|until| *until > now);
+        if let Some(until) = lives_until {
+            self.counts.repeated += 1;
+            // A flow that goes on raising alerts is asked for twice in its time, not with each of them.
+            if end > until + self.time / 2 {
+                self.pending.insert(entry, Pending { end, alert: None });
+            }
+            return;
+        }
+        if self.live.len() + self.pending.len() >= ENTRIES_MAX {
+            self.live.retain(|_, until| *until > now);
+        }
+        if self.live.len() + self.pending.len() >= ENTRIES_MAX {
+            self.counts.refused += 1;
+            return;
+        }
+        self.pending.insert(entry, Pending { end, alert: Some(alert) });
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// What to block for how long: at most so many entries, that end at about the same time. Times are rounded up, to a
+    /// tenth of the whole, so that old alerts take ten messages and not one each.
+    pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
+        self.pending.retain(|_, pending| pending.end > now);
+        let step = (self.time / 10).max(BLOCK_TIME_MIN);
+        let steps_of = |pending: &Pending| {
+            pending.end.duration_since(now).as_nanos().div_ceil(step.as_nanos())
+        };
+        let steps = self.pending.values().map(steps_of).max()?;
+        let same = self.pending.iter().filter(|(_, pending)| steps_of(pending) == steps);
+        let entries = same.map(|(entry, _)| *entry).take(most).collect();
+        let time = step.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX));
+        Some((time.min(self.time).max(BLOCK_TIME_MIN), entries))
+    }
+
+    /// These are blocked for so long; gives those of which nothing was told yet.
+    pub fn blocked(
+        &mut self,
+        entries: &[Entry],
+        time: Duration,
+        now: Instant,
+    ) -> Vec<(Entry, Signature)> {
+        let mut news = Vec::new();
+        for entry in entries {
+            let until = self.live.entry(*entry).or_insert(now);
+            *until = (*until).max(now + time);
+            let pending = self.pending.remove(entry);
+            if let Some(alert) = pending.and_then(|pending| pending.alert) {
+                self.counts.blocked += 1;
+                news.push((*entry, alert));
+            }
+        }
+        news
+    }
+
+    /// These were refused; another alert asks for them again.
+    pub fn refused(&mut self, entries: &[Entry]) {
+        entries.iter().for_each(|entry| _ = self.pending.remove(entry));
+        self.counts.refused += entries.len() as u64;
+    }
+
+    /// The lists are empty: what lives is to be blocked again.
+    pub fn lost(&mut self, now: Instant) {
+        for (entry, end) in std::mem::take(&mut self.live) {
+            if end > now {
+                let pending = self.pending.entry(entry).or_insert(Pending { end, alert: None });
+                pending.end = pending.end.max(end);
+            }
+        }
+    }
+
+    /// Nothing more is sent.
+    pub fn end(&mut self) {
+        self.counts.not_sent += std::mem::take(&mut self.pending).len() as u64;
+    }
+}
+
+#[cfg(test)]
+#[path = "blocker_tests.rs"]
+mod tests;

@@ -1,0 +1,85 @@
+//! Where alerts are read from: a file, which may be followed, or standard input.
+
+use std::io::{self, Read, Stdin};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use weir_alert::{FollowedFile, Line, Lines};
+
+use crate::interruptible_writer::has_come;
+
+/// Between two looks at a file in which nothing was new. Whoever waits is woken by signals.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of standard input that are read at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Where alerts are read from.
+pub enum Input {
+    File { file: FollowedFile, follows: bool },
+    Standard { stdin: Stdin, lines: Lines, buffer: Vec<u8> },
+}
+
+/// What a look at the input has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Something new; more may be there.
+    More,
+    /// Nothing new yet.
+    Nothing,
+    /// Nothing more comes.
+    End,
+}
+
+impl Input {
+    pub fn open(path: &Path, follows: bool) -> Result<Input> {
+        if path == Path::new("-") {
+            let (lines, buffer) = (Lines::default(), vec![0; PIECE_BYTES]);
+            return Ok(Input::Standard { stdin: io::stdin(), lines, buffer });
+        }
+        let name = path.display();
+        let file = FollowedFile::new(path).with_context(|| {
+            format!("--from {name}: cannot be read; what is no file goes to standard input: --from - < {name}")
+        })?;
+        if !follows && !file.is_there() {
+            bail!("--from {name}: there is no such file; --follow waits for it");
+        }
+        Ok(Input::File { file, follows })
+    }
+
+    /// Gives the lines that have come, and for each whether it stood there at the beginning of a file that is followed.
+    /// Waits a moment where nothing is new.
+    pub fn read(&mut self, mut take: impl FnMut(Line, bool)) -> io::Result<Found> {
+        match self {
+            Input::File { file, follows } => {
+                if file.read(|line, is_old| take(line, is_old && *follows))? {
+                    return Ok(Found::More);
+                }
+                if !*follows {
+                    file.end(|line, _| take(line, false));
+                    return Ok(Found::End);
+                }
+                thread::park_timeout(PAUSE);
+                Ok(Found::Nothing)
+            }
+            Input::Standard { stdin, lines, buffer } => {
+                if !has_come(stdin, PAUSE)? {
+                    return Ok(Found::Nothing);
+                }
+                match stdin.lock().read(buffer) {
+                    Ok(0) => {
+                        lines.end(|line| take(line, false));
+                        Ok(Found::End)
+                    }
+                    Ok(count) => {
+                        lines.push(&buffer[..count], |line| take(line, false));
+                        Ok(Found::More)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Found::Nothing),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}

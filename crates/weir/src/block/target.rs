@@ -1,0 +1,339 @@
+//! Whose block list is changed: that of a daemon's feeds, or of a capture that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_client::protocol::{BlockChanged, Blocked, NO_FEED};
+use weir_client::{ClientError, Connection};
+use weir_plug::PlugError;
+use weir_plug::message::{BUSY, RpcError};
+
+use crate::change::ask;
+use crate::cli::BlockArgs;
+use crate::control::rpc::{Block, Method};
+
+/// Entries that a daemon is given at a time.
+pub const BATCH: usize = 4096;
+
+/// How long to ask again while the other side is busy.
+const BUSY_TIME: Duration = Duration::from_secs(10);
+
+/// Whose block list is changed.
+pub struct Target {
+    place: Place,
+    feed: String,
+}
+
+enum Place {
+    /// The --control socket of a capture.
+    Capture(PathBuf),
+    /// The socket of a daemon.
+    Daemon(PathBuf, Option<Connection>),
+}
+
+/// Why a list was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The daemon, the capture or the feed is not there, or not any more.
+    #[error("{0:#}")]
+    NotThere(anyhow::Error),
+    /// It has too much to do: ask again.
+    #[error("{0}")]
+    Busy(RpcError),
+    /// It said no.
+    #[error("{0:#}")]
+    Refused(anyhow::Error),
+}
+
+/// What has come of a change.
+pub struct Changed {
+    /// The answer.
+    pub json: Value,
+    /// Entries that made a difference.
+    pub changed: usize,
+    /// How many are blocked now.
+    pub entries: usize,
+    /// How many more are blocked at some sources only, since a change could not be taken back.
+    pub strays: usize,
+    /// The feeds that were changed, if the other side tells them apart.
+    pub keys: BTreeSet<u64>,
+}
+
+/// A block list.
+pub struct List {
+    /// The answer.
+    pub json: Value,
+    /// What all feeds block.
+    common: Vec<String>,
+    /// What only some of them block, with what is said of that.
+    strays: BTreeMap<String, String>,
+    left: BTreeMap<String, Duration>,
+    /// They are strays because of a failure.
+    is_of_failure: bool,
+    /// Entries that are not told.
+    pub omitted: usize,
+}
+
+/// A line of a list.
+pub struct ListLine<'a> {
+    /// As it is given to `weir block`.
+    pub entry: &'a str,
+    /// For how long yet.
+    pub left: Option<Duration>,
+    /// Where it is blocked, if not everywhere.
+    pub stray: Option<String>,
+    /// It is a stray because a change could not be taken back.
+    pub is_of_failure: bool,
+}
+
+impl List {
+    /// What all feeds block, and then what only some do.
+    pub fn lines(&self) -> impl Iterator<Item = ListLine<'_>> {
+        let line = |entry, stray: Option<&String>| ListLine {
+            entry,
+            left: self.left.get(entry).copied(),
+            is_of_failure: self.is_of_failure && stray.is_some(),
+            stray: stray.cloned(),
+        };
+        let common = self.common.iter().map(move |entry| line(entry.as_str(), None));
+        common.chain(self.strays.iter().map(move |(entry, stray)| line(entry, Some(stray))))
+    }
+
+    fn of_capture(json: Value) -> List {
+        let strays = strays(&json).into_iter();
+        let strays = strays.map(|(entry, at)| (entry, format!("at {} only", at.join(", "))));
+        List {
+            strays: strays.collect(),
+            common: texts(&json["blocked"]),
+            left: left(&json),
+            is_of_failure: true,
+            omitted: 0,
+            json,
+        }
+    }
+
+    fn of_daemon(blocked: Blocked) -> List {
+        let json = serde_json::to_value(&blocked).unwrap_or_default();
+        let Blocked { feeds, blocked, partly, omitted, .. } = blocked;
+        let strays = partly.into_iter();
+        let strays = strays.map(|(entry, count)| (entry, format!("in {count} of {feeds} feeds")));
+        List {
+            common: blocked,
+            strays: strays.collect(),
+            left: left(&json),
+            is_of_failure: false,
+            omitted,
+            json,
+        }
+    }
+}
+
+impl Target {
+    pub fn new(args: &BlockArgs) -> Target {
+        let place = match &args.control {
+            Some(path) => Place::Capture(path.clone()),
+            None => Place::Daemon(args.socket.clone(), None),
+        };
+        Target { place, feed: args.feed.clone().unwrap_or_default() }
+    }
+
+    /// What is blocked.
+    pub fn list(&mut self) -> Result<List, TargetError> {
+        let feed = self.feed.clone();
+        match &self.place {
+            Place::Capture(path) => {
+                let method = Method::Block(Block { feed, ..Block::default() });
+                ask(path, &method).map(List::of_capture).map_err(of_capture)
+            }
+            Place::Daemon(..) => {
+                self.daemon(|daemon| daemon.blocked_named(&feed)).map(List::of_daemon)
+            }
+        }
+    }
+
+    /// Changes the list, in as many messages as it takes; waits while the other side is busy.
+    pub fn change_all(
+        &mut self,
+        add: &[String],
+        remove: &[String],
+        time: Option<Duration>,
+    ) -> Result<Changed, TargetError> {
+        // A capture takes one message, however long: all of it, or nothing.
+        let batch = if matches!(self.place, Place::Capture(_)) { usize::MAX } else { BATCH };
+        let gone = remove.chunks(batch).map(|some| (&[][..], some));
+        let come = add.chunks(batch).map(|some| (some, &[][..]));
+        let mut all: Option<Changed> = None;
+        for (add, remove) in gone.chain(come) {
+            let changed = self.patiently(|target| target.change(add, remove, time))?;
+            let before = all.map_or(0, |all| all.changed);
+            all = Some(Changed { changed: before + changed.changed, ..changed });
+        }
+        match all {
+            Some(all) => Ok(all),
+            None => self.patiently(|target| target.change(&[], &[], None)),
+        }
+    }
+
+    fn patiently<T>(
+        &mut self,
+        mut call: impl FnMut(&mut Target) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let begin = Instant::now();
+        loop {
+            match call(self) {
+                Err(TargetError::Busy(_)) if begin.elapsed() < BUSY_TIME => {
+                    sleep(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Changes the list once; without entries it only tells what is there.
+    pub fn change(
+        &mut self,
+        add: &[String],
+        remove: &[String],
+        time: Option<Duration>,
+    ) -> Result<Changed, TargetError> {
+        let feed = self.feed.clone();
+        match &self.place {
+            Place::Capture(path) => {
+                let expires_ms = time.and_then(|time| u64::try_from(time.as_millis()).ok());
+                let (add, remove) = (add.to_vec(), remove.to_vec());
+                let block = Block { feed, add, remove, expires_ms };
+                let json = ask(path, &Method::Block(block)).map_err(of_capture)?;
+                let changed =
+                    json["changed"].as_u64().and_then(|count| usize::try_from(count).ok());
+                Ok(Changed {
+                    changed: changed.unwrap_or_default(),
+                    entries: json["blocked"].as_array().map_or(0, Vec::len),
+                    strays: strays(&json).len(),
+                    keys: BTreeSet::new(),
+                    json,
+                })
+            }
+            Place::Daemon(..) => {
+                let told = self.daemon(|daemon| daemon.block_named(&feed, add, remove, time))?;
+                let json = serde_json::to_value(&told).unwrap_or_default();
+                let BlockChanged { changed, entries, keys, .. } = told;
+                Ok(Changed { json, changed, entries, strays: 0, keys: keys.into_iter().collect() })
+            }
+        }
+    }
+
+    /// Asks the daemon, over a connection that is kept until it fails.
+    fn daemon<T>(
+        &mut self,
+        call: impl FnOnce(&Connection) -> Result<T, ClientError>,
+    ) -> Result<T, TargetError> {
+        let Place::Daemon(path, connection) = &mut self.place else {
+            unreachable!("it is a capture");
+        };
+        let missing = |error: ClientError| {
+            let name = path.display();
+            TargetError::NotThere(anyhow::Error::new(error).context(format!(
+                "no daemon answers at {name}; start one with `weir serve`, or say where it listens: --socket PATH"
+            )))
+        };
+        let open = match connection.take() {
+            Some(open) => open,
+            None => Connection::open(path).map_err(missing)?,
+        };
+        match call(&open) {
+            Ok(told) => {
+                *connection = Some(open);
+                Ok(told)
+            }
+            Err(ClientError::Plug(PlugError::Refused(error))) => {
+                *connection = Some(open);
+                Err(match error.code {
+                    BUSY => TargetError::Busy(error),
+                    NO_FEED => TargetError::NotThere(error.into()),
+                    _ => TargetError::Refused(error.into()),
+                })
+            }
+            Err(error) => Err(missing(error)),
+        }
+    }
+}
+
+fn of_capture(error: anyhow::Error) -> TargetError {
+    match error.downcast::<RpcError>() {
+        Ok(error) if error.code == BUSY => TargetError::Busy(error),
+        Ok(error) => TargetError::Refused(error.into()),
+        Err(error) => TargetError::NotThere(error),
+    }
+}
+
+/// What some of a capture's sources block, and not all; with those that do.
+fn strays(json: &Value) -> BTreeMap<String, Vec<String>> {
+    let common: BTreeSet<String> = texts(&json["blocked"]).into_iter().collect();
+    let mut strays: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for own in json["sources"].as_array().into_iter().flatten() {
+        let source = own["source"].as_str().unwrap_or_default();
+        let entries = texts(&own["blocked"]).into_iter().filter(|entry| !common.contains(entry));
+        entries.for_each(|entry| strays.entry(entry).or_default().push(source.to_owned()));
+    }
+    strays
+}
+
+fn left(json: &Value) -> BTreeMap<String, Duration> {
+    let left = json["left_ms"].as_object().into_iter().flatten();
+    left.filter_map(|(entry, ms)| Some((entry.clone(), Duration::from_millis(ms.as_u64()?))))
+        .collect()
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn lines(list: &List) -> Vec<(&str, Option<u64>, Option<String>)> {
+        let lines = list.lines();
+        lines.map(|line| (line.entry, line.left.map(|left| left.as_secs()), line.stray)).collect()
+    }
+
+    #[test]
+    fn what_only_some_sources_block_is_told_with_their_names() {
+        let alike = json!({ "feeds": 2, "blocked": ["10.0.0.1"], "left_ms": { "10.0.0.1": 9500 } });
+        assert_eq!(lines(&List::of_capture(alike)), [("10.0.0.1", Some(9), None)]);
+        let sources = json!([
+            { "source": "eth0", "blocked": ["10.0.0.1", "10.0.0.2"] },
+            { "source": "eth1", "blocked": ["10.0.0.1", "10.0.0.2", "10.0.0.3"] },
+            { "source": "eth2", "blocked": ["10.0.0.1"] },
+        ]);
+        let apart = json!({ "feeds": 3, "blocked": ["10.0.0.1"], "sources": sources });
+        let apart = List::of_capture(apart);
+        assert_eq!(apart.lines().filter(|line| line.is_of_failure).count(), 2);
+        assert_eq!(
+            lines(&apart),
+            [
+                ("10.0.0.1", None, None),
+                ("10.0.0.2", None, Some("at eth0, eth1 only".into())),
+                ("10.0.0.3", None, Some("at eth1 only".into())),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_only_some_feeds_of_a_daemon_block_is_told_with_their_number() {
+        let list = List::of_daemon(Blocked {
+            feeds: 4,
+            blocked: vec!["10.0.0.1".into()],
+            partly: [("10.0.0.2".into(), 3)].into(),
+            left_ms: [("10.0.0.2".into(), 1000)].into(),
+            omitted: 0,
+        });
+        let stray = ("10.0.0.2", Some(1), Some("in 3 of 4 feeds".into()));
+        assert_eq!(lines(&list), [("10.0.0.1", None, None), stray]);
+        assert!(list.lines().all(|line| !line.is_of_failure));
+    }
+}
