@@ -14,6 +14,7 @@
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 //! | [`read`] | frames out of pcap and pcapng files |
 //! | [`schedule`] | when frames of a recording are due again |
+//! | [`segment`] | TCP super-frames taken apart |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
@@ -29,5 +30,6 @@ pub mod pcapng;
 pub mod read;
 pub mod record;
 pub mod schedule;
+pub mod segment;
 pub mod shard;
 pub mod summary;

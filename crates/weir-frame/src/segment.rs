@@ -1,0 +1,183 @@
+//! TCP super-frames taken apart: the frames that a NIC would have sent, or had received.
+//!
+//! GRO and TSO hand frames of up to some hundred KiB through the stack, and a capture sees those. Segments have the
+//! headers of the whole with sequence number, length, identification, flags and checksums of their own. Other protocols
+//! are left whole: of UDP nobody knows from the bytes where one datagram ended.
+//!
+//! Source: `tcp_gso_segment`, `inet_gso_segment`, `ipv6_gso_segment` of Linux; RFC 9293 (TCP), 1071 (checksum), 2675
+//! (jumbograms).
+
+use crate::headers::{ETHERNET_BYTES, Ending, Fragment, FrameView, VLANS_MAX, protocol};
+use crate::headers::{Ip, Upper};
+
+const V4_BYTES: usize = 20;
+const V6_BYTES: usize = 40;
+/// The Hop-by-Hop header that Linux gives IPv6 packets above 65,535 bytes.
+const JUMBO_BYTES: usize = 8;
+/// Ethernet, tags, and IP and TCP of 60 bytes at most each.
+const HEADERS_MAX: usize = ETHERNET_BYTES + 4 * VLANS_MAX + 60 + 60;
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
+
+/// What is to become of a frame.
+#[allow(clippy::large_enum_variant, reason = "it lives as long as one frame is looked at")]
+pub enum Segmentation<'a> {
+    /// Its packet is not longer than the MTU.
+    Fits,
+    /// It is longer, and is no TCP whose headers are all there.
+    Impossible,
+    /// It is longer, and these stand for it.
+    Segments(Segments<'a>),
+}
+
+/// The segments of a frame, in order.
+pub struct Segments<'a> {
+    headers: [u8; HEADERS_MAX],
+    network_at: usize,
+    tcp_at: usize,
+    headers_end: usize,
+    payload: &'a [u8],
+    /// Payload of each but the last.
+    each_bytes: usize,
+    next: usize,
+}
+
+impl<'a> Segmentation<'a> {
+    /// Of a whole frame, for packets of at most `mtu` bytes.
+    #[must_use]
+    pub fn of(frame: &'a [u8], mtu: usize) -> Segmentation<'a> {
+        let view = FrameView::parse(frame);
+        if view.packet().len() <= mtu {
+            return Segmentation::Fits;
+        }
+        match Segments::of(&view, mtu) {
+            Some(segments) => Segmentation::Segments(segments),
+            None => Segmentation::Impossible,
+        }
+    }
+}
+
+impl<'a> Segments<'a> {
+    fn of(view: &FrameView<'a>, mtu: usize) -> Option<Segments<'a>> {
+        let frame = view.frame();
+        let ip = view.ip().filter(|ip| is_whole_tcp(view, ip))?;
+        let network_at = frame.len() - view.packet().len();
+        let (ip_bytes, skipped) = ip_bytes(view.packet(), ip.upper_at as usize - network_at)?;
+        // 0 as the length: to the end of the frame.
+        let end = if ip.packet_end == u32::MAX { frame.len() } else { ip.packet_end as usize };
+        let tcp = frame.get(ip.upper_at as usize..end)?;
+        let tcp_bytes = usize::from(*tcp.get(12)? >> 4) * 4;
+        let (tcp_header, payload) = tcp.split_at_checked(tcp_bytes)?;
+        if tcp_bytes < 20 || tcp_header[13] & SYN != 0 {
+            return None;
+        }
+        let each_bytes = mtu.checked_sub(ip_bytes + tcp_bytes).filter(|bytes| *bytes > 0)?;
+        let (tcp_at, mut headers) = (network_at + ip_bytes, [0; HEADERS_MAX]);
+        let headers_end = tcp_at + tcp_bytes;
+        headers.get_mut(..tcp_at)?.copy_from_slice(&frame[..tcp_at]);
+        headers.get_mut(tcp_at..headers_end)?.copy_from_slice(tcp_header);
+        if skipped > 0 {
+            headers[network_at + 6] = protocol::TCP;
+        }
+        Some(Segments { headers, network_at, tcp_at, headers_end, payload, each_bytes, next: 0 })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.payload.len().div_ceil(self.each_bytes).max(1)
+    }
+
+    /// Puts the next one into `out`, in the place of what is there; `false` if there is none.
+    pub fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
+        let (number, last) = (self.next, self.count() - 1);
+        if number > last {
+            return false;
+        }
+        self.next += 1;
+        let from = number * self.each_bytes;
+        let to = (from + self.each_bytes).min(self.payload.len());
+        out.clear();
+        out.extend_from_slice(&self.headers[..self.headers_end]);
+        out.extend_from_slice(&self.payload[from..to]);
+        let (link, rest) = out.split_at_mut(self.tcp_at);
+        let addresses = write_ip(&mut link[self.network_at..], rest.len(), number);
+        write_tcp(rest, from, number == 0, number == last, addresses);
+        true
+    }
+}
+
+/// All of it in this frame, and with nothing between IP and TCP that a segment could not repeat.
+fn is_whole_tcp(view: &FrameView<'_>, ip: &Ip) -> bool {
+    let is_tcp = ip.protocol == protocol::TCP && matches!(ip.upper, Upper::Ports { .. });
+    is_tcp && ip.fragment == Fragment::Whole && view.ending() == Ending::Whole
+}
+
+/// Bytes of the IP header, and those between it and TCP that segments do not have: `headers` in all.
+fn ip_bytes(packet: &[u8], headers: usize) -> Option<(usize, usize)> {
+    if packet[0] >> 4 == 4 {
+        let bytes = usize::from(packet[0] & 15) * 4;
+        return (bytes == headers).then_some((bytes, 0));
+    }
+    match headers - V6_BYTES {
+        0 => Some((V6_BYTES, 0)),
+        // Next header, length 0 (8 bytes), option 0xc2 of 4 bytes.
+        JUMBO_BYTES if packet[6] == protocol::HOP_BY_HOP && packet[41..44] == [0, 0xc2, 4] => {
+            Some((V6_BYTES, JUMBO_BYTES))
+        }
+        _ => None,
+    }
+}
+
+/// Gives the IP header its length and, of IPv4, identification and checksum. Returns the sum over the addresses.
+fn write_ip(ip: &mut [u8], upper_bytes: usize, number: usize) -> u64 {
+    if ip[0] >> 4 == 6 {
+        ip[4..6].copy_from_slice(&(upper_bytes as u16).to_be_bytes());
+        return sum(&ip[8..V6_BYTES]);
+    }
+    let total = (ip.len() + upper_bytes) as u16;
+    ip[2..4].copy_from_slice(&total.to_be_bytes());
+    let first = u16::from_be_bytes([ip[4], ip[5]]);
+    ip[4..6].copy_from_slice(&first.wrapping_add(number as u16).to_be_bytes());
+    ip[10..12].fill(0);
+    let check = checksum(sum(ip));
+    ip[10..12].copy_from_slice(&check.to_be_bytes());
+    sum(&ip[12..V4_BYTES])
+}
+
+/// Gives the TCP header its sequence number, flags and checksum; the payload follows it.
+fn write_tcp(tcp: &mut [u8], offset: usize, is_first: bool, is_last: bool, addresses: u64) {
+    let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    tcp[4..8].copy_from_slice(&first.wrapping_add(offset as u32).to_be_bytes());
+    if !is_last {
+        tcp[13] &= !(FIN | PSH);
+    }
+    if !is_first {
+        tcp[13] &= !CWR;
+    }
+    tcp[16..18].fill(0);
+    let pseudo = addresses + u64::from(protocol::TCP) + tcp.len() as u64;
+    let check = checksum(pseudo + sum(tcp));
+    tcp[16..18].copy_from_slice(&check.to_be_bytes());
+}
+
+/// The sum of the words of 16 bits; the last byte of an odd number is a high one.
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, last) = bytes.as_chunks::<2>();
+    let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
+}
+
+fn checksum(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+#[path = "segment_tests.rs"]
+mod tests;
