@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The interface of `weir attach` (crates/weir-netdev): one program that frames come in by, and two that let no frame
+ * get further than the packet sockets.
+ *
+ * `weir_netdev_feed` is run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once a frame: it takes the next frame
+ * out of `staged`, and the kernel then receives it on the interface. It is also attached there, which spares each run
+ * two RCU grace periods (programs.rs), and lets by what is written into the tap. The other two are at TC. Packet sockets
+ * see a frame before the programs at ingress do, and after those at egress.
+ */
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+#include "compiler.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* crates/weir-netdev/src/staged.rs has the same. */
+#define FRAMES 1024
+#define BYTES (256 * 1024)
+#define LONGEST 3296
+
+struct staged {
+	__u64 next;		/* number of the frame that comes next, in this run */
+	__u64 is_running;	/* whether there is a run */
+	__u64 received;		/* frames that have come as far as TC ingress, since the start */
+	__u64 sent_into;	/* frames that somebody sent into the interface, since the start */
+	__u64 largest;		/* bytes of the longest one: what the kernel puts before the program */
+	__u64 places[FRAMES];	/* where each begins in `bytes`, in the upper half; how long it is, in the lower one */
+	__u8 bytes[BYTES + LONGEST];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct staged);
+} staged SEC(".maps");
+
+static __always_inline struct staged *the_staged(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&staged, &zero);
+}
+
+SEC("xdp.frags")
+int weir_netdev_feed(struct xdp_md *ctx)
+{
+	struct staged *staged = the_staged();
+	__u64 place, at, bytes;
+
+	if (!staged)
+		return XDP_DROP;
+	/* A frame that was written into the tap by itself. */
+	if (!staged->is_running)
+		return XDP_PASS;
+	/* One thread runs the program, so this needs no atomics. */
+	place = staged->places[staged->next++ & (FRAMES - 1)];
+	at = place >> 32;
+	bytes = place & 0xffffffff;
+	weir_opaque(at);
+	weir_opaque(bytes);
+	if (at >= BYTES || bytes == 0 || bytes > LONGEST)
+		return XDP_DROP;
+	if (bpf_xdp_adjust_tail(ctx, (int)bytes - (int)staged->largest))
+		return XDP_DROP;
+	if (bpf_xdp_store_bytes(ctx, 0, staged->bytes + at, bytes))
+		return XDP_DROP;
+	return XDP_PASS;
+}
+
+SEC("tc")
+int weir_netdev_in(struct __sk_buff *skb)
+{
+	struct staged *staged = the_staged();
+
+	if (staged)
+		__sync_fetch_and_add(&staged->received, 1);
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int weir_netdev_out(struct __sk_buff *skb)
+{
+	struct staged *staged = the_staged();
+
+	if (staged)
+		__sync_fetch_and_add(&staged->sent_into, 1);
+	return TC_ACT_SHOT;
+}

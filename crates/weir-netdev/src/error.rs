@@ -1,0 +1,72 @@
+//! Why there can be no interface, or none any more.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::name::NetdevName;
+
+/// What is wrong, on what, and the way out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetdevError {
+    /// No /dev/net/tun.
+    #[error(
+        "{name}: no tap interface can be made, because /dev/net/tun cannot be opened; load the kernel's module `tun`, \
+         or give the container the device: --device /dev/net/tun"
+    )]
+    NoDevice {
+        /// The interface.
+        name: NetdevName,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An interface of this name exists.
+    #[error(
+        "{name}: an interface of this name exists, and is left alone; choose another --netdev, or remove that one (`ip \
+         link del {name}`)"
+    )]
+    Exists {
+        /// The interface.
+        name: NetdevName,
+    },
+    /// Missing privileges.
+    #[error(
+        "{name}: {what} needs {needs}; run as root, or give the container these: --cap-add NET_ADMIN --cap-add BPF \
+         (SYS_ADMIN where Docker does not know BPF)"
+    )]
+    NoRights {
+        /// The interface.
+        name: NetdevName,
+        /// What was tried.
+        what: &'static str,
+        /// Capabilities that it takes.
+        needs: &'static str,
+    },
+    /// A program that the kernel does not take.
+    #[error("{name}: the kernel refused {what}; `weir attach` needs Linux 6.1 or later")]
+    Bpf {
+        /// The interface.
+        name: NetdevName,
+        /// What was tried.
+        what: &'static str,
+        /// What libbpf or the kernel said.
+        source: libbpf_rs::Error,
+    },
+    /// Somebody removed the interface.
+    #[error("{name} was removed while frames were fed into it; `weir attach` makes it anew")]
+    Gone {
+        /// The interface.
+        name: NetdevName,
+    },
+    /// A system call failed.
+    #[error("{name}: {what}")]
+    Os {
+        /// The interface.
+        name: NetdevName,
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,26 @@
+//! A network interface that shows frames to packet sockets, and to nobody else.
+//!
+//! [`Netdev`] makes a tap interface. What it is fed with is received there: packet sockets see it (tcpdump, Suricata),
+//! and a program at TC then drops it, so no network stack answers. What is sent into the interface is dropped and
+//! counted. The interface is gone with its `Netdev`, whatever ends the process.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`name`] | names that an interface may have |
+//! | `tap` | the tap interface, and frames that are written one by one |
+//! | `link` | how it is set up: MTU, no addresses, up |
+//! | `programs` | what is at TC, and what frames come in by |
+//! | `staged` | the memory that the programs and this process share |
+//! | [`netdev`] | all of it together |
+
+pub mod error;
+mod link;
+pub mod name;
+pub mod netdev;
+mod programs;
+mod staged;
+mod tap;
+
+pub use error::NetdevError;
+pub use name::NetdevName;
+pub use netdev::{Counts, Netdev};

@@ -1,0 +1,194 @@
+//! An interface that is fed with frames.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use crate::error::NetdevError;
+use crate::link;
+use crate::name::NetdevName;
+use crate::programs::Programs;
+use crate::staged::Staged;
+use crate::tap::Tap;
+
+/// Fewer frames than this are written one by one: a run of the program costs some microseconds, whatever it brings.
+const FEW: usize = 16;
+
+/// What became of frames, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Frames that the interface received: packet sockets have seen them.
+    pub received: u64,
+    /// Frames that it did not take: it was down, there was no memory, they were too short or too long.
+    pub refused: u64,
+    /// Frames that somebody sent into it, all of which were dropped.
+    pub sent_into: u64,
+}
+
+/// An interface that shows frames to packet sockets. Removed when dropped, or when the process ends.
+///
+/// Frames are collected, and received together: [`feed`](Self::feed) takes one, [`flush`](Self::flush) lets out what
+/// waits. Frames longer than a page are written by themselves, in their place.
+pub struct Netdev {
+    // Dropped in this order: the programs stay until no frame can come any more.
+    tap: Tap,
+    staged: Staged,
+    programs: Programs,
+    /// Whether the kernel takes runs of the program.
+    has_runs: bool,
+    counts: Counts,
+    /// The packet sockets of the network namespace that it was opened in.
+    sockets: File,
+}
+
+/// Whether /proc/net/packet has a socket for all protocols (ETH_P_ALL) that is bound to this interface. One that is
+/// not set up yet has protocol 0.
+fn listens(sockets: &str, index: u32) -> bool {
+    sockets.lines().any(|line| {
+        // sk, RefCnt, Type, Proto, Iface, R, Rmem, User, Inode
+        let mut words = line.split_whitespace().skip(3);
+        words.next() == Some("0003")
+            && words.next().and_then(|word| word.parse().ok()) == Some(index)
+    })
+}
+
+impl Netdev {
+    /// Makes an interface in the calling thread's network namespace. From there it must be fed, too.
+    ///
+    /// # Errors
+    /// [`NetdevError`]; then there is no new interface.
+    pub fn create(name: &NetdevName, mtu: u32) -> Result<Netdev, NetdevError> {
+        let sockets = File::open("/proc/thread-self/net/packet").map_err(|source| {
+            let what = "looking at packet sockets needs /proc, mounted";
+            NetdevError::Os { name: name.clone(), what, source }
+        })?;
+        let tap = Tap::create(name)?;
+        let (programs, staged) = Programs::put(name, tap.index)?;
+        // Only now: nothing must get by the programs.
+        link::set_up(tap.index, mtu).map_err(|source| NetdevError::Os {
+            name: name.clone(),
+            what: "bringing the interface up",
+            source,
+        })?;
+        let has_runs = programs.runs;
+        Ok(Netdev { tap, staged, programs, has_runs, counts: Counts::default(), sockets })
+    }
+
+    /// Whether a frame of so many bytes can be fed before [`flush`](Self::flush) is called.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.staged.has_room(bytes) || self.staged.len() == 0
+    }
+
+    /// Takes a frame, which [has room](Self::has_room).
+    ///
+    /// # Errors
+    /// [`NetdevError::Gone`].
+    pub fn feed(&mut self, frame: &[u8]) -> Result<(), NetdevError> {
+        if self.staged.has_room(frame.len()) {
+            self.staged.push(frame);
+            return Ok(());
+        }
+        let before = self.staged.received();
+        self.write(frame)?;
+        self.count(before, 1);
+        Ok(())
+    }
+
+    /// Has the interface receive what waits.
+    ///
+    /// # Errors
+    /// [`NetdevError::Gone`].
+    pub fn flush(&mut self) -> Result<(), NetdevError> {
+        let (frames, before) = (self.staged.len(), self.staged.received());
+        let result = self.let_out(frames);
+        self.count(before, frames as u64);
+        self.staged.clear();
+        result
+    }
+
+    fn let_out(&mut self, frames: usize) -> Result<(), NetdevError> {
+        let mut taken = 0;
+        // The kernel receives them also on an interface that is down; a write fails then.
+        if frames >= FEW && self.has_runs && self.tap.is_up() {
+            let largest = self.staged.begin_run();
+            let run = self.run(frames, largest);
+            self.staged.end_run();
+            taken = run?;
+        }
+        // No memory for pages, or few frames.
+        (taken..frames).try_for_each(|number| self.write(self.staged.frame(number)))
+    }
+
+    /// Runs the program; gives how many frames it took.
+    fn run(&mut self, frames: usize, largest: usize) -> Result<usize, NetdevError> {
+        loop {
+            let taken = self.staged.taken();
+            if taken == frames {
+                return Ok(taken);
+            }
+            match self.programs.run(self.tap.index, frames - taken, largest) {
+                Ok(()) => {}
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::ENODEV) => return Err(self.gone()),
+                    Some(libc::ENOMEM) => return Ok(self.staged.taken()),
+                    // A kernel that does not do this: all are written.
+                    _ => {
+                        self.has_runs = false;
+                        return Ok(self.staged.taken());
+                    }
+                },
+            }
+        }
+    }
+
+    fn write(&self, frame: &[u8]) -> Result<(), NetdevError> {
+        match self.tap.write(frame) {
+            // Removed by somebody: the descriptor has no interface any more.
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(self.gone()),
+            // Whether it was received is counted where that is seen.
+            _ => Ok(()),
+        }
+    }
+
+    fn gone(&self) -> NetdevError {
+        NetdevError::Gone { name: self.tap.name().clone() }
+    }
+
+    fn count(&mut self, before: u64, frames: u64) {
+        let received = (self.staged.received() - before).min(frames);
+        self.counts.received += received;
+        self.counts.refused += frames - received;
+    }
+
+    /// Whether a packet socket listens on it, for frames of every protocol.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn has_reader(&mut self) -> io::Result<bool> {
+        let mut text = String::new();
+        self.sockets.rewind()?;
+        self.sockets.read_to_string(&mut text)?;
+        Ok(listens(&text, self.tap.index))
+    }
+
+    /// What became of frames.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts { sent_into: self.staged.sent_into(), ..self.counts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_is_a_socket_for_all_protocols_on_the_interface() {
+        let text = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n\
+                    ffff888003e4d000 3      3    0003   7     1 0      0      16821\n\
+                    ffff888003e4d800 3      3    0000   8     1 0      0      16822\n";
+        assert!(listens(text, 7));
+        assert!(!listens(text, 8) && !listens(text, 3), "one that is not set up, and a type");
+    }
+}
