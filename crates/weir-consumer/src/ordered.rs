@@ -46,6 +46,12 @@ impl<S: Sink, M: Words> Ordered<S, M> {
         let merge = Merge::new(slack, sink.run_frames_max());
         Ordered { merge, output: Output { sink, described: 0 }, wire_bytes: 0 }
     }
+
+    /// Where frames go.
+    #[must_use]
+    pub fn sink(&self) -> &S {
+        &self.output.sink
+    }
 }
 
 impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {

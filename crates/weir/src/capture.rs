@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::Info;
-use weir_consumer::thread::{Finished, Plan, Running, spawn, take_changes};
+use weir_consumer::thread::{Finished, Plan, Running, take_changes};
 use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
 use weir_ring::wake::RINGS_MAX;
@@ -251,8 +251,7 @@ impl<'a> Run<'a> {
             }),
             ended: Box::new(move || main.unpark()),
         };
-        let running = spawn(named.consumer, plan).context("starting a thread")?;
-        Ok(Working { name: named.name, id, running })
+        Ok(Working { name, id, running: named.spawn(plan)? })
     }
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
@@ -327,7 +326,7 @@ impl<'a> Run<'a> {
         let by_interface = consumer.by_interface();
         let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
         let interfaces = interfaces.collect();
-        let latency = consumer.latency();
+        let (latency, netdev) = (consumer.latency(), consumer.netdev());
         let mut result = ConsumerResult {
             name,
             delivered,
@@ -335,6 +334,7 @@ impl<'a> Run<'a> {
             interfaces,
             failure,
             latency,
+            netdev,
             ..Default::default()
         };
         let NotJoined { refused, left, let_go } = self.journal.not_joined(id);

@@ -1,12 +1,15 @@
 //! The command line: what the user typed, checked for form only.
 
+mod attach;
 mod block;
 mod capture;
 mod change;
+mod choices;
 mod demo;
 mod doctor;
 mod extcap;
 mod generate;
+mod input;
 mod lab;
 mod pages;
 mod run;
@@ -24,16 +27,16 @@ use weir_capture::interface::InterfaceQuery;
 
 use crate::source_name::SourceName;
 
+pub use attach::{AttachArgs, NetdevArgs, SuperFramesName};
 pub use block::{BlockArgs, WhatName};
-pub use capture::{
-    CaptureArgs, DirectionName, EngineName, HookName, LatencyName, TcAttachName, TimestampName,
-    XdpModeName,
-};
+pub use capture::{CaptureArgs, LatencyName};
 pub use change::FilterArgs;
+pub use choices::{DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName};
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
 pub use generate::GenArgs;
+pub use input::InputArgs;
 pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
 };
@@ -53,19 +56,21 @@ pub struct Cli {
 
 /// The command line of this build: help names the engines that heed a flag.
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("capture", |capture| {
-        capture.mut_args(|argument| {
-            let more = match argument.get_long() {
-                Some(long) => engines_of(&format!("--{long}")),
-                None => examples_of_devices(),
-            };
-            let help = argument.get_help().cloned();
-            match help.filter(|_| !more.is_empty()) {
-                Some(help) => argument.help(format!("{help}{more}")),
-                None => argument,
-            }
-        })
-    })
+    let names_engines = |verb: clap::Command| verb.mut_args(with_engines);
+    let cli = Cli::command().mut_subcommand("capture", names_engines);
+    cli.mut_subcommand("attach", names_engines)
+}
+
+fn with_engines(argument: clap::Arg) -> clap::Arg {
+    let more = match argument.get_long() {
+        Some(long) => engines_of(&format!("--{long}")),
+        None => examples_of_devices(),
+    };
+    let help = argument.get_help().cloned();
+    match help.filter(|_| !more.is_empty()) {
+        Some(help) => argument.help(format!("{help}{more}")),
+        None => argument,
+    }
 }
 
 /// The live engines that heed a flag, for help; nothing if it is no flag of engines.
@@ -124,6 +129,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
     Run(RunArgs),
+    /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata
+    Attach(Box<AttachArgs>),
     /// Change the filter of a running capture
     Filter(FilterArgs),
     /// Exclude frames from a feed while it runs, by address, prefix, flow or alert; the traffic goes on

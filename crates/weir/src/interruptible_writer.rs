@@ -44,8 +44,14 @@ impl Stop {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    fn is_asked_for(&self) -> bool {
-        signals::is_set(&self.flag) || self.is_over()
+    /// Whether it was asked for, or its time is over.
+    pub fn is_asked_for(&self) -> bool {
+        self.is_signalled() || self.is_over()
+    }
+
+    /// Whether it was asked for by a signal.
+    pub fn is_signalled(&self) -> bool {
+        signals::is_set(&self.flag)
     }
 
     fn is_over(&self) -> bool {

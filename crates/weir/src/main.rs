@@ -4,6 +4,7 @@
 #[macro_use]
 mod out;
 
+mod attach;
 mod block;
 mod capture;
 mod change;
@@ -76,6 +77,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     }
     match command {
         cli::Command::Capture(args) => capture::run(&args),
+        cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Status(args) => status::run(&args),
         cli::Command::Run(args) => run::run(&args),

@@ -21,7 +21,8 @@ use weir_probe::CpuList;
 use weir_ring::memory::Pages;
 
 use crate::cli::{
-    CaptureArgs, DirectionName, HookName, LatencyName, TcAttachName, TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, HookName, LatencyName, NetdevArgs, TcAttachName, TimestampName,
+    XdpModeName,
 };
 use crate::feeds::FeedPlan;
 use crate::source_name::{Part, SourceName};
@@ -99,6 +100,8 @@ pub struct Outputs {
     pub latency: Option<LatencyName>,
     /// They are counted, too.
     pub count: bool,
+    /// They are fed into an interface.
+    pub netdev: Option<NetdevArgs>,
 }
 
 impl CapturePlan {
@@ -111,10 +114,10 @@ impl CapturePlan {
         names::check(args)?;
         let feeds = FeedPlan {
             named: args.feed.clone(),
-            filter: args.filter.clone(),
+            filter: args.input.filter.clone(),
             defaults: Feed {
-                snaplen: args.snaplen,
-                direction: direction(args.direction),
+                snaplen: args.input.snaplen,
+                direction: direction(args.input.direction),
                 ..Feed::default()
             },
         };
@@ -123,31 +126,36 @@ impl CapturePlan {
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
-        let ring_bytes =
-            memory::ring_bytes(args.ring_size, &sources, &feeds, args.control.is_some());
+        let ring_bytes = memory::ring_bytes(
+            args.input.ring_size,
+            &sources,
+            &feeds,
+            args.input.control.is_some(),
+        );
         let plan = CapturePlan {
             sources,
             feeds,
             ring_bytes,
-            ring_pages: if args.hugepages { Pages::Reserved } else { Pages::Now },
-            promiscuous: !args.no_promiscuous,
-            cpus: args.cpus.clone(),
-            follow: args.follow,
-            asks_before_consuming: args.consume && !args.yes,
-            control: args.control.clone(),
+            ring_pages: if args.input.hugepages { Pages::Reserved } else { Pages::Now },
+            promiscuous: !args.input.no_promiscuous,
+            cpus: args.input.cpus.clone(),
+            follow: args.input.follow,
+            asks_before_consuming: args.input.consume && !args.input.yes,
+            control: args.input.control.clone(),
             outputs: Outputs {
                 print: args.print,
                 write: args.write.clone(),
                 file_mode: args.file_mode,
                 latency: args.latency,
                 count: args.count,
+                netdev: args.netdev.clone(),
             },
-            merge_slack: args.merge_slack,
-            duration: args.duration,
-            frames: args.frames,
+            merge_slack: args.input.merge_slack,
+            duration: args.input.duration,
+            frames: args.input.frames,
             talks: true,
-            json: args.json,
-            fail_on_loss: args.fail_on_loss,
+            json: args.input.json,
+            fail_on_loss: args.input.fail_on_loss,
         };
         memory::check(&plan)?;
         Ok(plan)
@@ -158,7 +166,7 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
     if let Some(hint) = args.tcpdump_hint() {
         bail!(hint);
     }
-    if args.sources.is_empty() {
+    if args.input.sources.is_empty() {
         bail!(
             "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
              `weir help capture` the flags"
@@ -175,7 +183,7 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
 
 /// Refuses CPUs that this process may not run on: fewer than were asked for would be a surprise.
 fn check_cpus(args: &CaptureArgs) -> Result<()> {
-    let Some(cpus) = &args.cpus else { return Ok(()) };
+    let Some(cpus) = &args.input.cpus else { return Ok(()) };
     let missing = cpus.not_allowed().context("--cpus: which CPUs there are")?;
     if let Some(cpu) = missing.first() {
         bail!(
@@ -197,32 +205,32 @@ fn direction(name: DirectionName) -> Direction {
 /// What is asked of engines, whichever it will be.
 fn engine_options(args: &CaptureArgs) -> EngineOptions {
     EngineOptions {
-        hook: args.hook.map(|hook| match hook {
+        hook: args.input.hook.map(|hook| match hook {
             HookName::Tc => Hook::Tc,
             HookName::Xdp => Hook::Xdp,
         }),
-        tc_attach: match args.tc_attach {
+        tc_attach: match args.input.tc_attach {
             TcAttachName::Best => TcAttach::Best,
             TcAttachName::Clsact => TcAttach::Clsact,
         },
-        consume: args.consume,
+        consume: args.input.consume,
         record_queue: args.record_queue,
-        queues: args.queues,
-        copiers: args.copiers,
-        xdp_mode: match args.xdp_mode {
+        queues: args.input.queues,
+        copiers: args.input.copiers,
+        xdp_mode: match args.input.xdp_mode {
             XdpModeName::Best => Mode::Best,
             XdpModeName::Copy => Mode::Copy,
             XdpModeName::ZeroCopy => Mode::ZeroCopy,
         },
-        timestamp: match args.timestamp {
+        timestamp: match args.input.timestamp {
             TimestampName::Hook => Timestamp::Hook,
             TimestampName::Copy => Timestamp::Copy,
             TimestampName::Nic => Timestamp::Nic,
         },
-        hugepages: args.hugepages,
-        speed: args.speed,
-        socket: args.socket.clone(),
-        follows: args.follow,
+        hugepages: args.input.hugepages,
+        speed: args.input.speed,
+        socket: args.input.socket.clone(),
+        follows: args.input.follow,
         waits: false,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_ring::Ledger;
 
-use crate::consumers::LatencyReport;
+use crate::consumers::{LatencyReport, NetdevReport};
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 
@@ -55,6 +55,11 @@ impl Report<'_> {
     /// How long frames took, if a consumer timed them.
     fn latency(&self) -> Option<LatencyReport> {
         self.consumers.iter().find_map(|consumer| consumer.latency)
+    }
+
+    /// What came of the interface that was fed.
+    fn netdev(&self) -> Option<&NetdevReport> {
+        self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
     }
 
     /// Frames that were offered and did not reach a consumer, of all consumers.
@@ -147,8 +152,8 @@ mod tests {
         ];
         let drops = names_of_drops.map(|name| (name, 1)).into();
         let ledger = Ledger {
-            offered: 16,
-            captured: 5,
+            offered: 17,
+            captured: 6,
             filtered_uncounted: true,
             blocked: 1,
             sampled: 1,
@@ -166,6 +171,7 @@ mod tests {
             store_drops: 1,
             ring_drops: 1,
             latency: Some(LatencyReport::default()),
+            netdev: Some(NetdevReport { refused: 1, ..NetdevReport::default() }),
             failure: None,
         };
         let asked = Subscribed {

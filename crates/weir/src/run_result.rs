@@ -1,5 +1,6 @@
 //! The result of a run: what became of its frames, and why it ended.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_capture::error::error_text;
@@ -7,7 +8,7 @@ use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 
-use crate::consumers::LatencyReport;
+use crate::consumers::{LatencyReport, NetdevReport};
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.
@@ -65,6 +66,8 @@ pub struct ConsumerResult {
     pub failure: Option<ConsumerError>,
     /// How long frames took, if it timed them.
     pub latency: Option<LatencyReport>,
+    /// What came of the interface that it fed.
+    pub netdev: Option<NetdevReport>,
 }
 
 impl RunResult {
@@ -107,7 +110,7 @@ impl ConsumerResult {
         let taken = self.delivered.frames;
         self.delivered.frames = kept.frames;
         self.delivered.wire_bytes = kept.wire_bytes;
-        self.store_drops = taken - kept.frames;
+        self.store_drops = taken - kept.frames - self.netdev_drops();
         match &self.failure {
             Some(ConsumerError::Ring(_)) => self.ring_drops = unread,
             Some(ConsumerError::Output(_)) => self.store_drops += unread,
@@ -130,15 +133,31 @@ impl ConsumerResult {
         }
     }
 
+    /// Frames that were taken from the rings and that the interface which it fed did not take.
+    pub fn netdev_drops(&self) -> u64 {
+        self.netdev.as_ref().map_or(0, |netdev| netdev.refused)
+    }
+
+    /// Frames that were captured and that this consumer lost behind its rings, by name.
+    pub fn drops(&self) -> BTreeMap<&'static str, u64> {
+        let mut drops = BTreeMap::new();
+        drops.insert("store", self.store_drops);
+        drops.insert("ring", self.ring_drops);
+        if self.netdev.is_some() {
+            drops.insert("netdev", self.netdev_drops());
+        }
+        drops
+    }
+
     /// Frames that were captured and that this consumer lost.
     pub fn lost(&self) -> u64 {
-        self.delivered.lapped + self.store_drops + self.ring_drops
+        self.delivered.lapped + self.drops().values().sum::<u64>()
     }
 
     /// Frames that this consumer accounts for: as many as were captured.
     pub fn accounted(&self) -> i128 {
         let Delivered { frames, lapped, after_limit, .. } = self.delivered;
-        let all = [frames, lapped, after_limit, self.store_drops, self.ring_drops];
-        all.map(i128::from).iter().sum()
+        let all = [frames, lapped, after_limit];
+        all.iter().chain(self.drops().values()).map(|count| i128::from(*count)).sum()
     }
 }

@@ -176,6 +176,25 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     Ok((None, Some(text)))
 }
 
+/// A network namespace alone, as it stands in front of an interface's name.
+///
+/// # Errors
+/// What is none, with what to write.
+pub fn netns_name(text: &str) -> Result<NetnsName, String> {
+    let (kind, name) = text.split_once(':').unwrap_or_default();
+    let slashes = name.matches('/').count();
+    match (kind, slashes) {
+        _ if name.is_empty() => {}
+        ("netns", 0) => return Ok(NetnsName::named(name)),
+        ("docker", 0) => return docker::netns(name),
+        ("pod", 0 | 1) => return pod::netns(name),
+        _ => {}
+    }
+    Err(format!(
+        "'{text}' is no network namespace: write netns:NAME, netns:PID, docker:NAME, pod:NAME or pod:NAMESPACE/NAME"
+    ))
+}
+
 /// What stands before the slash of this number, and behind it.
 fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
     match text.match_indices('/').nth(number - 1) {
@@ -279,6 +298,16 @@ impl std::fmt::Display for SourceName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_namespace_has_a_name_of_its_own() {
+        for good in ["netns:blue", "netns:4711", "docker:web", "pod:web", "pod:default/web"] {
+            assert_eq!(netns_name(good).expect(good).to_string(), good);
+        }
+        for bad in ["blue", "netns:", "netns:blue/eth0", "docker:web/eth0", "pod:a/b/c", "vm:x"] {
+            assert!(netns_name(bad).unwrap_err().contains("netns:NAME"), "{bad}");
+        }
+    }
 
     #[test]
     fn names_say_what_they_are() {

@@ -4,7 +4,7 @@
 use clap::{ArgAction, Args};
 
 /// Source: tcpdump(1).
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct TcpdumpFlags {
     #[arg(short = 'i', long = "interface", value_name = "IFACE", hide = true)]
     interface: Option<String>,
@@ -135,7 +135,10 @@ mod tests {
     fn what_means_the_same_is_taken() {
         let args = parsed("eth0 -c 5 -s 128 -w a.pcap -p -nn -l -U");
         assert_eq!(args.tcpdump_hint(), None);
-        assert_eq!((args.frames, args.snaplen, args.no_promiscuous), (Some(5), 128, true));
+        assert_eq!(
+            (args.input.frames, args.input.snaplen, args.input.no_promiscuous),
+            (Some(5), 128, true)
+        );
         assert_eq!(args.write.as_deref(), Some("a.pcap".as_ref()));
     }
 }

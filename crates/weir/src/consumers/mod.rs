@@ -2,15 +2,21 @@
 //! for it.
 
 mod latency;
+mod netdev;
 mod null;
 mod print;
 mod write;
 
-use anyhow::Result;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use weir_capture::kernel::netns::Netns;
+use weir_consumer::thread::{Plan, Running, spawn};
 use weir_consumer::{Consumer, Null, Ordered, Sink};
-use weir_store::Names;
+use weir_store::{FileWriter, FilesByLinkType, Names, Printer};
 
 pub use latency::LatencyReport;
+pub use netdev::NetdevReport;
 
 use crate::interruptible_writer::Stop;
 use crate::plan::CapturePlan;
@@ -21,16 +27,55 @@ pub trait RunConsumer: Consumer + Send {
     fn latency(&self) -> Option<LatencyReport> {
         None
     }
+
+    /// What came of the interface that it feeds.
+    fn netdev(&self) -> Option<NetdevReport> {
+        None
+    }
 }
 
 impl RunConsumer for Null {}
 
-impl<S: Sink + Send> RunConsumer for Ordered<S> {}
+impl<S: RunSink> RunConsumer for Ordered<S> {
+    fn netdev(&self) -> Option<NetdevReport> {
+        self.sink().netdev()
+    }
+}
+
+/// A sink of `weir capture`.
+pub trait RunSink: Sink + Send {
+    /// What came of the interface that it feeds.
+    fn netdev(&self) -> Option<NetdevReport> {
+        None
+    }
+}
+
+impl<W: Write + Send> RunSink for Printer<W> {}
+impl RunSink for FileWriter {}
+
+impl RunSink for FilesByLinkType {}
 
 /// A consumer, and the name that it has in the ledger.
 pub struct Named {
     pub name: &'static str,
     pub consumer: Box<dyn RunConsumer>,
+    /// Where its thread runs, if that is another network namespace.
+    pub netns: Option<Netns>,
+}
+
+impl Named {
+    fn new(name: &'static str, consumer: Box<dyn RunConsumer>) -> Named {
+        Named { name, consumer, netns: None }
+    }
+
+    /// Starts its thread: one is in the network namespace of the one that starts it.
+    pub fn spawn(self, plan: Plan<dyn RunConsumer>) -> Result<Running<dyn RunConsumer>> {
+        let running = match &self.netns {
+            Some(netns) => netns.ask(|| spawn(self.consumer, plan))?,
+            None => spawn(self.consumer, plan),
+        };
+        running.context("starting a thread")
+    }
 }
 
 /// What consumers are made of.
@@ -44,7 +89,7 @@ pub struct Input<'a> {
 
 impl Input<'_> {
     /// Frames in time order, handed to `sink`.
-    fn ordered<S: Sink + Send + 'static>(&self, sink: S) -> Box<dyn RunConsumer> {
+    fn ordered<S: RunSink + 'static>(&self, sink: S) -> Box<dyn RunConsumer> {
         Box::new(Ordered::new(self.plan.merge_slack, sink))
     }
 }
@@ -53,17 +98,20 @@ impl Input<'_> {
 pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     let outputs = &input.plan.outputs;
     let mut all = Vec::new();
+    if let Some(netdev) = &outputs.netdev {
+        all.push(netdev::open(input, netdev)?);
+    }
     if let Some(path) = &outputs.write {
-        all.push(Named { name: "write", consumer: write::open(input, path)? });
+        all.push(Named::new("write", write::open(input, path)?));
     }
     if outputs.print {
-        all.push(Named { name: "print", consumer: print::open(input)? });
+        all.push(Named::new("print", print::open(input)?));
     }
     if let Some(how) = outputs.latency {
-        all.push(Named { name: "latency", consumer: latency::open(how) });
+        all.push(Named::new("latency", latency::open(how)));
     }
     if outputs.count || all.is_empty() {
-        all.push(Named { name: "count", consumer: null::open() });
+        all.push(Named::new("count", null::open()));
     }
     Ok(all)
 }

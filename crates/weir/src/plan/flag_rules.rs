@@ -11,7 +11,7 @@ use weir_capture::replay::Speed;
 use super::engine_options;
 use super::sources::{engine, target};
 use crate::cli::{
-    CaptureArgs, DirectionName, EngineName, TcAttachName, TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, EngineName, InputArgs, TcAttachName, TimestampName, XdpModeName,
 };
 use crate::source_name::SourceName;
 
@@ -37,7 +37,7 @@ enum For {
 /// Refuses flags that mean nothing in this run, and what engines refuse. Gives the flags that were given and that not
 /// every engine heeds.
 pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
-    let any = |is: fn(&SourceName) -> bool| args.sources.iter().any(is);
+    let any = |is: fn(&SourceName) -> bool| args.input.sources.iter().any(is);
     let interfaces = any(SourceName::is_of_interfaces);
     let of_daemon = any(SourceName::is_of_daemon);
     let devices = any(|of| matches!(of, SourceName::Device { .. }) && !of.is_of_daemon());
@@ -45,9 +45,10 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let mut of_engines = Vec::new();
     for (flag, what) in given(args) {
         let (applies, meant) = match what {
-            For::Engine => {
-                (interfaces || args.sources.iter().any(|of| is_its_own(of, args)), "interfaces")
-            }
+            For::Engine => (
+                interfaces || args.input.sources.iter().any(|of| is_its_own(of, args)),
+                "interfaces",
+            ),
             For::Live => (interfaces || devices, "interfaces"),
             For::Engines => {
                 of_engines.push(flag);
@@ -61,14 +62,16 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
                 "sources that this command captures itself; the rings of host: are the daemon's",
             ),
             For::Directed => (interfaces || files || of_daemon, "interfaces and capture files"),
-            For::Merging => (args.print || args.write.is_some(), "--print and --write"),
+            For::Merging => {
+                (args.print || args.write.is_some() || args.netdev.is_some(), "--print and --write")
+            }
         };
         if !applies {
             bail!("{flag} is for {meant}; this run has none, so leave it out");
         }
     }
     let options = engine_options(args);
-    for source in &args.sources {
+    for source in &args.input.sources {
         if let Some(engine) = engine(source, args) {
             refuse_pattern(engine, &target(source))?;
             (engine.check)(&target(source), &options)?;
@@ -79,7 +82,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
 
 /// Whether `--engine` says what this device says itself.
 fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
-    matches!(source, SourceName::Device { engine, .. } if args.engine.0 == Some(engine))
+    matches!(source, SourceName::Device { engine, .. } if args.input.engine.0 == Some(engine))
 }
 
 /// Whether some source's engine heeds the flag, and whose flag it is.
@@ -90,8 +93,11 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
         let mut live = ENGINES.into_iter().filter(|engine| engine.auto.is_some());
         live.find(|engine| engine.takes_target(&target))
     };
-    let engines =
-        args.sources.iter().filter_map(|source| engine(source, args).or_else(|| best_for(source)));
+    let engines = args
+        .input
+        .sources
+        .iter()
+        .filter_map(|source| engine(source, args).or_else(|| best_for(source)));
     let live: Vec<&Declaration> =
         ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag)).collect();
     if engines.into_iter().any(|engine| engine.heeds(flag)) {
@@ -100,8 +106,8 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     if live.is_empty() {
         return Ok((false, "capture files (file:PATH)"));
     }
-    let best = || args.sources.iter().find_map(best_for);
-    if let Some(chosen) = args.engine.0.or_else(best).filter(|_| interfaces) {
+    let best = || args.input.sources.iter().find_map(best_for);
+    if let Some(chosen) = args.input.engine.0.or_else(best).filter(|_| interfaces) {
         let names: Vec<_> = live.iter().map(|engine| engine.name).collect();
         bail!(
             "{flag} is for --engine {}, not for {}; take that, or leave {flag} out",
@@ -115,27 +121,27 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
 /// The flags that were given. A flag that says what would be so without it changes nothing and is not
 /// looked at.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
-    let default_slack = args.merge_slack == CaptureArgs::MERGE_SLACK;
+    let default_slack = args.input.merge_slack == InputArgs::MERGE_SLACK;
     let flags = [
-        ("--engine", For::Engine, args.engine != EngineName::AUTO),
-        ("--follow", For::Followed, args.follow),
-        ("--no-promiscuous", For::Live, args.no_promiscuous),
-        ("--ring-size", For::Rings, args.ring_size.is_some()),
-        ("--cpus", For::Rings, args.cpus.is_some()),
-        ("--socket", For::Engines, args.socket.is_some()),
-        ("--hook", For::Engines, args.hook.is_some()),
-        ("--consume", For::Engines, args.consume),
+        ("--engine", For::Engine, args.input.engine != EngineName::AUTO),
+        ("--follow", For::Followed, args.input.follow),
+        ("--no-promiscuous", For::Live, args.input.no_promiscuous),
+        ("--ring-size", For::Rings, args.input.ring_size.is_some()),
+        ("--cpus", For::Rings, args.input.cpus.is_some()),
+        ("--socket", For::Engines, args.input.socket.is_some()),
+        ("--hook", For::Engines, args.input.hook.is_some()),
+        ("--consume", For::Engines, args.input.consume),
         ("--record-queue", For::Engines, args.record_queue),
-        ("--tc-attach", For::Engines, args.tc_attach != TcAttachName::Best),
-        ("--queues", For::Engines, args.queues != Queues::All),
-        ("--copiers", For::Engines, args.copiers != 1),
-        ("--xdp-mode", For::Engines, args.xdp_mode != XdpModeName::Best),
-        ("--timestamp", For::Engines, args.timestamp != TimestampName::Hook),
-        ("--timestamp nic", For::Engines, args.timestamp == TimestampName::Nic),
-        ("--hugepages", For::Engines, args.hugepages),
-        ("--speed", For::Engines, args.speed != Speed::Top),
-        ("--no-wait", For::Engines, args.no_wait),
-        ("--direction", For::Directed, args.direction != DirectionName::Both),
+        ("--tc-attach", For::Engines, args.input.tc_attach != TcAttachName::Best),
+        ("--queues", For::Engines, args.input.queues != Queues::All),
+        ("--copiers", For::Engines, args.input.copiers != 1),
+        ("--xdp-mode", For::Engines, args.input.xdp_mode != XdpModeName::Best),
+        ("--timestamp", For::Engines, args.input.timestamp != TimestampName::Hook),
+        ("--timestamp nic", For::Engines, args.input.timestamp == TimestampName::Nic),
+        ("--hugepages", For::Engines, args.input.hugepages),
+        ("--speed", For::Engines, args.input.speed != Speed::Top),
+        ("--no-wait", For::Engines, args.input.no_wait),
+        ("--direction", For::Directed, args.input.direction != DirectionName::Both),
         ("--merge-slack", For::Merging, !default_slack),
     ];
     flags.into_iter().filter(|(.., given)| *given).map(|(flag, what, _)| (flag, what))

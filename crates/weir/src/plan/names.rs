@@ -13,7 +13,7 @@ use crate::usage_hints;
 
 /// Refuses what is no interface and looks like something else.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
-    let sources = &args.sources;
+    let sources = &args.input.sources;
     for (at, source) in sources.iter().enumerate() {
         let SourceName::Interface { netns: None, iface, .. } = source else { continue };
         if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
@@ -28,7 +28,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
             let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
             let before = if at == 0 { "IFACE" } else { &before };
             // Of a filter without quotes the first word came behind the flag.
-            let filter = match &args.filter {
+            let filter = match &args.input.filter {
                 Some(first) => format!("{first} {filter}"),
                 None => filter,
             };
@@ -44,7 +44,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
 /// Refuses outputs that cannot be or that nobody can mean.
 pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
     let Some(path) = args.write.as_deref() else { return Ok(()) };
-    check_not_a_source(path, &args.sources)?;
+    check_not_a_source(path, &args.input.sources)?;
     if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         bail!(
             "{}: writing into a folder (the recorder) is not in this release; name a file",

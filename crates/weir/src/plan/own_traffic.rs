@@ -14,19 +14,19 @@ use crate::cli::CaptureArgs;
 
 /// Refuses `--consume` on an interface that has an address or carries the default route, unless `--yes` is given.
 pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()> {
-    if args.yes && !args.consume {
+    if args.input.yes && !args.input.consume {
         bail!(
             "--yes is for --consume, which takes frames away; this run does not, so leave it out"
         );
     }
-    if !args.consume || args.yes {
+    if !args.input.consume || args.input.yes {
         return Ok(());
     }
     for source in sources {
         use CaptureError::{NoInterface, NoNetns, NoOwner};
         if let Found::Unknown(NoInterface { .. } | NoNetns { .. } | NoOwner { .. }) =
             check_one(source)?
-            && args.follow
+            && args.input.follow
         {
             let name = &source.name;
             bail!(

@@ -12,7 +12,7 @@ use crate::source_name::{Part, SourceName};
 
 /// `flags`: those that were given and that not every engine heeds.
 pub(super) fn of(args: &CaptureArgs, flags: &[&'static str]) -> Result<Vec<PlannedSource>> {
-    by_source(&args.sources)
+    by_source(&args.input.sources)
         .into_iter()
         .map(|(name, parts)| plan(args, flags, name, &parts))
         .collect()
@@ -26,10 +26,10 @@ fn plan(
 ) -> Result<PlannedSource> {
     let engine = engine(&name, args);
     let mut options = engine_options(args);
-    options.waits = matches!(name, SourceName::File(_)) && !args.no_wait;
+    options.waits = matches!(name, SourceName::File(_)) && !args.input.no_wait;
     let mut parts = parts.to_vec();
     if let SourceName::Interface { .. } = name {
-        (options.queues, parts) = queues_of(engine, args.queues, &name, parts)?;
+        (options.queues, parts) = queues_of(engine, args.input.queues, &name, parts)?;
     }
     Ok(PlannedSource {
         target: target(&name),
@@ -54,7 +54,7 @@ pub fn engine_of(
 
 /// The same, as the command line asks for it.
 pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
-    engine_of(name, args.engine.0)
+    engine_of(name, args.input.engine.0)
 }
 
 /// What an engine is to open.

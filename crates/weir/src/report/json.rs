@@ -9,7 +9,7 @@ use weir_client::protocol;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::LatencyReport;
+use crate::consumers::{LatencyReport, NetdevReport};
 use crate::run_result::{ConsumerResult, FeedResult};
 use crate::source_name::Part;
 
@@ -67,6 +67,8 @@ struct Json<'a> {
     gbps: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netdev: Option<&'a NetdevReport>,
     consumers: Vec<JsonConsumer>,
     sources: Vec<JsonSource<'a>>,
     feeds: Vec<JsonFeed<'a>>,
@@ -91,7 +93,7 @@ impl From<&ConsumerResult> for JsonConsumer {
             lapped: consumer.delivered.lapped,
             after_limit: consumer.delivered.after_limit,
             late: consumer.delivered.late,
-            drops: [("store", consumer.store_drops), ("ring", consumer.ring_drops)].into(),
+            drops: consumer.drops(),
             error: consumer.failure.as_ref().map(|error| error_text(error)),
         }
     }
@@ -190,8 +192,7 @@ impl Report<'_> {
             names.join(",")
         };
         let mut counts = Counts::from(&total);
-        counts.drops.insert("store", main.store_drops);
-        counts.drops.insert("ring", main.ring_drops);
+        counts.drops.extend(main.drops());
         let sources = self.sources.iter().map(|source| JsonSource {
             source: &source.info.source,
             engine: source.info.engine,
@@ -218,6 +219,7 @@ impl Report<'_> {
             mpps: self.mpps(),
             gbps: self.gbps(),
             latency: self.latency(),
+            netdev: self.netdev(),
             consumers: self.consumers.iter().map(JsonConsumer::from).collect(),
             sources: sources.collect(),
             feeds: self.json_feeds(),

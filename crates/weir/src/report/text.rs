@@ -7,7 +7,7 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::LatencyReport;
+use crate::consumers::{LatencyReport, NetdevReport};
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
@@ -97,6 +97,7 @@ impl Report<'_> {
             ("late, kept", main.delivered.late),
             ("drop store", main.store_drops),
             ("drop ring", main.ring_drops),
+            ("drop netdev", main.netdev_drops()),
             ("super-frames", total.super_frames),
         ] {
             if count > 0 {
@@ -112,8 +113,26 @@ impl Report<'_> {
                 grouped(frames)
             ));
         }
+        self.netdev().map(into_netdev).into_iter().for_each(&mut line);
         out
     }
+}
+
+/// What the interface received, and what was sent into it.
+fn into_netdev(netdev: &NetdevReport) -> String {
+    let NetdevReport { name, received, segmented, unsegmented, cut, sent_into, .. } = netdev;
+    let mut text = format!("  {name} received {}", grouped(*received));
+    for (count, what) in [
+        (segmented, "were segmented"),
+        (unsegmented, "could not be segmented and were fed whole"),
+        (cut, "were cut by the capture"),
+    ] {
+        if *count > 0 {
+            let _ = write!(text, "; {} {what}", grouped(*count));
+        }
+    }
+    let _ = write!(text, "; {} sent into it were dropped", grouped(*sent_into));
+    text
 }
 
 /// How often a source came, and its interface went down, if that is worth a line.
@@ -188,7 +207,7 @@ impl Report<'_> {
         let mut rows = vec![row(["consumer", "delivered", "lapped", "after limit", "drops"])];
         rows.extend(self.consumers.iter().map(|consumer| {
             let Delivered { frames, lapped, after_limit, .. } = consumer.delivered;
-            let drops = consumer.store_drops + consumer.ring_drops;
+            let drops = consumer.drops().values().sum();
             let [frames, lapped, after_limit, drops] =
                 [frames, lapped, after_limit, drops].map(grouped);
             row([consumer.name, &frames, &lapped, &after_limit, &drops])

@@ -39,7 +39,9 @@ impl Daemon {
     /// One that everybody may read: the source `lan`, of the receiver's interface.
     pub fn of_lan(bed: &Testbed, more: &str) -> Daemon {
         let iface = &bed.rx.iface;
-        let lan = format!("[sources.lan]\nsource = \"{iface}\"\neverybody = true\nring_mib = 16\n{more}\n");
+        let lan = format!(
+            "[sources.lan]\nsource = \"{iface}\"\neverybody = true\nring_mib = 16\n{more}\n"
+        );
         Daemon::start(bed, &lan, "")
     }
 

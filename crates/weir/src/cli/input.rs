@@ -1,0 +1,120 @@
+//! What `weir capture` and `weir attach` have in common: sources, how their frames are taken, and when to stop.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use weir_capture::replay::Speed;
+use weir_frame::record::CAPLEN_MAX;
+use weir_probe::CpuList;
+
+use super::choices::{
+    DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
+};
+use crate::source_name::SourceName;
+use crate::units;
+
+/// Sources, and what is taken of them.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
+    /// any or 'vnet*' (all with such names, as one source), netns:NAME/eth0 (as `ip netns` names it,
+    /// or the number of a process there), docker:NAME (all interfaces of a container but lo), docker:NAME/eth0,
+    /// pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0, file:TRACE.pcapng, gen:size=64,flows=1000,
+    /// host:eth0 (what `weir serve` captures; read as any user whom its file allows)
+    // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
+    #[arg(value_name = "SOURCE")]
+    pub sources: Vec<SourceName>,
+    /// Capture only frames that match, in tcpdump's syntax: 'tcp port 80'. The filter runs in the kernel where
+    /// possible
+    #[arg(long, value_name = "EXPR")]
+    pub filter: Option<String>,
+    /// Wait for interfaces that are missing or down, and capture them again each time they come back
+    #[arg(long)]
+    pub follow: bool,
+    /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// The socket of the daemon that host: sources are read from [default: /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How frames are captured from an interface
+    #[arg(long, value_enum, default_value = "auto")]
+    pub engine: EngineName,
+    /// Hook at which frames are captured
+    #[arg(long, value_enum)]
+    pub hook: Option<HookName>,
+    /// How TC programs are attached; hidden: for tests of what kernels before 6.6 need
+    #[arg(long, value_enum, default_value = "best", hide = true)]
+    pub tc_attach: TcAttachName,
+    /// RX queues to capture from: all, or 0-3
+    #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
+    pub queues: weir_capture::af_xdp::Queues,
+    /// Threads that share each queue, each with a ring of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub copiers: u32,
+    /// Mode of the AF_XDP sockets
+    #[arg(long, value_enum, default_value = "best")]
+    pub xdp_mode: XdpModeName,
+    /// Time that a frame is stamped with; engines without a hook stamp when they copy, and engines without this flag
+    /// at the hook
+    #[arg(long, value_enum, default_value = "hook")]
+    pub timestamp: TimestampName,
+    /// Take frames away from the network stack, also those that no feed takes; for monitoring ports. With bpf, at XDP
+    #[arg(long)]
+    pub consume: bool,
+    /// Allow --consume on an interface that has an address or carries the default route: this machine is then cut off
+    /// there
+    #[arg(long)]
+    pub yes: bool,
+    /// Most bytes kept of a frame
+    #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX)]
+    pub snaplen: u32,
+    /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
+    #[arg(long, value_enum, default_value = "both")]
+    pub direction: DirectionName,
+    /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs; 8MiB for one file
+    /// alone; 256MiB for gen: alone at full speed]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    pub ring_size: Option<u64>,
+    /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the
+    /// CPUs of a NUMA node [default: any]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
+    /// Do not put interfaces into promiscuous mode
+    #[arg(short = 'p', long)]
+    pub no_promiscuous: bool,
+    /// Take rings, and what memory an engine has of its own, from huge pages that are reserved (sysctl
+    /// vm.nr_hugepages); without this, rings are in huge pages where the kernel finds some
+    #[arg(long)]
+    pub hugepages: bool,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub duration: Option<Duration>,
+    /// Stop after this many frames, those in the file if there is one; frames captured until the sources have stopped
+    /// are "after limit" in the ledger, not lost
+    #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
+    pub frames: Option<u64>,
+    /// How long a frame waits for older ones from other rings, unless its own ring is half full (--write, --print,
+    /// weir attach)
+    #[arg(long, value_name = "TIME", default_value = "8ms", value_parser = units::duration)]
+    pub merge_slack: Duration,
+    /// How fast a file is replayed: max, real, or a factor such as 2x
+    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = units::speed)]
+    pub speed: Speed,
+    /// Do not wait for slow readers when replaying a file
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Print one JSON object at the end, on standard output, or on standard error with --write -
+    #[arg(long)]
+    pub json: bool,
+    /// Exit with status 1 if any frame was lost
+    #[arg(long)]
+    pub fail_on_loss: bool,
+}
+
+impl InputArgs {
+    /// How long frames are merged over unless told otherwise.
+    pub const MERGE_SLACK: Duration = Duration::from_millis(8);
+}
