@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Writes a pcap file of known traffic for an intrusion detection system: trace.py OUT [FLOWS]
 
-HTTP over TCP with handshake and end (FLOWS of them, 40 unless told), DNS, and UDP of several sizes as filler, all
-mixed. One HTTP flow, from 10.1.0.7 port 40007, asks for /evil; nothing else does. Checksums are right, as on a wire.
-Needs nothing but Python's own library.
+HTTP over TCP with handshake and end (FLOWS of them: 40 unless told, 60000 at most), DNS, and UDP of several sizes as
+filler, all mixed. One HTTP flow, from 10.1.0.7 port 40007, asks for /evil; nothing else does. Checksums are right, as on
+a wire. Needs nothing but Python's own library.
+
+To measure with, take as many flows as the run needs, and not `weir gen --loop`: what comes again is to an intrusion
+detection system a connection that has ended, and it does not look into it.
 """
 
 import itertools
@@ -32,6 +35,11 @@ def address(text):
     return bytes(int(part) for part in text.split("."))
 
 
+def host(network, number):
+    """Of a network, such as 10.1, the host of this number."""
+    return f"{network}.{number // 250}.{number % 250}"
+
+
 def frame(source, target, protocol, segment, checksum_at):
     """An Ethernet frame with IPv4 around a segment, whose checksum is filled in."""
     ends = address(source) + address(target)
@@ -41,7 +49,7 @@ def frame(source, target, protocol, segment, checksum_at):
     segment = segment[:checksum_at] + struct.pack("!H", value) + segment[checksum_at + 2 :]
     head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0x4000, 64, protocol, 0) + ends
     head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
-    from_client = source.startswith("10.1.")
+    from_client = not source.startswith("10.2.")
     macs = SERVER_MAC + CLIENT_MAC if from_client else CLIENT_MAC + SERVER_MAC
     return (macs + b"\x08\0" + head + segment).ljust(60, b"\0")
 
@@ -67,7 +75,7 @@ class TcpEnd:
 
 def http(number):
     """The frames of one connection, with one request and its answer."""
-    client = TcpEnd(f"10.1.0.{number % 250}", 40000 + number, 1000)
+    client = TcpEnd(host("10.1", number), 40000 + number % 20000, 1000)
     server = TcpEnd(SERVER, 80, 9000)
     path = "/evil" if number == EVIL else f"/page/{number}"
     request = f"GET {path} HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: trace\r\n\r\n".encode()
@@ -89,7 +97,7 @@ def http(number):
 
 def dns(number):
     """A query for an address, and its answer."""
-    client, port = f"10.1.1.{number % 250}", 50000 + number
+    client, port = host("10.3", number), 50000 + number % 10000
     name = b"".join(bytes([len(label)]) + label for label in [b"h%d" % number, b"example", b"org", b""])
     question = name + struct.pack("!HH", 1, 1)
     answer = struct.pack("!HHHIH", 0xC00C, 1, 1, 60, 4) + address("192.0.2.1")
@@ -102,7 +110,7 @@ def filler(number):
     """Ten datagrams of one size, to a port that no protocol of interest has."""
     payload = bytes(at % 251 for at in range(FILLER_BYTES[number % len(FILLER_BYTES)] - 42))
     for _ in range(10):
-        yield udp(f"10.1.2.{number % 250}", 60000, "10.2.0.9", 9000 + number % 100, payload)
+        yield udp(host("10.4", number), 60000, "10.2.0.9", 9000 + number % 100, payload)
 
 
 def mixed(flows):
