@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tools that know nothing of Weir, in a container of a newer Debian: Suricata 7 sees every frame of known traffic and
-# raises its alert, from a file, with AF_PACKET and with libpcap. By a Docker daemon of its own, in a network namespace of
+# raises its alert, from a file, with AF_PACKET and with libpcap; tcpdump captures it byte for byte. By a Docker daemon of its own, in a network namespace of
 # its own, at the end of a veth.
 set -euo pipefail
 # shellcheck source=tests/common.sh
@@ -152,6 +152,15 @@ expect_alert() { # NAME
     say "$1: $frames frames, every one, and the alert"
 }
 
+# Every byte of every frame, in the order of the trace.
+same_frames() { # NAME FILE
+    local sums
+    [[ $(tcpdump -nr "$2" 2>/dev/null | wc -l) -eq $frames ]] || die "$1: not $frames frames"
+    sums=$(for file in "$scratch/tools/trace.pcap" "$2"; do tcpdump -nr "$file" -txx 2>/dev/null | sha256sum; done)
+    [[ $(sort -u <<<"$sums" | wc -l) -eq 1 ]] || die "$1: its frames are not those of the trace"
+    say "$1: $frames frames, every one, byte for byte"
+}
+
 say '=== Suricata reads the file'
 suricata file --network=none -- -r /tools/trace.pcap
 expect_alert file
@@ -161,6 +170,18 @@ suricata af-packet --network=host --cap-add=NET_RAW -- --af-packet=eth0
 send_trace
 settle af-packet
 expect_alert af-packet
+
+say '=== tcpdump of Debian 13'
+mkdir "$scratch/tcpdump"
+# Not as another user, who could not write there.
+docker run --detach --name tcpdump --network=host --read-only --cap-drop=ALL --cap-add=NET_RAW \
+    --volume "$scratch/tcpdump:/log" weir-test-suricata \
+    tcpdump -Z root -ni eth0 -c "$frames" -w /log/out.pcap >/dev/null
+listens() { docker logs tcpdump 2>&1 | grep -q 'listening on eth0'; }
+until_true 'tcpdump' listens
+send_trace
+[[ $(timeout "$limit_s" docker wait tcpdump) == 0 ]] || die "tcpdump: $(docker logs tcpdump 2>&1)"
+same_frames tcpdump "$scratch/tcpdump/out.pcap"
 
 say '=== Suricata with libpcap there'
 suricata pcap --network=host --cap-add=NET_RAW -- --pcap=eth0

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs::{self, File, Permissions};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -15,8 +15,11 @@ use weir_lab::Testbed;
 use weir_lab::testbed::volume;
 
 use common::frames::{Sender, ipv4};
-use common::tools::{Got, bytes_of, in_time_order, read, statistics};
+use common::tools::{Got, bytes_of, in_time_order, read, statistics, tool};
 use common::{LIMIT, Run, bed, generate, number, program, ready, settle, weir};
+
+/// Nobody, who has no right to anything.
+const NOBODY: u32 = 65_534;
 
 /// A daemon in the receiver's namespace, and a configuration of Wireshark with the program that the package installs.
 struct Wireshark {
@@ -27,11 +30,17 @@ struct Wireshark {
 impl Wireshark {
     fn new(bed: &Testbed) -> Wireshark {
         let dir = TempDir::new().expect("a folder");
-        for folder in ["bin", "config", "config/extcap"] {
+        // Others may come in: the user of Wireshark has no rights.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
+        for folder in ["bin", "config", "config/extcap", "out"] {
             fs::create_dir(dir.path().join(folder)).expect("a folder");
         }
-        let own = env!("CARGO_BIN_EXE_weir");
-        std::os::unix::fs::symlink(own, dir.path().join("bin/weir")).expect("a link");
+        fs::set_permissions(dir.path().join("out"), Permissions::from_mode(0o777))
+            .expect("permissions");
+        let (own, program) = (env!("CARGO_BIN_EXE_weir"), dir.path().join("bin/weir"));
+        fs::hard_link(own, &program)
+            .or_else(|_| fs::copy(own, &program).map(drop))
+            .expect("a copy");
         let wrapper = dir.path().join("config/extcap/weirextcap");
         let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/weirextcap");
         fs::copy(packaged, &wrapper).expect("a copy");
@@ -70,6 +79,17 @@ impl Wireshark {
         command.env("PATH", format!("{}:{path}", self.text("bin")));
         command.env("WIRESHARK_CONFIG_DIR", self.text("config"));
         command.env("WEIR_SOCKET", self.text("s"));
+        command
+    }
+
+    /// The same, of a user without rights, who is in the group that may run dumpcap.
+    fn as_nobody(&self, line: &str) -> Command {
+        let dumpcap = tool("sh", &["-c", "command -v dumpcap"]);
+        let group = fs::metadata(dumpcap.trim()).expect("dumpcap").gid();
+        let mut command = self.command(&format!(
+            "setpriv --reuid {NOBODY} --regid {NOBODY} --groups {group} --inh-caps=-all {line}"
+        ));
+        command.env("HOME", self.text("out"));
         command
     }
 
@@ -155,15 +175,15 @@ fn root_tshark_lists_what_the_daemon_offers() {
 }
 
 #[test]
-fn root_tshark_captures_live_what_weir_captures() {
-    let test = "root_tshark_captures_live_what_weir_captures";
-    let Some(_alone) = ready(test, &["tshark"]) else { return };
+fn root_tshark_without_rights_captures_live_what_weir_captures() {
+    let test = "root_tshark_without_rights_captures_live_what_weir_captures";
+    let Some(_alone) = ready(test, &["tshark", "setpriv"]) else { return };
     let (bed, count) = (bed(), volume(5000));
     let wireshark = Wireshark::new(&bed);
-    let (by_tshark, by_weir) = (wireshark.text("tshark.pcapng"), wireshark.text("weir.pcapng"));
+    let (by_tshark, by_weir) = (wireshark.text("out/tshark.pcapng"), wireshark.text("weir.pcapng"));
     let whole = wireshark.capture(&bed, &format!("--write {by_weir} --snaplen 262144"));
     let line = format!("tshark -i host:lan -w {by_tshark} -P -l -T fields -e frame.number");
-    let mut tshark = Run::start(&bed.rx, wireshark.command(&line));
+    let mut tshark = Run::start(&bed.rx, wireshark.as_nobody(&line));
     wireshark.wait_for_clients(&bed, 2);
     // A single frame is there at once, not when a buffer is full.
     let sender = Sender::new(&bed.tx);
