@@ -39,13 +39,17 @@ impl Programs {
     /// Loads the programs, and attaches those at TC: no frame gets by from then on.
     pub(crate) fn put(name: &NetdevName, index: u32) -> Result<(Programs, Staged), NetdevError> {
         let what = "the programs that keep frames to packet sockets";
-        let refused = |source: libbpf_rs::Error| match source.kind() {
-            libbpf_rs::ErrorKind::PermissionDenied => NetdevError::NoRights {
+        // EACCES, of the same kind as EPERM, is the verifier's no. libbpf-rs keeps the number to itself, but says it.
+        let lacks_rights = |error: &libbpf_rs::Error| {
+            format!("{error:#}").contains(&format!("(os error {})", libc::EPERM))
+        };
+        let refused = |source: libbpf_rs::Error| match lacks_rights(&source) {
+            true => NetdevError::NoRights {
                 name: name.clone(),
                 what: "loading the programs that keep frames from the network stack",
                 needs: "CAP_BPF and CAP_NET_ADMIN",
             },
-            _ => NetdevError::Bpf { name: name.clone(), what, source },
+            false => NetdevError::Bpf { name: name.clone(), what, source },
         };
         let failed = |source| NetdevError::Os { name: name.clone(), what, source };
         let mut storage = MaybeUninit::uninit();
