@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tools that know nothing of Weir, in a container of a newer Debian: Suricata 7 sees every frame of known traffic and
-# raises its alert, from a file, with AF_PACKET and with libpcap; tcpdump captures it byte for byte. By a Docker daemon of its own, in a network namespace of
-# its own, at the end of a veth.
+# raises its alert, from a file, with AF_PACKET, with libpcap and on a feed of a daemon; tcpdump captures it byte for
+# byte. By a Docker daemon of its own, in a network namespace of its own, at the end of a veth.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -10,8 +10,8 @@ cd "$root"
 limit_s=60
 scratch=
 dockerd_pid=
-# Of the parts to come.
 daemon_pid=
+# Of the parts to come.
 attach_pid=
 block_pid=
 rx=weir-tools-rx-$$
@@ -59,7 +59,7 @@ fi
 [[ $rc -eq 0 ]] || exit "$rc"
 scratch=$(mktemp -d)
 
-cargo build --locked --release -p weir --bin weir
+cargo build --locked --release -p weir -p weir-pcap
 weir=$target_dir/release/weir
 
 # Waits for a command to succeed.
@@ -152,14 +152,34 @@ expect_alert() { # NAME
     say "$1: $frames frames, every one, and the alert"
 }
 
-# Every byte of every frame, in the order of the trace.
-same_frames() { # NAME FILE
-    local sums
-    [[ $(tcpdump -nr "$2" 2>/dev/null | wc -l) -eq $frames ]] || die "$1: not $frames frames"
-    sums=$(for file in "$scratch/tools/trace.pcap" "$2"; do tcpdump -nr "$file" -txx 2>/dev/null | sha256sum; done)
+capture_by_tcpdump() { # NAME INTERFACE docker run's options: until it has as many frames as the trace
+    local name=$1 interface=$2
+    shift 2
+    mkdir "$scratch/$name"
+    # Not as another user, who could not write there.
+    docker run --detach --name "$name" --read-only --cap-drop=ALL "$@" --volume "$scratch/tools:/tools:ro" \
+        --volume "$scratch/$name:/log" weir-test-suricata \
+        tcpdump -Z root -ni "$interface" -c "$frames" -w /log/out.pcap >/dev/null
+    until_true "tcpdump ($name)" listens "$name"
+}
+listens() { docker logs "$1" 2>&1 | grep -q 'listening on'; }
+
+# It has every byte of every frame, in the order of the trace.
+expect_same_frames() { # NAME
+    local sums code
+    code=$(timeout "$limit_s" docker wait "$1") || die "$1 did not get every frame within $limit_s s"
+    [[ $code -eq 0 ]] || die "$1: exit status $code: $(docker logs "$1" 2>&1)"
+    [[ $(tcpdump -nr "$scratch/$1/out.pcap" 2>/dev/null | wc -l) -eq $frames ]] || die "$1: not $frames frames"
+    sums=$(for file in "$scratch/tools/trace.pcap" "$scratch/$1/out.pcap"; do
+        tcpdump -nr "$file" -txx 2>/dev/null | sha256sum
+    done)
     [[ $(sort -u <<<"$sums" | wc -l) -eq 1 ]] || die "$1: its frames are not those of the trace"
+    docker rm "$1" >/dev/null
     say "$1: $frames frames, every one, byte for byte"
 }
+
+# So many clients read the daemon's feeds.
+reads_feed() { "$weir" status --json --socket "$scratch/run/weir.sock" | jq -e ".clients | length == $1"; }
 
 say '=== Suricata reads the file'
 suricata file --network=none -- -r /tools/trace.pcap
@@ -172,16 +192,9 @@ settle af-packet
 expect_alert af-packet
 
 say '=== tcpdump of Debian 13'
-mkdir "$scratch/tcpdump"
-# Not as another user, who could not write there.
-docker run --detach --name tcpdump --network=host --read-only --cap-drop=ALL --cap-add=NET_RAW \
-    --volume "$scratch/tcpdump:/log" weir-test-suricata \
-    tcpdump -Z root -ni eth0 -c "$frames" -w /log/out.pcap >/dev/null
-listens() { docker logs tcpdump 2>&1 | grep -q 'listening on eth0'; }
-until_true 'tcpdump' listens
+capture_by_tcpdump tcpdump eth0 --network=host --cap-add=NET_RAW
 send_trace
-[[ $(timeout "$limit_s" docker wait tcpdump) == 0 ]] || die "tcpdump: $(docker logs tcpdump 2>&1)"
-same_frames tcpdump "$scratch/tcpdump/out.pcap"
+expect_same_frames tcpdump
 
 say '=== Suricata with libpcap there'
 suricata pcap --network=host --cap-add=NET_RAW -- --pcap=eth0
@@ -189,31 +202,27 @@ send_trace
 settle pcap
 expect_alert pcap
 
-# What follows is not called yet, and so proves nothing yet: libweirpcap.so, `weir attach` and `weir block --from` are
-# to come. Each function dies where its part is missing. To call: the three of them, in this order.
+say '=== the same in containers that have the socket of a daemon and libweirpcap.so: no network, no capability'
+mkdir -m 755 "$scratch/run"
+printf '[sources.eth0]\nusers = [0]\nring_mib = 16\n' >"$scratch/weir.toml"
+ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
+    >"$scratch/serve.log" 2>&1 &
+daemon_pid=$!
+until_true 'the daemon' grep -q 'weir: serving ' "$scratch/serve.log"
+cp "$target_dir/release/libweirpcap.so" "$scratch/tools/"
+by_library=(--network=none --env LD_PRELOAD=/tools/libweirpcap.so --volume "$scratch/run:/run/weir:ro")
 
-# shellcheck disable=SC2317  # not called yet
-serve_veth() { # a daemon of the host's part, in $scratch/run
-    mkdir -m 755 "$scratch/run"
-    printf '[sources.eth0]\nusers = [0]\nring_mib = 16\n' >"$scratch/weir.toml"
-    ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
-        >"$scratch/serve.log" 2>&1 &
-    daemon_pid=$!
-    until_true 'the daemon' grep -q 'weir: serving ' "$scratch/serve.log"
-}
+suricata library "${by_library[@]}" -- --pcap=host:eth0
+until_true 'Suricata to read the feed' reads_feed 1
+capture_by_tcpdump library-tcpdump host:eth0 "${by_library[@]}"
+until_true 'tcpdump to read the feed' reads_feed 2
+send_trace
+expect_same_frames library-tcpdump
+settle library
+expect_alert library
 
-# A container with nothing but the socket and the library: no network, no capability.
-# shellcheck disable=SC2317  # not called yet
-through_the_library() {
-    local library=$target_dir/release/libweirpcap.so
-    [[ -f $library ]] || die "$library is missing: cargo build --release"
-    cp "$library" "$scratch/tools/"
-    suricata library --network=none --env LD_PRELOAD=/tools/libweirpcap.so --volume "$scratch/run:/run/weir:ro" \
-        -- --pcap=host:eth0
-    send_trace
-    settle library
-    expect_alert library
-}
+# What follows is not called yet, and so proves nothing yet: `weir attach` and `weir block --from` are to come. Each
+# function dies where its part is missing.
 
 # shellcheck disable=SC2317  # not called yet
 on_an_attached_interface() {
@@ -235,8 +244,8 @@ alert_blocks_its_flow() {
     local of_flow blocked
     "$weir" block --help | grep -q -- --from || die 'weir block --from is missing'
     of_flow=$(tcpdump -nr "$scratch/tools/trace.pcap" 'port 40007' 2>/dev/null | wc -l)
-    suricata ids --network=none --env LD_PRELOAD=/tools/libweirpcap.so --volume "$scratch/run:/run/weir:ro" \
-        -- --pcap=host:eth0
+    suricata ids "${by_library[@]}" --env WEIR_FEED=ids -- --pcap=host:eth0
+    until_true 'Suricata to read the feed' reads_feed 1
     "$weir" block --from "$scratch/ids/eve.json" --follow --feed ids --socket "$scratch/run/weir.sock" \
         >"$scratch/block.log" 2>&1 &
     block_pid=$!
