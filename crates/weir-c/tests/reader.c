@@ -165,6 +165,7 @@ static void be_interrupted(void)
 static void read_in_fork(void)
 {
     const struct weir_frame *frame;
+    struct pollfd wait = {-1, POLLIN, 0};
     int status;
     pid_t child;
 
@@ -176,6 +177,9 @@ static void read_in_fork(void)
     if (child == 0) {
         printf("child 1\n");
         print_statistics();
+        wait.fd = weir_fd(feed);
+        if (wait.fd < 0 || poll(&wait, 1, LONG) != 1)
+            fail("poll in the child");
         read_frames(500);
         weir_close(feed);
         fflush(stdout);

@@ -180,6 +180,16 @@ fn what_is_wrong_is_said() {
     assert!(listed.text("source").starts_with("host:live "), "{listed:?}");
 }
 
+/// The signals that this thread of a process blocks.
+fn blocked_signals(pid: u32, thread: &str) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let all = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let mut named = all.filter(|status| status.starts_with(&format!("Name:\t{thread}\n")));
+    let status = named.next().expect("the thread");
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).expect("a mask");
+    u64::from_str_radix(line.trim(), 16).expect("a number")
+}
+
 #[test]
 fn a_daemon_that_is_killed_and_started_again_is_read_on_from() {
     let mut daemon = Daemon::start(LIVE);
@@ -187,6 +197,11 @@ fn a_daemon_that_is_killed_and_started_again_is_read_on_from() {
     let mut child = program.args(["outlive", "host:live"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "reading 1");
+    // The program's signals are not for the library's thread.
+    let blocked = blocked_signals(child.id(), "plug-client");
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGCHLD] {
+        assert_ne!(blocked & 1 << (signal - 1), 0, "signal {signal}: {blocked:#x}");
+    }
     daemon.kill();
     daemon.serve();
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
