@@ -18,7 +18,8 @@ pub struct BlockArgs {
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
     /// Exclude the entries for so long, and then no more: 30s, 10m, 1h; up to 30 days [default with --from: 10m]
-    #[arg(long = "for", value_name = "TIME", value_parser = units::block_time, conflicts_with_all = ["remove", "clear"])]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::block_time)]
+    #[arg(conflicts_with_all = ["remove", "clear"])]
     pub time: Option<Duration>,
     /// Remove the given entries from the list
     #[arg(long)]
