@@ -13,8 +13,8 @@ use crate::guard::guarded;
 use crate::handle::Handle;
 use crate::options::Options;
 use crate::statistics::Counts;
-use crate::stop::Stop;
 use crate::text;
+use weir_abi::Stop;
 
 /// Frames, or a block.
 const ONE: c_int = 1;

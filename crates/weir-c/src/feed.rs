@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_int};
 use std::time::Duration;
 
+use weir_abi::Stop;
 use weir_client::FeedReader;
 use weir_consumer::Pulled;
 use weir_frame::pcapng::{SectionInfo, write};
@@ -11,7 +12,6 @@ use crate::failure::{Code, Failure};
 use crate::frame::{Block, Frame};
 use crate::options::Asked;
 use crate::statistics::Statistics;
-use crate::stop::Stop;
 use crate::text;
 use crate::unread::Unread;
 

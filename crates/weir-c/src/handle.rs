@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 
 use crate::feed::Feed;
-use crate::stop::Stop;
+use weir_abi::Stop;
 
 /// What a `weir_feed *` points to.
 pub struct Handle {

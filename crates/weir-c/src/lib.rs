@@ -21,7 +21,6 @@ mod handle;
 mod options;
 mod sources;
 mod statistics;
-mod stop;
 mod text;
 mod unread;
 

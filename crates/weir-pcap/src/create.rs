@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use weir_abi::Stop;
 use weir_client::protocol::{Direction, Open};
 use weir_client::{Address, ClientError, FeedReader};
 
@@ -153,7 +154,7 @@ fn activate(handle: &Handle) -> c_int {
         return handle.fail(abi::ERROR, "the real libpcap has no memory");
     }
     handle.set_inner(inner);
-    let _ = handle.interrupter.set(interrupter);
+    let _ = handle.stop.set(Stop::new(interrupter));
     state.reader = Some(reader);
     0
 }

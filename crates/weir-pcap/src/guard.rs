@@ -1,18 +1,13 @@
 //! What holds for every function that a program calls: no panic leaves it, and texts end where their buffers do.
 
 use std::ffi::{CStr, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 
 use crate::abi::ERRBUF_SIZE;
 
 /// Gives what `work` gives, or `failed` if that panics: a fault of ours, which must neither end the program nor write
 /// into its output.
 pub fn guarded<T>(failed: T, work: impl FnOnce() -> T) -> T {
-    static QUIET: Once = Once::new();
-    // The hook is this library's own: the program's Rust code, if it has any, has another.
-    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| ())));
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(failed)
+    weir_abi::caught(work).unwrap_or(failed)
 }
 
 /// Writes a text into a buffer of `PCAP_ERRBUF_SIZE` bytes.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use weir_abi::Stop;
 use weir_client::{Address, FeedReader};
-use weir_ring::wake::Interrupter;
 
 use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap, Stat};
 use crate::guard::write_error;
@@ -23,10 +23,8 @@ pub struct Handle {
     pub key: *mut Pcap,
     /// Once it is activated: with the link type, the snapshot length and the precision of the feed.
     inner: AtomicPtr<Pcap>,
-    /// The program wants no more frames for now.
-    pub break_asked: AtomicBool,
-    /// Ends a wait; there once it is activated.
-    pub interrupter: OnceLock<Interrupter>,
+    /// `pcap_breakloop`: ends a wait. There once it is activated.
+    pub stop: OnceLock<Stop>,
     /// A call that reads is under way.
     reading: AtomicBool,
     state: Mutex<State>,
@@ -53,10 +51,22 @@ pub struct State {
     /// The filter was changed while frames came: those of before are looked at here.
     pub filter: Option<Arc<[Insn]>>,
     pub nonblock: bool,
-    /// The program waits for its descriptor.
-    pub polls: bool,
+    pub polling: Polling,
+    /// The process that has read last.
+    pub pid: u32,
     /// The last statistics, and when they were asked for.
     pub told: Option<(Stat, Instant)>,
+}
+
+/// The descriptor that a program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// Nobody has asked for it.
+    Unused,
+    /// It is readable: a call found frames, and there may be more.
+    Readable,
+    /// It becomes readable when there is something to do: a call found nothing.
+    Armed,
 }
 
 /// What can be set before `pcap_activate`.
@@ -93,15 +103,15 @@ impl Handle {
             rest: Rest::NONE,
             filter: None,
             nonblock: false,
-            polls: false,
+            polling: Polling::Unused,
+            pid: std::process::id(),
             told: None,
         };
         let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
         Handle {
             key,
             inner: AtomicPtr::new(null_mut()),
-            break_asked: AtomicBool::new(false),
-            interrupter: OnceLock::new(),
+            stop: OnceLock::new(),
             reading: AtomicBool::new(false),
             state: Mutex::new(state),
             error: UnsafeCell::new([0; ERRBUF_SIZE]),

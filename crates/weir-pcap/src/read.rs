@@ -4,15 +4,16 @@ use std::ffi::{c_char, c_int, c_uchar};
 use std::os::fd::AsRawFd;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use weir_abi::Stop;
+use weir_client::{Address, ClientError};
 use weir_consumer::Pulled;
 use weir_frame::record::{HEADER_BYTES, Outline};
 
 use crate::abi::{self, Handler, Insn, PacketHeader, Pcap, Program};
 use crate::guard::{guarded, write_error};
-use crate::handles::{self, Handle, Rest, State};
+use crate::handles::{self, Handle, Polling, Rest, State};
 use crate::real;
 
 /// Frames that one `pcap_dispatch` without a count hands over at most.
@@ -54,39 +55,74 @@ impl Wait {
 
 /// Takes up to `most` frames from the feed, behind what was left.
 fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<Rest, NoFrame> {
+    let not_activated = "it is not activated";
     let mut state = handle.state();
-    if handle.break_asked.load(Ordering::Acquire) {
+    let state = &mut *state;
+    let (Some(reader), Some(stop)) = (&mut state.reader, handle.stop.get()) else {
+        return Err(NoFrame::Failed(handle.fail(abi::ERROR_NOT_ACTIVATED, not_activated)));
+    };
+    if stop.is_set() {
         return Err(NoFrame::Break);
     }
     let rest = std::mem::replace(&mut state.rest, Rest::NONE);
     if rest.bytes > 0 {
         return Ok(rest);
     }
-    let State { reader, .. } = &mut *state;
-    let Some(reader) = reader else {
-        return Err(NoFrame::Failed(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated")));
+    let failed = |error: ClientError, name: &Address| {
+        NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {error}")))
     };
     let begun = Instant::now();
     loop {
-        if handle.break_asked.load(Ordering::Acquire) {
-            return Err(NoFrame::Break);
+        if let Err(error) = reader.open() {
+            return Err(failed(error, &state.name));
+        }
+        if state.pid != std::process::id() {
+            // A fork: what it sleeps on is another, and so is the descriptor.
+            match reader.interrupter() {
+                Ok(interrupter) => stop.replace(interrupter),
+                Err(error) => return Err(failed(error, &state.name)),
+            }
+            (state.pid, state.polling) = (std::process::id(), Polling::Unused);
         }
         let left = wait.limit.saturating_sub(begun.elapsed());
-        match reader.next(most, left) {
+        match reader.next_unless(most, left, || stop.is_set()) {
             Ok(Pulled::Frames(_)) => {
                 let bytes = reader.run().block_bytes;
                 return Ok(Rest { at: bytes.as_ptr(), bytes: bytes.len() });
             }
             Ok(Pulled::Nothing) => return Err(NoFrame::Nothing),
             Ok(Pulled::Ended) => return Err(NoFrame::Ended),
-            // A signal: the program's handler may have asked to break.
+            Ok(Pulled::Interrupted) if stop.is_set() => return Err(NoFrame::Break),
+            // Another signal: the wait goes on.
             Ok(Pulled::Interrupted) => {}
-            Err(error) => {
-                let text = format!("{}: {error}", state.name);
-                return Err(NoFrame::Failed(handle.fail(abi::ERROR, &text)));
-            }
+            Err(error) => return Err(failed(error, &state.name)),
         }
     }
+}
+
+/// Has the program's descriptor, if it uses one, tell of what comes behind a call that found nothing; behind any other
+/// it is readable.
+fn set_readable(handle: &Handle, found_nothing: bool) -> Result<(), c_int> {
+    let mut state = handle.state();
+    let state = &mut *state;
+    let Some(reader) = &mut state.reader else { return Ok(()) };
+    let set = match (state.polling, found_nothing) {
+        (Polling::Unused, _) | (Polling::Readable, false) => return Ok(()),
+        (_, true) => {
+            state.polling = Polling::Armed;
+            reader.arm()
+        }
+        (Polling::Armed, false) => {
+            state.polling = Polling::Readable;
+            reader.disarm()
+        }
+    };
+    set.map_err(|error| handle.fail(abi::ERROR, &error.to_string()))
+}
+
+/// Whether a break was asked for: it is taken note of.
+fn take_break(handle: &Handle) -> bool {
+    handle.stop.get().is_some_and(Stop::take)
 }
 
 /// The first frame of some records: its header, its bytes, and the records behind it.
@@ -134,6 +170,7 @@ unsafe fn dispatch(
         let state = handle.state();
         (Wait::of(&state), state.options.nanoseconds)
     };
+    let stop = handle.stop.get();
     let most = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(DISPATCH_MAX);
     let mut handed = 0;
     let why = loop {
@@ -154,7 +191,7 @@ unsafe fn dispatch(
                 unsafe { callback(user, &header, data) };
                 handed += 1;
             }
-            is_over = handed >= most || handle.break_asked.load(Ordering::Acquire);
+            is_over = handed >= most || stop.is_some_and(Stop::is_set);
             if is_over {
                 break;
             }
@@ -168,30 +205,20 @@ unsafe fn dispatch(
             wait = Wait::NOT;
         }
     };
-    if guarded(true, || arm(handle)) {
-        return Err(NoFrame::Failed(abi::ERROR));
+    let found_nothing = matches!(why, Some(NoFrame::Nothing));
+    if let Err(status) = guarded(Err(abi::ERROR), || set_readable(handle, found_nothing)) {
+        return Err(NoFrame::Failed(status));
     }
     match why {
         Some(why @ NoFrame::Failed(_)) => Err(why),
         _ if handed > 0 => Ok(handed as c_int),
-        // A break that comes before the first frame is told at once, and taken note of.
+        // One that comes before the first frame is told at once; behind frames, by the next call.
         Some(NoFrame::Break) | None => {
-            handle.break_asked.store(false, Ordering::Release);
+            take_break(handle);
             Err(NoFrame::Break)
         }
         Some(why) => Err(why),
     }
-}
-
-/// Has the program's descriptor tell of what comes, if it uses one. True if that failed.
-fn arm(handle: &Handle) -> bool {
-    let mut state = handle.state();
-    // Frames that are left keep it readable: nothing is armed, and nothing is taken off it.
-    if !state.polls || state.rest.bytes > 0 {
-        return false;
-    }
-    let armed = state.reader.as_mut().map_or(Ok(()), |reader| reader.arm());
-    armed.is_err_and(|error| handle.fail(abi::ERROR, &error.to_string()) != 0)
 }
 
 /// See pcap_dispatch(3PCAP).
@@ -276,12 +303,10 @@ fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
         }
     };
     if matches!(found, Err(NoFrame::Break)) {
-        handle.break_asked.store(false, Ordering::Release);
+        take_break(handle);
     }
-    // A frame's memory is the reader's, and arming may change that: only who has none is armed.
-    if found.is_err() && arm(handle) {
-        return Err(NoFrame::Failed(abi::ERROR));
-    }
+    // A frame's memory is the reader's, and arming may change that: it is armed only where there is none.
+    set_readable(handle, matches!(found, Err(NoFrame::Nothing))).map_err(NoFrame::Failed)?;
     found
 }
 
@@ -346,9 +371,8 @@ pub unsafe extern "C" fn pcap_breakloop(p: *mut Pcap) {
         // SAFETY: passed on.
         return unsafe { real::pcap_breakloop(p) };
     };
-    handle.break_asked.store(true, Ordering::Release);
-    if let Some(interrupter) = handle.interrupter.get() {
-        interrupter.interrupt();
+    if let Some(stop) = handle.stop.get() {
+        stop.set();
     }
 }
 
@@ -393,14 +417,20 @@ pub unsafe extern "C" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> 
 
 fn descriptor(handle: &Handle) -> c_int {
     let mut state = handle.state();
-    let fd = state.reader.as_ref().map(|reader| reader.pollable().map(|fd| fd.as_raw_fd()));
-    match fd {
-        Some(Ok(fd)) => {
-            state.polls = true;
-            fd
+    let state = &mut *state;
+    let Some(reader) = &mut state.reader else {
+        return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
+    };
+    if state.polling == Polling::Unused {
+        // Whatever was called before: frames that were taken may be waiting.
+        if let Err(error) = reader.disarm() {
+            return handle.fail(abi::ERROR, &error.to_string());
         }
-        Some(Err(error)) => handle.fail(abi::ERROR, &error.to_string()),
-        None => handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"),
+        state.polling = Polling::Readable;
+    }
+    match reader.pollable() {
+        Ok(fd) => fd.as_raw_fd(),
+        Err(error) => handle.fail(abi::ERROR, &error.to_string()),
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// Of a sleeper that this interrupts.
+    #[must_use]
     pub fn new(interrupter: Interrupter) -> Stop {
         let interrupter = AtomicPtr::new(Box::into_raw(Box::new(interrupter)));
         Stop { is_set: AtomicBool::new(false), interrupter }
@@ -23,7 +25,9 @@ impl Stop {
         self.interrupter().interrupt();
     }
 
+    /// Whether a wait is to end.
     #[inline]
+    #[must_use]
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Relaxed)
     }

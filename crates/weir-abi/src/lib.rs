@@ -1,0 +1,12 @@
+//! What libraries with a face in C share: `libweir.so` and `libweirpcap.so`.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`stop`] | ends a wait from other threads and signal handlers |
+//! | [`panics`] | no panic leaves a library, and none is printed |
+
+pub mod panics;
+pub mod stop;
+
+pub use panics::caught;
+pub use stop::Stop;

@@ -1,0 +1,42 @@
+//! No panic leaves a library, and none is printed.
+
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Has panics of the library's threads noted instead of printed. The hook is that of the library's own copy of Rust's
+/// standard library, no other's.
+fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        panic::set_hook(Box::new(|info| {
+            let text = info.to_string().replace('\n', " ");
+            let _ = LAST_PANIC.try_with(|last| last.replace(text));
+        }));
+    });
+}
+
+/// What `body` gives.
+///
+/// # Errors
+/// The text of its panic. What that has left half done must not be used again.
+pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    note_panics();
+    panic::catch_unwind(AssertUnwindSafe(body)).map_err(|_| LAST_PANIC.with(RefCell::take))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_text() {
+        let error = caught::<()>(|| panic!("of all things")).unwrap_err();
+        assert!(error.contains("of all things"), "{error}");
+        assert_eq!(caught(|| 1), Ok(1));
+    }
+}
