@@ -7,7 +7,7 @@
 //! program ── pcap_create("host:eth0") ──▶ create.rs ──▶ a Handle, in handles.rs by the pcap_t that the program gets
 //!        ── pcap_activate ─────────────▶ create.rs ──▶ FeedReader::connect: with the rights of now
 //!        ── pcap_setfilter ────────────▶ filter.rs ──▶ travels to the daemon, and acts there
-//!        ── pcap_loop, dispatch, next ─▶ read.rs ────▶ FeedReader::next: copied, confirmed, then the callback
+//!        ── pcap_loop, dispatch, next ─▶ read.rs, frames.rs ▶ FeedReader::next: copied, confirmed, then the callback
 //!        ── pcap_stats ────────────────▶ describe.rs ▶ lapped here, and what the daemon lost
 //!        ── pcap_create("eth0"), .. ───▶ real.rs ────▶ the real libpcap
 //! ```
@@ -24,7 +24,9 @@ mod create;
 mod describe;
 mod devices;
 mod filter;
+mod frames;
 mod guard;
 mod handles;
 mod read;
 mod real;
+mod waiting;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use serde_json::{Value, json};
 
 use crate::VERSION;
@@ -199,7 +199,10 @@ impl Client {
 /// Starts a thread that gets none of the program's signals: their handlers, and what waits for them, are other
 /// threads'.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
-    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+    let mut blocked = SigSet::all();
+    // Sent to each thread by whoever gives up capabilities in all of them, and else ignored.
+    blocked.remove(Signal::SIGURG);
+    let before = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let started = start();
     if let Ok(before) = before {
         // Fails for no mask that was in force.
