@@ -64,12 +64,13 @@ static void print_statistics(void)
 static uint64_t read_frames(uint64_t most)
 {
     const struct weir_frame *frame;
-    uint64_t frames = 0, bytes = 0, last_ns = 0;
+    uint64_t frames = 0, bytes = 0, inbound = 0, last_ns = 0;
     int result = 1;
 
     while (frames < most && (result = weir_next_frame(feed, &frame, LONG)) > 0) {
         if (frame->length > frame->wire_length || frame->time_ns < last_ns)
             fail("a frame of no sense");
+        inbound += (frame->flags & WEIR_INBOUND) != 0;
         if (frames == 0)
             printf("interface %s\nfirst %" PRIu64 "\n", weir_interface_name(feed, frame->interface), frame->time_ns);
         last_ns = frame->time_ns;
@@ -80,7 +81,7 @@ static uint64_t read_frames(uint64_t most)
     }
     if (result <= 0 && result != WEIR_END)
         fail("next frame");
-    printf("frames %" PRIu64 "\nzeros %" PRIu64 "\n", frames, bytes);
+    printf("frames %" PRIu64 "\nzeros %" PRIu64 "\ninbound %" PRIu64 "\n", frames, bytes, inbound);
     return frames;
 }
 
@@ -313,8 +314,11 @@ int main(int argc, char **argv)
         read_frames(UINT64_MAX);
     } else if (!strcmp(way, "frames")) {
         open_feed(name, NULL);
+        if (weir_start(feed) != 0)
+            fail("start");
         printf("link_type %d\n", weir_link_type(feed));
-        read_frames(UINT64_MAX);
+        fflush(stdout);
+        read_frames(*more ? strtoull(more, NULL, 10) : UINT64_MAX);
     } else if (!strcmp(way, "blocks")) {
         options.flags = WEIR_BLOCKS;
         open_feed(name, &options);

@@ -14,7 +14,7 @@ use weir_frame::pcapng::{Interface, SectionInfo, write};
 use weir_frame::record::{Flags, Meta};
 use weir_lab::testbed::{require_root, require_tool};
 
-use common::tools;
+use common::{bed, generate, ready, tools};
 use library::daemon::{Daemon, Printed, root, run};
 
 /// Frames of a file that is read again: every third one is to port 53.
@@ -112,6 +112,30 @@ fn an_event_loop_that_reads_a_frame_each_time_reads_all() {
     let read = daemon.read(&["poll", "host:slow"]);
     assert_eq!(read.number("frames"), 5000);
     read.closes();
+}
+
+#[test]
+fn root_frames_of_a_link_come_in_order_from_the_rings_of_all_cpus() {
+    let test = "root_frames_of_a_link_come_in_order_from_the_rings_of_all_cpus";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    for engine in ["bpf", "af_packet"] {
+        let config = format!(
+            "[sources.lan]\nsource = 'wrx0'\nengine = '{engine}'\neverybody = true\nring_mib = 16\n"
+        );
+        let daemon = Daemon::start_in(Some(&bed.rx.netns), &config);
+        let mut program = daemon.command(daemon.reader());
+        program.args(["frames", "host:lan", "20000"]).stdout(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "link_type 1");
+        generate(&bed.tx, "--frames 20000 --rate 100kpps --flows 100");
+        let read = Printed(lines.map(Result::unwrap).collect::<Vec<_>>().join("\n"));
+        assert!(child.wait().unwrap().success(), "{engine}: {read:?}");
+        let counts = ["frames", "inbound", "offered", "delivered"].map(|name| read.number(name));
+        assert_eq!(counts, [20_000; 4], "{engine}: {read:?}");
+        read.closes();
+    }
 }
 
 #[test]

@@ -18,11 +18,18 @@ use ::weir as _;
 pub struct Daemon {
     pub dir: TempDir,
     child: Option<Child>,
+    /// The network namespace that it runs in, if not that of the test.
+    netns: Option<String>,
 }
 
 impl Daemon {
     /// `config` as of `/etc/weir/weir.toml`; `DIR` in it is the folder.
     pub fn start(config: &str) -> Daemon {
+        Daemon::start_in(None, config)
+    }
+
+    /// The same in a network namespace.
+    pub fn start_in(netns: Option<&str>, config: &str) -> Daemon {
         let dir = TempDir::new().expect("a folder");
         let config = config.replace("DIR", dir.path().to_str().expect("a plain path"));
         fs::write(dir.path().join("weir.toml"), config).expect("a file");
@@ -32,14 +39,21 @@ impl Daemon {
         for name in ["libweir.so", "libweir.so.1"] {
             symlink(&library, dir.path().join(name)).expect("a link");
         }
-        let mut daemon = Daemon { dir, child: None };
+        let mut daemon = Daemon { dir, child: None, netns: netns.map(str::to_owned) };
         daemon.serve();
         daemon
     }
 
     /// Starts it, or its successor.
     pub fn serve(&mut self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        // `ip` becomes the program, so it is the daemon that is killed.
+        let mut command = Command::new(match &self.netns {
+            Some(_) => "ip",
+            None => env!("CARGO_BIN_EXE_weir"),
+        });
+        if let Some(netns) = &self.netns {
+            command.args(["netns", "exec", netns, env!("CARGO_BIN_EXE_weir")]);
+        }
         let log = fs::File::create(self.path("log")).expect("a file");
         command.arg("serve").arg("--config").arg(self.path("weir.toml"));
         command.arg("--socket").arg(self.path("socket"));
