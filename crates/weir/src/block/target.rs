@@ -140,8 +140,12 @@ impl Target {
         Target { place, feed: args.feed.clone().unwrap_or_default() }
     }
 
-    /// What is blocked.
+    /// What is blocked; waits while the other side is busy.
     pub fn list(&mut self) -> Result<List, TargetError> {
+        self.patiently(Target::list_once)
+    }
+
+    fn list_once(&mut self) -> Result<List, TargetError> {
         let feed = self.feed.clone();
         match &self.place {
             Place::Capture(path) => {
