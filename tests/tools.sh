@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tools that know nothing of Weir, in a container of a newer Debian: Suricata 7 sees every frame of known traffic and
 # raises its alert, from a file, with AF_PACKET, with libpcap, and on a feed of a daemon by libweirpcap.so and by `weir
-# attach`; tcpdump captures it byte for byte. By a Docker daemon of its own, in a network namespace of its own, at the end of a veth.
+# attach`; tcpdump captures it byte for byte; and `weir block` takes the flow of an alert out of the feed at the host. By
+# a Docker daemon of its own, in a network namespace of its own, at the end of a veth.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -12,7 +13,7 @@ scratch=
 dockerd_pid=
 daemon_pid=
 attach_pid=
-# Of the part to come.
+# Of what reads from the daemon.
 block_pid=
 rx=weir-tools-rx-$$
 tx=weir-tools-tx-$$
@@ -233,27 +234,22 @@ expect_alert attached
 end "$attach_pid"
 attach_pid=
 
-# What follows is not called yet, and so proves nothing yet: `weir block --from` is to come. It dies without that.
-
-# The alert takes the flow out of the feed at the host: sent again, the trace raises none.
-# shellcheck disable=SC2317  # not called yet
-alert_blocks_its_flow() {
-    local of_flow blocked
-    "$weir" block --help | grep -q -- --from || die 'weir block --from is missing'
-    of_flow=$(tcpdump -nr "$scratch/tools/trace.pcap" 'port 40007' 2>/dev/null | wc -l)
-    suricata ids "${by_library[@]}" --env WEIR_FEED=ids -- --pcap=host:eth0
-    until_true 'Suricata to read the feed' reads_feed 1
-    "$weir" block --from "$scratch/ids/eve.json" --follow --feed ids --socket "$scratch/run/weir.sock" \
-        >"$scratch/block.log" 2>&1 &
-    block_pid=$!
-    send_trace
-    settle ids
-    # `weir block` says what it has blocked.
-    until_true 'the flow to be blocked' grep -q 40007 "$scratch/block.log"
-    send_trace
-    sleep 1
-    blocked=$("$weir" status --json --socket "$scratch/run/weir.sock" | jq '[.feeds[].ledger.blocked] | add')
-    [[ $blocked -eq $of_flow ]] || die "$blocked frames were blocked, and the flow has $of_flow"
-    frames=$((2 * frames - of_flow)) expect_alert ids
-    end "$block_pid"
-}
+say '=== an alert takes its flow out of the feed at the host: sent again, the trace raises none'
+of_flow=$(tcpdump -nr "$scratch/tools/trace.pcap" 'port 40007' 2>/dev/null | wc -l)
+suricata ids "${by_library[@]}" --env WEIR_FEED=ids -- --pcap=host:eth0
+until_true 'Suricata to read the feed' reads_feed 1
+"$weir" block --from "$scratch/ids/eve.json" --follow --feed ids --socket "$scratch/run/weir.sock" \
+    >"$scratch/block.log" 2>&1 &
+block_pid=$!
+send_trace
+settle ids
+# It says what it has blocked.
+until_true 'the flow to be blocked' grep -q 40007 "$scratch/block.log"
+send_trace
+sleep 1
+blocked=$("$weir" status --json --socket "$scratch/run/weir.sock" | jq '[.feeds[].ledger.blocked] | add')
+[[ $blocked -eq $of_flow && $of_flow -gt 0 ]] || die "$blocked frames were blocked, and the flow has $of_flow"
+frames=$((2 * frames - of_flow)) expect_alert ids
+end "$block_pid"
+block_pid=
+say "ids: the host left out the $of_flow frames of the flow that raised the alert"
