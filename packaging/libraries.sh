@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds libweir.so and libweirpcap.so for the systems of others, and prints the folder that they are in. They are linked
+# with the C library of Debian 11, glibc 2.31, so that they load with every later one: programs in containers are often
+# older than the host. Where there is no Debian 11 to link with, they need this system's C library, which is said aloud.
+set -euo pipefail
+# shellcheck source=tests/common.sh
+source "$(dirname "$0")/../tests/common.sh"
+cd "$root"
+
+glibc=2.31
+# tests/dist.sh runs this tcpdump with the library.
+packages=libc6-dev,libpcap0.8,tcpdump
+# A folder of its own: cargo gives a library that is linked otherwise the same name.
+build=$target_dir/libraries
+libraries=(libweir.so libweirpcap.so)
+
+link_args=()
+rc=0
+tree=$(packaging/debian-tree.sh bullseye "$packages") || rc=$?
+case $rc in
+0) # The compiler's own folders come before those of the tree, unless the tree is named with -B, too.
+    link_args=(-C "link-arg=--sysroot=$tree" -C "link-arg=-B$tree/usr/lib/$(gcc -print-multiarch)")
+    ;;
+3) say "warning: libweir and libweirpcap are linked with this system's C library: they load with no older one" ;;
+*) exit "$rc" ;;
+esac
+
+for crate in weir-c weir-pcap; do
+    cargo rustc --locked --release -p "$crate" --lib --crate-type cdylib --target-dir "$build" -- "${link_args[@]}" >&2
+done
+for library in "${libraries[@]}"; do
+    file=$build/release/$library
+    newest=$(LC_ALL=C objdump -T "$file" | sed -n 's/.*(GLIBC_\([0-9.]*\)).*/\1/p' | sort -Vu | tail -1)
+    [[ -n $newest ]] || die "$file asks for no version of glibc: objdump -T shows none"
+    if [[ ${#link_args[@]} -gt 0 && $(printf '%s\n' "$newest" "$glibc" | sort -V | tail -1) != "$glibc" ]]; then
+        LC_ALL=C objdump -T "$file" | grep -F "(GLIBC_$newest)" >&2
+        die "$file needs glibc $newest, for the functions above; it should load with $glibc"
+    fi
+    say "$library loads with glibc $newest and later"
+done
+printf '%s\n' "$build/release"
