@@ -24,9 +24,10 @@ help: ## this list
 setup: ## install the Debian packages that building and testing need
 	@tests/setup.sh test
 
-build: ## build target/release/weir
+build: ## build target/release/weir and beside it the libraries for other programs
 	@tests/setup.sh build
 	cargo build --locked --release -p weir --bin weir
+	cargo build --locked --release -p weir-c -p weir-pcap --lib
 
 demo: build ## build, then show a capture and its ledger (more of it as root)
 	$(WEIR) demo
@@ -64,8 +65,9 @@ soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a 
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
 	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
 
-dist: build ## a Debian package, its debug symbols and a tarball, in dist/
+dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist
+	cargo build --locked --release -p weir --bin weir
 	packaging/dist.sh
 
 image: ## a container image with the daemon and its clients, in dist/ (docs/containers.md)
@@ -76,9 +78,11 @@ image: ## a container image with the daemon and its clients, in dist/ (docs/cont
 # build as yourself, then `sudo make install`.
 install: ## install to $(DESTDIR)$(PREFIX), default /usr/local
 	@if [ -z "$$SUDO_USER" ]; then $(MAKE) --no-print-directory build; \
-	elif [ ! -x $(WEIR) ]; then echo 'error: $(WEIR) is not built; run `make build` without sudo first' >&2; exit 1; fi
-	packaging/stage.sh $(WEIR) $(DESTDIR)$(PREFIX) $(PREFIX)
+	elif [ ! -x $(WEIR) ] || [ ! -f $(TARGET_DIR)/release/libweir.so ] || [ ! -f $(TARGET_DIR)/release/libweirpcap.so ]; \
+	then echo 'error: $(WEIR) or a library beside it is not built; run `make build` without sudo first' >&2; exit 1; fi
+	packaging/stage.sh $(WEIR) $(TARGET_DIR)/release $(DESTDIR)$(PREFIX) $(PREFIX)
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/weir LICENSE-APACHE LICENSE-MIT
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then ldconfig; fi
 
 need_root = if [ "$$(id -u)" -ne 0 ]; then \
 	echo 'error: this makes network namespaces and loads BPF programs, so it needs root. It is built; run: sudo $(WEIR) $(1)' >&2; \

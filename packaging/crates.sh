@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints every crate that is linked into weir, its licence, and the notices that it carries: their licences ask for
-# it, of the package (dist.sh) as of the image (image/build.sh).
+# Prints every crate that is linked into PACKAGEs of this workspace, its licence, and the notices that it carries:
+# crates.sh PACKAGE... Their licences ask for it, of Debian packages (debs.sh) as of the image (image/build.sh).
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -10,8 +10,10 @@ export LC_ALL=C
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+packages=()
+for package in "${@:?usage: packaging/crates.sh PACKAGE...}"; do packages+=(-p "$package"); done
 host=$(rustc -vV | sed -n 's/^host: //p')
-cargo tree --locked --offline -p weir -e normal --prefix none -f '{p}' | awk '{ print $1 " " substr($2, 2) }' |
+cargo tree --locked --offline "${packages[@]}" -e normal --prefix none -f '{p}' | awk '{ print $1 " " substr($2, 2) }' |
     sort -u >"$scratch/linked"
 cargo metadata --locked --offline --format-version 1 --filter-platform "$host" | jq -r '.packages[] | select(.source)
     | [.name + " " + .version, .manifest_path, .license // "see below"] | @tsv' | sort >"$scratch/known"

@@ -15,11 +15,12 @@ build=$target_dir/libraries
 libraries=(libweir.so libweirpcap.so)
 
 link_args=()
+triplet=$(gcc -print-multiarch)
 rc=0
 tree=$(packaging/debian-tree.sh bullseye "$packages") || rc=$?
 case $rc in
 0) # The compiler's own folders come before those of the tree, unless the tree is named with -B, too.
-    link_args=(-C "link-arg=--sysroot=$tree" -C "link-arg=-B$tree/usr/lib/$(gcc -print-multiarch)")
+    link_args=(-C "link-arg=--sysroot=$tree" -C "link-arg=-B$tree/usr/lib/$triplet")
     ;;
 3) say "warning: libweir and libweirpcap are linked with this system's C library: they load with no older one" ;;
 *) exit "$rc" ;;
@@ -38,4 +39,15 @@ for library in "${libraries[@]}"; do
     fi
     say "$library loads with glibc $newest and later"
 done
+# As an unpacked package, for debs.sh: dpkg-shlibdeps looks up there which release of libc6 the libraries need.
+rm -rf "$build/release/libc6"
+if [[ ${#link_args[@]} -gt 0 ]]; then
+    install -D -m 644 "$tree"/var/lib/dpkg/info/libc6:*.symbols "$build/release/libc6/DEBIAN/symbols"
+    needed=$(LC_ALL=C objdump -p "${libraries[@]/#/$build/release/}" | sed -n 's/^ *NEEDED *//p' |
+        grep -v '^libgcc_s' | sort -u)
+    for library in $needed; do
+        install -D -m 644 -t "$build/release/libc6/lib/$triplet" "$(find "$tree/usr/lib/$triplet/" "$tree/usr/lib64/" \
+            -name "$library" -print -quit)"
+    done
+fi
 printf '%s\n' "$build/release"

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Lays out what Weir installs: stage.sh WEIR FOLDER PREFIX [ZSH_DIR]. FOLDER is where the files go, PREFIX where they
-# will be: they differ under DESTDIR and in packages. `make install` and dist.sh share it, so a package and a local
-# install cannot differ. Needs no cargo: the binary writes its own pages.
+# Lays out what Weir installs: stage.sh WEIR LIBRARIES FOLDER PREFIX [LIB_DIR [ZSH_DIR]]. LIBRARIES has libweir.so and
+# libweirpcap.so, FOLDER is where the files go, PREFIX where they will be: they differ under DESTDIR and in packages.
+# `make install` and dist.sh share it, so a package and a local install cannot differ. Needs no cargo: the binary writes
+# its own pages.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
 
-usage='usage: packaging/stage.sh WEIR FOLDER PREFIX [ZSH_DIR]'
+usage='usage: packaging/stage.sh WEIR LIBRARIES FOLDER PREFIX [LIB_DIR [ZSH_DIR]]'
 weir=${1:?$usage}
-folder=${2:?$usage}
-prefix=${3:?$usage}
-# Debian's own packages have a directory apart from the administrator's.
-zsh=${4:-share/zsh/site-functions}
+libraries=${2:?$usage}
+folder=${3:?$usage}
+prefix=${4:?$usage}
+# Debian's own packages have directories apart from the administrator's.
+lib=${5:-lib}
+zsh=${6:-share/zsh/site-functions}
 
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
@@ -33,3 +36,20 @@ install -D -m 644 "$root/packaging/weir.sysusers" "$folder/lib/sysusers.d/weir.c
 install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service"
 sed -i "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" \
     "$folder/lib/systemd/system/weir.service" "$folder/share/doc/weir/examples/weir-capture@.service"
+# A Wireshark of the same prefix looks here.
+install -D -m 755 -t "$folder/$lib/wireshark/extcap" "$root/packaging/weirextcap"
+
+# Programs ask for libweir.so.1, the linker for libweir.so; `weir run` looks for the other one in a folder of its own.
+version=$(sed -n 's/^Version: //p' "$root/packaging/weir.pc.in")
+install -D -m 644 "$libraries/libweir.so" "$folder/$lib/libweir.so.$version"
+ln -sfn "libweir.so.$version" "$folder/$lib/libweir.so.${version%%.*}"
+ln -sfn "libweir.so.${version%%.*}" "$folder/$lib/libweir.so"
+install -D -m 644 -t "$folder/$lib/weir" "$libraries/libweirpcap.so"
+install -D -m 644 -t "$folder/include" "$root/crates/weir-c/include/weir.h"
+mkdir -p "$folder/$lib/pkgconfig"
+sed "s|@PREFIX@|$prefix|; s|@LIBDIR@|\${prefix}/$lib|" "$root/packaging/weir.pc.in" >"$folder/$lib/pkgconfig/weir.pc"
+chmod 644 "$folder/$lib/pkgconfig/weir.pc"
+
+# For pip, since every Python has another folder for modules.
+install -D -m 644 -t "$folder/share/weir/python" "$root/python/pyproject.toml" "$root/python/README.md"
+install -D -m 644 -t "$folder/share/weir/python/src/weir" "$root"/python/src/weir/*.py "$root/python/src/weir/py.typed"

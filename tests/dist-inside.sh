@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# The half of dist.sh that runs inside the clean system: installs /check/weir.deb, uses it, purges it.
-# Prints `ledger NAME JSON` lines for dist.sh to judge. The clean system has nothing of ours to source.
+# The half of dist.sh that runs inside the clean system: installs /check/weir.deb alone, uses it, purges it; then all four
+# packages, which are used together, and removed in several orders. Prints `ledger NAME JSON` and `frames READER N` lines
+# for dist.sh to judge. The clean system has nothing of ours to source.
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive
+# Twenty times faster, and the system does not outlive this.
+echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/check
 die() {
     printf 'error: in the clean system: %s\n' "$*" >&2
     exit 1
@@ -68,3 +71,78 @@ apt-get autoremove --purge -y -qq >&2
 paths >/check/after
 stayed=$(comm -13 /check/before /check/after)
 [[ -z $stayed ]] || die "not there before the package was installed: $stayed"
+
+# All of them, beside what uses them: an unchanged tool, a compiler, Python.
+packages=(weir libweir1 libweir-dev python3-weir)
+debs=("${packages[@]/#//check/}")
+debs=("${debs[@]/%/.deb}")
+# With what they depend on, so that the removals below have nothing to do with that.
+apt-get satisfy -y -qq --no-install-recommends 'tcpdump, tcc, libc6-dev, pkgconf, python3' \
+    "$(dpkg-deb -f /check/weir.deb Depends)" "$(dpkg-deb -f /check/libweir1.deb Depends)" >&2
+apt-get autoclean -qq >&2
+paths >/check/before
+apt-get install -y -qq --no-install-recommends "${debs[@]}" >&2
+for package in "${packages[@]}"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package") == installed ]] || die "$package is not installed"
+    dpkg --verify "$package" || die "the files are not those that $package names"
+    for file in copyright changelog.gz changelog.Debian.gz; do
+        [[ -s /usr/share/doc/$package/$file ]] || die "no /usr/share/doc/$package/$file"
+    done
+done
+libraries=(/usr/lib/*/libweir.so.1 /usr/lib/*/weir/libweirpcap.so)
+missing=$(ldd "${libraries[@]}" | grep 'not found' || true)
+[[ -z $missing ]] || die "$missing"
+[[ $(ldconfig -p) == *libweir.so.1* ]] || die 'the loader does not know libweir.so.1'
+
+mkdir /tmp/weir
+export WEIR_SOCKET=/tmp/weir/socket
+printf '[sources.trace]\nsource = "file:/check/trace.pcapng"\neverybody = true\nring_mib = 64\n' >/tmp/weir/weir.toml
+weir serve --config /tmp/weir/weir.toml --socket "$WEIR_SOCKET" >/tmp/weir/log 2>&1 &
+daemon=$!
+trap 'kill "$daemon" 2>/dev/null || true' EXIT
+for ((tries = 0; tries < 300; tries++)); do
+    [[ ! -S $WEIR_SOCKET ]] || break
+    kill -0 "$daemon" || die "the daemon has ended: $(cat /tmp/weir/log)"
+    sleep 0.1
+done
+timeout 60 weir run -- tcpdump -Z root -ni host:trace -w /tmp/weir/tool.pcap 2>/tmp/weir/tcpdump ||
+    die "tcpdump: $(cat /tmp/weir/tcpdump)"
+printf 'frames tcpdump %s\n' "$(tcpdump -nr /tmp/weir/tool.pcap --count 2>/dev/null | grep -Eo '^[0-9]+')"
+read -ra flags <<<"$(pkg-config --cflags --libs weir)"
+tcc -Wall -o /tmp/weir/program /check/dist-inside.c "${flags[@]}"
+printf 'frames c %s\n' "$(timeout 60 /tmp/weir/program host:trace)"
+printf 'frames python %s\n' "$(cd / && timeout 60 python3 -c 'if True:
+    import importlib.metadata, weir
+    assert importlib.metadata.version("weir"), "no version"
+    with weir.open("host:trace") as feed:
+        print(sum(1 for frame in feed))')"
+extcap=$(dpkg -L weir | grep '/extcap/')
+listed=$("$extcap" --extcap-interfaces)
+[[ $listed == *'host:trace'* ]] || die "Wireshark would be told: $listed"
+kill "$daemon"
+wait "$daemon" || die "the daemon ended with an error: $(cat /tmp/weir/log)"
+trap - EXIT
+
+nothing_left() { # ORDER
+    known=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n')
+    [[ $known != *weir* ]] || die "$1: dpkg still knows $(grep weir <<<"$known")"
+    paths >/check/after
+    stayed=$(comm -13 /check/before /check/after)
+    [[ -z $stayed ]] || die "$1: not there before the packages were installed: $stayed"
+    [[ $(ldconfig -p) != *libweir* ]] || die "$1: the loader still knows libweir"
+}
+# What needs the library goes with it; the program does not need it.
+apt-get remove -y -qq libweir1 >&2
+left=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' | grep weir)
+[[ $left == 'weir installed' ]] || die "libweir1 removed, and then there are: $left"
+said=$(weir run -- tcpdump --version 2>&1 || true)
+[[ $said == *libweir1* ]] || die "without its library, weir run says: $said"
+apt-get purge -y -qq weir >&2
+nothing_left 'libweir1 first'
+dpkg -i "${debs[@]}" >&2
+for package in python3-weir libweir-dev libweir1 weir; do dpkg --remove "$package" >&2; done
+dpkg --purge "${packages[@]}" >&2
+nothing_left 'one by one, then purged'
+dpkg -i "${debs[@]}" >&2
+apt-get purge -y -qq "${packages[@]}" >&2
+nothing_left 'purged at once'

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Packs Weir twice, which must give the same bytes; installs the package with apt on a clean Debian 12,
-# runs it there, purges it, and looks for what stayed. The clean system is a folder made by debootstrap
-# that is entered with chroot in namespaces of its own: nothing of it outlives the script.
+# Packs Weir twice, which must give the same bytes, and has lintian look at the packages; installs them with apt on a
+# clean Debian 12, uses each of them there, removes them, and looks for what stayed; has the libraries used by programs of
+# Debian 11 (libraries.sh). The clean system is a folder made by debootstrap that is entered with chroot in namespaces
+# of its own: nothing of it outlives the script.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
-mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 # shellcheck source=/dev/null
 codename=$(source /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
 if [[ $codename != bookworm ]]; then
@@ -24,9 +24,18 @@ WEIR_DIST=$scratch/again packaging/dist.sh >/dev/null
 cmp "$scratch/dist/SHA256SUMS" "$scratch/again/SHA256SUMS" || die 'the same binary, packed twice, gives other bytes'
 (cd "$scratch/dist" && sha256sum --quiet --check SHA256SUMS)
 
-deb=("$scratch"/dist/weir_*.deb)
-[[ ${#deb[@]} -eq 1 ]] || die "not one package: ${deb[*]}"
-dpkg-deb -R "${deb[0]}" "$scratch/weir"
+packages=(weir libweir1 libweir-dev python3-weir)
+mkdir "$scratch/check"
+for package in "${packages[@]}" weir-dbgsym libweir1-dbgsym; do
+    deb=("$scratch/dist/${package}"_*.deb)
+    [[ ${#deb[@]} -eq 1 && -f ${deb[0]} ]] || die "not one package $package: ${deb[*]}"
+    dpkg-deb -R "${deb[0]}" "$scratch/$package"
+    [[ $package == *-dbgsym ]] || cp "${deb[0]}" "$scratch/check/$package.deb"
+done
+# Whose address is in them is the packager's affair, and nobody releases these.
+lintian --allow-root --fail-on error,warning \
+    --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog,root-in-contact "$scratch"/dist/*.deb ||
+    die 'lintian objects, see above'
 
 # Faults in a page show only when it is set.
 for page in "$scratch"/weir/usr/share/man/man1/*.gz; do
@@ -43,34 +52,44 @@ if command -v systemd-analyze >/dev/null; then
     said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "weir.service: $said"
 fi
 for script in postinst prerm postrm; do [[ -x $scratch/weir/DEBIAN/$script ]] || die "the package has no $script"; done
-# A local install has its program elsewhere.
-packaging/stage.sh "$target_dir/release/weir" "$scratch/local/opt/weir" /opt/weir
-grep -qx 'ExecStart=/opt/weir/bin/weir serve .*' "$scratch/local/opt/weir/lib/systemd/system/weir.service" ||
+# A local install has its program and its libraries elsewhere.
+local=$scratch/local/opt/weir
+packaging/stage.sh "$target_dir/release/weir" "$target_dir/libraries/release" "$local" /opt/weir
+grep -qx 'ExecStart=/opt/weir/bin/weir serve .*' "$local/lib/systemd/system/weir.service" ||
     die 'the unit of an install to /opt/weir runs another program'
-# The debug symbols are those of this binary.
-id=$(LC_ALL=C readelf -n "$scratch/weir/usr/bin/weir" | sed -n 's/.*Build ID: //p')
-contents=$(dpkg-deb -c "$scratch"/dist/weir-dbgsym_*.deb)
-[[ $contents == *"/.build-id/${id:0:2}/${id:2}.debug"* ]] || die "weir-dbgsym has no symbols for $id: $contents"
+[[ $(PKG_CONFIG_PATH=$local/lib/pkgconfig pkg-config --libs weir) == *-L/opt/weir/lib* ]] ||
+    die 'pkg-config looks elsewhere than in /opt/weir'
+# The debug symbols are those of these files.
+triplet=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
+for file in weir/usr/bin/weir "libweir1/usr/lib/$triplet/libweir.so.1" "libweir1/usr/lib/$triplet/weir/libweirpcap.so"; do
+    id=$(LC_ALL=C readelf -n "$scratch/$file" | sed -n 's/.*Build ID: //p')
+    [[ -f $scratch/${file%%/*}-dbgsym/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug ]] ||
+        die "${file%%/*}-dbgsym has no symbols for $file, which is $id"
+done
+
+tests/libraries.sh "$scratch/check"
 
 if [[ $EUID -ne 0 ]]; then
     skip root_dist 'installing a package on a clean system needs root'
     exit 0
 fi
-if ! wget -q --spider --timeout=20 --tries=1 "$mirror/dists/bookworm/InRelease" >/dev/null; then
-    skip dist "no Debian mirror at $mirror (WEIR_DEBIAN_MIRROR=URL names another)"
+rc=0
+clean=$(packaging/debian-tree.sh bookworm apt) || rc=$?
+if [[ $rc -eq 3 ]]; then
+    skip dist 'no clean Debian 12, see above'
     exit 0
 fi
+[[ $rc -eq 0 ]] || exit "$rc"
 
 system=$scratch/system
-begin=$SECONDS
-unshare --mount -- debootstrap --variant=minbase bookworm "$system" "$mirror" >"$scratch/debootstrap" 2>&1 ||
-    die "debootstrap failed: $(tail -5 "$scratch/debootstrap")"
-say "a clean Debian 12 in $((SECONDS - begin)) s"
-[[ ! -e $system/usr/lib/x86_64-linux-gnu/libpcap.so.0.8 ]] || die 'the clean system has libpcap already'
-mkdir "$system/check"
-cp "${deb[0]}" "$system/check/weir.deb"
-cp crates/weir/demo/trace.pcapng tests/dist-inside.sh "$system/check/"
+cp -a "$clean" "$system"
+[[ ! -e $system/usr/lib/$triplet/libpcap.so.0.8 ]] || die 'the clean system has libpcap already'
+mv "$scratch/check" "$system/check"
+cp crates/weir/demo/trace.pcapng tests/dist-inside.sh tests/dist-inside.c "$system/check/"
 cp /etc/resolv.conf "$system/etc/resolv.conf"
+# What apt fetches is fetched once.
+archives=$root/.cache/debian/archives
+mkdir -p "$archives/partial"
 # /proc and /dev of its own; with the last process of the namespaces they are gone.
 # shellcheck disable=SC2016  # for the inner shell to expand
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork --kill-child --uts --ipc -- bash -euc '
@@ -83,7 +102,8 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork 
         touch "$1/dev/$device"
         mount --bind "/dev/$device" "$1/dev/$device"
     done
-    exec chroot "$1" bash /check/dist-inside.sh' inner "$system" >"$scratch/run" || die 'see above'
+    mount --bind "$2" "$1/var/cache/apt/archives"
+    exec chroot "$1" bash /check/dist-inside.sh' inner "$system" "$archives" >"$scratch/run" || die 'see above'
 
 # Its ledgers, read out here: the clean system has no jq.
 ledger() { sed -n "/^ledger $1 /s///p" "$scratch/run"; }
@@ -100,4 +120,8 @@ whole gen 1000
 frames=$(LC_ALL=C capinfos -TrcM crates/weir/demo/trace.pcapng | cut -f2)
 [[ $frames -gt 0 ]] || die "capinfos says that the trace has '$frames' frames"
 whole trace "$frames"
-say "installed, ran 1000 made and $frames replayed frames, and left nothing"
+for reader in tcpdump c python; do
+    [[ $(sed -n "s/^frames $reader //p" "$scratch/run") == "$frames" ]] ||
+        die "$reader should have read $frames frames from the daemon: $(grep '^frames' "$scratch/run")"
+done
+say "installed, ran 1000 made and $frames replayed frames, had tcpdump, C and Python read them, and left nothing"

@@ -18,8 +18,10 @@ build_packages=(
     'iproute2        makes the interfaces and namespaces of the demo and the tests'
 )
 dist_packages=(
-    'dpkg-dev        finds what the package depends on, and the licences of what is linked into the image'
-    'jq              reads the list of crates whose licences go with the package, and ledgers in tests'
+    'dpkg-dev        finds what the packages depend on, and the licences of what is linked into the image'
+    'jq              reads the list of crates whose licences go with the packages, and ledgers in tests'
+    'debootstrap     makes the Debian 11 whose C library the libraries are linked with, and systems to test in'
+    'wget            looks whether its mirror can be reached'
 )
 test_packages=(
     'g++             builds libFuzzer'
@@ -31,10 +33,9 @@ test_packages=(
     'qemu-system-x86 boots the Debian 6.1 guest'
     'busybox-static  user space of that guest'
     'cpio            packs that guest'"'"'s initramfs'
-    'debootstrap     makes the clean system that the package is installed on, the guest with systemd, and the one with Suricata'
     'e2fsprogs       makes the disk of that guest'
-    'wget            looks whether its mirror can be reached'
     'libdpdk-dev     DPDK with all of its drivers: the engine dpdk is built and tested with it'
+    'lintian         says whether the packages are as Debian asks'
     'man-db          says whether the man pages are well formed'
     'docker.io       runs the containers that read from the daemon'
     'docker-compose  checks and runs packaging/compose.yaml'

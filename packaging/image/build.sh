@@ -60,7 +60,7 @@ version=${version#weir }
 licenses=$scratch/root/licenses
 mkdir "$licenses"
 install -m 644 -t "$licenses" LICENSE-APACHE LICENSE-MIT packaging/copyright
-packaging/crates.sh | gzip -9n >"$licenses/crates.txt.gz"
+packaging/crates.sh weir | gzip -9n >"$licenses/crates.txt.gz"
 for library in libc libelf libpcap libz; do
     archive=$(realpath "$(gcc -print-file-name=$library.a)")
     package=$(dpkg -S "$archive" | sed 's/[:,].*//')
