@@ -50,6 +50,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         trial: args.trial.map(|length| length.as_secs_f64()),
         searches: args.searches,
         before: before.transpose()?,
+        suricata: args.suricata.clone(),
         singles: args.singles,
         only: args.only,
     };

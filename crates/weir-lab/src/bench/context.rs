@@ -40,6 +40,8 @@ pub struct Options {
     pub searches: Option<u32>,
     /// Another build of the program, to be held against this one.
     pub before: Option<PathBuf>,
+    /// A folder with a root file system that has Suricata 7.
+    pub suricata: Option<PathBuf>,
     /// Frames that come one by one to a consumer that sleeps; 50 if not said.
     pub singles: Option<u64>,
     /// Leave the others out.

@@ -16,6 +16,7 @@
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
 //! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
+//! | `suricata` | Suricata on its own socket, and on a daemon's feed |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
@@ -53,6 +54,7 @@ mod row;
 mod serve;
 mod soak;
 pub mod stats;
+mod suricata;
 mod switches;
 pub mod table;
 mod tool;
@@ -91,7 +93,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 18] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -187,6 +189,12 @@ const PARTS: [Part; 17] = [
         measure: tools::measure,
         bars: tools::bars,
         condition: tools::condition,
+    },
+    Part {
+        name: suricata::SECTION,
+        measure: suricata::measure,
+        bars: suricata::bars,
+        condition: suricata::condition,
     },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];

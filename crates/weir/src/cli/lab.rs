@@ -56,11 +56,14 @@ pub struct BenchArgs {
     /// Another build of weir, to compare with this one in every row of wire
     #[arg(long, value_name = "PROGRAM")]
     pub before: Option<PathBuf>,
+    /// A folder with a root file system that has Suricata 7, to measure it (/ if it is installed)
+    #[arg(long, value_name = "DIR")]
+    pub suricata: Option<PathBuf>,
     /// Number of single frames sent to a sleeping consumer [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
     /// Measure one part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter,
-    /// idle, wake-ups or any
+    /// idle, wake-ups, serve, tools, suricata or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 21] = [
+const SECTIONS: [(&str, &str); 22] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -48,6 +48,13 @@ const SECTIONS: [(&str, &str); 21] = [
         "tools",
         "Tools that know nothing of Weir, on a feed of weir serve: tcpdump with libweirpcap loaded into it, and on an \
          interface that weir attach feeds, beside tcpdump's own socket on the captured interface.",
+    ),
+    (
+        "suricata",
+        "Suricata 7 with one thread on one CPU, on a trace of HTTP that is sent faster than it reads: by its own AF_PACKET \
+         socket, by libpcap, with libweirpcap loaded into it, and on an interface that weir attach feeds. Kept are the frames \
+         that it decoded. Lost has a name: kernel is its own socket's ring (or libpcap's), lapped what was overwritten in \
+         Weir's rings before it was read.",
     ),
     (
         "serve-costs",

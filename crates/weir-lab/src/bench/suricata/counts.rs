@@ -1,0 +1,105 @@
+//! Suricata's counts: the last line of its `eve.json` that has some.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Counts since Suricata's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Frames that it has decoded.
+    pub(super) decoded: u64,
+    /// Frames for which its socket had no room, or that libpcap says were dropped.
+    pub(super) kernel_drops: u64,
+    /// Frames that libpcap says the interface dropped.
+    pub(super) interface_drops: u64,
+    /// Alerts.
+    pub(super) alerts: u64,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    event_type: String,
+    stats: Option<Stats>,
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    decoder: Decoder,
+    #[serde(default)]
+    capture: Capture,
+    #[serde(default)]
+    detect: Detect,
+}
+
+#[derive(Deserialize)]
+struct Decoder {
+    pkts: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Capture {
+    kernel_drops: u64,
+    kernel_ifdrops: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Detect {
+    alert: u64,
+}
+
+/// The last counts in the text of an `eve.json`; `None` if there are none.
+pub(super) fn last(eve: &str) -> Option<Counts> {
+    let events = eve.lines().rev().filter_map(|line| serde_json::from_str::<Event>(line).ok());
+    let mut stats = events.filter(|event| event.event_type == "stats").filter_map(|it| it.stats);
+    stats.next().map(|Stats { decoder, capture, detect }| Counts {
+        decoded: decoder.pkts,
+        kernel_drops: capture.kernel_drops,
+        interface_drops: capture.kernel_ifdrops,
+        alerts: detect.alert,
+    })
+}
+
+impl Counts {
+    /// Frames that its own socket lost, or libpcap.
+    pub(super) fn drops(&self) -> BTreeMap<String, u64> {
+        [("kernel", self.kernel_drops), ("interface", self.interface_drops)]
+            .map(|(name, count)| (name.to_owned(), count))
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Suricata 7.0.10, cut.
+    const AF_PACKET: &str = r#"{"timestamp":"2026-11-24T17:00:01.000000+0000","event_type":"stats","stats":{"uptime":1,"capture":{"kernel_packets":10,"kernel_drops":0,"errors":0},"decoder":{"pkts":8,"bytes":5000},"detect":{"alert":0}}}"#;
+    const AT_THE_END: &str = r#"{"timestamp":"2026-11-24T17:00:04.000000+0000","event_type":"stats","stats":{"uptime":4,"capture":{"kernel_packets":1000,"kernel_drops":40,"errors":0},"decoder":{"pkts":960,"bytes":500000},"detect":{"alert":3}}}"#;
+    const BY_PCAP: &str = r#"{"event_type":"stats","stats":{"capture":{"kernel_packets":1000,"kernel_drops":7,"kernel_ifdrops":2},"decoder":{"pkts":993}}}"#;
+
+    #[test]
+    fn the_last_counts_are_read() {
+        let alert = r#"{"event_type":"alert","alert":{"signature_id":1000001}}"#;
+        let text = format!("{AF_PACKET}\n{AT_THE_END}\n{alert}\n{{\"event_type\":\"stats\",\"st");
+        let counts = last(&text).unwrap();
+        assert_eq!((counts.decoded, counts.kernel_drops, counts.alerts), (960, 40, 3));
+        assert_eq!(counts.drops()["kernel"], 40);
+    }
+
+    #[test]
+    fn what_libpcap_dropped_at_the_interface_has_a_name_of_its_own() {
+        let counts = last(BY_PCAP).unwrap();
+        assert_eq!((counts.decoded, counts.alerts), (993, 0));
+        assert_eq!((counts.drops()["kernel"], counts.drops()["interface"]), (7, 2));
+    }
+
+    #[test]
+    fn a_file_without_counts_has_none() {
+        for text in ["", "\n", r#"{"event_type":"stats"}"#, r#"{"event_type":"flow"}"#, "{"] {
+            assert_eq!(last(text), None, "{text}");
+        }
+    }
+}

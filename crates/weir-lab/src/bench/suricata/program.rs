@@ -1,0 +1,161 @@
+//! Suricata, out of a folder with a root file system: how it is started, when it reads, and how it ends.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::counts::{self, Counts};
+use crate::bench::child::{Child, pinned};
+use crate::bench::context::Context;
+use crate::testbed::End;
+use crate::{Error, Result};
+
+const NAME: &str = "Suricata";
+/// Its file below the root.
+const PROGRAM: &str = "usr/bin/suricata";
+/// The file of libweirpcap, beside the program `weir`.
+const LIBRARY: &str = "libweirpcap.so";
+/// Where it sees the folder of a run: an empty folder of every system (FHS, 3.12).
+const SEEN_AT: &str = "/mnt";
+const READY: Duration = Duration::from_secs(60);
+/// It reads what it has buffered, 100,000 frames at most, and a second has begun in which it has asked for no counts.
+pub(super) const GRACE: Duration = Duration::from_millis(2500);
+/// And it takes the last frame: a socket's partly filled block comes after its time-out of half a second at most.
+pub(super) const COUNTED: Duration = Duration::from_millis(1000);
+
+const CONFIG: &str = include_str!("suricata.yaml");
+const RULES: &str = include_str!("weir.rules");
+
+/// Enters the root. All is mounted in a mount namespace of its own, so it is gone when Suricata is.
+const ENTER: &str = r#"
+set -e
+root=$1 folder=$2
+shift 2
+if [ "$root" != / ]; then
+    for each in proc dev sys; do mount --rbind "/$each" "$root/$each"; done
+fi
+mount --bind "$folder" "$root/mnt"
+exec chroot "$root" env "$@"
+"#;
+
+/// From what it reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Input {
+    /// An `AF_PACKET` socket on an interface.
+    AfPacket(String),
+    /// libpcap.
+    Libpcap(String),
+    /// libpcap, with libweirpcap before it; the socket of the daemon.
+    Preloaded { source: String, socket: PathBuf },
+}
+
+impl Input {
+    fn flag(&self) -> String {
+        match self {
+            Input::AfPacket(iface) => format!("--af-packet={iface}"),
+            Input::Libpcap(device) | Input::Preloaded { source: device, .. } => {
+                format!("--pcap={device}")
+            }
+        }
+    }
+}
+
+/// Where Suricata is.
+#[derive(Debug, Clone)]
+pub(super) struct Installed {
+    root: PathBuf,
+    library: PathBuf,
+}
+
+/// Suricata at work.
+pub(super) struct Running {
+    pub(super) child: Child,
+    folder: TempDir,
+}
+
+fn failed(reason: impl ToString) -> Error {
+    Error::Measure { what: NAME.to_owned(), reason: reason.to_string() }
+}
+
+impl Installed {
+    /// # Errors
+    /// [`Error::Measure`] that says what is missing.
+    pub(super) fn find(context: &Context) -> Result<Installed> {
+        let Some(root) = &context.options.suricata else {
+            return Err(failed(
+                "not installed: --suricata DIR names a folder with a root file system that has Suricata 7, or /",
+            ));
+        };
+        let program = root.join(PROGRAM);
+        if !program.is_file() {
+            return Err(failed(format!(
+                "not installed: --suricata {}: there is no {}",
+                root.display(),
+                program.display()
+            )));
+        }
+        let root = fs::canonicalize(root)
+            .map_err(|error| failed(format!("--suricata {}: {error}", root.display())))?;
+        let library = context.options.weir.with_file_name(LIBRARY);
+        Ok(Installed { root, library })
+    }
+
+    /// Starts it at `end`, bound to the tool's CPU, and waits until it reads.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] with what it said.
+    pub(super) fn start(&self, context: &Context, end: &End, input: &Input) -> Result<Running> {
+        let folder = self.fill_folder(input).map_err(|error| {
+            failed(format!("its folder cannot be filled with {LIBRARY} and its files: {error}"))
+        })?;
+        let mut words: Vec<String> =
+            ["--mount", "--", "sh", "-c", ENTER, "sh"].map(str::to_owned).into();
+        words.extend([&self.root, folder.path()].map(|path: &Path| path.display().to_string()));
+        if let Input::Preloaded { .. } = input {
+            words.push(format!("LD_PRELOAD={SEEN_AT}/{LIBRARY}"));
+            words.push(format!("WEIR_SOCKET={SEEN_AT}/socket"));
+        }
+        let files = [("-c", "suricata.yaml"), ("-S", "weir.rules"), ("-l", "log")];
+        words.push("suricata".to_owned());
+        words.extend(
+            files.iter().flat_map(|(flag, file)| [(*flag).to_owned(), format!("{SEEN_AT}/{file}")]),
+        );
+        words.extend(["--runmode".to_owned(), "single".to_owned(), input.flag()]);
+        let command = pinned(context.cpus.tool, "unshare", &words);
+        let mut child = Child::start(NAME, end, command)?;
+        child.wait_for_line(READY, |line| line.contains("Engine started"))?;
+        Ok(Running { child, folder })
+    }
+
+    /// A folder with all that it needs and writes.
+    fn fill_folder(&self, input: &Input) -> io::Result<TempDir> {
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("suricata.yaml"), CONFIG)?;
+        fs::write(folder.path().join("weir.rules"), RULES)?;
+        fs::create_dir(folder.path().join("log"))?;
+        if let Input::Preloaded { socket, .. } = input {
+            fs::copy(&self.library, folder.path().join(LIBRARY))?;
+            // Another name of the same socket.
+            fs::hard_link(socket, folder.path().join("socket"))?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Running {
+    /// Ends it as Ctrl-C does, and reads its counts.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it does not end, or left no counts.
+    pub(super) fn finish(self) -> Result<Counts> {
+        let lines = self.child.interrupt()?;
+        let eve = fs::read_to_string(self.folder.path().join("log/eve.json")).unwrap_or_default();
+        counts::last(&eve).ok_or_else(|| {
+            let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
+            failed(format!("no counts in eve.json: {}", last.map_or("", |line| line.text.trim())))
+        })
+    }
+}
