@@ -47,16 +47,21 @@ fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (25)
 mutants: setup ## change the code piece by piece and see that a test fails each time: hours, for releases
 	@tests/mutants.sh
 
+# Suricata 7 is in no package of Debian 12: tests/setup.sh bench unpacks it here, where it can.
+SURICATA := .cache/tools/suricata
+suricata = $(if $(wildcard $(SURICATA)/usr/bin/suricata), --suricata $(SURICATA))
+
 bench: build peers ## measure every engine beside other tools, some 20 minutes (BEFORE=PROGRAM: beside another build, too); needs root
-	@$(call need_root,lab bench$(before))
-	$(WEIR) lab bench$(before)
+	@$(call need_root,lab bench$(before)$(suricata))
+	$(WEIR) lab bench$(before)$(suricata)
 
 bench-full: build peers ## the same at six frame sizes, some 30 minutes, into bench.html and bench.json; needs root
-	@$(call need_root,lab bench --full$(before))
-	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)
+	@$(call need_root,lab bench --full$(before)$(suricata))
+	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)$(suricata)
 
-# A tool that cannot be installed is a row that says so.
+# A tool that cannot be installed is a row that says so. libweirpcap is loaded into those that read a daemon's feed.
 peers:
+	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
 soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000); needs root

@@ -53,6 +53,8 @@ bench_packages=(
     'librte-meta-net those drivers of DPDK'
     'librte-meta-mempool memory pools for the frames that it receives'
     'iperf3          sends the TCP traffic that is watched'
+    'debootstrap     makes the root file system with Suricata 7'
+    'wget            looks whether its mirror can be reached'
 )
 
 case ${1:-} in
@@ -89,6 +91,26 @@ fetch_promtool() {
 }
 if [[ $1 == test ]] && ! command -v promtool >/dev/null && can_be_root; then fetch_promtool; fi
 
+# Suricata 7 for the bench, unpacked anew when its image is another one.
+unpack_suricata() {
+    local image tree=$root/.cache/tools/suricata
+    if ! image=$("$root/tests/tools/suricata-image.sh"); then
+        say 'warning: Suricata cannot be had here: its rows will say so'
+        return
+    fi
+    [[ $(cat "$tree.image" 2>/dev/null) != "$image" || ! -d $tree ]] || return 0
+    rm -rf "$tree" "$tree.new"
+    mkdir "$tree.new"
+    tar -C "$tree.new" -xf "$image"
+    mv "$tree.new" "$tree"
+    printf '%s\n' "$image" >"$tree.image"
+}
+
+finish() {
+    if [[ $1 == bench && $EUID -eq 0 ]]; then unpack_suricata; fi
+    exit 0
+}
+
 installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n')
 missing=()
 for line in "${wanted[@]}"; do
@@ -99,7 +121,7 @@ for line in "${wanted[@]}"; do
         missing+=("$package")
     fi
 done
-[[ ${#missing[@]} -gt 0 ]] || exit 0
+[[ ${#missing[@]} -gt 0 ]] || finish "$1"
 
 # tshark asks whether everyone may capture; noninteractive takes the default, no.
 install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends
@@ -137,3 +159,4 @@ if ! as_root "${install[@]}" "${missing[@]}"; then
     update
     as_root "${install[@]}" "${missing[@]}" || ask_administrator 'apt-get install failed, see above.'
 fi
+finish "$1"

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use super::bar::{Bar, Side};
 use super::child::{Child, cpu_ns, pinned};
 use super::context::{Context, stopped};
+use super::counted::weir_report;
 use super::row::{Frames, MPPS, Row, conclude, find};
 use super::serve::{READY, Served};
 use super::tool::{TCPDUMP, Tool};
@@ -61,7 +62,8 @@ impl Way {
                 (tool.named(PRELOADED), Vec::new())
             }
             Way::Attached => {
-                let words = ["attach", "host:lan", "--netdev", NETDEV, "--socket", &socket];
+                let words =
+                    ["attach", "host:lan", "--netdev", NETDEV, "--socket", &socket, "--json"];
                 let words = words.map(str::to_owned);
                 let command: Command = pinned(context.cpus.tool, &weir.to_string_lossy(), &words);
                 let mut attached = Child::start("weir attach", rx, command)?;
@@ -116,9 +118,12 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
     sleep(tool.grace());
     let used = cpu().saturating_sub(before);
-    let counted = capturing.finish()?;
+    let mut counted = capturing.finish()?;
     for helper in helpers {
-        helper.interrupt()?;
+        // What feeds the interface loses frames, too.
+        if let Some(report) = weir_report(&helper.interrupt()?) {
+            counted.drops.extend(report.counted().drops);
+        }
     }
     let frames = Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64());
     Ok(Frames { cpu_seconds: Some(used as f64 / 1e9), ..frames })

@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use weir_client::Connection;
-use weir_client::protocol::Ledger;
+use weir_client::status::ClientStatus;
 
 use super::bar::{Bar, Side};
 use super::child::{Child, cpu_ns, pinned};
@@ -157,12 +157,13 @@ fn one(
     let sent = send(context, bed, trace)?;
     let used = cpu().saturating_sub(before);
     let at_the_host = match (way, &served) {
-        (Way::Preloaded, Some(served)) => Some(ledger(served)?),
+        (Way::Preloaded, Some(served)) => Some(client(served)?),
         _ => None,
     };
     let counts = running.finish()?;
+    let hook = at_the_host.as_ref().and_then(|client| Some(client.ledger.as_ref()?.offered));
     let drops = match (at_the_host, attached) {
-        (Some(ledger), _) => of_feed(&counts, &ledger),
+        (Some(client), _) => of_feed(&counts, &client),
         (None, Some(attached)) => of_netdev(&counts, attached)?,
         (None, None) => counts.drops(),
     };
@@ -171,6 +172,9 @@ fn one(
     let mut note = format!("{} alerts in the last round", counts.alerts);
     if unaccounted != 0 {
         note += &format!(", {unaccounted} frames unaccounted");
+        if let Some(offered) = hook {
+            note += &format!(" ({offered} of {} came to the daemon's hook)", sent.frames);
+        }
     }
     Ok((Frames { cpu_seconds: Some(used as f64 / 1e9), ..frames }, note))
 }
@@ -210,32 +214,35 @@ fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     Ok(attached)
 }
 
-/// What the daemon counted for its one client.
-fn ledger(served: &Served) -> Result<Ledger> {
+/// What the daemon tells of its one client.
+fn client(served: &Served) -> Result<ClientStatus> {
     let failed = |reason: String| Error::Measure { what: "weir serve".to_owned(), reason };
     let connection =
         Connection::open(&served.socket()).map_err(|error| failed(error.to_string()))?;
     let status = connection.status().map_err(|error| failed(error.to_string()))?;
-    let ledger = status.clients.into_iter().find_map(|client| client.ledger);
-    ledger.ok_or_else(|| failed("has no client: Suricata does not read its feed".to_owned()))
+    let client = status.clients.into_iter().find(|client| client.ledger.is_some());
+    client.ok_or_else(|| failed("has no client: Suricata does not read its feed".to_owned()))
 }
 
 /// What libpcap's count of drops is made of, for a feed: those that the daemon lost, each under its name, and those that
-/// were overwritten before Suricata read them.
-fn of_feed(counts: &Counts, ledger: &Ledger) -> BTreeMap<String, u64> {
-    let mut drops = ledger.drops.clone();
+/// were overwritten before Suricata read them; and those that it had not come to (`unread`).
+fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
+    let mut drops = client.ledger.clone().unwrap_or_default().drops;
     let at_the_host: u64 = drops.values().sum();
     drops.insert("lapped".to_owned(), counts.kernel_drops.saturating_sub(at_the_host));
     drops.insert("interface".to_owned(), counts.interface_drops);
+    drops.insert("unread".to_owned(), client.lag.unwrap_or(0));
     drops
 }
 
 /// What the program that feeds the interface lost, and what Suricata's socket on it did.
 fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> {
     let lines = attached.interrupt()?;
-    let report = weir_report(&lines).ok_or_else(|| Error::Measure {
-        what: ATTACHED.to_owned(),
-        reason: "weir attach ended without a report".to_owned(),
+    let report = weir_report(&lines).ok_or_else(|| {
+        let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
+        let said = last.map_or("it said nothing", |line| line.text.trim());
+        let reason = format!("weir attach ended without a report: {said}");
+        Error::Measure { what: ATTACHED.to_owned(), reason }
     })?;
     let mut drops = report.counted().drops;
     drops.extend(counts.drops());
@@ -270,15 +277,16 @@ mod tests {
     #[test]
     fn drops_of_a_feed_are_told_apart_by_the_daemons_ledger() {
         let counts = Counts { decoded: 60, kernel_drops: 40, ..Counts::default() };
-        let ledger = Ledger {
-            offered: 100,
-            captured: 95,
+        let ledger = weir_client::protocol::Ledger {
+            offered: 107,
+            captured: 102,
             drops: [("reentry".to_owned(), 5)].into(),
             ..Ledger::default()
         };
-        let drops = of_feed(&counts, &ledger);
-        assert_eq!((drops["reentry"], drops["lapped"], drops["interface"]), (5, 35, 0));
-        assert_eq!(Frames::new(100, counts.decoded, drops, 1.0).unaccounted, 0);
+        let client = ClientStatus { ledger: Some(ledger), lag: Some(7), ..ClientStatus::default() };
+        let drops = of_feed(&counts, &client);
+        assert_eq!((drops["reentry"], drops["lapped"], drops["unread"]), (5, 35, 7));
+        assert_eq!(Frames::new(107, counts.decoded, drops, 1.0).unaccounted, 0);
     }
 
     #[test]
