@@ -109,6 +109,9 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let served = Served::start(context, bed)?;
     let (tool, helpers) = way.tool(context, &served, &bed.rx)?;
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    if matches!(way, Way::Consumer | Way::Preloaded | Way::Attached) {
+        served.wait_for_client()?;
+    }
     let ids = [capturing.child.id(), served.daemon.id()];
     let ids: Vec<u32> = ids.into_iter().chain(helpers.iter().map(Child::id)).collect();
     let cpu = || ids.iter().filter_map(|id| cpu_ns(*id)).sum::<u64>();

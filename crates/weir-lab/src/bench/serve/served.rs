@@ -2,6 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use weir_client::Connection;
+use weir_client::status::ClientStatus;
 
 use super::READY;
 use crate::bench::child::{Child, pinned};
@@ -37,6 +42,35 @@ impl Served {
 
     pub(in super::super) fn socket(&self) -> PathBuf {
         self.folder.path().join("s")
+    }
+
+    /// What the daemon tells of its one client.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it has none.
+    pub(in super::super) fn client(&self) -> Result<ClientStatus> {
+        let failed = |reason: String| Error::Measure { what: "weir serve".to_owned(), reason };
+        let connection =
+            Connection::open(&self.socket()).map_err(|error| failed(error.to_string()))?;
+        let status = connection.status().map_err(|error| failed(error.to_string()))?;
+        let client = status.clients.into_iter().find(|client| client.ledger.is_some());
+        client.ok_or_else(|| failed("nobody reads its feed".to_owned()))
+    }
+
+    /// Waits until somebody reads. A tool with libweirpcap opens its feed with the first call that reads, which is after
+    /// it has said that it is at work.
+    ///
+    /// # Errors
+    /// As [`client`](Served::client), after some seconds.
+    pub(in super::super) fn wait_for_client(&self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.client() {
+                Err(error) if begun.elapsed() > READY => return Err(error),
+                Err(_) => sleep(Duration::from_millis(20)),
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     /// A consumer that counts, on the tool's CPU, behind these words.

@@ -12,7 +12,6 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use weir_client::Connection;
 use weir_client::status::ClientStatus;
 
 use super::bar::{Bar, Side};
@@ -149,6 +148,9 @@ fn one(
         _ => (Input::AfPacket(iface), None),
     };
     let running = installed.start(context, &bed.rx, &input)?;
+    if let Some(served) = &served {
+        served.wait_for_client()?;
+    }
     let helpers = [served.as_ref().map(|served| &served.daemon), attached.as_ref()];
     let helpers = helpers.into_iter().flatten().map(Child::id);
     let ids: Vec<u32> = helpers.chain([running.child.id()]).collect();
@@ -157,7 +159,7 @@ fn one(
     let sent = send(context, bed, trace)?;
     let used = cpu().saturating_sub(before);
     let at_the_host = match (way, &served) {
-        (Way::Preloaded, Some(served)) => Some(client(served)?),
+        (Way::Preloaded, Some(served)) => Some(served.client()?),
         _ => None,
     };
     let counts = running.finish()?;
@@ -212,16 +214,6 @@ fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     let mut attached = Child::start("weir attach", &bed.rx, command)?;
     attached.wait_for_line(READY, |line| line.contains(NETDEV))?;
     Ok(attached)
-}
-
-/// What the daemon tells of its one client.
-fn client(served: &Served) -> Result<ClientStatus> {
-    let failed = |reason: String| Error::Measure { what: "weir serve".to_owned(), reason };
-    let connection =
-        Connection::open(&served.socket()).map_err(|error| failed(error.to_string()))?;
-    let status = connection.status().map_err(|error| failed(error.to_string()))?;
-    let client = status.clients.into_iter().find(|client| client.ledger.is_some());
-    client.ok_or_else(|| failed("has no client: Suricata does not read its feed".to_owned()))
 }
 
 /// What libpcap's count of drops is made of, for a feed: those that the daemon lost, each under its name, and those that
