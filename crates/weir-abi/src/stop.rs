@@ -58,7 +58,7 @@ impl Stop {
 impl Drop for Stop {
     fn drop(&mut self) {
         let last = self.interrupter.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: it came from a box, and nobody calls `weir_break` any more when the feed is closed.
+        // SAFETY: it came from a box, and nobody ends waits of a feed any more that is closed.
         drop(unsafe { Box::from_raw(last) });
     }
 }

@@ -206,12 +206,15 @@ impl Feed {
 
     pub fn set_filter(&mut self, stop: &Stop, filter: &str) -> Result<(), Failure> {
         self.follow_fork(stop)?;
-        Ok(self.reader.set_filter(filter)?)
+        self.reader.set_filter(filter)?;
+        // It may have moved to other rings, of which nobody was told to wake this.
+        self.be_readable()
     }
 
     pub fn block(&mut self, stop: &Stop, add: &[String], remove: &[String]) -> Result<(), Failure> {
         self.start(stop)?;
-        Ok(self.reader.block(add, remove)?)
+        self.reader.block(add, remove)?;
+        self.be_readable()
     }
 
     pub fn block_for(
@@ -221,7 +224,8 @@ impl Feed {
         time: Duration,
     ) -> Result<(), Failure> {
         self.start(stop)?;
-        Ok(self.reader.block_for(add, time)?)
+        self.reader.block_for(add, time)?;
+        self.be_readable()
     }
 
     fn follow_fork(&mut self, stop: &Stop) -> Result<(), Failure> {

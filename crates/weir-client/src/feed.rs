@@ -50,10 +50,11 @@ impl Shared {
         if first_line + rings.len() > LINES {
             return Err(ClientError::TooManyChanges(LINES));
         }
+        // Closed behind this: a copy of the writer's end would hide that the daemon has died.
+        let descriptors = self.sleeper.channel()?;
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         {
-            // Closed behind this: a copy of the writer's end would hide that the daemon has died.
-            let descriptors = self.sleeper.channel()?;
+            let descriptors = descriptors;
             feed.attach(&descriptors, first_line)?;
         }
         let opened = feed.opened();
@@ -113,16 +114,16 @@ impl OpenFeed {
         open: &Open,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
         let feed = connection.open_feed(open)?;
-        OpenFeed::of(connection, open, feed, Sleeper::new(LINES)?, false)
+        OpenFeed::of(connection, open, feed, &mut Some(Sleeper::new(LINES)?), false)
     }
 
     /// The same of a feed that was opened as `open` says, with a sleeper that was made before, for a consumer whose
-    /// thread makes all changes: nothing but the feed's end interrupts it.
+    /// thread makes all changes: nothing but the feed's end interrupts it. What fails leaves the sleeper where it is.
     pub(crate) fn with(
         connection: &Connection,
         open: &Open,
         feed: RemoteFeed,
-        sleeper: Sleeper,
+        sleeper: &mut Option<Sleeper>,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
         OpenFeed::of(connection, open, feed, sleeper, true)
     }
@@ -131,11 +132,19 @@ impl OpenFeed {
         connection: &Connection,
         open: &Open,
         feed: RemoteFeed,
-        sleeper: Sleeper,
+        slot: &mut Option<Sleeper>,
         is_driven: bool,
     ) -> Result<(OpenFeed, FeedSource), ClientError> {
+        let sleeper = slot.take().map_or_else(|| Sleeper::new(LINES), Ok)?;
+        let interrupter = match sleeper.interrupter() {
+            Ok(interrupter) => interrupter,
+            Err(error) => {
+                *slot = Some(sleeper);
+                return Err(error.into());
+            }
+        };
         let shared = Arc::new(Shared {
-            interrupter: sleeper.interrupter()?,
+            interrupter,
             sleeper,
             changes: Mutex::default(),
             is_complete: AtomicBool::new(false),
@@ -143,7 +152,10 @@ impl OpenFeed {
             channels: AtomicUsize::new(0),
             is_driven,
         });
-        shared.join(&feed)?;
+        if let Err(error) = shared.join(&feed) {
+            *slot = Arc::into_inner(shared).map(|shared| shared.sleeper);
+            return Err(error);
+        }
         listen(&feed, &shared);
         let source = FeedSource(Arc::clone(&shared));
         let (connection, asked) = (Mutex::new(connection.clone()), Mutex::new(open.clone()));
@@ -238,10 +250,11 @@ impl OpenFeed {
         let mut feed = lock(&self.feed);
         let new = connection.open_feed(&asked)?;
         self.shared.lines.store(0, Ordering::Relaxed);
-        self.shared.is_complete.store(false, Ordering::Release);
         // The end of before is no interruption of what comes.
         self.shared.interrupter.take_back();
         self.shared.join(&new)?;
+        // Behind this nothing fails. The end of the new one sets it again.
+        self.shared.is_complete.store(false, Ordering::Release);
         listen(&new, &self.shared);
         *lock(&self.connection) = connection.clone();
         lock(&self.past).clear();

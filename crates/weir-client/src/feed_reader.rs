@@ -6,18 +6,19 @@
 //! connection of its own from its first call on, and reads on where its parent was if the rings are the same.
 
 mod fork;
+mod going_on;
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use weir_consumer::{Delivered, Numbering, Pull, Pulled, Run};
+use weir_plug::PlugError;
 use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::{Interrupter, Sleeper, Woken};
 use weir_ring::{Mapping, Reader};
 
 use crate::connection::Connection;
-use crate::ending::EndReason;
 use crate::error::ClientError;
 use crate::feed::{FeedSource, OpenFeed};
 use crate::limits::{LINES, RETRY_EVERY, SLACK};
@@ -25,6 +26,7 @@ use crate::protocol::{Ledger, Open, Source};
 use crate::remote_feed::RemoteFeed;
 pub use crate::statistics::Statistics;
 use crate::statistics::{Past, add};
+use going_on::is_gone;
 
 /// A feed whose caller asks for frames.
 pub struct FeedReader {
@@ -134,19 +136,33 @@ impl FeedReader {
     /// # Errors
     /// What the daemon says: of a filter, say.
     pub fn open(&mut self) -> Result<(), ClientError> {
-        if self.pid != std::process::id() {
-            self.follow_fork()?;
-        }
-        if let State::Closed(sleeper) = &mut self.state {
-            let feed = self.connection.open_feed(&self.asked)?;
-            // The descriptor for polling is the sleeper's, and stays what it is.
-            let own = sleeper.take().map_or_else(|| Sleeper::new(LINES), Ok)?;
-            self.begin(feed, own)?;
+        self.follow()?;
+        if let State::Closed(_) = &self.state {
+            let feed = match self.connection.open_feed(&self.asked) {
+                // A daemon that was started again since.
+                Err(ClientError::Plug(PlugError::Closed)) => {
+                    self.connection = Connection::open(&self.socket)?;
+                    self.connection.open_feed(&self.asked)?
+                }
+                other => other?,
+            };
+            self.begin(feed)?;
         }
         Ok(())
     }
 
-    fn begin(&mut self, feed: RemoteFeed, sleeper: Sleeper) -> Result<(), ClientError> {
+    /// Follows a fork, if this is another process than the one that has read last. Other calls do so by themselves.
+    ///
+    /// # Errors
+    /// What the daemon says.
+    pub fn follow(&mut self) -> Result<(), ClientError> {
+        if self.pid == std::process::id() { Ok(()) } else { self.follow_fork() }
+    }
+
+    /// Reads this feed, on the sleeper that is there: the descriptor for polling is the sleeper's, and stays what it
+    /// is.
+    fn begin(&mut self, feed: RemoteFeed) -> Result<(), ClientError> {
+        let State::Closed(sleeper) = &mut self.state else { return Ok(()) };
         let (feed, source) = OpenFeed::with(&self.connection, &self.asked, feed, sleeper)?;
         let mut pull = Pull::new(source, SLACK, self.run_frames_max);
         pull.set_pause_max(self.pause_max);
@@ -181,10 +197,21 @@ impl FeedReader {
         limit: Duration,
         is_stopped: impl Fn() -> bool,
     ) -> Result<Pulled, ClientError> {
-        self.open()?;
         let begun = Instant::now();
         loop {
             let left = limit.saturating_sub(begun.elapsed());
+            match self.open() {
+                // Between two daemons: it was there when this reader connected.
+                Err(error) if is_gone(&error) && !is_stopped() => {
+                    let none = std::iter::empty::<(usize, &Reader<Mapping>)>();
+                    match self.sleeper().sleep_on(none, 1, RETRY_EVERY.min(left))? {
+                        Woken::Interrupted => return Ok(Pulled::Interrupted),
+                        _ if left <= RETRY_EVERY => return Ok(Pulled::Nothing),
+                        _ => continue,
+                    }
+                }
+                opened => opened?,
+            }
             let State::Open(reading) = &mut self.state else { return Ok(Pulled::Nothing) };
             if reading.ended.is_some() {
                 return Ok(Pulled::Ended);
@@ -214,50 +241,6 @@ impl FeedReader {
             }
             if is_stopped() {
                 return Ok(Pulled::Interrupted);
-            }
-        }
-    }
-
-    /// Everything was read: the feed has ended, or is opened again.
-    fn go_on(&mut self) -> Result<(), ClientError> {
-        let State::Open(reading) = &mut self.state else { return Ok(()) };
-        match reading.feed.ended() {
-            None | Some(EndReason::SourceEnded) => {
-                let closed = reading.feed.close();
-                let ledger = closed.ok().and_then(|closed| closed.ledger).unwrap_or_default();
-                reading.ended = Some(ledger);
-                Ok(())
-            }
-            Some(EndReason::Failed(reason)) => Err(ClientError::Gone(reason)),
-            Some(EndReason::Moved) => {
-                self.past.ledger += &reading.feed.ledger().unwrap_or_default();
-                reading.has_heard = false;
-                reading.feed.reopen(&self.connection)
-            }
-            Some(EndReason::DaemonEnded) => {
-                // A daemon that is not there yet, or not ready, is tried again.
-                let successor = Connection::open(&self.socket);
-                let ledger = reading.feed.ledger().unwrap_or_default();
-                let reopened = successor.and_then(|connection| {
-                    reading.feed.reopen(&connection)?;
-                    Ok(connection)
-                });
-                match reopened {
-                    Ok(connection) => {
-                        reading.pull.take_gone();
-                        reading.retry_at = None;
-                        reading.has_heard = false;
-                        self.connection = connection;
-                        self.past.ledger += &ledger;
-                        self.past.daemons += 1;
-                        Ok(())
-                    }
-                    Err(error) if is_refused(&error) => Err(error),
-                    Err(_) => {
-                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
-                        Ok(())
-                    }
-                }
             }
         }
     }
@@ -386,11 +369,4 @@ impl FeedReader {
             State::Closed(_) => self.past.delivered,
         }
     }
-}
-
-/// A daemon that is there says no, for good.
-fn is_refused(error: &ClientError) -> bool {
-    use weir_plug::PlugError;
-    use weir_plug::message::BUSY;
-    matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code != BUSY)
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::abi::{self, Dumper, Pcap, Stat};
+use crate::frames::note_statistics;
 use crate::guard::guarded;
 use crate::handles::{self, Handle};
 use crate::real;
@@ -119,29 +120,21 @@ pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
 /// A program may ask for each packet, and the daemon answers 200 times a second: an answer holds for so long.
 const ANSWER_HOLDS: Duration = Duration::from_millis(10);
 
+/// Does not wait for a call that reads: in a signal handler, that may be the one below.
 fn statistics(handle: &Handle) -> Result<Stat, c_int> {
-    let mut state = handle.state();
-    let name = state.name.clone();
-    if let Some((told, _)) = state.told.filter(|(_, at)| at.elapsed() < ANSWER_HOLDS) {
-        return Ok(told);
+    if handle.is_busy() {
+        return Ok(handle.told());
     }
-    let Some(reader) = &mut state.reader else {
+    let mut state = handle.state();
+    if state.reader.is_none() {
         return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
-    };
-    let told = reader
-        .statistics()
-        .map_err(|error| handle.fail(abi::ERROR, &format!("{name}: {error}")))?;
-    let bound = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    let at_the_host =
-        told.ledger.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
-    let stat = Stat {
-        // What the filter took, lost or not: as libpcap counts it on Linux.
-        recv: bound(told.ledger.captured.saturating_add(at_the_host)),
-        drop: bound(told.delivered.lapped.saturating_add(at_the_host)),
-        ifdrop: bound(told.ledger.missed_before.unwrap_or(0)),
-    };
-    state.told = Some((stat, Instant::now()));
-    Ok(stat)
+    }
+    if state.told_at.is_none_or(|at| at.elapsed() >= ANSWER_HOLDS)
+        && let Some(error) = note_statistics(handle, &mut state)
+    {
+        return Err(handle.fail(abi::ERROR, &format!("{}: {error}", state.name)));
+    }
+    Ok(handle.told())
 }
 
 /// See pcap_stats(3PCAP).

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::abi::{self, Insn, Pcap, Program};
+use crate::frames::set_readable;
 use crate::guard::guarded;
 use crate::handles::{self, Handle};
 use crate::real;
@@ -41,7 +42,6 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
         return handle.fail(abi::ERROR, &text);
     };
     let mut state = handle.state();
-    let state = &mut *state;
     let Some(reader) = &mut state.reader else {
         return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
     };
@@ -53,7 +53,9 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
     if was_open {
         state.filter = Some(Arc::from(insns));
     }
-    0
+    drop(state);
+    // It may have moved to other rings, of which nobody was told to wake the program.
+    if was_open { set_readable(handle, false).err().unwrap_or(0) } else { 0 }
 }
 
 /// See pcap_setfilter(3PCAP).

@@ -1,6 +1,7 @@
 //! The feed's frames: taken as many as are due, waited for, and found one by one in what was taken.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use weir_client::{Address, ClientError};
 use weir_consumer::Pulled;
 use weir_frame::record::{HEADER_BYTES, Outline};
 
-use crate::abi::{self, Insn, PacketHeader, Program};
-use crate::handles::{Handle, Polling, Rest, State};
+use crate::abi::{self, Insn, PacketHeader, Program, Stat};
+use crate::handles::{Handle, Polling, State, Unread};
 use crate::real;
 
 /// Without a time-out a wait has no end; it is as long as the clock goes.
@@ -46,50 +47,103 @@ impl Wait {
     }
 }
 
-/// Takes up to `most` frames from the feed, behind what was left.
-pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<Rest, NoFrame> {
-    let not_activated = "it is not activated";
+/// How long the handle is held at most, and how often statistics are noted for those who must not wait.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// In the child of a fork: what ends a wait is another, and the descriptor that the program has gets what is behind the
+/// new one.
+pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
+    let Some(reader) = &mut state.reader else { return Ok(()) };
+    if state.pid == std::process::id() {
+        return Ok(());
+    }
+    reader.follow()?;
+    stop.replace(reader.interrupter()?);
+    state.pid = std::process::id();
+    if state.polling != Polling::Unused {
+        let new = reader.pollable()?.as_raw_fd();
+        // SAFETY: both are epoll instances, the old one this library's, whose number the program holds.
+        unsafe { libc::dup3(new, state.fd, libc::O_CLOEXEC) };
+        state.polling = Polling::Readable;
+    }
+    Ok(())
+}
+
+/// Has [`Handle::unread`] be frames: those that are left, or up to `most` that are taken from the feed.
+pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<(), NoFrame> {
+    let begun = Instant::now();
+    loop {
+        let left = wait.limit.saturating_sub(begun.elapsed());
+        match fill_within(handle, most, left.min(SLICE)) {
+            Err(NoFrame::Nothing) if left > SLICE => {}
+            other => return other,
+        }
+    }
+}
+
+/// The same within a short time, for which the handle is held.
+fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFrame> {
     let mut state = handle.state();
     let state = &mut *state;
-    let (Some(reader), Some(stop)) = (&mut state.reader, handle.stop.get()) else {
-        return Err(NoFrame::Failed(handle.fail(abi::ERROR_NOT_ACTIVATED, not_activated)));
+    let Some(stop) = handle.stop.get().filter(|_| state.reader.is_some()) else {
+        let text = "it is not activated";
+        return Err(NoFrame::Failed(handle.fail(abi::ERROR_NOT_ACTIVATED, text)));
     };
     if stop.is_set() {
         return Err(NoFrame::Break);
     }
-    let rest = std::mem::replace(&mut state.rest, Rest::NONE);
-    if rest.bytes > 0 {
-        return Ok(rest);
+    if handle.unread().bytes > 0 {
+        return Ok(());
     }
     let failed = |error: ClientError, name: &Address| {
         NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {error}")))
     };
+    follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
+    if state.told_at.is_none_or(|at| at.elapsed() >= SLICE) {
+        note_statistics(handle, state);
+    }
+    let Some(reader) = &mut state.reader else { return Err(NoFrame::Nothing) };
     let begun = Instant::now();
     loop {
-        if let Err(error) = reader.open() {
-            return Err(failed(error, &state.name));
-        }
-        if state.pid != std::process::id() {
-            // A fork: what it sleeps on is another, and so is the descriptor.
-            match reader.interrupter() {
-                Ok(interrupter) => stop.replace(interrupter),
-                Err(error) => return Err(failed(error, &state.name)),
-            }
-            (state.pid, state.polling) = (std::process::id(), Polling::Unused);
-        }
-        let left = wait.limit.saturating_sub(begun.elapsed());
+        let left = limit.saturating_sub(begun.elapsed());
         match reader.next_unless(most, left, || stop.is_set()) {
             Ok(Pulled::Frames(_)) => {
                 let bytes = reader.run().block_bytes;
-                return Ok(Rest { at: bytes.as_ptr(), bytes: bytes.len() });
+                handle.set_unread(Unread { at: bytes.as_ptr(), bytes: bytes.len() });
+                return Ok(());
             }
-            Ok(Pulled::Nothing) => return Err(NoFrame::Nothing),
+            Ok(Pulled::Nothing) => {
+                // All of before a change was read: the daemon has chosen what comes now.
+                state.filter = None;
+                return Err(NoFrame::Nothing);
+            }
             Ok(Pulled::Ended) => return Err(NoFrame::Ended),
             Ok(Pulled::Interrupted) if stop.is_set() => return Err(NoFrame::Break),
             // Another signal: the wait goes on.
             Ok(Pulled::Interrupted) => {}
             Err(error) => return Err(failed(error, &state.name)),
         }
+    }
+}
+
+/// Asks for statistics, and notes them for those who must not wait.
+pub fn note_statistics(handle: &Handle, state: &mut State) -> Option<ClientError> {
+    let reader = state.reader.as_mut()?;
+    state.told_at = Some(Instant::now());
+    match reader.statistics() {
+        Ok(told) => {
+            let lost = told.ledger.drops.values();
+            let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
+            // libpcap's counts begin anew at 2^32, and programs that count on know that.
+            handle.set_told(Stat {
+                // What the filter took, lost or not: as libpcap counts it on Linux.
+                recv: told.ledger.captured.saturating_add(at_the_host) as u32,
+                drop: told.delivered.lapped.saturating_add(at_the_host) as u32,
+                ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,
+            });
+            None
+        }
+        Err(error) => Some(error),
     }
 }
 
@@ -121,10 +175,16 @@ pub fn take_break(handle: &Handle) -> bool {
 /// The first frame of some records: its header, its bytes, and the records behind it.
 ///
 /// # Safety
-/// The records are those of [`fill`], and nobody has filled since.
-pub unsafe fn first(rest: Rest, nanoseconds: bool) -> Option<(PacketHeader, *const u8, Rest)> {
+/// They are [`Handle::unread`], and nobody has filled since.
+pub unsafe fn first(
+    unread: Unread,
+    nanoseconds: bool,
+) -> Option<(PacketHeader, *const u8, Unread)> {
+    if unread.bytes == 0 {
+        return None;
+    }
     // SAFETY: as the caller promises.
-    let bytes = unsafe { std::slice::from_raw_parts(rest.at, rest.bytes) };
+    let bytes = unsafe { std::slice::from_raw_parts(unread.at, unread.bytes) };
     // The reader has checked all lengths: it fails at the end and not before.
     let outline = Outline::read(bytes).ok()?;
     let (seconds, ns) = (outline.ts_ns / 1_000_000_000, outline.ts_ns % 1_000_000_000);
@@ -133,12 +193,12 @@ pub unsafe fn first(rest: Rest, nanoseconds: bool) -> Option<(PacketHeader, *con
     let header = PacketHeader { ts, caplen: outline.caplen, len: outline.wire_len };
     let data = &bytes[HEADER_BYTES as usize..];
     let behind = &bytes[outline.block_bytes as usize..];
-    Some((header, data.as_ptr(), Rest { at: behind.as_ptr(), bytes: behind.len() }))
+    Some((header, data.as_ptr(), Unread { at: behind.as_ptr(), bytes: behind.len() }))
 }
 
-/// Whether a filter takes a frame; none takes all.
+/// Whether a filter takes a frame; none takes all. Of one that was cut short the daemon has seen more than is here.
 pub fn takes(filter: Option<&Arc<[Insn]>>, header: &PacketHeader, data: *const u8) -> bool {
-    filter.is_none_or(|insns| {
+    filter.filter(|_| header.caplen == header.len).is_none_or(|insns| {
         let program = Program { len: insns.len() as u32, insns: insns.as_ptr().cast_mut() };
         // SAFETY: a program that libpcap has validated, and `caplen` bytes; neither is written.
         unsafe { real::pcap_offline_filter(&program, header, data) != 0 }

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -25,8 +25,13 @@ pub struct Handle {
     inner: AtomicPtr<Pcap>,
     /// `pcap_breakloop`: ends a wait. There once it is activated.
     pub stop: OnceLock<Stop>,
-    /// A call that reads is under way.
-    reading: AtomicBool,
+    /// A call that reads is under way, and not in the program's callback.
+    is_busy: AtomicBool,
+    /// Frames of the last run that the program has not had.
+    unread_at: AtomicPtr<u8>,
+    unread_bytes: AtomicUsize,
+    /// The last statistics: what a call gives that must not wait, as of a signal handler.
+    told: [AtomicU32; 3],
     state: Mutex<State>,
     error: UnsafeCell<[c_char; ERRBUF_SIZE]>,
     /// The text of the last error is the inner handle's.
@@ -46,16 +51,16 @@ pub struct State {
     pub name: Address,
     pub options: Options,
     pub reader: Option<FeedReader>,
-    /// Frames of the last run that the program has not had.
-    pub rest: Rest,
     /// The filter was changed while frames came: those of before are looked at here.
     pub filter: Option<Arc<[Insn]>>,
     pub nonblock: bool,
     pub polling: Polling,
     /// The process that has read last.
     pub pid: u32,
-    /// The last statistics, and when they were asked for.
-    pub told: Option<(Stat, Instant)>,
+    /// The descriptor that the program has, once it has asked for it.
+    pub fd: c_int,
+    /// When the daemon was asked for statistics last.
+    pub told_at: Option<Instant>,
 }
 
 /// The descriptor that a program waits for.
@@ -82,17 +87,10 @@ pub struct Options {
 
 /// Records that lie in the reader's copy, until its next call.
 #[derive(Clone, Copy)]
-pub struct Rest {
+pub struct Unread {
     pub at: *const u8,
     pub bytes: usize,
 }
-
-impl Rest {
-    pub const NONE: Rest = Rest { at: std::ptr::null(), bytes: 0 };
-}
-
-// SAFETY: the memory is the reader's, in the same state and behind the same lock.
-unsafe impl Send for State {}
 
 impl Handle {
     pub fn new(key: *mut Pcap, name: Address) -> Handle {
@@ -100,19 +98,22 @@ impl Handle {
             name,
             options: Options::default(),
             reader: None,
-            rest: Rest::NONE,
             filter: None,
             nonblock: false,
             polling: Polling::Unused,
             pid: std::process::id(),
-            told: None,
+            fd: -1,
+            told_at: None,
         };
         let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
         Handle {
             key,
             inner: AtomicPtr::new(null_mut()),
             stop: OnceLock::new(),
-            reading: AtomicBool::new(false),
+            is_busy: AtomicBool::new(false),
+            unread_at: AtomicPtr::new(null_mut()),
+            unread_bytes: AtomicUsize::new(0),
+            told: [const { AtomicU32::new(0) }; 3],
             state: Mutex::new(state),
             error: UnsafeCell::new([0; ERRBUF_SIZE]),
             error_is_inner: AtomicBool::new(false),
@@ -135,11 +136,37 @@ impl Handle {
         self.inner.store(inner, Ordering::Release);
     }
 
-    /// Begins to read, unless a call that reads is under way: a callback must not read what its caller holds.
-    pub fn begin_reading(&self) -> Option<ReadingGuard<'_>> {
-        let free = !self.reading.swap(true, Ordering::Acquire);
-        // Not `then_some`: a guard that is made and dropped would end the reading of the other call.
-        free.then(|| ReadingGuard(&self.reading))
+    /// Says whether a call that reads works, or its callback does. While it works, nobody may wait for it: it could be
+    /// this thread's, below a signal handler.
+    pub fn set_busy(&self, is_busy: bool) {
+        self.is_busy.store(is_busy, Ordering::Release);
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Acquire)
+    }
+
+    /// The frames that the program has not had. Kept where a callback that does not return, or one that reads itself,
+    /// finds them right. Calls that read come one at a time, so the two words are of one run.
+    pub fn unread(&self) -> Unread {
+        let at = self.unread_at.load(Ordering::Relaxed).cast_const();
+        Unread { at, bytes: self.unread_bytes.load(Ordering::Relaxed) }
+    }
+
+    pub fn set_unread(&self, unread: Unread) {
+        self.unread_at.store(unread.at.cast_mut(), Ordering::Relaxed);
+        self.unread_bytes.store(unread.bytes, Ordering::Relaxed);
+    }
+
+    /// The last statistics.
+    pub fn told(&self) -> Stat {
+        let [recv, drop, ifdrop] = self.told.each_ref().map(|count| count.load(Ordering::Relaxed));
+        Stat { recv, drop, ifdrop }
+    }
+
+    pub fn set_told(&self, stat: Stat) {
+        let counts = [stat.recv, stat.drop, stat.ifdrop];
+        self.told.iter().zip(counts).for_each(|(own, count)| own.store(count, Ordering::Relaxed));
     }
 
     /// Notes what `pcap_geterr` tells, and gives `status`.
@@ -177,15 +204,6 @@ impl Drop for Handle {
             }
             real::pcap_close(self.key);
         }
-    }
-}
-
-/// A call that reads.
-pub struct ReadingGuard<'a>(&'a AtomicBool);
-
-impl Drop for ReadingGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -274,15 +292,5 @@ mod tests {
         assert!(keys.iter().all(|key| add(handle(*key))));
         assert!(!add(handle(other)), "it is full");
         assert!(keys.iter().all(|key| take(*key).is_some()));
-    }
-
-    #[test]
-    fn one_call_reads_at_a_time() {
-        let handle = handle(dead());
-        let reads = handle.begin_reading();
-        assert!(reads.is_some() && handle.begin_reading().is_none());
-        assert!(handle.begin_reading().is_none(), "one that was refused changes nothing");
-        drop(reads);
-        assert!(handle.begin_reading().is_some());
     }
 }

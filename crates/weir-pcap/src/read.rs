@@ -26,10 +26,7 @@ unsafe fn dispatch(
     callback: Handler,
     user: *mut c_uchar,
 ) -> Result<c_int, NoFrame> {
-    let Some(_reading) = handle.begin_reading() else {
-        let text = "a callback reads what its caller is reading";
-        return Err(NoFrame::Failed(handle.fail(abi::ERROR, text)));
-    };
+    handle.set_busy(true);
     let (mut wait, nanoseconds) = {
         let state = handle.state();
         (Wait::of(&state), state.options.nanoseconds)
@@ -38,21 +35,23 @@ unsafe fn dispatch(
     let most = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(DISPATCH_MAX);
     let mut handed = 0;
     let why = loop {
-        // Between two fills the lock is free: a callback may ask for statistics, set a filter, or close.
         let filled =
             guarded(Err(NoFrame::Failed(abi::ERROR)), || fill(handle, most - handed, wait));
-        let mut rest = match filled {
-            Ok(rest) => rest,
-            Err(why) => break Some(why),
-        };
+        if let Err(why) = filled {
+            break Some(why);
+        }
         let filter = handle.state().filter.clone();
         let mut is_over = false;
-        // SAFETY: what `fill` has just given, and only this call fills: `_reading`.
-        while let Some((header, data, behind)) = unsafe { first(rest, nanoseconds) } {
-            rest = behind;
+        // A callback may read, too, or not return: what is left is asked for anew each time.
+        // SAFETY: what `fill` has given last.
+        while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
+            handle.set_unread(behind);
             if takes(filter.as_ref(), &header, data) {
+                // It may ask for statistics, set a filter, or close: nothing is held.
+                handle.set_busy(false);
                 // SAFETY: the program's own callback, as it demands: a header and `caplen` bytes, until it returns.
                 unsafe { callback(user, &header, data) };
+                handle.set_busy(true);
                 handed += 1;
             }
             is_over = handed >= most || stop.is_some_and(Stop::is_set);
@@ -60,7 +59,6 @@ unsafe fn dispatch(
                 break;
             }
         }
-        handle.state().rest = rest;
         if is_over {
             break None;
         }
@@ -70,9 +68,9 @@ unsafe fn dispatch(
         }
     };
     let found_nothing = matches!(why, Some(NoFrame::Nothing));
-    if let Err(status) = guarded(Err(abi::ERROR), || set_readable(handle, found_nothing)) {
-        return Err(NoFrame::Failed(status));
-    }
+    let set = guarded(Err(abi::ERROR), || set_readable(handle, found_nothing));
+    handle.set_busy(false);
+    set.map_err(NoFrame::Failed)?;
     match why {
         Some(why @ NoFrame::Failed(_)) => Err(why),
         _ if handed > 0 => Ok(handed as c_int),
@@ -146,32 +144,33 @@ pub unsafe extern "C-unwind" fn pcap_loop(
 
 /// The next frame that the filter takes.
 fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
-    let Some(_reading) = handle.begin_reading() else {
-        let text = "a callback reads what its caller is reading";
-        return Err(NoFrame::Failed(handle.fail(abi::ERROR, text)));
-    };
-    let (wait, nanoseconds, filter) = {
-        let state = handle.state();
-        (Wait::of(&state), state.options.nanoseconds, state.filter.clone())
-    };
-    let found = loop {
-        let rest = match fill(handle, AHEAD, wait) {
-            Ok(rest) => rest,
-            Err(why) => break Err(why),
-        };
-        // SAFETY: what `fill` has just given, and only this call fills.
-        let Some((header, data, behind)) = (unsafe { first(rest, nanoseconds) }) else { continue };
-        handle.state().rest = behind;
-        if takes(filter.as_ref(), &header, data) {
-            break Ok((header, data));
-        }
-    };
+    handle.set_busy(true);
+    let found = next_of(handle);
     if matches!(found, Err(NoFrame::Break)) {
         take_break(handle);
     }
     // A frame's memory is the reader's, and arming may change that: it is armed only where there is none.
-    set_readable(handle, matches!(found, Err(NoFrame::Nothing))).map_err(NoFrame::Failed)?;
+    let set = set_readable(handle, matches!(found, Err(NoFrame::Nothing)));
+    handle.set_busy(false);
+    set.map_err(NoFrame::Failed)?;
     found
+}
+
+fn next_of(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
+    let (wait, nanoseconds, filter) = {
+        let state = handle.state();
+        (Wait::of(&state), state.options.nanoseconds, state.filter.clone())
+    };
+    loop {
+        fill(handle, AHEAD, wait)?;
+        // SAFETY: what `fill` has given last.
+        while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
+            handle.set_unread(behind);
+            if takes(filter.as_ref(), &header, data) {
+                return Ok((header, data));
+            }
+        }
+    }
 }
 
 /// See pcap_next_ex(3PCAP).

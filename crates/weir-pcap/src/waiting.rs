@@ -4,9 +4,13 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
+use weir_abi::Stop;
+use weir_client::ClientError;
+
 use crate::abi::{self, Pcap};
-use crate::guard::{guarded, write_error};
-use crate::handles::{self, Handle, Polling};
+use crate::frames::follow_fork;
+use crate::guard::guarded;
+use crate::handles::{self, Handle, Polling, State};
 use crate::real;
 
 /// See pcap_breakloop(3PCAP): also in signal handlers, and by other threads.
@@ -39,12 +43,8 @@ pub unsafe extern "C" fn pcap_setnonblock(
         return unsafe { real::pcap_setnonblock(p, nonblock, errbuf) };
     };
     guarded(abi::ERROR, || {
+        // Before it is activated, too: as libpcap has it.
         let mut state = handle.state();
-        if state.reader.is_none() {
-            // SAFETY: the program's buffer.
-            unsafe { write_error(errbuf, "it is not activated") };
-            return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
-        }
         state.nonblock = nonblock != 0;
         0
     })
@@ -65,21 +65,23 @@ pub unsafe extern "C" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> 
 
 fn descriptor(handle: &Handle) -> c_int {
     let mut state = handle.state();
-    let state = &mut *state;
-    let Some(reader) = &mut state.reader else {
+    let Some(stop) = handle.stop.get().filter(|_| state.reader.is_some()) else {
         return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
     };
-    if state.polling == Polling::Unused {
-        // Whatever was called before: frames that were taken may be waiting.
-        if let Err(error) = reader.disarm() {
-            return handle.fail(abi::ERROR, &error.to_string());
-        }
-        state.polling = Polling::Readable;
-    }
-    match reader.pollable() {
-        Ok(fd) => fd.as_raw_fd(),
+    match descriptor_of(&mut state, stop) {
+        Ok(fd) => fd,
         Err(error) => handle.fail(abi::ERROR, &error.to_string()),
     }
+}
+
+fn descriptor_of(state: &mut State, stop: &Stop) -> Result<c_int, ClientError> {
+    follow_fork(state, stop)?;
+    if let Some(reader) = state.reader.as_mut().filter(|_| state.polling == Polling::Unused) {
+        // Whatever was called before: frames that were taken may be waiting.
+        reader.disarm()?;
+        (state.fd, state.polling) = (reader.pollable()?.as_raw_fd(), Polling::Readable);
+    }
+    Ok(state.fd)
 }
 
 /// See pcap_get_selectable_fd(3PCAP).

@@ -157,6 +157,8 @@ impl Shared {
             drop(state);
             // One after the other: a source that hangs has the others' entries stay.
             let next = lists.iter().filter_map(|(id, list)| self.expire_in(*id, list)).min();
+            // Those that have ended meanwhile are not kept.
+            drop(lists);
             self.wait(next);
         }
     }

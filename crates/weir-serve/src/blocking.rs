@@ -132,12 +132,11 @@ impl Daemon {
     /// client to come for them are among them.
     fn named(&self, who: &Credentials, name: &str) -> Result<Vec<Named>, RpcError> {
         let sees_all = rights::manages(who);
-        let is_own = |uid: u32| sees_all || uid == who.uid;
+        let is_own = |other: &Credentials| sees_all || rights::is_same_user(who, other);
         let is_named = |own: &Option<String>| own.as_deref() == Some(name);
-        let mut claims =
-            self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(feed.who.uid));
+        let mut claims = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(&feed.who));
         for reader in self.board.readers() {
-            if is_named(&reader.asked.name) && is_own(reader.who.uid) && !reader.is_closed() {
+            if is_named(&reader.asked.name) && is_own(&reader.who) && !reader.is_closed() {
                 claims.push((reader.source.clone(), reader.claim));
             }
         }

@@ -53,6 +53,16 @@ pub fn manages(who: &Credentials) -> bool {
     is_known && is_beside(who.pid)
 }
 
+/// Whether two clients are one user, who may change what is his. Root of a container has root's number and is somebody
+/// else: for root, and for the daemon's own user, both must be in one PID namespace, which the daemon must see.
+#[must_use]
+pub fn is_same_user(one: &Credentials, other: &Credentials) -> bool {
+    let stands_out = one.uid == 0 || one.uid == rustix::process::geteuid().as_raw();
+    let namespace = |who: &Credentials| fs::read_link(format!("/proc/{}/ns/pid", who.pid)).ok();
+    let beside = || namespace(one).is_some_and(|own| namespace(other) == Some(own));
+    one.uid == other.uid && (!stands_out || beside())
+}
+
 /// A process in another PID namespace has a number there, too.
 fn has_one_number(status: &str) -> bool {
     field(status, "NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1)

@@ -101,8 +101,8 @@ fn root_every_way_to_read_by_libpcap_gives_every_frame() {
             &format!("host:lan --filter udp --frames {FRAMES} --write {whole_text}"),
         );
         let ways = [
-            "loop", "dispatch", "select", "epoll", "next", "next_ex", "fork", "split", "setuid",
-            "busy",
+            "loop", "dispatch", "select", "epoll", "next", "next_ex", "fork", "forksel", "split",
+            "setuid", "busy", "nested",
         ];
         let readers = ways.map(|way| {
             let (file, text) = path(&dir, &format!("{way}.pcap"));
@@ -137,6 +137,36 @@ fn root_a_read_is_ended_by_a_signal_another_thread_and_ctrl_c() {
         }
         assert_eq!(numbers(&reader.end().expect(0)), [0, 0, 0, 0], "{way}");
     }
+}
+
+#[test]
+fn root_a_signal_handler_asks_for_statistics_while_its_program_reads() {
+    let test = "root_a_signal_handler_asks_for_statistics_while_its_program_reads";
+    let Some(_alone) = ready(test, &["cc", "tcpdump"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let (_, file) = path(&dir, "usr1");
+    let mut reader = start_reader(&bed, &daemon, &file, &["loop", "0", "udp"]);
+    let mut tcpdump = Run::start(
+        &bed.rx,
+        run(&daemon, &["tcpdump", "-ni", "host:lan", "-w", "/dev/null", "udp"]),
+    );
+    tcpdump.wait_for("that it listens", |run| run.stderr().contains("listening on"));
+    settle();
+    let asked = |run: &Run, word: &str| run.stderr().matches(word).count();
+    // Idle, and while frames come.
+    for count in 1..=20 {
+        if count == 10 {
+            generate(&bed.tx, "--frames 1000 --rate 20kpps");
+        }
+        reader.signal(libc::SIGUSR1);
+        tcpdump.signal(libc::SIGUSR1);
+        reader.wait_for("an answer", |run| asked(run, "asked") >= count);
+        tcpdump.wait_for("an answer", |run| asked(run, "packets captured") >= count);
+    }
+    assert_eq!(numbers(&reader.stop().expect(0)), [1000, 0, 0, 1000]);
+    let said = tcpdump.stop().expect(0).stderr;
+    assert!(said.contains("1000 packets captured"), "{said}");
 }
 
 #[test]
@@ -192,9 +222,8 @@ fn root_a_daemon_that_is_killed_is_read_on_from() {
     }
     generate(&bed.tx, "--frames 1000 --rate 50kpps");
     settle();
-    for (way, reader) in ways.iter().zip(&mut readers) {
+    for reader in &mut readers {
         reader.signal(libc::SIGINT);
-        let _ = way;
     }
     for (way, reader) in ways.into_iter().zip(readers) {
         assert_eq!(numbers(&reader.end().expect(0)), [3000, 0, 0, 3000], "{way}");

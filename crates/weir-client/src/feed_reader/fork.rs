@@ -27,7 +27,7 @@ impl FeedReader {
                 if feed.opened().key == key && feed.rings().len() == positions.len() {
                     feed.opened.from = positions;
                 }
-                self.begin(feed, Sleeper::new(LINES)?)?;
+                self.begin(feed)?;
             }
         }
         Ok(())

@@ -63,8 +63,9 @@ impl Pollable {
         let (Some(own), Some(socket)) = (self.0.get(), channel.socket.as_ref()) else {
             return Ok(());
         };
-        if !std::mem::replace(&mut channel.is_watched, true) {
+        if !channel.is_watched {
             own.add(&**socket).map_err(RingError::os("watching a channel"))?;
+            channel.is_watched = true;
         }
         Ok(())
     }

@@ -4,12 +4,15 @@
  * It writes COUNT frames (0: until SIGINT) of NAME to FILE, and prints what pcap_stats says. WAY is how it reads:
  * loop, dispatch, select (without blocking), epoll, next, next_ex; or loop behind something else:
  *   fork    the handle is opened by the parent, and read by the child
+ *   forksel the same, with select; as daemons do that put themselves into the background
  *   split   both read: the parent the first half, the child the rest
  *   setuid  as another user, who may not connect any more
  *   thread  another thread ends it after 200 ms
  *   alarm   a signal handler ends it after 200 ms
  *   refilter  the second FILTER is set behind half of the frames
  *   busy    its callback asks for statistics, and closes the handle at the end
+ *   nested  its callback reads the next frame itself
+ *   usr1    SIGUSR1 has its handler ask for statistics, as tcpdump's does
  *   inject  it tries to send
  */
 #include <errno.h>
@@ -29,6 +32,7 @@ static pcap_dumper_t *dumper;
 static long count, handed;
 static const char *way;
 static int is_closed;
+static long wake_ups;
 
 static void fail(const char *what, const char *why)
 {
@@ -48,6 +52,17 @@ static void stop(int signal)
 	pcap_breakloop(handle);
 }
 
+static void ask(int signal)
+{
+	struct pcap_stat stat;
+
+	(void)signal;
+	if (pcap_stats(handle, &stat))
+		_exit(3);
+	if (write(2, "asked\n", 6) != 6)
+		_exit(4);
+}
+
 static void *stop_later(void *unused)
 {
 	usleep(200 * 1000);
@@ -58,16 +73,26 @@ static void *stop_later(void *unused)
 static void take(unsigned char *user, const struct pcap_pkthdr *header, const unsigned char *data)
 {
 	struct pcap_stat stat;
+	struct pcap_pkthdr own;
+	const unsigned char *next;
 
 	(void)user;
 	pcap_dump((unsigned char *)dumper, header, data);
 	handed++;
+	if (!strcmp(way, "nested") && handed % 2) {
+		next = pcap_next(handle, &own);
+		if (next) {
+			pcap_dump((unsigned char *)dumper, &own, next);
+			handed++;
+		}
+	}
+	/* pcap_loop counts what it handed over itself. */
+	if (!strcmp(way, "nested") && handed == count)
+		pcap_breakloop(handle);
 	if (strcmp(way, "busy"))
 		return;
 	if (handed % 100 == 1)
 		check(pcap_stats(handle, &stat), "statistics in a callback");
-	if (pcap_next(handle, (struct pcap_pkthdr *)&(struct pcap_pkthdr){ 0 }))
-		fail("a callback", "it can read what its caller reads");
 	if (handed == count) {
 		pcap_close(handle);
 		is_closed = 1;
@@ -118,6 +143,7 @@ static int read_some(void)
 
 static void wait_for_frames(void)
 {
+	wake_ups++;
 	static int epoll = -1;
 	struct epoll_event event = { .events = EPOLLIN };
 	int fd = pcap_get_selectable_fd(handle);
@@ -132,7 +158,7 @@ static void wait_for_frames(void)
 		}
 		if (epoll_wait(epoll, &event, 1, 20000) == 0)
 			fail("epoll", "nothing in 20 s");
-	} else if (!strcmp(way, "select")) {
+	} else if (!strcmp(way, "select") || !strcmp(way, "forksel")) {
 		FD_ZERO(&set);
 		FD_SET(fd, &set);
 		if (select(fd + 1, &set, NULL, NULL, &(struct timeval){ 20, 0 }) == 0)
@@ -142,7 +168,7 @@ static void wait_for_frames(void)
 
 static void read_all(void)
 {
-	int polls = !strcmp(way, "select") || !strcmp(way, "epoll");
+	int polls = !strcmp(way, "select") || !strcmp(way, "epoll") || !strcmp(way, "forksel");
 	char error[PCAP_ERRBUF_SIZE];
 	int status;
 
@@ -154,6 +180,9 @@ static void read_all(void)
 			if (!read_some())
 				break;
 		}
+		/* A second of waiting, some hundred frames a second: one that is always readable wakes a million times. */
+		if (wake_ups > 50000)
+			fail("waiting", "it woke more than 50,000 times");
 		return;
 	}
 	status = pcap_loop(handle, left(), take, NULL);
@@ -198,9 +227,13 @@ int main(int argc, char **argv)
 	}
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGALRM, &action, NULL);
+	action.sa_handler = ask;
+	sigaction(SIGUSR1, &action, NULL);
 	if (argc > 5)
 		set_filter(argv[5]);
-	if (!strcmp(way, "fork")) {
+	if (!strcmp(way, "forksel") && pcap_get_selectable_fd(handle) < 0)
+		fail("descriptor", pcap_geterr(handle));
+	if (!strncmp(way, "fork", 4)) {
 		child = fork();
 		if (child) {
 			waitpid(child, &status, 0);

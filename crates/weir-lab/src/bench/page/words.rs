@@ -51,10 +51,10 @@ const SECTIONS: [(&str, &str); 22] = [
     ),
     (
         "suricata",
-        "Suricata 7 with one thread on one CPU, on a trace of HTTP that is sent faster than it reads: by its own AF_PACKET \
-         socket, by libpcap, with libweirpcap loaded into it, and on an interface that weir attach feeds. Kept are the frames \
-         that it decoded. Lost has a name: kernel is its own socket's ring (or libpcap's), lapped what was overwritten in \
-         Weir's rings before it was read.",
+        "Suricata 7 with one thread on one CPU, on a trace of HTTP that is sent faster than it reads: by its own \
+         AF_PACKET socket, by libpcap, with libweirpcap loaded into it, and on an interface that weir attach feeds. \
+         Kept are the frames that it decoded. kernel is the ring of its own socket or what libpcap dropped, lapped \
+         what was overwritten in Weir's rings before it was read.",
     ),
     (
         "serve-costs",

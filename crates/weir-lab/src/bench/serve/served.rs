@@ -57,8 +57,8 @@ impl Served {
         client.ok_or_else(|| failed("nobody reads its feed".to_owned()))
     }
 
-    /// Waits until somebody reads. A tool with libweirpcap opens its feed with the first call that reads, which is after
-    /// it has said that it is at work.
+    /// Waits until somebody reads. A tool with libweirpcap opens its feed with the first call that reads, after it has
+    /// said that it is at work.
     ///
     /// # Errors
     /// As [`client`](Served::client), after some seconds.

@@ -76,9 +76,20 @@ mod tests {
     use super::*;
 
     // Suricata 7.0.10, cut.
-    const AF_PACKET: &str = r#"{"timestamp":"2026-11-24T17:00:01.000000+0000","event_type":"stats","stats":{"uptime":1,"capture":{"kernel_packets":10,"kernel_drops":0,"errors":0},"decoder":{"pkts":8,"bytes":5000},"detect":{"alert":0}}}"#;
-    const AT_THE_END: &str = r#"{"timestamp":"2026-11-24T17:00:04.000000+0000","event_type":"stats","stats":{"uptime":4,"capture":{"kernel_packets":1000,"kernel_drops":40,"errors":0},"decoder":{"pkts":960,"bytes":500000},"detect":{"alert":3}}}"#;
-    const BY_PCAP: &str = r#"{"event_type":"stats","stats":{"capture":{"kernel_packets":1000,"kernel_drops":7,"kernel_ifdrops":2},"decoder":{"pkts":993}}}"#;
+    const AF_PACKET: &str = concat!(
+        r#"{"timestamp":"2026-11-24T17:00:01.0+0000","event_type":"stats","stats":{"uptime":1,"#,
+        r#""capture":{"kernel_packets":10,"kernel_drops":0,"errors":0},"#,
+        r#""decoder":{"pkts":8,"bytes":5000},"detect":{"alert":0}}}"#
+    );
+    const AT_THE_END: &str = concat!(
+        r#"{"timestamp":"2026-11-24T17:00:04.0+0000","event_type":"stats","stats":{"uptime":4,"#,
+        r#""capture":{"kernel_packets":1000,"kernel_drops":40,"errors":0},"#,
+        r#""decoder":{"pkts":960,"bytes":500000},"detect":{"alert":3}}}"#
+    );
+    const BY_PCAP: &str = concat!(
+        r#"{"event_type":"stats","stats":{"decoder":{"pkts":993},"#,
+        r#""capture":{"kernel_packets":1000,"kernel_drops":7,"kernel_ifdrops":2}}}"#
+    );
 
     #[test]
     fn the_last_counts_are_read() {

@@ -216,8 +216,8 @@ fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     Ok(attached)
 }
 
-/// What libpcap's count of drops is made of, for a feed: those that the daemon lost, each under its name, and those that
-/// were overwritten before Suricata read them; and those that it had not come to (`unread`).
+/// Drops of a feed. libpcap's one count is made of those that the daemon lost, each under its name, and of those that
+/// were overwritten before Suricata read them (`lapped`). `unread` is how far it was behind at the end.
 fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     let mut drops = client.ledger.clone().unwrap_or_default().drops;
     let at_the_host: u64 = drops.values().sum();
@@ -244,10 +244,11 @@ fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> 
 /// How it is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
-        "suricata: one veth pair without GRO, generator and all softirq work on CPU {}, Suricata and what feeds it on CPU \
-         {}; Suricata 7 with one thread and ten rules, 64 MiB of ring or buffer. A trace of HTTP, sent once and as fast as a \
-         packet socket goes: 64 connections at a time, answers of 1 to {} full frames, acknowledgements for every second; \
-         one request in {} raises an alert. Mpps = frames decoded / the generator's time; CPU time is that of all processes",
+        "suricata: one veth pair without GRO, generator and all softirq work on CPU {}, Suricata and what feeds it on \
+         CPU {}; Suricata 7 with one thread and ten rules, 64 MiB of ring or buffer. A trace of HTTP, sent once and as \
+         fast as a packet socket goes: 64 connections at a time, answers of 1 to {} full frames, acknowledgements for \
+         every second; one request in {} raises an alert. Mpps = frames decoded / the generator's time; CPU time is \
+         that of all processes",
         context.cpus.generator,
         context.cpus.tool,
         trace::SEGMENTS,
@@ -264,12 +265,14 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
 
 #[cfg(test)]
 mod tests {
+    use weir_client::protocol::Ledger;
+
     use super::*;
 
     #[test]
     fn drops_of_a_feed_are_told_apart_by_the_daemons_ledger() {
         let counts = Counts { decoded: 60, kernel_drops: 40, ..Counts::default() };
-        let ledger = weir_client::protocol::Ledger {
+        let ledger = Ledger {
             offered: 107,
             captured: 102,
             drops: [("reentry".to_owned(), 5)].into(),

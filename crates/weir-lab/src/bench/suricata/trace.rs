@@ -220,7 +220,7 @@ mod tests {
                 let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
                 let Some(TransportSlice::Tcp(tcp)) = &sliced.transport else { panic!("no TCP") };
                 let ip = sliced.ip_payload().unwrap();
-                let bytes = ip.payload.len() - tcp.header_len() as usize;
+                let bytes = ip.payload.len() - tcp.header_len();
                 if tcp.source_port() == 80 {
                     answered.extend_from_slice(tcp.payload());
                 }

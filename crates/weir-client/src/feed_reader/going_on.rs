@@ -1,0 +1,86 @@
+//! Everything of a feed was read: it has ended, has moved, or its daemon has.
+
+use std::time::Instant;
+
+use weir_plug::PlugError;
+use weir_plug::message::BUSY;
+
+use super::{FeedReader, State};
+use crate::connection::Connection;
+use crate::ending::EndReason;
+use crate::error::ClientError;
+use crate::limits::RETRY_EVERY;
+
+impl FeedReader {
+    /// Everything was read: the feed has ended, or is opened again.
+    pub(super) fn go_on(&mut self) -> Result<(), ClientError> {
+        let State::Open(reading) = &mut self.state else { return Ok(()) };
+        let ended = match reading.feed.ended() {
+            // The daemon that moved it has ended since: so has what it kept.
+            Some(EndReason::Moved) if self.connection.sources().is_err_and(|e| is_gone(&e)) => {
+                Some(EndReason::DaemonEnded)
+            }
+            other => other,
+        };
+        match ended {
+            None | Some(EndReason::SourceEnded) => {
+                let closed = reading.feed.close();
+                let ledger = closed.ok().and_then(|closed| closed.ledger).unwrap_or_default();
+                reading.ended = Some(ledger);
+                Ok(())
+            }
+            Some(EndReason::Failed(reason)) => Err(ClientError::Gone(reason)),
+            Some(EndReason::Moved) => {
+                let ledger = reading.feed.ledger().unwrap_or_default();
+                match reading.feed.reopen(&self.connection) {
+                    Ok(()) => {
+                        (reading.retry_at, reading.has_heard) = (None, false);
+                        self.past.ledger += &ledger;
+                        Ok(())
+                    }
+                    Err(error) if is_refused(&error) => Err(error),
+                    // It is busy, or it ends.
+                    Err(_) => {
+                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
+                        Ok(())
+                    }
+                }
+            }
+            Some(EndReason::DaemonEnded) => {
+                // A daemon that is not there yet, or not ready, is tried again.
+                let successor = Connection::open(&self.socket);
+                let ledger = reading.feed.ledger().unwrap_or_default();
+                let reopened = successor.and_then(|connection| {
+                    reading.feed.reopen(&connection)?;
+                    Ok(connection)
+                });
+                match reopened {
+                    Ok(connection) => {
+                        reading.pull.take_gone();
+                        reading.retry_at = None;
+                        reading.has_heard = false;
+                        self.connection = connection;
+                        self.past.ledger += &ledger;
+                        self.past.daemons += 1;
+                        Ok(())
+                    }
+                    Err(error) if is_refused(&error) => Err(error),
+                    Err(_) => {
+                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// There is no daemon now.
+pub(super) fn is_gone(error: &ClientError) -> bool {
+    matches!(error, ClientError::Plug(PlugError::Closed | PlugError::Os { .. }))
+}
+
+/// A daemon that is there says no, for good.
+fn is_refused(error: &ClientError) -> bool {
+    matches!(error, ClientError::Plug(PlugError::Refused(refused)) if refused.code != BUSY)
+}
