@@ -7,6 +7,7 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -194,6 +195,29 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     let all = |[captured, blocked]: [u64; 2]| [captured + 20, blocked];
     assert_eq!((counts(&daemon, &bed), ledger()), (all(before.0), all(before.1)));
     closes(&capture.stop().expect(0).json());
+}
+
+/// It has root's number, and needs no more than the socket.
+#[test]
+fn root_who_is_root_of_a_container_changes_no_feed_of_root() {
+    let test = "root_who_is_root_of_a_container_changes_no_feed_of_root";
+    let Some(_alone) = ready(test, &["setpriv", "unshare"]) else { return };
+    let bed = bed();
+    let daemon = daemon(&bed, "bpf");
+    let ids = named_client(&daemon, &bed, 0);
+    let inside = |entries: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork"]).arg(daemon.dir.path().join("weir"));
+        command.args(["block", "--feed", "ids", "--socket"]).arg(daemon.socket()).args(entries);
+        Run::start(&bed.rx, command).end()
+    };
+    for entries in [&[][..], &[FOUR]] {
+        inside(entries).refused(&["you have no feed named 'ids'"]);
+    }
+    send(&bed);
+    assert_eq!(counts(&daemon, &bed), [20, 0]);
+    block(&daemon, &bed, 0, "--feed ids", &[FOUR]).expect(0);
+    ids.stop().expect(0);
 }
 
 #[test]
