@@ -16,6 +16,7 @@ use crate::real;
 const DISPATCH_MAX: u64 = 1 << 16;
 /// Frames that are taken at a time for `pcap_next`, which hands them over one by one.
 const AHEAD: u64 = 1024;
+
 /// Hands frames to the callback: `count` of them, or those that are there.
 ///
 /// # Safety
