@@ -38,12 +38,17 @@ fn ledger(feed: &RemoteFeed) -> Ledger {
     feed.ledger().unwrap().expect("it is told")
 }
 
-/// Frames come, and every one is left out by the block list.
+/// Frames come, and every one is left out by the block list: a hundred since the last that was
+/// captured.
 fn all_is_blocked(feed: &RemoteFeed) {
-    let mut last = ledger(feed);
+    let mut since = ledger(feed);
     within_limit("frames are blocked, and no others come", || {
-        let before = std::mem::replace(&mut last, ledger(feed));
-        last.blocked > before.blocked + 100 && last.captured == before.captured
+        let now = ledger(feed);
+        if now.captured != since.captured {
+            since = now;
+            return false;
+        }
+        now.blocked > since.blocked + 100
     });
 }
 
