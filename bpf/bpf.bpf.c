@@ -39,7 +39,7 @@ struct weir_feed {
  */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
 const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
-const volatile __u32 feeds;		/* places; 1: the writer is inline */
+const volatile __u32 only;		/* the place of the only feed + 1, whose writer is inline; 0: there are several */
 const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count what is offered */
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
 const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
@@ -232,7 +232,7 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
- * where there is one feed of one interface: each return costs where the kernel makes returns safe (SRSO, retbleed).
+ * where one feed of one interface is served: each return costs where the kernel makes returns safe (SRSO, retbleed).
  * `number`: which ring; `line`: that ring's words in the control map; `interface`: the frame's interface in the rings,
  * 0 where the source has one.
  */
@@ -427,7 +427,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 				    struct weir_frame *frame, __u32 tag, __u32 interface)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), line = cpu + 1, feed;
-	struct weir_control *mine = bpf_map_lookup_elem(&control, &line);
+	struct weir_control *mine = bpf_map_lookup_elem(&control, &line), *mine_of_ring = mine;
 	struct weir_came *own = 0;
 
 	if (!mine)
@@ -468,13 +468,19 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		frame->flow_hash = hook == WEIR_TC ? flow_hash_tc(ctx, tag & 0xffff)
 						   : flow_hash_xdp(ctx, tag & 0xffff);
 	}
-	if (feeds == 1 && !several) {
+	if (only && !several) {
+		__u32 place = only - 1, number = place * rings_per_feed + cpu;
 		struct found_key found;
 
 		found.looked = 0;
-		/* Of the only feed the ring's number is the CPU's: its line is the one that counts what came. */
-		if (wanted & 1)
-			write_feed(ctx, hook, 0, cpu, mine, frame, &found, 0);
+		/* At the first place the ring's number is the CPU's: its line is the one that counts what came. */
+		if (place) {
+			__u32 ring_line = number + 1;
+
+			mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
+		}
+		if (mine_of_ring)
+			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
 	} else {
 		struct found_key found = {};
 

@@ -1,7 +1,6 @@
 //! The daemon that is measured, and its consumers.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -32,9 +31,12 @@ impl Served {
             bed.rx.iface
         );
         std::fs::write(&config, text).map_err(failed)?;
-        let mut command = Command::new(&context.options.weir);
-        command.arg("serve").arg("--config").arg(&config);
-        command.arg("--socket").arg(folder.path().join("s"));
+        // It shares no CPU with the generator, as a probe with one process does not.
+        let socket = folder.path().join("s");
+        let words =
+            ["serve", "--config", &config.to_string_lossy(), "--socket", &socket.to_string_lossy()]
+                .map(str::to_owned);
+        let command = pinned(context.cpus.tool, &context.options.weir.to_string_lossy(), &words);
         let mut daemon = Child::start("weir serve", &bed.rx, command)?;
         daemon.wait_for_line(READY, |line| line.starts_with("weir: serving "))?;
         Ok(Served { folder, daemon })

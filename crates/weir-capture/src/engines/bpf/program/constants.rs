@@ -55,6 +55,9 @@ impl Constants {
 /// Sets what depends on the feeds.
 pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32]) {
     (data.wanted_in, data.wanted_out) = (0, 0);
+    let mut taken = (1..).zip(places).filter(|(_, feed)| feed.is_some()).map(|(number, _)| number);
+    // Also among places that are free, as of a daemon that serves one client.
+    data.only = taken.next().filter(|_| taken.next().is_none()).unwrap_or(0);
     for (place, feed) in places.iter().enumerate() {
         let Some(feed) = feed else { continue };
         let own = &mut data.feed_of[place];
@@ -72,4 +75,23 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
     data.with_filters = any(|feed| feed.filter.is_some());
     data.by_flow = any(Feed::goes_by_flow);
     data.by_queue = any(|feed| feed.queue.is_some());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_writer_is_inline_for_a_feed_that_is_alone_at_any_place() {
+        let only = |places: &[bool]| {
+            let mut data = Data::default();
+            let places: Vec<_> = places.iter().map(|is| is.then(Feed::default)).collect();
+            set_feeds(&mut data, &places, &vec![0; places.len()]);
+            data.only
+        };
+        assert_eq!(only(&[true]), 1);
+        assert_eq!(only(&[false, false, true, false]), 3);
+        assert_eq!(only(&[true, false, true]), 0);
+        assert_eq!(only(&[false, false]), 0);
+    }
 }

@@ -60,7 +60,6 @@ fn set_up(
     let rings = maps.rings;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the object has read-only data");
     rodata.block_mask = rings[0].max_entries() - 2;
-    rodata.feeds = maps.places.len() as u32;
     rodata.rings_per_feed = maps.cpus;
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
