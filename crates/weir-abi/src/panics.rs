@@ -4,6 +4,8 @@ use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
+use crate::cancel;
+
 thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
@@ -20,13 +22,15 @@ fn note_panics() {
     });
 }
 
-/// What `body` gives.
+/// What `body` gives, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
 ///
 /// # Errors
 /// The text of its panic. What that has left half done must not be used again.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
-    note_panics();
-    panic::catch_unwind(AssertUnwindSafe(body)).map_err(|_| LAST_PANIC.with(RefCell::take))
+    cancel::disabled(|| {
+        note_panics();
+        panic::catch_unwind(AssertUnwindSafe(body)).map_err(|_| LAST_PANIC.with(RefCell::take))
+    })
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ fn create(name: &str) -> Result<*mut Pcap, String> {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
+pub unsafe extern "C-unwind" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
     // SAFETY: a name and a buffer as libpcap demands.
     let Some(host) = (unsafe { host_name(name) }) else {
         // SAFETY: passed on.
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_open_live(
+pub unsafe extern "C-unwind" fn pcap_open_live(
     name: *const c_char,
     snaplen: c_int,
     promisc: c_int,
@@ -164,7 +164,7 @@ fn activate(handle: &Handle) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_activate(p: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_activate(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || activate(&handle)),
         // SAFETY: passed on.
@@ -177,9 +177,9 @@ pub unsafe extern "C" fn pcap_activate(p: *mut Pcap) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
+pub unsafe extern "C-unwind" fn pcap_close(p: *mut Pcap) {
     match handles::take(p) {
-        // A call that is under way, whose callback closes it, keeps it to its end.
+        // A call that is under way, whose callback closes it, finds it closed.
         Some(handle) => guarded((), || drop(handle)),
         // SAFETY: passed on.
         None => unsafe { real::pcap_close(p) },
@@ -194,7 +194,7 @@ macro_rules! setters {
         /// # Safety
         /// As libpcap demands.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(p: *mut Pcap, value: c_int) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(p: *mut Pcap, value: c_int) -> c_int {
             let Some(handle) = handles::find(p) else {
                 // SAFETY: passed on.
                 return unsafe { real::$name(p, value) };
@@ -238,7 +238,7 @@ setters! {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(_) => 0,
         // SAFETY: passed on.
@@ -270,7 +270,7 @@ fn set_direction(handle: &Handle, value: c_int) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || set_direction(&handle, value)),
         // SAFETY: passed on.

@@ -4,6 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use weir_abi::cancel;
+
 use crate::abi::{self, Dumper, Pcap, Stat};
 use crate::frames::note_statistics;
 use crate::guard::guarded;
@@ -18,7 +20,7 @@ macro_rules! asked_of_inner {
         /// # Safety
         /// As libpcap demands.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(p: *mut Pcap $(, $arg: $type)*) -> $result {
+        pub unsafe extern "C-unwind" fn $name(p: *mut Pcap $(, $arg: $type)*) -> $result {
             let Some(handle) = handles::find(p) else {
                 // SAFETY: passed on.
                 return unsafe { real::$name(p $(, $arg)*) };
@@ -27,8 +29,11 @@ macro_rules! asked_of_inner {
                 handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
                 return $missing;
             };
-            // SAFETY: passed on, with the handle that knows the feed.
-            let result = unsafe { real::$name(inner $(, $arg)*) };
+            // Some open a file.
+            let result = cancel::disabled(|| {
+                // SAFETY: passed on, with the handle that knows the feed.
+                unsafe { real::$name(inner $(, $arg)*) }
+            });
             let failed: fn($result) -> bool = $failed;
             if failed(result) {
                 handle.fail_inner();
@@ -59,7 +64,7 @@ asked_of_inner! {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || c_int::from(handle.state().options.nanoseconds)),
         // SAFETY: passed on.
@@ -72,7 +77,10 @@ pub unsafe extern "C" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_list_tstamp_types(
+    p: *mut Pcap,
+    types: *mut *mut c_int,
+) -> c_int {
     match handles::find(p) {
         Some(_) => {
             // SAFETY: the program's own.
@@ -89,7 +97,7 @@ pub unsafe extern "C" fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
+pub unsafe extern "C-unwind" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
     match handles::find(p) {
         Some(handle) => handle.error(),
         // SAFETY: passed on.
@@ -102,7 +110,7 @@ pub unsafe extern "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
+pub unsafe extern "C-unwind" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     let Some(handle) = handles::find(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_perror(p, prefix) };
@@ -142,7 +150,7 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int {
     let Some(handle) = handles::find(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_stats(p, stat) };
@@ -164,7 +172,11 @@ const READ_ONLY: &str = "host: names are for reading: a feed of a daemon sends n
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_inject(p: *mut Pcap, data: *const c_void, size: usize) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_inject(
+    p: *mut Pcap,
+    data: *const c_void,
+    size: usize,
+) -> c_int {
     match handles::find(p) {
         Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
         // SAFETY: passed on.
@@ -177,7 +189,11 @@ pub unsafe extern "C" fn pcap_inject(p: *mut Pcap, data: *const c_void, size: us
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_sendpacket(p: *mut Pcap, data: *const c_uchar, size: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_sendpacket(
+    p: *mut Pcap,
+    data: *const c_uchar,
+    size: c_int,
+) -> c_int {
     match handles::find(p) {
         Some(handle) => handle.fail(abi::ERROR, READ_ONLY),
         // SAFETY: passed on.

@@ -41,7 +41,10 @@ fn entry(source: &str) -> *mut Interface {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_findalldevs(
+    list: *mut *mut Interface,
+    errbuf: *mut c_char,
+) -> c_int {
     // SAFETY: passed on.
     let status = unsafe { real::pcap_findalldevs(list, errbuf) };
     if status != 0 {
@@ -74,7 +77,7 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mu
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_lookupnet(
+pub unsafe extern "C-unwind" fn pcap_lookupnet(
     name: *const c_char,
     net: *mut u32,
     mask: *mut u32,

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
-use std::sync::Arc;
+
+use weir_abi::cancel;
 
 use crate::abi::{self, Insn, Pcap, Program};
 use crate::frames::set_readable;
@@ -51,7 +52,7 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
     }
     // Frames that were captured before it changed are still to come.
     if was_open {
-        state.filter = Some(Arc::from(insns));
+        handle.set_filter(&mut state, Some(insns.into()));
     }
     drop(state);
     // It may have moved to other rings, of which nobody was told to wake the program.
@@ -63,7 +64,7 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int {
     let Some(handle) = handles::find(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_setfilter(p, program) };
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> 
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_compile(
+pub unsafe extern "C-unwind" fn pcap_compile(
     p: *mut Pcap,
     program: *mut Program,
     text: *const c_char,
@@ -94,8 +95,11 @@ pub unsafe extern "C" fn pcap_compile(
     let Some(inner) = handle.inner() else {
         return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
     };
-    // SAFETY: passed on, with the handle that has the feed's link type.
-    let status = unsafe { real::pcap_compile(inner, program, text, optimize, netmask) };
+    // It may ask for addresses of names.
+    let status = cancel::disabled(|| {
+        // SAFETY: passed on, with the handle that has the feed's link type.
+        unsafe { real::pcap_compile(inner, program, text, optimize, netmask) }
+    });
     if status < 0 {
         handle.fail_inner();
     }

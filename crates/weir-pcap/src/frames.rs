@@ -2,23 +2,27 @@
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_abi::Stop;
+use weir_abi::limits::WAIT_SLICE_MAX;
 use weir_client::{Address, ClientError};
 use weir_consumer::Pulled;
 use weir_frame::record::{HEADER_BYTES, Outline};
 
-use crate::abi::{self, Insn, PacketHeader, Program, Stat};
+use crate::abi::{self, PacketHeader, Stat};
 use crate::handles::{Handle, Polling, State, Unread};
-use crate::real;
 
 /// Without a time-out a wait has no end; it is as long as the clock goes.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// How often statistics are noted for those who must not wait.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// Why a call that reads has no frames for the program.
+#[derive(Clone, Copy)]
 pub enum NoFrame {
+    /// There is none so far, and the wait is not over.
+    Later,
     /// There is none within the time.
     Nothing,
     /// The program asked to break.
@@ -31,24 +35,30 @@ pub enum NoFrame {
 /// How a call that reads waits.
 #[derive(Clone, Copy)]
 pub struct Wait {
+    begun: Instant,
     limit: Duration,
 }
 
 impl Wait {
-    pub const NOT: Wait = Wait { limit: Duration::ZERO };
-
+    /// As the program has set it, from now on.
     pub fn of(state: &State) -> Wait {
         let limit = match u64::try_from(state.options.timeout_ms) {
             _ if state.nonblock => Duration::ZERO,
             Ok(ms @ 1..) => Duration::from_millis(ms),
             _ => FOREVER,
         };
-        Wait { limit }
+        Wait { begun: Instant::now(), limit }
+    }
+
+    /// It takes what is there.
+    pub fn end(&mut self) {
+        self.limit = Duration::ZERO;
+    }
+
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.begun.elapsed())
     }
 }
-
-/// How long the handle is held at most, and how often statistics are noted for those who must not wait.
-const SLICE: Duration = Duration::from_secs(1);
 
 /// In the child of a fork: what ends a wait is another, and the descriptor that the program has gets what is behind the
 /// new one.
@@ -69,15 +79,17 @@ pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Has [`Handle::unread`] be frames: those that are left, or up to `most` that are taken from the feed.
+/// Has [`Handle::unread`] be frames: those that are left, or up to `most` that are taken from the feed. Behind
+/// [`NoFrame::Later`] it is called again.
 pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<(), NoFrame> {
-    let begun = Instant::now();
-    loop {
-        let left = wait.limit.saturating_sub(begun.elapsed());
-        match fill_within(handle, most, left.min(SLICE)) {
-            Err(NoFrame::Nothing) if left > SLICE => {}
-            other => return other,
+    let left = wait.left();
+    match fill_within(handle, most, left.min(WAIT_SLICE_MAX)) {
+        Err(NoFrame::Nothing) if left > WAIT_SLICE_MAX => {
+            // The thread may be cancelled now, and another one wait for the descriptor.
+            set_readable(handle, false).map_err(NoFrame::Failed)?;
+            Err(NoFrame::Later)
         }
+        other => other,
     }
 }
 
@@ -99,7 +111,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
         NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {error}")))
     };
     follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
-    if state.told_at.is_none_or(|at| at.elapsed() >= SLICE) {
+    if state.told_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
         note_statistics(handle, state);
     }
     let Some(reader) = &mut state.reader else { return Err(NoFrame::Nothing) };
@@ -114,7 +126,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
             }
             Ok(Pulled::Nothing) => {
                 // All of before a change was read: the daemon has chosen what comes now.
-                state.filter = None;
+                handle.set_filter(state, None);
                 return Err(NoFrame::Nothing);
             }
             Ok(Pulled::Ended) => return Err(NoFrame::Ended),
@@ -194,13 +206,4 @@ pub unsafe fn first(
     let data = &bytes[HEADER_BYTES as usize..];
     let behind = &bytes[outline.block_bytes as usize..];
     Some((header, data.as_ptr(), Unread { at: behind.as_ptr(), bytes: behind.len() }))
-}
-
-/// Whether a filter takes a frame; none takes all. Of one that was cut short the daemon has seen more than is here.
-pub fn takes(filter: Option<&Arc<[Insn]>>, header: &PacketHeader, data: *const u8) -> bool {
-    filter.filter(|_| header.caplen == header.len).is_none_or(|insns| {
-        let program = Program { len: insns.len() as u32, insns: insns.as_ptr().cast_mut() };
-        // SAFETY: a program that libpcap has validated, and `caplen` bytes; neither is written.
-        unsafe { real::pcap_offline_filter(&program, header, data) != 0 }
-    })
 }

@@ -3,14 +3,14 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use weir_abi::Stop;
 use weir_client::{Address, FeedReader};
 
-use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap, Stat};
+use crate::abi::{ERRBUF_SIZE, Insn, PacketHeader, Pcap, Program, Stat};
 use crate::guard::write_error;
 use crate::real;
 
@@ -27,6 +27,8 @@ pub struct Handle {
     pub stop: OnceLock<Stop>,
     /// A call that reads is under way, and not in the program's callback.
     is_busy: AtomicBool,
+    /// Whether [`State::filter`] is there: asked for each frame.
+    has_filter: AtomicBool,
     /// Frames of the last run that the program has not had.
     unread_at: AtomicPtr<u8>,
     unread_bytes: AtomicUsize,
@@ -51,8 +53,8 @@ pub struct State {
     pub name: Address,
     pub options: Options,
     pub reader: Option<FeedReader>,
-    /// The filter was changed while frames came: those of before are looked at here.
-    pub filter: Option<Arc<[Insn]>>,
+    /// The filter was changed while frames came: those of before are looked at here. Set by [`Handle::set_filter`].
+    filter: Option<Box<[Insn]>>,
     pub nonblock: bool,
     pub polling: Polling,
     /// The process that has read last.
@@ -111,6 +113,7 @@ impl Handle {
             inner: AtomicPtr::new(null_mut()),
             stop: OnceLock::new(),
             is_busy: AtomicBool::new(false),
+            has_filter: AtomicBool::new(false),
             unread_at: AtomicPtr::new(null_mut()),
             unread_bytes: AtomicUsize::new(0),
             told: [const { AtomicU32::new(0) }; 3],
@@ -124,6 +127,28 @@ impl Handle {
     /// Held for as long as this library works, and never while the program does.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the filter by which frames are looked at here.
+    pub fn set_filter(&self, state: &mut State, filter: Option<Box<[Insn]>>) {
+        self.has_filter.store(filter.is_some(), Ordering::Relaxed);
+        state.filter = filter;
+    }
+
+    /// Whether that filter takes a frame; none takes all. Of one that was cut short the daemon has seen more than is
+    /// here.
+    ///
+    /// # Safety
+    /// `data` has `caplen` bytes.
+    pub unsafe fn takes(&self, header: &PacketHeader, data: *const u8) -> bool {
+        if !self.has_filter.load(Ordering::Relaxed) || header.caplen != header.len {
+            return true;
+        }
+        self.state().filter.as_ref().is_none_or(|insns| {
+            let program = Program { len: insns.len() as u32, insns: insns.as_ptr().cast_mut() };
+            // SAFETY: a program that libpcap has validated, and `caplen` bytes; neither is written.
+            unsafe { real::pcap_offline_filter(&program, header, data) != 0 }
+        })
     }
 
     /// libpcap's handle that knows the feed; `None` before it is activated.
@@ -211,6 +236,8 @@ impl Drop for Handle {
 struct Slot {
     key: AtomicPtr<Pcap>,
     handle: AtomicPtr<Handle>,
+    /// Handles that it had so far: a later one may have the same key.
+    ordinal: AtomicU64,
     taken: AtomicBool,
 }
 
@@ -218,6 +245,7 @@ static SLOTS: [Slot; HANDLES_MAX] = [const {
     Slot {
         key: AtomicPtr::new(null_mut()),
         handle: AtomicPtr::new(null_mut()),
+        ordinal: AtomicU64::new(0),
         taken: AtomicBool::new(false),
     }
 }; HANDLES_MAX];
@@ -225,10 +253,7 @@ static SLOTS: [Slot; HANDLES_MAX] = [const {
 /// The handle behind a `pcap_t`; `None` if that is the real libpcap's. Without a lock: `pcap_breakloop` is called in
 /// signal handlers.
 pub fn find(key: *mut Pcap) -> Option<Arc<Handle>> {
-    if key.is_null() {
-        return None;
-    }
-    let slot = SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key)?;
+    let slot = slot_of(key)?;
     let handle = slot.handle.load(Ordering::Acquire);
     if handle.is_null() {
         return None;
@@ -241,11 +266,50 @@ pub fn find(key: *mut Pcap) -> Option<Arc<Handle>> {
     }
 }
 
+/// A handle for a call with a callback, in which the program may close it, throw, jump, or be cancelled. So it holds
+/// nothing, has nothing to drop, and is looked up anew behind each callback.
+#[derive(Clone, Copy)]
+pub struct Lookup {
+    key: *mut Pcap,
+    slot: &'static Slot,
+    ordinal: u64,
+}
+
+impl Lookup {
+    /// The same handles as [`find`].
+    pub fn of(key: *mut Pcap) -> Option<Lookup> {
+        let slot = slot_of(key)?;
+        Some(Lookup { key, slot, ordinal: slot.ordinal.load(Ordering::Relaxed) })
+    }
+
+    /// The handle; `None` once it is closed.
+    ///
+    /// # Safety
+    /// It is used until the program's next callback, in which it may be closed, and no longer.
+    #[inline]
+    pub unsafe fn get<'a>(self) -> Option<&'a Handle> {
+        let Lookup { key, slot, ordinal } = self;
+        let is_open = slot.key.load(Ordering::Acquire) == key
+            && slot.ordinal.load(Ordering::Relaxed) == ordinal;
+        // SAFETY: it came from `Arc::into_raw`, and the table's own count is given back by a close only: in a callback,
+        // as the caller knows, or in another thread, which is the program's fault (see `find`).
+        is_open.then(|| unsafe { slot.handle.load(Ordering::Acquire).as_ref() }).flatten()
+    }
+}
+
+fn slot_of(key: *mut Pcap) -> Option<&'static Slot> {
+    if key.is_null() {
+        return None;
+    }
+    SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key)
+}
+
 /// Puts a handle into the table. False if that is full.
 pub fn add(handle: Handle) -> bool {
     let free = SLOTS.iter().find(|slot| !slot.taken.swap(true, Ordering::AcqRel));
     let Some(slot) = free else { return false };
     let key = handle.key;
+    slot.ordinal.fetch_add(1, Ordering::Relaxed);
     slot.handle.store(Arc::into_raw(Arc::new(handle)).cast_mut(), Ordering::Release);
     slot.key.store(key, Ordering::Release);
     true
@@ -253,8 +317,7 @@ pub fn add(handle: Handle) -> bool {
 
 /// Takes a handle out of the table.
 pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
-    let slot =
-        SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key && !key.is_null())?;
+    let slot = slot_of(key)?;
     slot.key.store(null_mut(), Ordering::Release);
     let handle = slot.handle.swap(null_mut(), Ordering::AcqRel);
     slot.taken.store(false, Ordering::Release);
@@ -287,6 +350,20 @@ mod tests {
         assert!(take(one).is_some());
         assert!(find(one).is_none() && take(one).is_none());
         assert_eq!(Arc::strong_count(&held), 1, "who holds it keeps it");
+        // Another handle may have its key, and its slot.
+        // SAFETY: none is used behind a close.
+        let is_there = |lookup: Lookup| unsafe { lookup.get() }.is_some();
+        let third = dead();
+        assert!(add(handle(third)));
+        let lookup = Lookup::of(third).unwrap();
+        assert!(is_there(lookup));
+        let closed = take(third).unwrap();
+        assert!(!is_there(lookup) && Lookup::of(third).is_none());
+        assert!(add(handle(third)));
+        assert!(!is_there(lookup) && is_there(Lookup::of(third).unwrap()));
+        // The key is libpcap's, and closed once.
+        std::mem::forget(closed);
+        assert!(take(third).is_some());
         // The table has room for as many as are open at a time.
         let keys: Vec<_> = std::iter::repeat_with(dead).take(HANDLES_MAX).collect();
         assert!(keys.iter().all(|key| add(handle(*key))));

@@ -2,14 +2,13 @@
 
 use std::ffi::{c_int, c_uchar};
 use std::ptr::null;
-use std::sync::Arc;
 
-use weir_abi::Stop;
+use weir_abi::{Stop, cancel};
 
 use crate::abi::{self, Handler, PacketHeader, Pcap};
-use crate::frames::{NoFrame, Wait, fill, first, set_readable, take_break, takes};
+use crate::frames::{NoFrame, Wait, fill, first, set_readable, take_break};
 use crate::guard::guarded;
-use crate::handles::{self, Handle};
+use crate::handles::{Handle, Lookup};
 use crate::real;
 
 /// Frames that one `pcap_dispatch` without a count hands over at most.
@@ -20,42 +19,51 @@ const AHEAD: u64 = 1024;
 /// Hands frames to the callback: `count` of them, or those that are there.
 ///
 /// # Safety
-/// The callback is the program's.
+/// The callback is the program's. It may close the handle, throw, jump, or be cancelled, and so may this: no frame
+/// between the program and this call has anything to drop, and neither has this one.
 unsafe fn dispatch(
-    handle: &Arc<Handle>,
+    lookup: Lookup,
     count: c_int,
     callback: Handler,
     user: *mut c_uchar,
 ) -> Result<c_int, NoFrame> {
-    handle.set_busy(true);
-    let (mut wait, nanoseconds) = {
-        let state = handle.state();
-        (Wait::of(&state), state.options.nanoseconds)
-    };
-    let stop = handle.stop.get();
+    // SAFETY: it is looked up anew behind the callback.
+    let Some(mut handle) = (unsafe { lookup.get() }) else { return Err(NoFrame::Break) };
+    let (mut wait, nanoseconds) = wait_of(handle);
     let most = u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(DISPATCH_MAX);
     let mut handed = 0;
     let why = loop {
+        // SAFETY: nothing is held here, and the caller promises the same of the frames below.
+        unsafe { cancel::test() };
+        handle.set_busy(true);
         let filled =
             guarded(Err(NoFrame::Failed(abi::ERROR)), || fill(handle, most - handed, wait));
-        if let Err(why) = filled {
-            break Some(why);
+        match filled {
+            Ok(()) => {}
+            Err(NoFrame::Later) => {
+                handle.set_busy(false);
+                continue;
+            }
+            Err(why) => break Some(why),
         }
-        let filter = handle.state().filter.clone();
         let mut is_over = false;
         // A callback may read, too, or not return: what is left is asked for anew each time.
         // SAFETY: what `fill` has given last.
         while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
             handle.set_unread(behind);
-            if takes(filter.as_ref(), &header, data) {
+            // SAFETY: a frame that `first` has found.
+            if unsafe { handle.takes(&header, data) } {
                 // It may ask for statistics, set a filter, or close: nothing is held.
                 handle.set_busy(false);
                 // SAFETY: the program's own callback, as it demands: a header and `caplen` bytes, until it returns.
                 unsafe { callback(user, &header, data) };
-                handle.set_busy(true);
                 handed += 1;
+                // SAFETY: as above.
+                let Some(same) = (unsafe { lookup.get() }) else { return Ok(handed as c_int) };
+                handle = same;
+                handle.set_busy(true);
             }
-            is_over = handed >= most || stop.is_some_and(Stop::is_set);
+            is_over = handed >= most || handle.stop.get().is_some_and(Stop::is_set);
             if is_over {
                 break;
             }
@@ -65,8 +73,9 @@ unsafe fn dispatch(
         }
         // What a filter left out is no reason to return: frames are waited for until one is handed over.
         if handed > 0 {
-            wait = Wait::NOT;
+            wait.end();
         }
+        handle.set_busy(false);
     };
     let found_nothing = matches!(why, Some(NoFrame::Nothing));
     let set = guarded(Err(abi::ERROR), || set_readable(handle, found_nothing));
@@ -84,6 +93,12 @@ unsafe fn dispatch(
     }
 }
 
+/// How a call that begins now waits, and whether its time stamps have nanoseconds.
+fn wait_of(handle: &Handle) -> (Wait, bool) {
+    let state = handle.state();
+    (Wait::of(&state), state.options.nanoseconds)
+}
+
 /// See pcap_dispatch(3PCAP).
 ///
 /// # Safety
@@ -95,14 +110,14 @@ pub unsafe extern "C-unwind" fn pcap_dispatch(
     callback: Handler,
     user: *mut c_uchar,
 ) -> c_int {
-    let Some(handle) = handles::find(p) else {
+    let Some(lookup) = Lookup::of(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_dispatch(p, count, callback, user) };
     };
-    // SAFETY: the program's callback.
-    match unsafe { dispatch(&handle, count, callback, user) } {
+    // SAFETY: the program's callback; there is nothing to drop here.
+    match unsafe { dispatch(lookup, count, callback, user) } {
         Ok(handed) => handed,
-        Err(NoFrame::Nothing) => 0,
+        Err(NoFrame::Nothing | NoFrame::Later) => 0,
         Err(NoFrame::Break) => abi::ERROR_BREAK,
         // 0 would be a time-out, after which programs come again.
         Err(NoFrame::Ended) => abi::ERROR_BREAK,
@@ -121,21 +136,21 @@ pub unsafe extern "C-unwind" fn pcap_loop(
     callback: Handler,
     user: *mut c_uchar,
 ) -> c_int {
-    let Some(handle) = handles::find(p) else {
+    let Some(lookup) = Lookup::of(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_loop(p, count, callback, user) };
     };
     let mut left = count;
     loop {
-        // SAFETY: the program's callback.
-        match unsafe { dispatch(&handle, left, callback, user) } {
+        // SAFETY: the program's callback; there is nothing to drop here.
+        match unsafe { dispatch(lookup, left, callback, user) } {
             Ok(handed) if count > 0 => {
                 left -= handed;
                 if left <= 0 {
                     return 0;
                 }
             }
-            Ok(_) | Err(NoFrame::Nothing) => {}
+            Ok(_) | Err(NoFrame::Nothing | NoFrame::Later) => {}
             Err(NoFrame::Break) => return abi::ERROR_BREAK,
             Err(NoFrame::Ended) => return 0,
             Err(NoFrame::Failed(status)) => return status,
@@ -144,9 +159,30 @@ pub unsafe extern "C-unwind" fn pcap_loop(
 }
 
 /// The next frame that the filter takes.
-fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
+///
+/// # Safety
+/// The thread may be cancelled: no frame between the program and this call has anything to drop.
+unsafe fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
+    let (wait, nanoseconds) = wait_of(handle);
+    loop {
+        // SAFETY: as the caller promises, and nothing is held here.
+        unsafe { cancel::test() };
+        let found =
+            guarded(Err(NoFrame::Failed(abi::ERROR)), || next_within(handle, wait, nanoseconds));
+        if !matches!(found, Err(NoFrame::Later)) {
+            return found;
+        }
+    }
+}
+
+/// The same within a short time.
+fn next_within(
+    handle: &Handle,
+    wait: Wait,
+    nanoseconds: bool,
+) -> Result<(PacketHeader, *const u8), NoFrame> {
     handle.set_busy(true);
-    let found = next_of(handle);
+    let found = next_of(handle, wait, nanoseconds);
     if matches!(found, Err(NoFrame::Break)) {
         take_break(handle);
     }
@@ -157,17 +193,18 @@ fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
     found
 }
 
-fn next_of(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
-    let (wait, nanoseconds, filter) = {
-        let state = handle.state();
-        (Wait::of(&state), state.options.nanoseconds, state.filter.clone())
-    };
+fn next_of(
+    handle: &Handle,
+    wait: Wait,
+    nanoseconds: bool,
+) -> Result<(PacketHeader, *const u8), NoFrame> {
     loop {
         fill(handle, AHEAD, wait)?;
         // SAFETY: what `fill` has given last.
         while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
             handle.set_unread(behind);
-            if takes(filter.as_ref(), &header, data) {
+            // SAFETY: a frame that `first` has found.
+            if unsafe { handle.takes(&header, data) } {
                 return Ok((header, data));
             }
         }
@@ -179,16 +216,18 @@ fn next_of(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_next_ex(
+pub unsafe extern "C-unwind" fn pcap_next_ex(
     p: *mut Pcap,
     header: *mut *mut PacketHeader,
     data: *mut *const c_uchar,
 ) -> c_int {
-    let Some(handle) = handles::find(p) else {
+    // SAFETY: there is no callback that could close it.
+    let Some(handle) = Lookup::of(p).and_then(|lookup| unsafe { lookup.get() }) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_next_ex(p, header, data) };
     };
-    match guarded(Err(NoFrame::Failed(abi::ERROR)), || next(&handle)) {
+    // SAFETY: there is nothing to drop here.
+    match unsafe { next(handle) } {
         Ok((found, bytes)) => {
             let own = handle.header.get();
             // SAFETY: `own` is the handle's, which lives until `pcap_close`; the others are the program's.
@@ -199,7 +238,7 @@ pub unsafe extern "C" fn pcap_next_ex(
             }
             1
         }
-        Err(NoFrame::Nothing) => 0,
+        Err(NoFrame::Nothing | NoFrame::Later) => 0,
         Err(NoFrame::Break | NoFrame::Ended) => abi::ERROR_BREAK,
         Err(NoFrame::Failed(status)) => status,
     }
@@ -210,12 +249,17 @@ pub unsafe extern "C" fn pcap_next_ex(
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar {
-    let Some(handle) = handles::find(p) else {
+pub unsafe extern "C-unwind" fn pcap_next(
+    p: *mut Pcap,
+    header: *mut PacketHeader,
+) -> *const c_uchar {
+    // SAFETY: there is no callback that could close it.
+    let Some(handle) = Lookup::of(p).and_then(|lookup| unsafe { lookup.get() }) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_next(p, header) };
     };
-    match guarded(Err(NoFrame::Failed(abi::ERROR)), || next(&handle)) {
+    // SAFETY: there is nothing to drop here.
+    match unsafe { next(handle) } {
         Ok((found, bytes)) => {
             // SAFETY: the program's header.
             unsafe { *header = found };

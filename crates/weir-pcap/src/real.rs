@@ -26,9 +26,10 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such.
+/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such. A thread may be cancelled
+/// in each, and callbacks may throw: both go through this library's frames.
 macro_rules! real {
-    ($($abi:literal fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
         /// The real one.
         ///
         /// # Safety
@@ -47,7 +48,7 @@ macro_rules! real {
             // SAFETY: it is libpcap's function of this name, whose type in pcap.h is this one; called as the caller
             // promises.
             unsafe {
-                let real: unsafe extern $abi fn($($type),*) $(-> $result)? = std::mem::transmute(found);
+                let real: unsafe extern "C-unwind" fn($($type),*) $(-> $result)? = std::mem::transmute(found);
                 real($($arg),*)
             }
         }
@@ -55,70 +56,70 @@ macro_rules! real {
 }
 
 real! {
-    "C" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = null_mut();
-    "C" fn pcap_open_live(
+    fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap = null_mut();
+    fn pcap_open_live(
         name: *const c_char, snaplen: c_int, promisc: c_int, to_ms: c_int, errbuf: *mut c_char
     ) -> *mut Pcap = null_mut();
-    "C" fn pcap_open_dead_with_tstamp_precision(
+    fn pcap_open_dead_with_tstamp_precision(
         linktype: c_int, snaplen: c_int, precision: c_uint
     ) -> *mut Pcap = null_mut();
-    "C" fn pcap_activate(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_close(p: *mut Pcap);
-    "C" fn pcap_set_snaplen(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_promisc(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_rfmon(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_set_timeout(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_buffer_size(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_immediate_mode(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_tstamp_type(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_tstamp_precision(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_set_protocol_linux(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c_int) -> c_int = -1;
-    "C" fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_setnonblock(p: *mut Pcap, value: c_int, errbuf: *mut c_char) -> c_int = -1;
-    "C" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int = -1;
-    "C-unwind" fn pcap_dispatch(
+    fn pcap_activate(p: *mut Pcap) -> c_int = -1;
+    fn pcap_close(p: *mut Pcap);
+    fn pcap_set_snaplen(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_promisc(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_rfmon(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_can_set_rfmon(p: *mut Pcap) -> c_int = -1;
+    fn pcap_set_timeout(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_buffer_size(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_immediate_mode(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_tstamp_type(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_tstamp_precision(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_set_protocol_linux(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int = -1;
+    fn pcap_list_tstamp_types(p: *mut Pcap, types: *mut *mut c_int) -> c_int = -1;
+    fn pcap_setdirection(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_setnonblock(p: *mut Pcap, value: c_int, errbuf: *mut c_char) -> c_int = -1;
+    fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int = -1;
+    fn pcap_dispatch(
         p: *mut Pcap, count: c_int, callback: Handler, user: *mut c_uchar
     ) -> c_int = -1;
-    "C-unwind" fn pcap_loop(p: *mut Pcap, count: c_int, callback: Handler, user: *mut c_uchar) -> c_int = -1;
-    "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar = null_mut();
-    "C" fn pcap_next_ex(
+    fn pcap_loop(p: *mut Pcap, count: c_int, callback: Handler, user: *mut c_uchar) -> c_int = -1;
+    fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const c_uchar = null_mut();
+    fn pcap_next_ex(
         p: *mut Pcap, header: *mut *mut PacketHeader, data: *mut *const c_uchar
     ) -> c_int = -1;
-    "C" fn pcap_breakloop(p: *mut Pcap);
-    "C" fn pcap_fileno(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_get_required_select_timeout(p: *mut Pcap) -> *const libc::timeval = null_mut();
-    "C" fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int = -1;
-    "C" fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int = -1;
-    "C" fn pcap_compile(
+    fn pcap_breakloop(p: *mut Pcap);
+    fn pcap_fileno(p: *mut Pcap) -> c_int = -1;
+    fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int = -1;
+    fn pcap_get_required_select_timeout(p: *mut Pcap) -> *const libc::timeval = null_mut();
+    fn pcap_stats(p: *mut Pcap, stat: *mut Stat) -> c_int = -1;
+    fn pcap_setfilter(p: *mut Pcap, program: *mut Program) -> c_int = -1;
+    fn pcap_compile(
         p: *mut Pcap, program: *mut Program, text: *const c_char, optimize: c_int, netmask: u32
     ) -> c_int = -1;
-    "C" fn pcap_offline_filter(
+    fn pcap_offline_filter(
         program: *const Program, header: *const PacketHeader, data: *const c_uchar
     ) -> c_int = 0;
-    "C" fn bpf_validate(insns: *const Insn, len: c_int) -> c_int = 0;
-    "C" fn pcap_inject(p: *mut Pcap, data: *const c_void, size: usize) -> c_int = -1;
-    "C" fn pcap_sendpacket(p: *mut Pcap, data: *const c_uchar, size: c_int) -> c_int = -1;
-    "C" fn pcap_datalink(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_datalink_ext(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_list_datalinks(p: *mut Pcap, list: *mut *mut c_int) -> c_int = -1;
-    "C" fn pcap_set_datalink(p: *mut Pcap, value: c_int) -> c_int = -1;
-    "C" fn pcap_snapshot(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_is_swapped(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_major_version(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_minor_version(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_bufsize(p: *mut Pcap) -> c_int = -1;
-    "C" fn pcap_file(p: *mut Pcap) -> *mut libc::FILE = null_mut();
-    "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char = null_mut();
-    "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char);
-    "C" fn pcap_dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
-    "C" fn pcap_dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
-    "C" fn pcap_dump_fopen(p: *mut Pcap, file: *mut libc::FILE) -> *mut Dumper = null_mut();
-    "C" fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = -1;
-    "C" fn pcap_lookupnet(
+    fn bpf_validate(insns: *const Insn, len: c_int) -> c_int = 0;
+    fn pcap_inject(p: *mut Pcap, data: *const c_void, size: usize) -> c_int = -1;
+    fn pcap_sendpacket(p: *mut Pcap, data: *const c_uchar, size: c_int) -> c_int = -1;
+    fn pcap_datalink(p: *mut Pcap) -> c_int = -1;
+    fn pcap_datalink_ext(p: *mut Pcap) -> c_int = -1;
+    fn pcap_list_datalinks(p: *mut Pcap, list: *mut *mut c_int) -> c_int = -1;
+    fn pcap_set_datalink(p: *mut Pcap, value: c_int) -> c_int = -1;
+    fn pcap_snapshot(p: *mut Pcap) -> c_int = -1;
+    fn pcap_is_swapped(p: *mut Pcap) -> c_int = -1;
+    fn pcap_major_version(p: *mut Pcap) -> c_int = -1;
+    fn pcap_minor_version(p: *mut Pcap) -> c_int = -1;
+    fn pcap_bufsize(p: *mut Pcap) -> c_int = -1;
+    fn pcap_file(p: *mut Pcap) -> *mut libc::FILE = null_mut();
+    fn pcap_geterr(p: *mut Pcap) -> *mut c_char = null_mut();
+    fn pcap_perror(p: *mut Pcap, prefix: *const c_char);
+    fn pcap_dump_open(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
+    fn pcap_dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper = null_mut();
+    fn pcap_dump_fopen(p: *mut Pcap, file: *mut libc::FILE) -> *mut Dumper = null_mut();
+    fn pcap_findalldevs(list: *mut *mut Interface, errbuf: *mut c_char) -> c_int = -1;
+    fn pcap_lookupnet(
         name: *const c_char, net: *mut u32, mask: *mut u32, errbuf: *mut c_char
     ) -> c_int = -1;
 }

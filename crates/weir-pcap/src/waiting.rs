@@ -18,7 +18,7 @@ use crate::real;
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_breakloop(p: *mut Pcap) {
+pub unsafe extern "C-unwind" fn pcap_breakloop(p: *mut Pcap) {
     let Some(handle) = handles::find(p) else {
         // SAFETY: passed on.
         return unsafe { real::pcap_breakloop(p) };
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn pcap_breakloop(p: *mut Pcap) {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_setnonblock(
+pub unsafe extern "C-unwind" fn pcap_setnonblock(
     p: *mut Pcap,
     nonblock: c_int,
     errbuf: *mut c_char,
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn pcap_setnonblock(
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_getnonblock(p: *mut Pcap, errbuf: *mut c_char) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || c_int::from(handle.state().nonblock)),
         // SAFETY: passed on.
@@ -89,7 +89,7 @@ fn descriptor_of(state: &mut State, stop: &Stop) -> Result<c_int, ClientError> {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || descriptor(&handle)),
         // SAFETY: passed on.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_fileno(p: *mut Pcap) -> c_int {
+pub unsafe extern "C-unwind" fn pcap_fileno(p: *mut Pcap) -> c_int {
     match handles::find(p) {
         Some(handle) => guarded(abi::ERROR, || descriptor(&handle)),
         // SAFETY: passed on.
@@ -115,7 +115,9 @@ pub unsafe extern "C" fn pcap_fileno(p: *mut Pcap) -> c_int {
 /// # Safety
 /// As libpcap demands.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_get_required_select_timeout(p: *mut Pcap) -> *const libc::timeval {
+pub unsafe extern "C-unwind" fn pcap_get_required_select_timeout(
+    p: *mut Pcap,
+) -> *const libc::timeval {
     match handles::find(p) {
         Some(_) => null_mut(),
         // SAFETY: passed on.

@@ -41,21 +41,21 @@ fn run(daemon: &Daemon, line: &[&str]) -> Command {
 /// The program of tests/preload/reader.c.
 fn reader() -> &'static str {
     static BUILT: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
-    &BUILT
-        .get_or_init(|| {
-            let dir = folder();
-            // Another user runs it, too.
-            let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-            std::fs::set_permissions(dir.path(), open).expect("permissions");
-            let (_, program) = path(&dir, "reader");
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/reader.c");
-            let flags =
-                ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", &program, source, "-lpcap"];
-            let built = Command::new("cc").args(flags).status().expect("cc starts");
-            assert!(built.success(), "compiling {source}");
-            (dir, program)
-        })
-        .1
+    &BUILT.get_or_init(|| compiled("reader")).1
+}
+
+/// A program of tests/preload, and the folder that it is in.
+fn compiled(name: &str) -> (tempfile::TempDir, String) {
+    let dir = folder();
+    // Another user runs it, too.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(dir.path(), open).expect("permissions");
+    let (_, program) = path(&dir, name);
+    let source = format!("{}/tests/preload/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program, &source];
+    let built = Command::new("cc").args(flags).arg("-lpcap").status().expect("cc starts");
+    assert!(built.success(), "compiling {source}");
+    (dir, program)
 }
 
 /// Starts the reader on `host:lan`, and waits until it reads.
@@ -136,6 +136,26 @@ fn root_a_read_is_ended_by_a_signal_another_thread_and_ctrl_c() {
             reader.signal(libc::SIGINT);
         }
         assert_eq!(numbers(&reader.end().expect(0)), [0, 0, 0, 0], "{way}");
+    }
+}
+
+#[test]
+fn root_a_thread_that_reads_may_be_cancelled() {
+    let test = "root_a_thread_that_reads_may_be_cancelled";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let bed = bed();
+    let live = "[sources.live]\nsource = \"gen:rate=50kpps,flows=multi\"\neverybody = true\n";
+    let daemon = Daemon::start(&bed, &format!("{live}ring_mib = 16\n"), "");
+    let (_dir, program) = compiled("cancel");
+    for way in ["loop", "dispatch", "next", "next_ex", "callback", "disabled"] {
+        let rounds = if way == "disabled" { 2 } else { 6 };
+        let cancels = Run::start(&bed.rx, run(&daemon, &[&program, "host:live", way]));
+        assert_eq!(numbers(&cancels.end().expect(0)), [rounds], "{way}");
+    }
+    // In the real libpcap, too, whose calls go through the library.
+    for way in ["loop", "next_ex"] {
+        let cancels = Run::start(&bed.rx, run(&daemon, &[&program, &bed.rx.iface, way]));
+        assert_eq!(numbers(&cancels.end().expect(0)), [6], "{way}");
     }
 }
 
