@@ -254,6 +254,15 @@ impl FeedReader {
         }
     }
 
+    /// Frames that were copied out of rings and not taken yet: they wait for older ones of other rings.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        match &self.state {
+            State::Open(reading) => reading.pull.held(),
+            State::Closed(_) => 0,
+        }
+    }
+
     /// The interfaces that records name by number; `None` before the feed is open.
     #[must_use]
     pub fn numbering(&self) -> Option<&Numbering> {

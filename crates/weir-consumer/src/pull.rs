@@ -173,6 +173,12 @@ impl<S: FrameSource> Pull<S> {
         self.upkeep.take_gone()
     }
 
+    /// Frames that were copied out of rings and not taken: they wait for older ones of other rings.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.merge.held()
+    }
+
     /// The numbers of the interfaces so far, by which records name them.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {

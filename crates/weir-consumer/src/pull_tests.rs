@@ -56,6 +56,21 @@ fn frames_of_several_rings_come_in_the_order_of_time_and_then_the_end() {
 }
 
 #[test]
+fn a_call_that_finds_nothing_may_hold_frames_for_their_order() {
+    let mut writers = [writer(), writer()];
+    let mut pull = pull(&[writers[0].ring(), writers[1].ring()], LONG);
+    push(&mut writers[0], 1);
+    assert_eq!(pull.next(1, SOON).unwrap(), Pulled::Nothing);
+    assert_eq!(pull.held(), 1, "the other ring may have an older one");
+    push(&mut writers[1], 2);
+    assert_eq!(pull.next(1, LONG).unwrap(), Pulled::Frames(1));
+    assert_eq!((stamps(&pull), pull.held()), (vec![1], 1));
+    writers.iter_mut().for_each(Writer::close);
+    assert_eq!(pull.next(1, LONG).unwrap(), Pulled::Frames(1));
+    assert_eq!(pull.held(), 0);
+}
+
+#[test]
 fn a_call_that_finds_nothing_returns_after_its_limit_or_an_interruption() {
     let mut writer = writer();
     let mut pull = pull(&[writer.ring()], Duration::ZERO);

@@ -125,8 +125,11 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
                 return Ok(());
             }
             Ok(Pulled::Nothing) => {
-                // All of before a change was read: the daemon has chosen what comes now.
-                handle.set_filter(state, None);
+                // All of before a change was read: the daemon has chosen what comes now. Frames that are held for
+                // order may be of before.
+                if reader.held() == 0 {
+                    handle.set_filter(state, None);
+                }
                 return Err(NoFrame::Nothing);
             }
             Ok(Pulled::Ended) => return Err(NoFrame::Ended),

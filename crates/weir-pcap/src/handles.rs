@@ -342,6 +342,23 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_that_was_cut_is_not_looked_at_here() {
+        let handle = handle(dead());
+        let header = |caplen| {
+            let ts = libc::timeval { tv_sec: 0, tv_usec: 0 };
+            PacketHeader { ts, caplen, len: 60 }
+        };
+        // SAFETY: there are as many bytes.
+        let takes = |caplen| unsafe { handle.takes(&header(caplen), [0; 60].as_ptr()) };
+        assert!(takes(60) && takes(40), "there is no filter");
+        let takes_none = Insn { code: 6, jt: 0, jf: 0, k: 0 };
+        handle.set_filter(&mut handle.state(), Some([takes_none].into()));
+        assert!(!takes(60) && takes(40));
+        handle.set_filter(&mut handle.state(), None);
+        assert!(takes(60));
+    }
+
+    #[test]
     fn handles_are_found_until_they_are_closed() {
         let [one, other] = [dead(), dead()];
         assert!(add(handle(one)));

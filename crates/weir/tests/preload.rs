@@ -221,6 +221,37 @@ fn root_a_filter_acts_at_the_host_and_can_change_while_frames_come() {
 }
 
 #[test]
+fn root_no_frame_of_before_a_change_comes_behind_it() {
+    let test = "root_no_frame_of_before_a_change_comes_behind_it";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let (_, file) = path(&dir, "repoll.pcap");
+    let filters = ["repoll", "2000", "udp[1] & 1 == 0", "udp[1] & 1 == 1"];
+    let reader = start_reader(&bed, &daemon, &file, &filters);
+    generate(&bed.tx, "--frames 8000 --rate 2kpps --flows 1000");
+    assert_eq!(numbers(&reader.end().expect(0)).last(), Some(&2000));
+}
+
+#[test]
+fn root_no_frame_that_is_cut_is_lost_behind_a_change_of_the_filter() {
+    let test = "root_no_frame_that_is_cut_is_lost_behind_a_change_of_the_filter";
+    let Some(_alone) = ready(test, &["cc"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let daemon = Daemon::of_lan(&bed, "");
+    let (file, text) = path(&dir, "cut.pcap");
+    // Both take all. The second one looks at a byte that the daemon has, and the program has not.
+    let filters = ["cut", "400", "udp", "udp and ether[100] >= 0"];
+    let mut reader = start_reader(&bed, &daemon, &text, &filters);
+    generate(&bed.tx, "--frames 4000 --rate 5kpps --size 200");
+    settle();
+    assert!(reader.stderr().contains("anew"), "{}", reader.stderr());
+    reader.signal(libc::SIGINT);
+    assert_eq!(numbers(&reader.end().expect(0)), [4000, 0, 0, 4000]);
+    assert!(tools::pcap(&file).iter().all(|frame| frame.1 > 100 && frame.2.len() == 64));
+}
+
+#[test]
 fn root_a_daemon_that_is_killed_is_read_on_from() {
     let test = "root_a_daemon_that_is_killed_is_read_on_from";
     let Some(_alone) = ready(test, &["cc"]) else { return };

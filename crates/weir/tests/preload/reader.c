@@ -10,6 +10,9 @@
  *   thread  another thread ends it after 200 ms
  *   alarm   a signal handler ends it after 200 ms
  *   refilter  the second FILTER is set behind half of the frames
+ *   repoll  the FILTERs are set in turn, one behind every 100 frames, and frames asked for without waiting; the bytes
+ *           of a frame say by which it was chosen
+ *   cut     as refilter until SIGINT, with frames cut to 64 bytes
  *   busy    its callback asks for statistics, and closes the handle at the end
  *   nested  its callback reads the next frame itself
  *   usr1    SIGUSR1 has its handler ask for statistics, as tcpdump's does
@@ -166,6 +169,31 @@ static void wait_for_frames(void)
 	}
 }
 
+/* Frames by the second byte of their UDP source port: even ones by the first filter, odd ones by the second. */
+static void set_filters_in_turn(char **filters)
+{
+	struct pcap_pkthdr *header;
+	const unsigned char *data;
+	char error[PCAP_ERRBUF_SIZE];
+	int turn = 0, status;
+
+	if (pcap_setnonblock(handle, 1, error))
+		fail("setnonblock", error);
+	while (handed < count) {
+		status = pcap_next_ex(handle, &header, &data);
+		check(status, "read");
+		if (status == 0)
+			continue;
+		if (data[35] % 2 != turn)
+			fail("filter", "a frame of before its change");
+		take(NULL, header, data);
+		if (handed % 100 == 0) {
+			turn = !turn;
+			set_filter(filters[turn]);
+		}
+	}
+}
+
 static void read_all(void)
 {
 	int polls = !strcmp(way, "select") || !strcmp(way, "epoll") || !strcmp(way, "forksel");
@@ -198,7 +226,7 @@ int main(int argc, char **argv)
 	pthread_t thread;
 	pid_t child = 0;
 	long whole;
-	int status;
+	int status, snaplen, is_refiltered;
 
 	if (argc < 5)
 		fail("usage", "reader NAME FILE WAY COUNT [FILTER [FILTER]]");
@@ -207,7 +235,8 @@ int main(int argc, char **argv)
 	handle = pcap_create(argv[1], error);
 	if (!handle)
 		fail("create", error);
-	check(pcap_set_snaplen(handle, 65535), "snaplen");
+	snaplen = strcmp(way, "cut") ? 65535 : 64;
+	check(pcap_set_snaplen(handle, snaplen), "snaplen");
 	check(pcap_set_promisc(handle, 1), "promisc");
 	check(pcap_set_timeout(handle, 100), "timeout");
 	check(pcap_set_tstamp_precision(handle, PCAP_TSTAMP_PRECISION_NANO), "precision");
@@ -216,7 +245,7 @@ int main(int argc, char **argv)
 	check(pcap_activate(handle), "activate");
 	if (pcap_set_snaplen(handle, 100) != PCAP_ERROR_ACTIVATED)
 		fail("snaplen", "it can be set once it is activated");
-	if (pcap_datalink(handle) != DLT_EN10MB || pcap_snapshot(handle) != 65535)
+	if (pcap_datalink(handle) != DLT_EN10MB || pcap_snapshot(handle) != snaplen)
 		fail("datalink", "another link type or snapshot length");
 	if (pcap_get_tstamp_precision(handle) != PCAP_TSTAMP_PRECISION_NANO)
 		fail("precision", "it is not kept");
@@ -250,13 +279,17 @@ int main(int argc, char **argv)
 		pthread_create(&thread, NULL, stop_later, NULL);
 	if (!strcmp(way, "alarm"))
 		ualarm(200 * 1000, 0);
-	if (!strcmp(way, "split") || !strcmp(way, "refilter"))
+	is_refiltered = !strcmp(way, "refilter") || !strcmp(way, "cut");
+	if (!strcmp(way, "split") || is_refiltered)
 		count /= 2;
-	read_all();
-	if (!strcmp(way, "refilter")) {
+	if (!strcmp(way, "repoll"))
+		set_filters_in_turn(argv + 5);
+	else
+		read_all();
+	if (is_refiltered) {
 		set_filter(argv[6]);
 		fprintf(stderr, "reader: filters anew\n");
-		count = whole;
+		count = strcmp(way, "cut") ? whole : 0;
 		read_all();
 	}
 	if (!strcmp(way, "split")) {
