@@ -30,6 +30,9 @@
  * THREADS. A feed is used by one thread at a time; another may take it over. weir_break() may be called at any time by
  * any thread and by signal handlers, until weir_close() is called. Different feeds have nothing in common. Each feed has a
  * thread of the library's, which blocks all signals.
+ * A thread may be cancelled (pthread_cancel(), deferred) in weir_next_frame() and weir_next_block(): before they take frames
+ * or wait, and at most 250 ms later while they wait. The feed stays as it was, and other threads may use it. No other
+ * function of the library is a cancellation point.
  *
  * PROCESSES. weir_open() connects with the rights of then. The program may drop its rights or chroot after that. After
  * fork() the child may go on with the feed: its first call connects again, by the socket's path and with the child's rights,

@@ -8,18 +8,12 @@ use std::time::Duration;
 use crate::VERSION;
 use crate::failure::{Code, Failure};
 use crate::feed::Feed;
-use crate::frame::{Block, Frame};
 use crate::guard::guarded;
 use crate::handle::Handle;
 use crate::options::Options;
 use crate::statistics::Counts;
 use crate::text;
 use weir_abi::Stop;
-
-/// Frames, or a block.
-const ONE: c_int = 1;
-/// Nothing came in time.
-const NONE: c_int = 0;
 
 /// `WEIR_VERSION` of the library.
 #[unsafe(no_mangle)]
@@ -85,7 +79,7 @@ pub unsafe extern "C" fn weir_close(feed: *mut Handle) {
 ///
 /// # Safety
 /// `feed` is NULL or came from [`weir_open`] and is not closed, and no other thread uses it.
-unsafe fn with(
+pub unsafe fn with(
     feed: *mut Handle,
     body: impl FnOnce(&mut Feed, &Stop) -> Result<c_int, Failure>,
 ) -> c_int {
@@ -109,7 +103,7 @@ unsafe fn text_or_empty(what: &str, text: *const c_char) -> Result<String, Failu
     Ok(unsafe { text::from_c(what, text) }?.unwrap_or_default().to_owned())
 }
 
-fn not_null<T>(what: &str, pointer: *mut T) -> Result<(), Failure> {
+pub fn not_null<T>(what: &str, pointer: *mut T) -> Result<(), Failure> {
     if pointer.is_null() { Err(Failure::argument(format!("{what} is NULL"))) } else { Ok(()) }
 }
 
@@ -134,75 +128,6 @@ pub unsafe extern "C" fn weir_error(feed: *const Handle) -> *const c_char {
     }
     // SAFETY: as the caller promises.
     unsafe { &*(*feed).feed.get() }.error().as_ptr()
-}
-
-/// The next frame.
-///
-/// # Safety
-/// As [`with`]; `frame` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weir_next_frame(
-    feed: *mut Handle,
-    frame: *mut *const Frame,
-    timeout_ms: c_int,
-) -> c_int {
-    if !feed.is_null() && !frame.is_null() {
-        // SAFETY: as the caller promises. `weir_break` uses `stop` only.
-        let (stop, own) = unsafe { (&(*feed).stop, &mut *(*feed).feed.get()) };
-        // The way of most frames: nothing on it panics, so it needs no guard.
-        if !stop.is_set()
-            && let Ok(Some(next)) = own.next_taken()
-        {
-            // SAFETY: as the caller promises.
-            unsafe { frame.write(next) };
-            return ONE;
-        }
-    }
-    // SAFETY: as the caller promises.
-    unsafe { with(feed, |feed, stop| next_frame(feed, stop, frame, timeout_ms)) }
-}
-
-/// The same where frames are to be waited for, or something is wrong.
-fn next_frame(
-    feed: &mut Feed,
-    stop: &Stop,
-    frame: *mut *const Frame,
-    timeout_ms: c_int,
-) -> Result<c_int, Failure> {
-    not_null("frame", frame)?;
-    feed.check_stop(stop)?;
-    if !feed.pull(stop, timeout_ms)? {
-        return Ok(NONE);
-    }
-    let Some(next) = feed.next_taken()? else { return Ok(NONE) };
-    // SAFETY: not NULL, as checked above; can be written, as the caller of `weir_next_frame` promises.
-    unsafe { frame.write(next) };
-    Ok(ONE)
-}
-
-/// The next frames.
-///
-/// # Safety
-/// As [`with`]; `block` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weir_next_block(
-    feed: *mut Handle,
-    block: *mut *const Block,
-    timeout_ms: c_int,
-) -> c_int {
-    let next = |feed: &mut Feed, stop: &Stop| {
-        not_null("block", block)?;
-        feed.check_stop(stop)?;
-        if !feed.has_taken() && !feed.pull(stop, timeout_ms)? {
-            return Ok(NONE);
-        }
-        let Some(next) = feed.block_taken() else { return Ok(NONE) };
-        // SAFETY: not NULL, as checked above; can be written, as the caller promises.
-        unsafe { block.write(next) };
-        Ok(ONE)
-    };
-    // SAFETY: as the caller promises.
-    unsafe { with(feed, next) }
 }
 
 /// The section header and the interfaces so far.

@@ -162,11 +162,11 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits for frames, and takes some. False: none came in time.
-    pub fn pull(&mut self, stop: &Stop, timeout_ms: c_int) -> Result<bool, Failure> {
+    /// Waits for frames, at most `limit`, and takes some. False: none came in time.
+    pub fn pull(&mut self, stop: &Stop, limit: Duration) -> Result<bool, Failure> {
         self.unread = Unread::NONE;
         self.start(stop)?;
-        let pulled = self.reader.next_unless(u64::MAX, limit_of(timeout_ms), || stop.is_set());
+        let pulled = self.reader.next_unless(u64::MAX, limit, || stop.is_set());
         if let Ok(Pulled::Frames(frames)) = pulled {
             self.unread = Unread::of(self.reader.run().block_bytes, frames);
         }
@@ -277,8 +277,4 @@ fn describe(reader: &FeedReader, described: Option<usize>, out: &mut Vec<u8>) {
     let interfaces = reader.numbering().map(|numbering| numbering.interfaces()).unwrap_or_default();
     let new = interfaces.iter().skip(described.unwrap_or(0));
     new.for_each(|new| write::interface(out, &new.interface));
-}
-
-fn limit_of(timeout_ms: c_int) -> Duration {
-    u64::try_from(timeout_ms).map_or(Duration::MAX, Duration::from_millis)
 }

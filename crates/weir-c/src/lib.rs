@@ -4,8 +4,9 @@
 //! | module | what it has |
 //! |---|---|
 //! | `api` | the functions of a feed, as C sees them |
+//! | `read` | those of them that read and wait |
 //! | `feed` | a feed: what the functions do |
-//! | `handle`, `stop` | the memory behind a `weir_feed *`: a feed, and what ends its waits |
+//! | `handle` | the memory behind a `weir_feed *`: a feed, and what ends its waits |
 //! | `unread` | the frames of a run that were not handed out yet |
 //! | `options`, `frame`, `statistics`, `sources` | the structs of the header |
 //! | `failure` | results and their texts |
@@ -19,6 +20,7 @@ mod frame;
 mod guard;
 mod handle;
 mod options;
+mod read;
 mod sources;
 mod statistics;
 mod text;

@@ -5,11 +5,15 @@
 
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LONG 60000
@@ -293,6 +297,84 @@ static void outlive(void)
     wait_for(1);
 }
 
+static atomic_int taken;
+static atomic_int is_reading;
+static char reading_thread[100];
+static int takes_blocks;
+
+/* Forever: only the library's calls are cancellation points. */
+static void *read_on(void *unused)
+{
+    const struct weir_frame *frame;
+    const struct weir_block *block;
+    int result;
+
+    if (readlink("/proc/thread-self", reading_thread, sizeof(reading_thread) - 1) < 0)
+        fail("thread");
+    is_reading = 1;
+    while ((result = takes_blocks ? weir_next_block(feed, &block, -1) : weir_next_frame(feed, &frame, -1)) > 0)
+        taken++;
+    fail("read in a thread");
+    return unused;
+}
+
+static int is_asleep(void)
+{
+    char path[200], state = 0;
+    FILE *file;
+
+    if (!is_reading)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%s/stat", reading_thread);
+    file = fopen(path, "r");
+    if (!file || fscanf(file, "%*d %*s %c", &state) != 1)
+        fail(path);
+    fclose(file);
+    return state == 'S';
+}
+
+/* A thread that reads is cancelled, while nothing comes and while frames flow, and its feed is read on. */
+static void cancel(const char *name)
+{
+    int cancelled;
+
+    /* A thread that is not cancelled is waited for no longer. */
+    alarm(60);
+    for (cancelled = 0; cancelled < 12; cancelled++) {
+        const struct timespec pace = {0, 150 * 1000 * 1000};
+        int is_idle = cancelled % 2;
+        pthread_t thread;
+        void *result;
+
+        /* The daemon opens and changes 20 feeds a second for a user. */
+        nanosleep(&pace, NULL);
+        takes_blocks = cancelled % 4 > 1;
+        taken = is_reading = 0;
+        if (weir_set_filter(feed, is_idle ? "tcp port 9" : "") != 0 || weir_start(feed) != 0)
+            fail("filter");
+        /* What came before the filter. */
+        if (is_idle)
+            wait_for(0);
+        if (pthread_create(&thread, NULL, read_on, NULL) != 0)
+            fail("thread");
+        while (is_idle ? !is_asleep() : taken < 20)
+            sched_yield();
+        pthread_cancel(thread);
+        pthread_join(thread, &result);
+        if (result != PTHREAD_CANCELED)
+            fail("cancel");
+        if (weir_set_filter(feed, "") != 0)
+            fail("filter");
+        wait_for(1);
+        if (cancelled % 4 == 3) {
+            weir_close(feed);
+            open_feed(name, NULL);
+            wait_for(1);
+        }
+    }
+    printf("cancelled %d\n", cancelled);
+}
+
 int main(int argc, char **argv)
 {
     struct weir_options options = weir_default_options();
@@ -342,6 +424,9 @@ int main(int argc, char **argv)
         options.feed_name = "changing";
         open_feed(name, &options);
         change();
+    } else if (!strcmp(way, "cancel")) {
+        open_feed(name, NULL);
+        cancel(name);
     } else if (!strcmp(way, "outlive")) {
         open_feed(name, NULL);
         outlive();

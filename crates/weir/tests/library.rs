@@ -147,6 +147,13 @@ fn a_signal_handler_ends_a_wait() {
 }
 
 #[test]
+fn a_thread_that_reads_may_be_cancelled() {
+    let daemon = Daemon::start(LIVE);
+    let read = daemon.read(&["cancel", "host:live"]);
+    assert_eq!(read.number("cancelled"), 12);
+}
+
+#[test]
 fn both_sides_of_a_fork_read_on() {
     let daemon = Daemon::start(LIVE);
     let read = daemon.read(&["fork", "host:live"]);
