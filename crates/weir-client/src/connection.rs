@@ -158,6 +158,7 @@ impl Connection {
         // From here on an error closes it again.
         let mut feed = RemoteFeed::new(number, Arc::clone(&self.caller), ending);
         let (opened, fds) = called?;
+        feed.begin = opened.from.clone();
         feed.opened = opened;
         feed.rings = attach_rings(fds)?;
         Ok(feed)

@@ -57,15 +57,14 @@ impl Shared {
             let descriptors = descriptors;
             feed.attach(&descriptors, first_line)?;
         }
-        let opened = feed.opened();
         self.push(FeedChange::Joined(JoinedFeed {
-            key: opened.key,
+            key: feed.opened().key,
             output: 0,
             label: String::new(),
             rings,
             first_line,
             channel: Some(channel),
-            begin: Begin::At(opened.from.clone()),
+            begin: Begin::At(feed.begin.clone()),
         }));
         Ok(())
     }

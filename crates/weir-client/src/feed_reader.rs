@@ -3,7 +3,8 @@
 //! A program names its source, may set a filter, drop its rights or fork, and only then reads. So the connection is
 //! made first, with the rights of then, and the feed is opened by the first call that needs it. A daemon that is
 //! restarted is read on from, a feed that moves to other rings is followed, and so is a fork: the child has a
-//! connection of its own from its first call on, and reads on where its parent was if the rings are the same.
+//! connection of its own from its first call on, and reads on where its parent was if the rings are the same. Its
+//! statistics are those of the frames from where it begins.
 
 mod fork;
 mod going_on;

@@ -25,15 +25,17 @@ pub struct RemoteFeed {
     ending: Arc<Ending>,
     pub(crate) opened: Opened,
     pub(crate) rings: Vec<Ring<Mapping>>,
+    /// Where its consumer begins to read, ring by ring: at [`Opened::from`], if nothing else is known.
+    pub(crate) begin: Vec<u64>,
     next_sleeper: AtomicU64,
     is_gone: AtomicBool,
 }
 
 impl RemoteFeed {
     pub(crate) fn new(number: u64, caller: Arc<Caller>, ending: Arc<Ending>) -> RemoteFeed {
-        let (opened, rings) = (Opened::default(), Vec::new());
+        let (opened, rings, begin) = (Opened::default(), Vec::new(), Vec::new());
         let (next_sleeper, is_gone) = (AtomicU64::new(1), AtomicBool::new(false));
-        RemoteFeed { number, caller, ending, opened, rings, next_sleeper, is_gone }
+        RemoteFeed { number, caller, ending, opened, rings, begin, next_sleeper, is_gone }
     }
 
     /// Which engine takes the frames, why, and where the feed begins in its rings.

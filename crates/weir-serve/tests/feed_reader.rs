@@ -1,16 +1,24 @@
-//! A feed whose caller asks for frames, at a daemon in this process.
+//! A feed whose caller asks for frames, at a daemon in this process; and in one that forks: this very program, run again
+//! for the one test [`forking_process`].
 
 #[path = "common/mod.rs"]
 mod common;
+#[path = "../../weir-ring/tests/common/process.rs"]
+#[allow(dead_code, reason = "the socket between both is not needed here")]
+mod process;
 
+use std::ffi::OsStr;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use weir_client::protocol::Open;
-use weir_client::{ClientError, FeedReader};
+use weir_client::{ClientError, Connection, FeedReader};
 use weir_consumer::Pulled;
 
 use common::{open_fds, setup, within_limit};
+use process::{Other, ROLE};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -116,4 +124,78 @@ fn a_filter_changes_while_others_read_the_same() {
     });
     assert!(matches!(other.next(10, LONG).unwrap(), Pulled::Frames(_)));
     assert!(one.statistics().unwrap().ledger.filtered > 0);
+}
+
+/// Frames of the source that a process reads, forks, and reads on.
+const FORK_FRAMES: u64 = 200_000;
+
+/// Reads to the end, and has every frame that was captured for this process in its counts; gives how many.
+fn read_the_rest(reader: &mut FeedReader) -> u64 {
+    let frames = read_to_the_end(reader);
+    let statistics = reader.statistics().unwrap();
+    let (ledger, delivered) = (&statistics.ledger, &statistics.delivered);
+    let drops: u64 = ledger.drops.values().sum();
+    assert_eq!(delivered.frames, frames, "{statistics:?}");
+    assert_eq!(ledger.captured, delivered.frames + delivered.lapped, "{statistics:?}");
+    assert_eq!(ledger.offered, ledger.captured + ledger.filtered + drops, "{statistics:?}");
+    ledger.captured
+}
+
+/// Not a test by itself: a process that forks while it reads.
+#[test]
+fn forking_process() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let path = PathBuf::from(std::env::var_os("WEIR_TEST_SOCKET").unwrap());
+    let name = std::env::var("WEIR_TEST_NAME").ok().filter(|name| !name.is_empty());
+    let shares_rings = name.is_none();
+    let mut reader = FeedReader::connect(&path, &Open { name, ..open("all") }).unwrap();
+    let Pulled::Frames(before) = reader.next(1000, LONG).unwrap() else { panic!("no frames") };
+    // SAFETY: the only other threads are the connection's, which holds no lock that the child takes, and the test
+    // harness's, which waits for this one.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", std::io::Error::last_os_error());
+    if child == 0 {
+        let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            // More comes before its first call.
+            let connection = Connection::open(&path).unwrap();
+            let captured =
+                || connection.status().unwrap().feeds[0].ledger.clone().unwrap().captured;
+            let at_fork = captured();
+            within_limit("frames come", || captured() > at_fork + 1000);
+            let captured = read_the_rest(&mut reader);
+            match shares_rings {
+                true => {
+                    assert_eq!(captured, FORK_FRAMES - before, "it reads on where its parent was")
+                }
+                false => {
+                    assert!((1..FORK_FRAMES - before - 1000).contains(&captured), "{captured}")
+                }
+            }
+        }));
+        // SAFETY: ends this process without running anything of the parent's.
+        unsafe { libc::_exit(read.is_err().into()) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is there to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child");
+    // What the child did is not in its parent's counts.
+    let captured = before + read_to_the_end(&mut reader) + reader.delivered().lapped;
+    assert_eq!((captured, reader.statistics().unwrap().ledger.captured), (FORK_FRAMES, captured));
+}
+
+#[test]
+fn the_child_of_a_fork_counts_every_frame_from_where_it_begins() {
+    let source = format!("gen:frames={FORK_FRAMES},rate=100kpps");
+    let setup =
+        setup(&format!("[sources.all]\nsource = '{source}'\neverybody = true\nring_mib = 64"));
+    for name in ["", "own"] {
+        let path = setup.path();
+        let variables: [(&str, &OsStr); 2] =
+            [("WEIR_TEST_SOCKET", path.as_os_str()), ("WEIR_TEST_NAME", name.as_ref())];
+        let mut process = Other::start("forking_process", "forks", &variables);
+        assert!(process.child.wait().unwrap().success(), "feed '{name}'");
+    }
 }
