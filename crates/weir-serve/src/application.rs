@@ -288,8 +288,7 @@ impl Client {
         }
         let changed = self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
         changed.map_err(refused)?;
-        let shown = source.shown_filter(text);
-        *reader.filter.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        reader.set_filter(text, source.shown_filter(text));
         done()
     }
 

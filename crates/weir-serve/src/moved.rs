@@ -18,7 +18,7 @@ pub struct Moved(Mutex<Vec<MovedFeed>>);
 pub struct MovedFeed {
     /// Its client.
     pub who: Credentials,
-    /// What the client asked for when it opened the feed.
+    /// What the client has asked for, with the filter that it set last.
     pub asked: Open,
     /// Its subscription.
     pub claim: Claim,
@@ -45,7 +45,7 @@ impl Moved {
         self.lock().push(feed);
     }
 
-    /// Gives a process the feed that is kept for it, if it asks for exactly what it had asked for.
+    /// Gives a process the feed that is kept for it, if it asks for exactly what it had.
     #[must_use]
     pub fn take(&self, who: &Credentials, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();

@@ -21,14 +21,13 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// Who that is.
     pub who: Credentials,
-    /// What it has asked for.
+    /// What it has asked for when it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
     /// The source's name.
     pub source: String,
-    /// The filter in force, with that of the daemon's file.
-    pub filter: Mutex<String>,
+    filter: Mutex<FilterText>,
     /// MiB of its rings.
     pub mib: u64,
     /// Its rings are sealed memory, for this reason.
@@ -46,6 +45,14 @@ pub struct Reader {
     /// The ledger of the rings when it was opened.
     pub base: Ledger,
     state: Mutex<State>,
+}
+
+/// The filter in force.
+struct FilterText {
+    /// As the client has asked for it.
+    asked: String,
+    /// With that of the daemon's file.
+    whole: String,
 }
 
 #[derive(Default)]
@@ -97,6 +104,7 @@ impl Reader {
         // What the rings have had is exact, and what the ledger says of that is not of the same instant.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
+        let filter = FilterText { asked: asked.filter.clone(), whole: filter };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
         Reader {
             peer,
@@ -115,6 +123,27 @@ impl Reader {
             base,
             state,
         }
+    }
+
+    fn filter_text(&self) -> MutexGuard<'_, FilterText> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another filter is in force: as the client has asked for it, and with that of the daemon's file.
+    pub fn set_filter(&self, asked: &str, whole: String) {
+        *self.filter_text() = FilterText { asked: asked.to_owned(), whole };
+    }
+
+    /// The filter in force, with that of the daemon's file.
+    #[must_use]
+    pub fn filter(&self) -> String {
+        self.filter_text().whole.clone()
+    }
+
+    /// What its client would ask for to get this feed again.
+    #[must_use]
+    pub fn asked_now(&self) -> Open {
+        Open { filter: self.filter_text().asked.clone(), ..self.asked.clone() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -109,7 +109,7 @@ impl Daemon {
                 // Its frames are this client's from the first one on; who joins begins later.
                 self.board.hand(fresh, &reader.who, &reader.source);
             }
-            let (who, asked) = (reader.who.clone(), reader.asked.clone());
+            let (who, asked) = (reader.who.clone(), reader.asked_now());
             self.moved.add(MovedFeed::new(who, asked, reader.claim));
         }
     }

@@ -1,7 +1,7 @@
 //! What is open, for whom, and what became of the frames.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use weir_client::protocol::{self, Ledger as ToldLedger};
 use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
@@ -29,7 +29,7 @@ impl Daemon {
         let feed = |(id, own): (&FeedId, &Vec<&Arc<Reader>>)| FeedStatus {
             key: id.number(),
             source: own[0].source.clone(),
-            filter: filter_of(own[0]),
+            filter: own[0].filter(),
             rings: own[0].rings.len(),
             readers: own.len(),
             ledger: ledgers.get(id).map(ToldLedger::from),
@@ -43,7 +43,7 @@ impl Daemon {
             name: reader.asked.name.clone(),
             key: reader.feed.number(),
             source: reader.source.clone(),
-            filter: filter_of(reader),
+            filter: reader.filter(),
             seconds: reader.since.elapsed().as_secs(),
             is_closed: reader.is_closed(),
             consumers: reader.consumers(),
@@ -74,8 +74,4 @@ impl Daemon {
             owner: info.owner.as_ref().map(protocol::Owner::from),
         }
     }
-}
-
-fn filter_of(reader: &Reader) -> String {
-    reader.filter.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

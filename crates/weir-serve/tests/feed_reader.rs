@@ -8,16 +8,21 @@ mod common;
 mod process;
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Uid;
 use weir_client::protocol::Open;
 use weir_client::{ClientError, Connection, FeedReader};
 use weir_consumer::Pulled;
+use weir_serve::Config;
 
-use common::{open_fds, setup, within_limit};
+use common::{Setup, open_fds, setup, within_limit};
 use process::{Other, ROLE};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -124,6 +129,70 @@ fn a_filter_changes_while_others_read_the_same() {
     });
     assert!(matches!(other.next(10, LONG).unwrap(), Pulled::Frames(_)));
     assert!(one.statistics().unwrap().ledger.filtered > 0);
+}
+
+/// Runs this as user 1, to whom the kernel then gives this process's connections, and lets the folder be.
+fn as_user_1<T: Send>(setup: &Setup, run: impl FnOnce() -> T + Send) -> T {
+    let open = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
+    open(setup.path().parent().unwrap(), 0o755).unwrap();
+    open(&setup.path(), 0o666).unwrap();
+    std::thread::scope(|scope| {
+        let as_user = || {
+            let user = Uid::from_raw(1);
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            run()
+        };
+        scope.spawn(as_user).join().unwrap()
+    })
+}
+
+#[test]
+fn root_a_feed_whose_filter_was_changed_moves_without_losing_a_frame() {
+    const FRAMES: u64 = 500_000;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("root_a_feed_whose_filter_was_changed_moves_without_losing_a_frame: needs root");
+        return;
+    }
+    let config = |users: &str| {
+        format!(
+            "[sources.all]\nsource = 'gen:frames={FRAMES},rate=100kpps,flows=2'\nusers = [{users}]\n\
+             ring_mib = 128"
+        )
+    };
+    let setup = setup(&config("0, 1"));
+    let mut reader = FeedReader::connect(&setup.path(), &open("all")).unwrap();
+    let Pulled::Frames(mut frames) = reader.next(1, LONG).unwrap() else { panic!("no frame") };
+    let first = reader.run().records().next().unwrap();
+    let source = Ipv4Addr::from(<[u8; 4]>::try_from(&first.frame[26..30]).unwrap());
+    // User 1 maps the rings, and leaves: so they are this reader's alone, and to be changed in place.
+    as_user_1(&setup, || {
+        let mut other = FeedReader::connect(&setup.path(), &open("all")).unwrap();
+        assert!(matches!(other.next(1, LONG).unwrap(), Pulled::Frames(_)));
+    });
+    within_limit("user 1 has left", || setup.serving.connections() == 1);
+    let connection = Connection::open(&setup.path()).unwrap();
+    let key = || connection.status().unwrap().clients[0].key;
+    let before = key();
+    // All frames, as tcpdump -ddd prints it.
+    reader.set_filter("1\n6 0 0 96").unwrap();
+    reader.block(&[source.to_string()], &[]).unwrap();
+    assert_eq!(key(), before, "it was changed in place");
+    setup.daemon.reload(Config::parse(&config("0")).unwrap()).unwrap();
+    let mut counts = || {
+        let Pulled::Frames(more) = reader.next(u64::MAX, LONG).unwrap() else { panic!("no frame") };
+        frames += more;
+        key() != before
+    };
+    within_limit("it reads other rings", &mut counts);
+    let blocked = reader.statistics().unwrap().ledger.blocked;
+    frames += read_to_the_end(&mut reader);
+    let statistics = reader.statistics().unwrap();
+    let (ledger, delivered) = (&statistics.ledger, &statistics.delivered);
+    assert_eq!(ledger.offered, FRAMES, "every frame is in a ledger: {statistics:?}");
+    assert_eq!(ledger.captured + ledger.blocked, FRAMES, "{statistics:?}");
+    assert!(blocked < ledger.blocked, "the block list has moved, too: {statistics:?}");
+    assert_eq!((delivered.frames, delivered.lapped), (frames, 0), "{statistics:?}");
+    assert_eq!(frames, ledger.captured);
 }
 
 /// Frames of the source that a process reads, forks, and reads on.

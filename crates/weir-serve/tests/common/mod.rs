@@ -19,6 +19,7 @@ static ONE: Mutex<()> = Mutex::new(());
 
 pub struct Setup {
     folder: tempfile::TempDir,
+    pub daemon: Arc<Daemon>,
     pub serving: Serving,
     _file: socket::SocketFile,
     _alone: MutexGuard<'static, ()>,
@@ -33,10 +34,12 @@ pub fn setup(config: &str) -> Setup {
         Ok(Resolved { target: Target::Text(spec), request, owner_finder: None })
     };
     let daemon = Daemon::new(Config::parse(config).unwrap(), resolve, |_| ()).unwrap();
+    let daemon = Arc::new(daemon);
     let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
     let server = Server::new("test", ServerLimits::default());
-    let server = server.with(Arc::new(Capture::new(Arc::new(daemon))));
-    Setup { folder, serving: server.serve(listener).unwrap(), _file: file, _alone: alone }
+    let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
+    let serving = server.serve(listener).unwrap();
+    Setup { folder, daemon, serving, _file: file, _alone: alone }
 }
 
 impl Setup {
