@@ -1,4 +1,4 @@
-//! The block lists of a probe's subscriptions. Entries that end are taken out by a thread, also when nobody asks.
+//! The block lists of a probe's subscriptions. Entries that end are taken out by threads, also when nobody asks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,21 +18,27 @@ type Changer = dyn Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send +
 /// The block lists of subscriptions, each empty at first. They are changed here only: whoever changes one by the probe
 /// itself changes what this does not know.
 pub struct BlockLists {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    change: Arc<Changer>,
+    lists: Mutex<BTreeMap<SubscriptionId, Arc<BlockList>>>,
+    /// Those that take out what ends.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
-    change: Box<Changer>,
-    state: Mutex<State>,
-    /// Something ends earlier than before, or it is over.
-    changed: Condvar,
+/// The list of one subscription. One with entries that end has a thread of its own: a source that takes long to change,
+/// or hangs, holds up nobody else's.
+struct BlockList {
+    subscription: SubscriptionId,
+    change: Arc<Changer>,
+    /// Locked while its source changes.
+    entries: Mutex<TimedList>,
+    signals: Mutex<Signals>,
+    signalled: Condvar,
 }
 
+/// For the thread of a list.
 #[derive(Default)]
-struct State {
-    /// Each is locked while its source changes: one that takes long holds up nobody else's.
-    lists: BTreeMap<SubscriptionId, Arc<Mutex<TimedList>>>,
+struct Signals {
+    has_thread: bool,
     /// Something ends that the thread may not know of.
     is_changed: bool,
     is_over: bool,
@@ -44,26 +50,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl BlockLists {
     /// Lists that `change` puts into force.
-    ///
-    /// # Errors
-    /// If there is no thread left.
+    #[must_use]
     pub fn new(
         change: impl Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync + 'static,
-    ) -> Result<BlockLists, ProbeError> {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { change: Box::new(change), state, changed });
-        let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("weir-block".into())
-            .spawn(move || own.expire())
-            .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
-        Ok(BlockLists { shared, thread: Some(thread) })
+    ) -> BlockLists {
+        let (lists, threads) = (Mutex::default(), Mutex::default());
+        BlockLists { change: Arc::new(change), lists, threads }
     }
 
     /// Changes a list, whole or not at all; says how to take that back.
     ///
     /// # Errors
-    /// What the source says; nothing has changed then.
+    /// What the source says, or no thread is left for entries that end; nothing has changed then.
     pub fn change(
         &self,
         subscription: SubscriptionId,
@@ -75,7 +73,7 @@ impl BlockLists {
     /// Takes a change back; says how to make it again.
     ///
     /// # Errors
-    /// What the source says; the change is still in force then.
+    /// As [`change`](BlockLists::change); the change is still in force then.
     pub fn take_back(&self, subscription: SubscriptionId, undo: Undo) -> Result<Undo, ProbeError> {
         self.make(subscription, |_| undo.0)
     }
@@ -85,10 +83,13 @@ impl BlockLists {
         subscription: SubscriptionId,
         plan: impl FnOnce(&TimedList) -> BTreeMap<Entry, Option<End>>,
     ) -> Result<Undo, ProbeError> {
-        let list = Arc::clone(lock(&self.shared.state).lists.entry(subscription).or_default());
-        let mut list = lock(&list);
-        let planned = plan(&list);
-        let has = |entry: &Entry| list.entries().contains_key(entry);
+        let list = self.list_of(subscription);
+        let mut entries = lock(&list.entries);
+        let planned = plan(&entries);
+        if planned.values().any(|then| then.is_some_and(|end| end.is_some())) {
+            self.have_thread(&list)?;
+        }
+        let has = |entry: &Entry| entries.entries().contains_key(entry);
         let (mut remove, mut add) = (Vec::new(), Vec::new());
         for (entry, then) in &planned {
             match (has(entry), then) {
@@ -98,79 +99,108 @@ impl BlockLists {
             }
         }
         // Also where only ends change: whether the source is there is for it to say.
-        let changed = (self.shared.change)(subscription, Change::Block { remove, add });
+        let changed = (self.change)(subscription, Change::Block { remove, add });
         if matches!(changed, Err(ProbeError::Unknown)) {
             self.forget(subscription);
         }
         changed?;
-        let undo = list.carry_out(&planned);
-        drop(list);
-        self.shared.look_again();
+        let undo = entries.carry_out(&planned);
+        drop(entries);
+        list.signal(|signals| signals.is_changed = true);
         Ok(undo)
+    }
+
+    fn list_of(&self, subscription: SubscriptionId) -> Arc<BlockList> {
+        let new = || {
+            Arc::new(BlockList {
+                subscription,
+                change: Arc::clone(&self.change),
+                entries: Mutex::default(),
+                signals: Mutex::default(),
+                signalled: Condvar::new(),
+            })
+        };
+        Arc::clone(lock(&self.lists).entry(subscription).or_insert_with(new))
+    }
+
+    fn have_thread(&self, list: &Arc<BlockList>) -> Result<(), ProbeError> {
+        let mut signals = lock(&list.signals);
+        if signals.has_thread {
+            return Ok(());
+        }
+        let own = Arc::clone(list);
+        let thread = std::thread::Builder::new()
+            .name("weir-block".into())
+            .spawn(move || own.expire())
+            .map_err(|source| CaptureError::Os { doing: "starting a thread".into(), source })?;
+        signals.has_thread = true;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
     }
 
     /// What a subscription blocks.
     #[must_use]
     pub fn of(&self, subscription: SubscriptionId) -> BTreeMap<Entry, End> {
-        let list = lock(&self.shared.state).lists.get(&subscription).cloned();
-        list.map(|list| lock(&list).entries().clone()).unwrap_or_default()
+        let list = lock(&self.lists).get(&subscription).cloned();
+        list.map(|list| lock(&list.entries).entries().clone()).unwrap_or_default()
     }
 
     /// How many entries a subscription blocks.
     #[must_use]
     pub fn count(&self, subscription: SubscriptionId) -> usize {
-        let list = lock(&self.shared.state).lists.get(&subscription).cloned();
-        list.map_or(0, |list| lock(&list).entries().len())
+        let list = lock(&self.lists).get(&subscription).cloned();
+        list.map_or(0, |list| lock(&list.entries).entries().len())
     }
 
     /// The subscription has ended.
     pub fn forget(&self, subscription: SubscriptionId) {
-        lock(&self.shared.state).lists.remove(&subscription);
+        let list = lock(&self.lists).remove(&subscription);
+        list.into_iter().for_each(|list| list.signal(|signals| signals.is_over = true));
     }
 }
 
 impl Drop for BlockLists {
     fn drop(&mut self) {
-        lock(&self.shared.state).is_over = true;
-        self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for list in lock(&self.lists).values() {
+            list.signal(|signals| signals.is_over = true);
+        }
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
-    fn look_again(&self) {
-        lock(&self.state).is_changed = true;
-        self.changed.notify_all();
+impl BlockList {
+    /// Has its thread look again.
+    fn signal(&self, set: impl FnOnce(&mut Signals)) {
+        set(&mut lock(&self.signals));
+        self.signalled.notify_all();
     }
 
     /// Takes out what is due, until it is over.
     fn expire(&self) {
         loop {
-            let mut state = lock(&self.state);
-            if state.is_over {
+            let mut signals = lock(&self.signals);
+            if signals.is_over {
                 return;
             }
-            state.is_changed = false;
-            let lists = state.lists.clone();
-            drop(state);
-            // One after the other: a source that hangs has the others' entries stay.
-            let next = lists.iter().filter_map(|(id, list)| self.expire_in(*id, list)).min();
-            // Those that have ended meanwhile are not kept.
-            drop(lists);
+            signals.is_changed = false;
+            drop(signals);
+            let next = self.take_out_due();
             self.wait(next);
         }
     }
 
-    /// Takes out what is due of one list; gives when to look again.
-    fn expire_in(&self, subscription: SubscriptionId, list: &Mutex<TimedList>) -> End {
-        let mut list = lock(list);
+    /// Takes out what is due; gives when to look again.
+    fn take_out_due(&self) -> End {
+        let mut list = lock(&self.entries);
         let now = Instant::now();
         let due = list.due(now);
         if !due.is_empty() {
             let change = Change::Block { remove: due.clone(), add: Vec::new() };
-            match (self.change)(subscription, change) {
+            match (self.change)(self.subscription, change) {
                 Err(ProbeError::Capture(error)) if !matches!(error, CaptureError::Ended) => {
                     list.not_expired(now);
                 }
@@ -182,12 +212,78 @@ impl Shared {
     }
 
     fn wait(&self, until: End) {
-        let state = lock(&self.state);
-        let waits = |state: &mut State| !state.is_changed && !state.is_over;
+        let signals = lock(&self.signals);
+        let waits = |signals: &mut Signals| !signals.is_changed && !signals.is_over;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         match left {
-            Some(left) => drop(self.changed.wait_timeout_while(state, left, waits)),
-            None => drop(self.changed.wait_while(state, waits)),
+            Some(left) => drop(self.signalled.wait_timeout_while(signals, left, waits)),
+            None => drop(self.signalled.wait_while(signals, waits)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn within_limit(what: &str, is_so: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < LIMIT, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn ends_now() -> ListChange {
+        let add = vec![Entry::Address([10, 0, 0, 1].into())];
+        ListChange { add, end: Some(Instant::now()), ..ListChange::default() }
+    }
+
+    #[test]
+    fn a_source_that_hangs_holds_up_no_entries_of_another() {
+        let [hangs, other] = [1, 2].map(SubscriptionId);
+        let (tell, told) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let lists = BlockLists::new(move |subscription, change| {
+            if subscription == hangs
+                && matches!(change, Change::Block { add, .. } if add.is_empty())
+            {
+                tell.send(()).unwrap();
+                // Until the other side is dropped.
+                let _ = lock(&released).recv();
+            }
+            Ok(())
+        });
+        // Dropped before the lists, also where this fails.
+        let release = release;
+        lists.change(hangs, &ends_now()).unwrap();
+        told.recv_timeout(LIMIT).expect("the entry is taken out");
+        lists.change(other, &ends_now()).unwrap();
+        within_limit("the other source's entry ends", || lists.count(other) == 0);
+        drop(release);
+        within_limit("the entry ends behind the hang", || lists.count(hangs) == 0);
+    }
+
+    #[test]
+    fn a_thread_ends_with_its_list_and_is_started_for_entries_that_end_only() {
+        let lists = BlockLists::new(|_, _| Ok(()));
+        let threads = || lock(&lists.threads).iter().filter(|own| !own.is_finished()).count();
+        let (list, later) = (SubscriptionId(1), Instant::now() + LIMIT);
+        lists.change(list, &ListChange { end: None, ..ends_now() }).unwrap();
+        assert_eq!(threads(), 0);
+        for _ in 0..2 {
+            let add = vec![Entry::Address([10, 0, 0, 2].into())];
+            let change = ListChange { add, end: Some(later), ..ListChange::default() };
+            lists.change(list, &change).unwrap();
+            assert_eq!(threads(), 1);
+        }
+        lists.forget(list);
+        within_limit("the thread ends", || threads() == 0);
     }
 }

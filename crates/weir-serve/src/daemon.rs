@@ -98,7 +98,6 @@ impl Daemon {
         let changer = Arc::clone(&probe);
         let lists =
             BlockLists::new(move |subscription, change| changer.change(subscription, change));
-        let lists = lists.map_err(|error| error.to_string())?;
         let usage = Usage::new(config.limits.clone());
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));

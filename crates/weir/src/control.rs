@@ -48,7 +48,7 @@ impl Control {
         let name = || format!("--control {}", path.display());
         // Its owner's alone.
         let (listener, file) = bind(path, 0o600).with_context(name)?;
-        let served = Arc::new(Served::new(probe, journal, subscriptions)?);
+        let served = Arc::new(Served::new(probe, journal, subscriptions));
         let control = Control { _file: file, served: Arc::clone(&served) };
         thread::Builder::new()
             .name("weir-control".into())

@@ -62,19 +62,19 @@ impl Served {
         probe: Arc<Probe>,
         journal: Arc<Journal>,
         subscriptions: Arc<Subscriptions>,
-    ) -> Result<Served> {
+    ) -> Served {
         let (changer, feeds) = (Arc::clone(&probe), Arc::clone(&subscriptions));
         let lists = BlockLists::new(move |subscription, change| {
             changer.change(subscription, change)?;
             feeds.look(&changer);
             Ok(())
-        })?;
+        });
         let now = |feed: &Subscribed| Now {
             in_force: InForce { filter: feed.takes.filter.clone(), changes: 0 },
             has_ended: false,
         };
         let state = Mutex::new(subscriptions.feeds.iter().map(now).collect());
-        Ok(Served { probe, journal, subscriptions, lists, state })
+        Served { probe, journal, subscriptions, lists, state }
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
