@@ -31,6 +31,11 @@ impl Undo {
     pub fn entries(&self) -> usize {
         self.0.len()
     }
+
+    /// The entries that the change touched.
+    pub fn touched(&self) -> impl Iterator<Item = &Entry> {
+        self.0.keys()
+    }
 }
 
 /// Entries with their ends.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use weir_capture::error::error_text;
 use weir_client::protocol::{BlockChanged, Blocked, NO_FEED, block_time, is_feed_name};
 use weir_filter::block::{ENTRIES_MAX, Entry, EntryError};
 use weir_plug::Credentials;
@@ -12,6 +13,7 @@ use weir_probe::timed_list::Undo;
 use weir_probe::{ListChange, ProbeError, SubscriptionId};
 
 use crate::daemon::{Daemon, refused};
+use crate::limits::TOLD_ENTRIES_MAX;
 use crate::rights;
 use crate::slots::Claim;
 
@@ -42,6 +44,24 @@ struct Named {
     key: u64,
 }
 
+impl Named {
+    /// As errors name it.
+    fn title(&self) -> String {
+        format!("feed {} of source '{}'", self.key, self.source)
+    }
+}
+
+/// The first of some entries, and how many more there are.
+fn told<'a>(mut entries: impl Iterator<Item = &'a Entry>) -> String {
+    let first: Vec<String> =
+        entries.by_ref().take(TOLD_ENTRIES_MAX).map(Entry::to_string).collect();
+    let first = first.join(", ");
+    match entries.count() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
 impl Daemon {
     /// Changes the block list of a feed that nobody else reads.
     pub(crate) fn block(
@@ -62,22 +82,22 @@ impl Daemon {
     ) -> Result<BlockChanged, RpcError> {
         let mut made = Vec::new();
         let changes_nothing = change.add.is_empty() && change.remove.is_empty();
-        for feed in self.named(who, name)? {
+        let feeds = self.named(who, name)?;
+        let count = feeds.len();
+        for feed in feeds {
             if changes_nothing {
                 made.push((feed, Undo::default()));
                 continue;
             }
-            let handing = self.handing(&feed.source);
-            let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
-            match self.lists.change(feed.subscription, change) {
+            let changed = self.alone(&feed, || self.lists.change(feed.subscription, change));
+            match changed {
                 Ok(undo) => made.push((feed, undo)),
                 Err(ProbeError::Unknown | ProbeError::Ended) => {}
+                Err(error) if count == 1 => return Err(refused(error)),
                 Err(error) => {
-                    for (feed, undo) in made.into_iter().rev() {
-                        // Less than it had is always taken; more again may not be. The list says what it is.
-                        let _ = self.lists.take_back(feed.subscription, undo);
-                    }
-                    return Err(refused(error));
+                    let why =
+                        format!("{} refuses the change ({})", feed.title(), error_text(&error));
+                    return Err(self.take_back(name, made, count, &why));
                 }
             }
         }
@@ -91,6 +111,41 @@ impl Daemon {
             entries: entries.unwrap_or_default(),
             keys: made.iter().map(|(feed, _)| feed.key).collect(),
         })
+    }
+
+    /// Carries this out while nobody else changes what the rings of the feed's source hold.
+    fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
+        let handing = self.handing(&feed.source);
+        let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
+        carry_out()
+    }
+
+    /// Undoes what was `made` before one of the feeds refused, the last first; gives the error that says what has become
+    /// of it.
+    fn take_back(&self, name: &str, made: Vec<(Named, Undo)>, count: usize, why: &str) -> RpcError {
+        let mut kept = Vec::new();
+        for (feed, undo) in made.into_iter().rev() {
+            let touched = told(undo.touched());
+            let undone = self.alone(&feed, || self.lists.take_back(feed.subscription, undo));
+            match undone {
+                // What has ended blocks nothing.
+                Ok(_) | Err(ProbeError::Unknown | ProbeError::Ended) => {}
+                Err(error) => {
+                    kept.push(format!("{} ({}) of {touched}", feed.title(), error_text(&error)));
+                }
+            }
+        }
+        if kept.is_empty() {
+            return RpcError::refused(format!(
+                "{why}, so nothing has changed at any of the {count} feeds"
+            ));
+        }
+        // What to try comes first: a long text is cut.
+        RpcError::refused(format!(
+            "{why}, and it cannot be taken back everywhere; `weir block --feed {name}` shows what only some of the feeds \
+             block: add or remove that again, as it is to be at all of them. The change is kept at {}",
+            kept.join("; at ")
+        ))
     }
 
     /// What the feeds of a name block.
@@ -157,4 +212,71 @@ fn no_feed(name: &str) -> RpcError {
         NO_FEED,
         format!("you have no feed named '{name}'; `weir status` shows those that there are"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use weir_capture::engines::auto::EngineRequest;
+    use weir_capture::engines::declaration::Target;
+    use weir_capture::engines::of_generated;
+    use weir_capture::{CaptureError, Feed, Setup};
+    use weir_client::protocol::Open;
+    use weir_probe::{BlockLists, SourceSpec};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::daemon::Resolved;
+    use crate::moved::MovedFeed;
+
+    /// A daemon with a feed of the name `ids` at each of the sources `a` and `b`, whose lists answer like this.
+    fn daemon(who: &Credentials, answers: &'static [bool]) -> Daemon {
+        let target = || Target::Text("rate=1kpps".into());
+        let request = || EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
+        let resolve = move |_: &str, _: &_| {
+            Ok(Resolved { target: target(), request: request(), owner_finder: None })
+        };
+        let config = Config::parse("[sources.a]\nsource = 'gen:'\n[sources.b]\nsource = 'gen:'\n");
+        let mut daemon = Daemon::new(config.unwrap(), resolve, |_| ()).unwrap();
+        for name in ["a", "b"] {
+            let spec = SourceSpec::new(name, move |feeds| {
+                request().open(&target(), &Setup { feeds, may_change: true, ..Setup::default() })
+            });
+            let (source, own) = daemon.probe.open(spec, vec![Feed::default().into()]).unwrap();
+            let claim = Claim { source, subscription: own[0], is_first: true };
+            let asked = Open { source: name.into(), name: Some("ids".into()), ..Open::default() };
+            daemon.moved.add(MovedFeed::new(who.clone(), asked, claim));
+        }
+        let answers = Mutex::new(answers.iter());
+        daemon.lists = BlockLists::new(move |_, _| match answers.lock().unwrap().next() {
+            Some(false) => Err(CaptureError::Options("no room".into()).into()),
+            _ => Ok(()),
+        });
+        daemon
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_taken_back_is_told_with_its_feed_and_its_entries() {
+        let who = Credentials { uid: 1, ..Credentials::default() };
+        let add: Vec<String> = (1..=5).map(|last| format!("10.0.0.{last}")).collect();
+        let change = read_change(&add, &[], None).unwrap();
+        let said = |answers| {
+            let daemon = daemon(&who, answers);
+            daemon.block_named(&who, "ids", &change).unwrap_err().message
+        };
+        let taken_back = said(&[true, false, true]);
+        for words in ["of source 'b' refuses", "no room", "nothing has changed at any of the 2"] {
+            assert!(taken_back.contains(words), "{taken_back}");
+        }
+        let kept = said(&[true, false, false]);
+        for words in [
+            "of source 'b' refuses the change (",
+            "`weir block --feed ids`",
+            "of source 'a' (",
+            "10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more",
+        ] {
+            assert!(kept.contains(words), "{words}: {kept}");
+        }
+    }
 }

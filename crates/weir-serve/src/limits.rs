@@ -17,6 +17,8 @@ pub const COMPILE_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const REFUSALS_A_MINUTE_MAX: u32 = 20;
 /// See [`REFUSALS_A_MINUTE_MAX`].
 pub const REFUSAL_CHARS_MAX: usize = 300;
+/// Entries that an error tells of each feed: its text has 1,000 characters.
+pub const TOLD_ENTRIES_MAX: usize = 3;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Sleepers that a feed wakes: a client with several consumers has one for each.
