@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use weir_consumer::{Delivered, Numbering, Pull, Pulled, Run};
+use weir_consumer::{Delivered, FrameSource, Numbering, Pull, Pulled, Run};
 use weir_plug::PlugError;
 use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::{Interrupter, Sleeper, Woken};
@@ -61,6 +61,17 @@ struct Reading {
     has_heard: bool,
     /// Nothing comes any more, and this is its last ledger.
     ended: Option<Ledger>,
+}
+
+impl Reading {
+    fn sleeper(&self) -> &Sleeper {
+        self.pull.source().sleeper()
+    }
+}
+
+/// Sleeps for so long, unless it is interrupted: no ring wakes it.
+fn sleep(sleeper: &Sleeper, time: Duration) -> Result<Woken, ClientError> {
+    Ok(sleeper.sleep_on(std::iter::empty::<(usize, &Reader<Mapping>)>(), 1, time)?)
 }
 
 impl FeedReader {
@@ -122,7 +133,7 @@ impl FeedReader {
     fn sleeper(&self) -> &Sleeper {
         match &self.state {
             State::Closed(sleeper) => sleeper.as_ref().expect("a feed that failed to open has one"),
-            State::Open(reading) => weir_consumer::FrameSource::sleeper(reading.pull.source()),
+            State::Open(reading) => reading.sleeper(),
         }
     }
 
@@ -204,8 +215,7 @@ impl FeedReader {
             match self.open() {
                 // Between two daemons: it was there when this reader connected.
                 Err(error) if is_gone(&error) && !is_stopped() => {
-                    let none = std::iter::empty::<(usize, &Reader<Mapping>)>();
-                    match self.sleeper().sleep_on(none, 1, RETRY_EVERY.min(left))? {
+                    match sleep(self.sleeper(), RETRY_EVERY.min(left))? {
                         Woken::Interrupted => return Ok(Pulled::Interrupted),
                         _ if left <= RETRY_EVERY => return Ok(Pulled::Nothing),
                         _ => continue,
@@ -229,9 +239,7 @@ impl FeedReader {
                 },
                 Some(at) => {
                     let wait = at.saturating_duration_since(Instant::now());
-                    let none = std::iter::empty::<(usize, &Reader<Mapping>)>();
-                    let sleeper = weir_consumer::FrameSource::sleeper(reading.pull.source());
-                    match sleeper.sleep_on(none, 1, wait.min(left))? {
+                    match sleep(reading.sleeper(), wait.min(left))? {
                         Woken::Interrupted if reading.has_heard => return Ok(Pulled::Interrupted),
                         Woken::Interrupted => reading.has_heard = true,
                         _ if wait > left => return Ok(Pulled::Nothing),

@@ -30,46 +30,37 @@ impl FeedReader {
                 Ok(())
             }
             Some(EndReason::Failed(reason)) => Err(ClientError::Gone(reason)),
-            Some(EndReason::Moved) => {
-                let ledger = reading.feed.ledger().unwrap_or_default();
-                match reading.feed.reopen(&self.connection) {
-                    Ok(()) => {
-                        (reading.retry_at, reading.has_heard) = (None, false);
-                        self.past.ledger += &ledger;
-                        Ok(())
-                    }
-                    Err(error) if is_refused(&error) => Err(error),
-                    // It is busy, or it ends.
-                    Err(_) => {
-                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
-                        Ok(())
-                    }
-                }
+            Some(EndReason::Moved) => self.open_again(false),
+            Some(EndReason::DaemonEnded) => self.open_again(true),
+        }
+    }
+
+    /// Opens the feed again, at the same daemon or at its successor. One that is not there yet, is busy, or ends, is
+    /// tried again.
+    fn open_again(&mut self, has_daemon_ended: bool) -> Result<(), ClientError> {
+        let State::Open(reading) = &mut self.state else { return Ok(()) };
+        let ledger = reading.feed.ledger().unwrap_or_default();
+        let connection = match has_daemon_ended {
+            true => Connection::open(&self.socket),
+            false => Ok(self.connection.clone()),
+        };
+        let reopened = connection.and_then(|connection| {
+            reading.feed.reopen(&connection)?;
+            Ok(connection)
+        });
+        match reopened {
+            Ok(connection) => {
+                reading.pull.take_gone();
+                (reading.retry_at, reading.has_heard) = (None, false);
+                self.connection = connection;
+                self.past.ledger += &ledger;
+                self.past.daemons += u64::from(has_daemon_ended);
+                Ok(())
             }
-            Some(EndReason::DaemonEnded) => {
-                // A daemon that is not there yet, or not ready, is tried again.
-                let successor = Connection::open(&self.socket);
-                let ledger = reading.feed.ledger().unwrap_or_default();
-                let reopened = successor.and_then(|connection| {
-                    reading.feed.reopen(&connection)?;
-                    Ok(connection)
-                });
-                match reopened {
-                    Ok(connection) => {
-                        reading.pull.take_gone();
-                        reading.retry_at = None;
-                        reading.has_heard = false;
-                        self.connection = connection;
-                        self.past.ledger += &ledger;
-                        self.past.daemons += 1;
-                        Ok(())
-                    }
-                    Err(error) if is_refused(&error) => Err(error),
-                    Err(_) => {
-                        reading.retry_at = Some(Instant::now() + RETRY_EVERY);
-                        Ok(())
-                    }
-                }
+            Err(error) if is_refused(&error) => Err(error),
+            Err(_) => {
+                reading.retry_at = Some(Instant::now() + RETRY_EVERY);
+                Ok(())
             }
         }
     }
