@@ -16,6 +16,7 @@ use weir_lab::testbed::{End, RX_IPV4};
 
 use common::docker::Docker;
 use common::frames::{Sender, arp, assortment, ipv4};
+use common::libpcap::{self, Tools, reader};
 use common::tools::{Got, bytes_of, pcap, read, tool};
 use common::{
     Run, bed, closes, folder, generate, number, path, program, ready, settle, sh, weir, within,
@@ -145,6 +146,52 @@ fn root_tcpdump_on_the_interface_sees_what_a_capture_of_the_same_link_has() {
     assert!(wanted.len() > 20_000 && frames == wanted, "{} of {}", frames.len(), wanted.len());
     assert_eq!(number(netdev(&json), "received"), wanted.len() as u64, "{json}");
     assert_eq!(number(&json, "lapped"), 0, "{json}");
+}
+
+#[test]
+fn root_every_tool_on_the_interface_sees_every_frame_of_a_capture() {
+    let test = "root_every_tool_on_the_interface_sees_every_frame_of_a_capture";
+    let Some(_alone) = ready(test, &[&libpcap::NAMES[..], &["cc"]].concat()) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (written, written_name) = path(&dir, "written.pcapng");
+    let sent = assortment();
+    let generated = 5000;
+    let frames = sent.len() + generated;
+    let capture = Run::capture(&bed.rx, &format!("--frames {frames} --write {written_name}"));
+    let run = attach(&bed.rx, &format!("--netdev {NAME}"));
+    let start = |line: &[&str]| {
+        let mut command = program(line[0]);
+        command.args(&line[1..]);
+        Run::start(&bed.rx, command)
+    };
+    let tools = Tools::start(&dir, NAME, frames, "", start);
+    let ways = ["loop", "dispatch", "select", "epoll", "next", "next_ex", "fork", "setuid"];
+    let open = PermissionsExt::from_mode(0o777);
+    fs::set_permissions(dir.path(), open).expect("permissions");
+    let readers = ways.map(|way| {
+        let (file, name) = path(&dir, &format!("{way}.pcap"));
+        let mut run = start(&[reader(), NAME, &name, way, &frames.to_string()]);
+        run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
+        (way, file, run)
+    });
+    let sender = Sender::new(&bed.tx);
+    sent.iter().for_each(|frame| sender.send(frame));
+    generate(&bed.tx, &format!("--frames {generated} --rate 50kpps --flows 100"));
+    capture.end().expect(0);
+    let wanted = libpcap::frames(&written);
+    assert_eq!(wanted.len(), frames);
+    for file in tools.end(frames) {
+        assert!(libpcap::frames(&file) == wanted, "{}", file.display());
+    }
+    for (way, file, reader) in readers {
+        // Received, dropped by the socket, dropped by the interface; and what it has seen.
+        let told = reader.end().expect(0).text();
+        assert_eq!(told, format!("{frames} 0 0\n{frames}\n"), "{way}");
+        assert!(libpcap::frames(&file) == wanted, "{way}");
+    }
+    let json = run.stop().expect(0).json();
+    assert_eq!(number(netdev(&json), "received"), frames as u64, "{json}");
 }
 
 /// As libpcap's `udp`, which sees through no tag.

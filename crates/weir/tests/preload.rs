@@ -10,6 +10,7 @@ use std::time::Duration;
 use weir_lab::Testbed;
 
 use common::daemon::Daemon;
+use common::libpcap::{self, Tools, compiled, reader};
 use common::{Ended, Run, bed, folder, generate, path, ready, settle, tools};
 
 const FRAMES: u64 = 2000;
@@ -36,26 +37,6 @@ fn run(daemon: &Daemon, line: &[&str]) -> Command {
     let mut command = daemon.weir("run");
     command.arg("--").args(line);
     command
-}
-
-/// The program of tests/preload/reader.c.
-fn reader() -> &'static str {
-    static BUILT: OnceLock<(tempfile::TempDir, String)> = OnceLock::new();
-    &BUILT.get_or_init(|| compiled("reader")).1
-}
-
-/// A program of tests/preload, and the folder that it is in.
-fn compiled(name: &str) -> (tempfile::TempDir, String) {
-    let dir = folder();
-    // Another user runs it, too.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(dir.path(), open).expect("permissions");
-    let (_, program) = path(&dir, name);
-    let source = format!("{}/tests/preload/{name}.c", env!("CARGO_MANIFEST_DIR"));
-    let flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program, &source];
-    let built = Command::new("cc").args(flags).arg("-lpcap").status().expect("cc starts");
-    assert!(built.success(), "compiling {source}");
-    (dir, program)
 }
 
 /// Starts the reader on `host:lan`, and waits until it reads.
@@ -284,67 +265,27 @@ fn root_a_daemon_that_is_killed_is_read_on_from() {
 #[test]
 fn root_tcpdump_and_dumpcap_capture_as_they_are() {
     let test = "root_tcpdump_and_dumpcap_capture_as_they_are";
-    let Some(_alone) = ready(test, &["tcpdump", "dumpcap", "tshark"]) else { return };
+    let Some(_alone) = ready(test, &libpcap::NAMES) else { return };
     let (bed, dir) = (bed(), folder());
     let daemon = Daemon::of_lan(&bed, "");
     let (whole, whole_text) = path(&dir, "whole.pcapng");
     let capture = daemon
         .capture(&bed, &format!("host:lan --filter udp --frames {FRAMES} --write {whole_text}"));
-    let count = FRAMES.to_string();
-    let files = ["tcpdump", "dumpcap", "tshark"].map(|name| path(&dir, &format!("{name}.cap")));
-    let lines: [&[&str]; 3] = [
-        &[
-            "tcpdump",
-            "-ni",
-            "host:lan",
-            "-c",
-            &count,
-            "--nano",
-            "-Z",
-            "root",
-            "-w",
-            &files[0].1,
-            "udp",
-        ],
-        &["dumpcap", "-qi", "host:lan", "-c", &count, "-P", "-w", &files[1].1, "-f", "udp"],
-        &[
-            "tshark",
-            "-Qi",
-            "host:lan",
-            "-c",
-            &count,
-            "-F",
-            "pcapng",
-            "-w",
-            &files[2].1,
-            "-f",
-            "udp",
-        ],
-    ];
-    let mut runs = lines.map(|line| Run::start(&bed.rx, run(&daemon, line)));
-    // Each says so in words of its own, or not at all.
-    for (run, ready) in runs.iter_mut().zip(["listening on host:lan", "File:", ""]) {
-        run.wait_for("that it captures", |run| run.stderr().contains(ready));
-    }
+    let frames = FRAMES as usize;
+    let start = |line: &[&str]| Run::start(&bed.rx, run(&daemon, line));
+    let tools = Tools::start(&dir, "host:lan", frames, "udp", start);
     let status = || Run::start(&bed.rx, daemon.weir("status --json")).end().expect(0).json();
     let begin = std::time::Instant::now();
     while status()["clients"].as_array().map_or(0, Vec::len) < 4 {
-        let said: Vec<String> = runs.iter().map(Run::stderr).collect();
-        assert!(begin.elapsed() < common::LIMIT, "{said:?} {}", status());
+        assert!(begin.elapsed() < common::LIMIT, "{:?} {}", tools.said(), status());
     }
     generate(&bed.tx, &format!("--frames {FRAMES} --rate 50kpps --flows 100"));
     capture.end().expect(0);
-    let [tcpdump, dumpcap, tshark] = runs.map(|run| run.end().expect(0));
-    for said in [format!("{FRAMES} packets captured"), "0 packets dropped by kernel".into()] {
-        assert!(tcpdump.stderr.contains(&said), "{}", tcpdump.stderr);
-    }
-    assert!(dumpcap.stderr.contains("(100.0%)"), "{}", dumpcap.stderr);
-    assert!(tshark.stderr.lines().all(|line| !line.contains("weir")), "{}", tshark.stderr);
-    same_frames(&files[0].0, &whole);
-    let (_, expected) = tools::read(&whole);
-    for (file, _) in &files[1..] {
-        let (_, found) = tools::read(file);
-        assert_eq!(tools::bytes_of(&found), tools::bytes_of(&expected), "{}", file.display());
+    let [tcpdump, wireshark @ ..] = tools.end(frames);
+    same_frames(&tcpdump, &whole);
+    let expected = libpcap::frames(&whole);
+    for file in wireshark {
+        assert_eq!(libpcap::frames(&file), expected, "{}", file.display());
     }
 }
 

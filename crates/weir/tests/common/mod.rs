@@ -8,6 +8,7 @@ pub mod bpf;
 pub mod daemon;
 pub mod docker;
 pub mod frames;
+pub mod libpcap;
 pub mod tools;
 
 use std::fs::{self, File};

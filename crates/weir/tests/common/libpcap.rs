@@ -1,0 +1,88 @@
+//! Unchanged programs that capture by libpcap: how they are started, and when they see frames.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use super::{Run, folder, path};
+
+/// The tools of [`Tools::start`].
+pub const NAMES: [&str; 3] = ["tcpdump", "dumpcap", "tshark"];
+
+/// The program of tests/preload/reader.c.
+pub fn reader() -> &'static str {
+    static BUILT: OnceLock<(TempDir, String)> = OnceLock::new();
+    &BUILT.get_or_init(|| compiled("reader")).1
+}
+
+/// A program of tests/preload, and the folder that it is in.
+pub fn compiled(name: &str) -> (TempDir, String) {
+    let dir = folder();
+    // Another user runs it, too.
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
+    let (_, program) = path(&dir, name);
+    let source = format!("{}/tests/preload/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", &program, &source];
+    let built = Command::new("cc").args(flags).arg("-lpcap").status().expect("cc starts");
+    assert!(built.success(), "compiling {source}");
+    (dir, program)
+}
+
+/// tcpdump, dumpcap and tshark that capture the same, each into a file.
+pub struct Tools {
+    runs: [Run; 3],
+    files: [PathBuf; 3],
+}
+
+impl Tools {
+    /// Starts them, each for so many frames of the filter, and waits until they capture.
+    pub fn start(
+        dir: &TempDir,
+        interface: &str,
+        frames: usize,
+        filter: &str,
+        start: impl Fn(&[&str]) -> Run,
+    ) -> Tools {
+        let count = frames.to_string();
+        let files = NAMES.map(|name| path(dir, &format!("{name}.cap")));
+        let into = |number: usize| ["-i", interface, "-c", &count, "-w", &files[number].1];
+        let lines: [&[&[&str]]; 3] = [
+            &[&["tcpdump", "-n", "--nano", "-Z", "root", "-B", "65536"], &into(0), &[filter]],
+            &[&["dumpcap", "-q", "-P"], &into(1), &["-f", filter]],
+            &[&["tshark", "-Q", "-F", "pcapng"], &into(2), &["-f", filter]],
+        ];
+        let mut runs = lines.map(|line| start(&line.concat()));
+        runs[0].wait_for("that it listens", |run| run.stderr().contains("listening on"));
+        // Wireshark's begin the file once the interface is open and the filter is set.
+        for (run, (file, _)) in runs.iter_mut().zip(&files).skip(1) {
+            let begins = || fs::metadata(file).is_ok_and(|file| file.len() > 0);
+            run.wait_for("that it captures", |_| begins());
+        }
+        Tools { runs, files: files.map(|(file, _)| file) }
+    }
+
+    /// What they have said so far.
+    pub fn said(&self) -> Vec<String> {
+        self.runs.iter().map(Run::stderr).collect()
+    }
+
+    /// Waits until they have their frames. They must have lost none. Gives their files, in the order of [`NAMES`].
+    pub fn end(self, frames: usize) -> [PathBuf; 3] {
+        let [tcpdump, dumpcap, tshark] = self.runs.map(|run| run.end().expect(0));
+        for said in [format!("{frames} packets captured"), "0 packets dropped by kernel".into()] {
+            assert!(tcpdump.stderr.contains(&said), "{}", tcpdump.stderr);
+        }
+        assert!(dumpcap.stderr.contains("(100.0%)"), "{}", dumpcap.stderr);
+        assert!(tshark.stderr.lines().all(|line| !line.contains("weir")), "{}", tshark.stderr);
+        self.files
+    }
+}
+
+/// Frames of a file of one of [`Tools`], whatever format it writes.
+pub fn frames(file: &Path) -> Vec<Vec<u8>> {
+    super::tools::bytes_of(&super::tools::read(file).1)
+}
