@@ -9,10 +9,12 @@
 //! | [`name`] | names that an interface may have |
 //! | `tap` | the tap interface, and frames that are written one by one |
 //! | `link` | how it is set up: MTU, no addresses, up |
+//! | `backlog` | frames that another CPU is to handle (RPS) |
 //! | `programs` | what is at TC, and what frames come in by |
 //! | `staged` | the memory that the programs and this process share |
 //! | [`netdev`] | all of it together |
 
+mod backlog;
 pub mod error;
 mod link;
 pub mod name;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
+use crate::backlog::Backlog;
 use crate::error::NetdevError;
 use crate::link;
 use crate::name::NetdevName;
@@ -18,8 +19,12 @@ const FEW: usize = 16;
 pub struct Counts {
     /// Frames that the interface received: packet sockets have seen them.
     pub received: u64,
-    /// Frames that it did not take: it was down, there was no memory, they were too short or too long.
+    /// Frames that it did not take: it was down, there was no memory, they were too short or too long, or the backlog
+    /// of the CPU that they were steered to was full.
     pub refused: u64,
+    /// Frames that were let out and have not been seen yet: another CPU may still receive them.
+    /// [`settle`](Netdev::settle) decides.
+    pub pending: u64,
     /// Frames that somebody sent into it, all of which were dropped.
     pub sent_into: u64,
 }
@@ -36,6 +41,9 @@ pub struct Netdev {
     /// Whether the kernel takes runs of the program.
     has_runs: bool,
     counts: Counts,
+    /// What the counter of received frames said when it was looked at last.
+    seen: u64,
+    backlog: Backlog,
     /// The packet sockets of the network namespace that it was opened in.
     sockets: File,
 }
@@ -70,7 +78,16 @@ impl Netdev {
             source,
         })?;
         let has_runs = programs.runs;
-        Ok(Netdev { tap, staged, programs, has_runs, counts: Counts::default(), sockets })
+        Ok(Netdev {
+            tap,
+            staged,
+            programs,
+            has_runs,
+            counts: Counts::default(),
+            seen: 0,
+            backlog: Backlog::open(),
+            sockets,
+        })
     }
 
     /// Whether a frame of so many bytes can be fed before [`flush`](Self::flush) is called.
@@ -88,10 +105,10 @@ impl Netdev {
             self.staged.push(frame);
             return Ok(());
         }
-        let before = self.staged.received();
-        self.write(frame)?;
-        self.count(before, 1);
-        Ok(())
+        self.expect(1);
+        let result = self.tap.write(frame);
+        let result = self.written(result);
+        self.count(result)
     }
 
     /// Has the interface receive what waits.
@@ -99,11 +116,22 @@ impl Netdev {
     /// # Errors
     /// [`NetdevError::Gone`].
     pub fn flush(&mut self) -> Result<(), NetdevError> {
-        let (frames, before) = (self.staged.len(), self.staged.received());
+        let frames = self.staged.len();
+        self.expect(frames as u64);
         let result = self.let_out(frames);
-        self.count(before, frames as u64);
         self.staged.clear();
-        result
+        self.count(result)
+    }
+
+    /// Waits for frames that are pending, and counts those that do not come as refused.
+    pub fn settle(&mut self) {
+        let Netdev { backlog, staged, counts, seen, .. } = self;
+        backlog.wait(|| {
+            look(staged, counts, seen);
+            counts.pending == 0
+        });
+        look(staged, counts, seen);
+        counts.refused += std::mem::take(&mut counts.pending);
     }
 
     fn let_out(&mut self, frames: usize) -> Result<(), NetdevError> {
@@ -116,7 +144,10 @@ impl Netdev {
             taken = run?;
         }
         // No memory for pages, or few frames.
-        (taken..frames).try_for_each(|number| self.write(self.staged.frame(number)))
+        (taken..frames).try_for_each(|number| {
+            let result = self.tap.write(self.staged.frame(number));
+            self.written(result)
+        })
     }
 
     /// Runs the program; gives how many frames it took.
@@ -142,23 +173,40 @@ impl Netdev {
         }
     }
 
-    fn write(&self, frame: &[u8]) -> Result<(), NetdevError> {
-        match self.tap.write(frame) {
+    /// Follows a write of one frame.
+    fn written(&mut self, written: io::Result<()>) -> Result<(), NetdevError> {
+        match written {
+            Ok(()) => {}
             // Removed by somebody: the descriptor has no interface any more.
-            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => Err(self.gone()),
-            // Whether it was received is counted where that is seen.
-            _ => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return Err(self.gone()),
+            Err(_) => {
+                self.counts.pending -= 1;
+                self.counts.refused += 1;
+            }
         }
+        Ok(())
     }
 
     fn gone(&self) -> NetdevError {
         NetdevError::Gone { name: self.tap.name().clone() }
     }
 
-    fn count(&mut self, before: u64, frames: u64) {
-        let received = (self.staged.received() - before).min(frames);
-        self.counts.received += received;
-        self.counts.refused += frames - received;
+    /// Frames are let out next.
+    fn expect(&mut self, frames: u64) {
+        // What somebody else had the interface receive meanwhile is none of these.
+        if self.counts.pending == 0 {
+            self.seen = self.staged.received();
+        }
+        self.counts.pending += frames;
+    }
+
+    /// Counts frames that have been received, and all others if there is no interface any more.
+    fn count(&mut self, result: Result<(), NetdevError>) -> Result<(), NetdevError> {
+        look(&self.staged, &mut self.counts, &mut self.seen);
+        if result.is_err() {
+            self.settle();
+        }
+        result
     }
 
     /// Whether a packet socket listens on it, for frames of every protocol.
@@ -177,6 +225,14 @@ impl Netdev {
     pub fn counts(&self) -> Counts {
         Counts { sent_into: self.staged.sent_into(), ..self.counts }
     }
+}
+
+/// Counts frames that packet sockets have seen since this was looked at last.
+fn look(staged: &Staged, counts: &mut Counts, seen: &mut u64) {
+    let received = staged.received();
+    let arrived = (received - std::mem::replace(seen, received)).min(counts.pending);
+    counts.pending -= arrived;
+    counts.received += arrived;
 }
 
 #[cfg(test)]

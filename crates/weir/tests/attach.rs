@@ -194,6 +194,33 @@ fn root_every_tool_on_the_interface_sees_every_frame_of_a_capture() {
     assert_eq!(number(netdev(&json), "received"), frames as u64, "{json}");
 }
 
+#[test]
+fn root_frames_that_other_cpus_receive_are_counted_as_received() {
+    let test = "root_frames_that_other_cpus_receive_are_counted_as_received";
+    let Some(_alone) = ready(test, &["tcpdump"]) else { return };
+    let bed = bed();
+    let dir = folder();
+    let (seen, seen_name) = path(&dir, "seen.pcap");
+    let run = attach(&bed.rx, &format!("--netdev {NAME}"));
+    // Flows are spread over all CPUs. /sys shows the interfaces of the network namespace that mounts it.
+    let steer = format!("echo 3 >/sys/class/net/{NAME}/queues/rx-0/rps_cpus");
+    sh(&bed.rx, &format!("unshare --mount sh -c 'mount -t sysfs sysfs /sys && {steer}'"));
+    let reader = tcpdump(&bed.rx, NAME, &seen_name);
+    generate(&bed.tx, "--frames 30000 --rate 100kpps --size 64 --flows 100");
+    settle();
+    // Written one by one.
+    let sender = Sender::new(&bed.tx);
+    assortment().iter().for_each(|frame| sender.send(frame));
+    settle();
+    let seen = frames_of(reader, &seen).len() as u64;
+    let json = run.stop().expect(0).json();
+    // A backlog that is full drops frames, which tcpdump lacks then.
+    assert_eq!(number(netdev(&json), "received"), seen, "{json}");
+    let all = 30_000 + assortment().len() as u64;
+    assert_eq!(number(&json, "delivered") + number(&json["netdev"], "refused"), all, "{json}");
+    assert!(seen > all / 2, "{json}");
+}
+
 /// As libpcap's `udp`, which sees through no tag.
 fn tool_udp(frame: &[u8]) -> bool {
     match frame[12..14] {

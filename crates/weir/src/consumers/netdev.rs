@@ -89,7 +89,7 @@ struct Feeder {
     /// MTU of segments, if super-frames are segmented.
     segment_bytes: Option<usize>,
     segment: Vec<u8>,
-    /// Frames that the interface has not received yet.
+    /// Frames that the interface has neither received nor refused yet.
     waiting: Count,
     kept: Count,
     /// Frames, segments each for itself, that it had refused when this was counted last.
@@ -144,18 +144,26 @@ impl Feeder {
     /// Has the interface receive what waits, and counts it.
     fn let_out(&mut self) -> Result<(), ConsumerError> {
         let result = self.netdev.flush();
-        let Counts { received, refused, .. } = self.netdev.counts();
+        self.count();
+        result.map_err(failed)
+    }
+
+    /// Counts frames that were received or refused; others go on waiting.
+    fn count(&mut self) {
+        let Counts { received, refused, pending, .. } = self.netdev.counts();
         let refused_now = refused - std::mem::replace(&mut self.refused, refused);
-        // Segments are refused each for itself; there are no more frames than wait.
-        let lost = refused_now.min(self.waiting.frames);
-        let kept = self.waiting.frames - lost;
+        let Count { frames, wire_bytes } = self.waiting;
+        // Segments are refused, and pending, each for itself; there are no more frames than wait.
+        let lost = refused_now.min(frames);
+        let left = pending.min(frames - lost);
+        let kept = frames - lost - left;
         self.report.received = received;
         self.report.refused += lost;
-        self.kept.frames += kept;
         // Nobody says which ones were refused: the bytes are those of the average.
-        self.kept.wire_bytes += self.waiting.wire_bytes * kept / self.waiting.frames.max(1);
-        self.waiting = Count::default();
-        result.map_err(failed)
+        let bytes_of = |some: u64| wire_bytes * some / frames.max(1);
+        self.kept.frames += kept;
+        self.kept.wire_bytes += bytes_of(kept);
+        self.waiting = Count { frames: left, wire_bytes: bytes_of(left) };
     }
 }
 
@@ -196,6 +204,8 @@ impl Sink for Feeder {
 
     fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
         self.let_out()?;
+        self.netdev.settle();
+        self.count();
         self.wait_for_readers();
         Ok(())
     }
