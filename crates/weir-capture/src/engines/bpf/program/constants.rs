@@ -55,9 +55,7 @@ impl Constants {
 /// Sets what depends on the feeds.
 pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32]) {
     (data.wanted_in, data.wanted_out) = (0, 0);
-    let mut taken = (1..).zip(places).filter(|(_, feed)| feed.is_some()).map(|(number, _)| number);
-    // Also among places that are free, as of a daemon that serves one client.
-    data.only = taken.next().filter(|_| taken.next().is_none()).unwrap_or(0);
+    data.only = only(places).map_or(0, |place| place as u32 + 1);
     for (place, feed) in places.iter().enumerate() {
         let Some(feed) = feed else { continue };
         let own = &mut data.feed_of[place];
@@ -77,21 +75,25 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
     data.by_queue = any(|feed| feed.queue.is_some());
 }
 
+/// The place of the only feed, also among places that are free, as of a daemon that serves one client.
+fn only(places: &[Option<Feed>]) -> Option<usize> {
+    let mut taken = (0..places.len()).filter(|place| places[*place].is_some());
+    taken.next().filter(|_| taken.next().is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_writer_is_inline_for_a_feed_that_is_alone_at_any_place() {
-        let only = |places: &[bool]| {
-            let mut data = Data::default();
-            let places: Vec<_> = places.iter().map(|is| is.then(Feed::default)).collect();
-            set_feeds(&mut data, &places, &vec![0; places.len()]);
-            data.only
+        let only_of = |taken: &[bool]| {
+            let places: Vec<_> = taken.iter().map(|is| is.then(Feed::default)).collect();
+            only(&places)
         };
-        assert_eq!(only(&[true]), 1);
-        assert_eq!(only(&[false, false, true, false]), 3);
-        assert_eq!(only(&[true, false, true]), 0);
-        assert_eq!(only(&[false, false]), 0);
+        assert_eq!(only_of(&[true]), Some(0));
+        assert_eq!(only_of(&[false, false, true, false]), Some(2));
+        assert_eq!(only_of(&[true, false, true]), None);
+        assert_eq!(only_of(&[false, false]), None);
     }
 }
