@@ -85,6 +85,9 @@ class Waiting(unittest.TestCase):
     def test_a_signal_of_python_ends_a_wait(self) -> None:
         main = threading.main_thread().ident
         assert main is not None
+        # Programs that a shell starts in the background begin without it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         with weir.open("host:live", filter="tcp port 9") as feed:
             timer = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT])
             timer.start()

@@ -31,7 +31,8 @@
  * any thread and by signal handlers, until weir_close() is called. Different feeds have nothing in common. Each feed has a
  * thread of the library's, which blocks all signals.
  * A thread may be cancelled (pthread_cancel(), deferred) in weir_next_frame() and weir_next_block(): before they take frames
- * or wait, and at most 250 ms later while they wait. The feed stays as it was, and other threads may use it. No other
+ * or wait, and at most 250 ms later while they wait for frames; while the daemon is asked, once it has answered (within
+ * 30 s). The feed stays as it was, and other threads may use it. No other
  * function of the library is a cancellation point.
  *
  * PROCESSES. weir_open() connects with the rights of then. The program may drop its rights or chroot after that. After

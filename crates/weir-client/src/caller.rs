@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,9 +31,20 @@ impl Caller {
         params: &impl Serialize,
         fds: &[OwnedFd],
     ) -> Result<(T, Vec<OwnedFd>), ClientError> {
+        self.call_within(method, params, fds, PATIENCE_MAX)
+    }
+
+    /// The same with another limit for the answer.
+    pub(crate) fn call_within<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        fds: &[OwnedFd],
+        limit: Duration,
+    ) -> Result<(T, Vec<OwnedFd>), ClientError> {
         let method = format!("{APPLICATION}.{method}");
         let params = serde_json::to_value(params)?;
-        let answer = self.client.call(&method, params, fds, PATIENCE_MAX)?;
+        let answer = self.client.call(&method, params, fds, limit)?;
         Ok((serde_json::from_value(answer.result)?, answer.descriptors))
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_plug::PlugError;
+use weir_plug::limits::PATIENCE_MAX;
 use weir_ring::Ring;
 use weir_ring::wake::{Interrupter, Sleeper};
 
@@ -101,6 +102,8 @@ pub struct OpenFeed {
     feed: Mutex<RemoteFeed>,
     /// Those that it has read before: their sleepers are woken until it is dropped.
     past: Mutex<Vec<RemoteFeed>>,
+    /// What became of their frames.
+    past_ledger: Mutex<Ledger>,
 }
 
 impl OpenFeed {
@@ -158,8 +161,8 @@ impl OpenFeed {
         listen(&feed, &shared);
         let source = FeedSource(Arc::clone(&shared));
         let (connection, asked) = (Mutex::new(connection.clone()), Mutex::new(open.clone()));
-        let (feed, past) = (Mutex::new(feed), Mutex::default());
-        Ok((OpenFeed { connection, shared, asked, feed, past }, source))
+        let (feed, past, past_ledger) = (Mutex::new(feed), Mutex::default(), Mutex::default());
+        Ok((OpenFeed { connection, shared, asked, feed, past, past_ledger }, source))
     }
 
     /// The daemon's number of the rings that are read now: those that share them have the same.
@@ -185,9 +188,7 @@ impl OpenFeed {
         match feed.set_filter(filter) {
             Err(error) if is_shared(&error) => {
                 let open = Open { filter: filter.to_owned(), own: true, ..asked.clone() };
-                self.move_to(&mut feed, &open)?;
-                *asked = open;
-                Ok(())
+                self.move_to(&mut feed, &mut asked, open)
             }
             other => other.map(|()| asked.filter = filter.to_owned()),
         }
@@ -221,24 +222,35 @@ impl OpenFeed {
         match block(&feed) {
             Err(error) if is_shared(&error) => {
                 let open = Open { own: true, ..asked.clone() };
-                self.move_to(&mut feed, &open)?;
-                *asked = open;
+                self.move_to(&mut feed, &mut asked, open)?;
                 after_moving(&feed)
             }
             other => other,
         }
     }
 
-    fn move_to(&self, feed: &mut RemoteFeed, open: &Open) -> Result<(), ClientError> {
-        let new = lock(&self.connection).open_feed(open)?;
+    /// Reads on by `open`, in rings of its own. Those of before are read as far as they were written.
+    fn move_to(
+        &self,
+        feed: &mut RemoteFeed,
+        asked: &mut Open,
+        open: Open,
+    ) -> Result<(), ClientError> {
+        let new = lock(&self.connection).open_feed(&open)?;
         self.shared.join(&new)?;
         listen(&new, &self.shared);
         let old = std::mem::replace(feed, new);
+        *asked = open;
         // Its end is not that of what is read.
         old.ending().listen(|| ());
-        let closed = old.close();
+        let closed = old.close().unwrap_or_else(|_| {
+            // The daemon does not answer: it has moved all the same.
+            let until = old.rings().iter().map(Ring::frames_written).collect();
+            Closed { key: old.opened().key, until, ledger: Some(as_read(&old)), ended: false }
+        });
+        *lock(&self.past_ledger) += &closed.ledger.clone().unwrap_or_default();
         lock(&self.past).push(old);
-        self.shared.left(closed?);
+        self.shared.left(closed);
         Ok(())
     }
 
@@ -257,6 +269,7 @@ impl OpenFeed {
         listen(&new, &self.shared);
         *lock(&self.connection) = connection.clone();
         lock(&self.past).clear();
+        *lock(&self.past_ledger) = Ledger::default();
         *feed = new;
         Ok(())
     }
@@ -267,27 +280,33 @@ impl OpenFeed {
         lock(&self.feed).opened().clone()
     }
 
-    /// The ledger so far of the rings that are read now. Once the daemon is there no more, it is what they have had.
+    /// The ledger so far, also of the rings that were read before a change. Once the daemon is there no more, it is
+    /// what the rings have had.
     ///
     /// # Errors
     /// What the daemon says.
     pub fn ledger(&self) -> Result<Ledger, ClientError> {
-        let feed = lock(&self.feed);
-        match feed.ledger() {
-            Ok(ledger) => Ok(ledger.unwrap_or_default()),
-            Err(ClientError::Plug(PlugError::Closed)) => {
-                let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
-                let written = feed.rings().iter().map(Ring::frames_written);
-                let captured = written.zip(from).map(|(until, from)| until.saturating_sub(*from));
-                let captured = captured.fold(0, u64::saturating_add);
-                Ok(Ledger { captured, offered: captured, ..Ledger::default() })
-            }
-            Err(error) => Err(error),
-        }
+        self.ledger_within(PATIENCE_MAX)
     }
 
-    /// Leaves it, and gives its ledger: that of the rings that were read last. Its consumer reads what was captured by
-    /// then and ends.
+    /// The same, for a caller that waits so long for the answer and no longer.
+    ///
+    /// # Errors
+    /// As [`ledger`](OpenFeed::ledger).
+    pub fn ledger_within(&self, limit: Duration) -> Result<Ledger, ClientError> {
+        let feed = lock(&self.feed);
+        let ledger = match feed.ledger_within(limit) {
+            Ok(ledger) => ledger.unwrap_or_default(),
+            Err(ClientError::Plug(PlugError::Closed)) => as_read(&feed),
+            Err(error) => return Err(error),
+        };
+        let mut all = lock(&self.past_ledger).clone();
+        all += &ledger;
+        Ok(all)
+    }
+
+    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads what was
+    /// captured by then and ends.
     ///
     /// # Errors
     /// What the daemon says.
@@ -296,7 +315,12 @@ impl OpenFeed {
         let closed = feed.close()?;
         self.shared.left(closed.clone());
         self.shared.complete();
-        Ok(closed)
+        let with_past = |ledger: Ledger| {
+            let mut all = lock(&self.past_ledger).clone();
+            all += &ledger;
+            all
+        };
+        Ok(Closed { ledger: closed.ledger.map(with_past), ..closed })
     }
 }
 
@@ -304,6 +328,15 @@ impl OpenFeed {
 fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
     let shared = Arc::clone(shared);
     feed.ending().listen(move || shared.complete());
+}
+
+/// What the rings of a feed have had, where the daemon does not tell.
+fn as_read(feed: &RemoteFeed) -> Ledger {
+    let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
+    let written = feed.rings().iter().map(Ring::frames_written);
+    let captured = written.zip(from).map(|(until, from)| until.saturating_sub(*from));
+    let captured = captured.fold(0, u64::saturating_add);
+    Ledger { captured, offered: captured, ..Ledger::default() }
 }
 
 fn is_shared(error: &ClientError) -> bool {

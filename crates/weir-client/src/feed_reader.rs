@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use weir_consumer::{Delivered, FrameSource, Numbering, Pull, Pulled, Run};
 use weir_plug::PlugError;
+use weir_plug::limits::PATIENCE_MAX;
 use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::{Interrupter, Sleeper, Woken};
 use weir_ring::{Mapping, Reader};
@@ -362,6 +363,15 @@ impl FeedReader {
     /// # Errors
     /// What the daemon says.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
+        self.statistics_within(PATIENCE_MAX)
+    }
+
+    /// The same, for a caller that waits so long for the answer and no longer: the daemon may be busy with another
+    /// source, and who waits reads no frames.
+    ///
+    /// # Errors
+    /// As [`statistics`](FeedReader::statistics).
+    pub fn statistics_within(&mut self, limit: Duration) -> Result<Statistics, ClientError> {
         if self.is_open() {
             // A child asks by a connection of its own.
             self.open()?;
@@ -372,7 +382,7 @@ impl FeedReader {
         if let State::Open(reading) = &self.state {
             match &reading.ended {
                 Some(last) => statistics.ledger += last,
-                None => statistics.ledger += &reading.feed.ledger()?,
+                None => statistics.ledger += &reading.feed.ledger_within(limit)?,
             }
             statistics.delivered = add(statistics.delivered, reading.pull.delivered());
         }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How long the daemon's answer is waited for, where the caller sets no other limit.
+pub use weir_plug::limits::PATIENCE_MAX;
+
 /// Lines of a consumer's wake page: rings that it can read at a time.
 pub(crate) const LINES: usize = 1024;
 /// How long a reader waits between two tries to find the successor of a daemon that has ended.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use weir_plug::limits::PATIENCE_MAX;
 use weir_ring::memory::{self, Trust};
 use weir_ring::wake::RINGS_MAX;
 use weir_ring::{Mapping, Ring};
@@ -126,8 +127,16 @@ impl RemoteFeed {
     /// # Errors
     /// What the daemon says.
     pub fn ledger(&self) -> Result<Option<protocol::Ledger>, ClientError> {
+        self.ledger_within(PATIENCE_MAX)
+    }
+
+    /// The same, for a caller that waits so long for the answer and no longer.
+    ///
+    /// # Errors
+    /// As [`ledger`](RemoteFeed::ledger).
+    pub fn ledger_within(&self, limit: Duration) -> Result<Option<protocol::Ledger>, ClientError> {
         let of_feed = OfFeed { feed: self.number };
-        let (answer, _) = self.caller.call::<Statistics>("ledger", &of_feed, &[])?;
+        let (answer, _) = self.caller.call_within::<Statistics>("ledger", &of_feed, &[], limit)?;
         Ok(answer.ledger)
     }
 

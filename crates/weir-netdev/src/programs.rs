@@ -80,7 +80,7 @@ impl Programs {
     }
 
     /// Has the interface of this index receive `frames` frames of those that are staged. It is in the calling thread's
-    /// network namespace. `largest`: what [`Staged::rewind`] gave.
+    /// network namespace. `largest`: what [`Staged::begin_run`] gave.
     pub(crate) fn run(&self, index: u32, frames: usize, largest: usize) -> io::Result<()> {
         static BLANK: [u8; LONGEST] = [0; LONGEST];
         let context = libbpf_sys::xdp_md {

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use weir_abi::cancel;
+use weir_client::limits::PATIENCE_MAX;
 
 use crate::abi::{self, Dumper, Pcap, Stat};
 use crate::frames::note_statistics;
@@ -128,17 +129,17 @@ pub unsafe extern "C-unwind" fn pcap_perror(p: *mut Pcap, prefix: *const c_char)
 /// A program may ask for each packet, and the daemon answers 200 times a second: an answer holds for so long.
 const ANSWER_HOLDS: Duration = Duration::from_millis(10);
 
-/// Does not wait for a call that reads: in a signal handler, that may be the one below.
+/// Does not wait for another call on the handle: in a signal handler, that may be the one below.
 fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     if handle.is_busy() {
         return Ok(handle.told());
     }
-    let mut state = handle.state();
+    let Some(mut state) = handle.try_state() else { return Ok(handle.told()) };
     if state.reader.is_none() {
         return Err(handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated"));
     }
     if state.told_at.is_none_or(|at| at.elapsed() >= ANSWER_HOLDS)
-        && let Some(error) = note_statistics(handle, &mut state)
+        && let Some(error) = note_statistics(handle, &mut state, PATIENCE_MAX)
     {
         return Err(handle.fail(abi::ERROR, &format!("{}: {error}", state.name)));
     }

@@ -17,6 +17,8 @@ use crate::handles::{Handle, Polling, State, Unread};
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// How often statistics are noted for those who must not wait.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// How long a call that reads waits for them: a daemon that is busy with another source must not stop it.
+const NOTE_WITHIN: Duration = Duration::from_millis(10);
 
 /// Why a call that reads has no frames for the program.
 #[derive(Clone, Copy)]
@@ -112,7 +114,8 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
     };
     follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
     if state.told_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
-        note_statistics(handle, state);
+        // Without an answer they are those of before: frames go on.
+        note_statistics(handle, state, NOTE_WITHIN);
     }
     let Some(reader) = &mut state.reader else { return Err(NoFrame::Nothing) };
     let begun = Instant::now();
@@ -142,10 +145,10 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
 }
 
 /// Asks for statistics, and notes them for those who must not wait.
-pub fn note_statistics(handle: &Handle, state: &mut State) -> Option<ClientError> {
+pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> Option<ClientError> {
     let reader = state.reader.as_mut()?;
     state.told_at = Some(Instant::now());
-    match reader.statistics() {
+    match reader.statistics_within(limit) {
         Ok(told) => {
             let lost = told.ledger.drops.values();
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));

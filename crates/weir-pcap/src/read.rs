@@ -167,8 +167,10 @@ unsafe fn next(handle: &Handle) -> Result<(PacketHeader, *const u8), NoFrame> {
     loop {
         // SAFETY: as the caller promises, and nothing is held here.
         unsafe { cancel::test() };
+        handle.set_busy(true);
         let found =
             guarded(Err(NoFrame::Failed(abi::ERROR)), || next_within(handle, wait, nanoseconds));
+        handle.set_busy(false);
         if !matches!(found, Err(NoFrame::Later)) {
             return found;
         }
@@ -181,14 +183,12 @@ fn next_within(
     wait: Wait,
     nanoseconds: bool,
 ) -> Result<(PacketHeader, *const u8), NoFrame> {
-    handle.set_busy(true);
     let found = next_of(handle, wait, nanoseconds);
     if matches!(found, Err(NoFrame::Break)) {
         take_break(handle);
     }
     // A frame's memory is the reader's, and arming may change that: it is armed only where there is none.
     let set = set_readable(handle, matches!(found, Err(NoFrame::Nothing)));
-    handle.set_busy(false);
     set.map_err(NoFrame::Failed)?;
     found
 }
