@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The interface of `weir attach` (crates/weir-netdev): one program that frames come in by, and two that let no frame
+ * The interface of `weir attach` (crates/weir-netdev): one program that frames come in by, and three that let no frame
  * get further than the packet sockets.
  *
  * `weir_netdev_feed` is run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once a frame: it takes the next frame
  * out of `staged`, and the kernel then receives it on the interface. It is also attached there, which spares each run
- * two RCU grace periods (programs.rs), and lets by what is written into the tap. The other two are at TC. Packet sockets
- * see a frame before the programs at ingress do, and after those at egress.
+ * two RCU grace periods (programs.rs), and lets by what is written into the tap. Two others are at TC. Packet sockets
+ * see a frame before the programs at ingress do, and after those at egress. The last one is the filter of the tap
+ * (TUNSETFILTEREBPF), where frames come that are sent around TC.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -83,12 +84,26 @@ int weir_netdev_in(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-SEC("tc")
-int weir_netdev_out(struct __sk_buff *skb)
+static __always_inline void count_sent_into(void)
 {
 	struct staged *staged = the_staged();
 
 	if (staged)
 		__sync_fetch_and_add(&staged->sent_into, 1);
+}
+
+SEC("tc")
+int weir_netdev_out(struct __sk_buff *skb)
+{
+	count_sent_into();
 	return TC_ACT_SHOT;
+}
+
+/* Of a packet socket with PACKET_QDISC_BYPASS, of AF_XDP, of the kernel's pktgen. */
+SEC("socket")
+int weir_netdev_bypass(struct __sk_buff *skb)
+{
+	count_sent_into();
+	/* The bytes that the tap's reader may see: none, and the kernel drops the frame. */
+	return 0;
 }

@@ -70,7 +70,7 @@ impl Netdev {
             NetdevError::Os { name: name.clone(), what, source }
         })?;
         let tap = Tap::create(name)?;
-        let (programs, staged) = Programs::put(name, tap.index)?;
+        let (programs, staged) = Programs::put(&tap)?;
         // Only now: nothing must get by the programs.
         link::set_up(tap.index, mtu).map_err(|source| NetdevError::Os {
             name: name.clone(),

@@ -1,4 +1,4 @@
-//! What is at TC of the interface, and the program that frames come in by.
+//! The programs at TC of the interface and of its tap, and the one that frames come in by.
 //!
 //! That program is also attached to the interface, at XDP, where it lets by every frame that is written. A program that
 //! is attached nowhere the kernel puts into its XDP dispatcher for each run, and takes it out again, and both wait for
@@ -19,15 +19,16 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHook};
 use skel::NetdevSkelBuilder;
 
 use crate::error::NetdevError;
-use crate::name::NetdevName;
 use crate::staged::{LONGEST, Staged};
+use crate::tap::Tap;
 
 /// Source: linux/bpf.h.
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// Frames that the kernel receives together: its own default, a NAPI budget.
 const BATCH: u32 = 64;
 
-/// Programs on the interface. Those at TC go with the interface or, as links, with this value.
+/// Programs on the interface. Those at TC go with the interface or, as links, with
+/// this value; that of the tap goes with the tap.
 pub(crate) struct Programs {
     feed: OwnedFd,
     /// Whether runs of it begin at once.
@@ -36,8 +37,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs, and attaches those at TC: no frame gets by from then on.
-    pub(crate) fn put(name: &NetdevName, index: u32) -> Result<(Programs, Staged), NetdevError> {
+    /// Loads the programs, and attaches those at TC and that of the tap: no frame gets by from then on.
+    pub(crate) fn put(tap: &Tap) -> Result<(Programs, Staged), NetdevError> {
+        let (name, index) = (tap.name(), tap.index);
         let what = "the programs that keep frames to packet sockets";
         // EACCES, of the same kind as EPERM, is the verifier's no. libbpf-rs keeps the number to itself, but says it.
         let lacks_rights = |error: &libbpf_rs::Error| {
@@ -71,6 +73,7 @@ impl Programs {
                 Err(error) => return Err(failed(error)),
             }
         }
+        tap.filter(skel.progs.weir_netdev_bypass.as_fd()).map_err(failed)?;
         let feed = skel.progs.weir_netdev_feed.as_fd();
         // Refused: then frames are written one by one, which is slower and nothing else.
         let parked = link(feed, index, libbpf_sys::BPF_XDP).ok();

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::net::netdevice::name_to_index;
@@ -13,6 +13,8 @@ use crate::name::{NAME_BYTES, NetdevName};
 
 /// Source: linux/if_tun.h. Fail if there is an interface of that name.
 const IFF_TUN_EXCL: libc::c_int = 0x8000;
+/// Source: linux/if_tun.h. `_IOR('T', 225, int)`.
+const TUNSETFILTEREBPF: libc::c_ulong = 0x8004_54e1;
 
 /// `struct ifreq` with flags.
 #[repr(C)]
@@ -79,6 +81,16 @@ impl Tap {
     /// What it is called.
     pub(crate) fn name(&self) -> &NetdevName {
         &self.name
+    }
+
+    /// Has this program decide which of the frames that are sent into the interface can be read here.
+    pub(crate) fn filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let number = program.as_raw_fd();
+        // SAFETY: TUNSETFILTEREBPF reads one int, which lives through the call; both descriptors are open. The kernel
+        // takes a reference of its own to the program.
+        let set =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETFILTEREBPF, &raw const number) };
+        if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Has the interface receive this frame.

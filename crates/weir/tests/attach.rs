@@ -312,10 +312,18 @@ fn root_what_is_sent_into_the_interface_is_counted_and_reaches_nobody() {
             socket.send_to(b"weir", "192.0.2.77:9").expect("it is sent");
         }
     });
+    // Around TC, and more than the 1000 frames that a tap keeps for its reader.
+    let link = sh(&bed.rx, &format!("ip -o link show {NAME}"));
+    let ifindex = link.split(':').next().and_then(|number| number.parse().ok());
+    let around = Sender::bypassing(&End { ifindex: ifindex.expect("a number"), ..bed.rx.clone() });
+    for _ in 0..1200 {
+        let error = around.try_send(&ipv4(60)).expect_err("nobody takes it");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS));
+    }
     settle();
     assert!(frames_of(reader, &seen).is_empty());
     let json = run.stop().expect(0).json();
-    assert_eq!(number(netdev(&json), "sent_into"), 25, "{json}");
+    assert_eq!(number(netdev(&json), "sent_into"), 25 + 1200, "{json}");
     assert_eq!(number(&json, "offered"), 0, "{json}");
 }
 

@@ -45,22 +45,41 @@ impl Sender {
     /// Source: `packet_alloc_skb`, net/packet/af_packet.c.
     pub fn paged(end: &End) -> Sender {
         let sender = Sender { before: &ONLY_ETHERNET, ..Sender::new(end) };
-        let yes: libc::c_int = 1;
-        // SAFETY: the number lives through the call and is as long as is said.
-        let set = unsafe {
-            let (fd, value) = (sender.socket.as_raw_fd(), (&raw const yes).cast());
-            libc::setsockopt(fd, libc::SOL_PACKET, PACKET_VNET_HDR, value, size_of_val(&yes) as u32)
-        };
-        assert_eq!(set, 0, "PACKET_VNET_HDR: {}", io::Error::last_os_error());
+        sender.enable(PACKET_VNET_HDR, "PACKET_VNET_HDR");
         sender
     }
 
+    /// One that sends around TC.
+    pub fn bypassing(end: &End) -> Sender {
+        let sender = Sender::new(end);
+        sender.enable(libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS");
+        sender
+    }
+
+    fn enable(&self, option: libc::c_int, name: &str) {
+        let yes: libc::c_int = 1;
+        // SAFETY: the number lives through the call and is as long as is said.
+        let set = unsafe {
+            let (fd, value) = (self.socket.as_raw_fd(), (&raw const yes).cast());
+            libc::setsockopt(fd, libc::SOL_PACKET, option, value, size_of_val(&yes) as u32)
+        };
+        assert_eq!(set, 0, "{name}: {}", io::Error::last_os_error());
+    }
+
     pub fn send(&self, frame: &[u8]) {
+        self.try_send(frame).unwrap_or_else(|error| panic!("sending: {error}"));
+    }
+
+    pub fn try_send(&self, frame: &[u8]) -> io::Result<()> {
         let bytes = [self.before, frame].concat();
         let fd = self.socket.as_raw_fd();
         // SAFETY: the bytes are readable for their length during the call.
         let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), 0) };
-        assert_eq!(sent, bytes.len() as isize, "sending: {}", io::Error::last_os_error());
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        assert_eq!(sent, bytes.len() as isize, "a part of the frame was sent");
+        Ok(())
     }
 }
 
