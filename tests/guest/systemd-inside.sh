@@ -102,7 +102,7 @@ ip link add near0 type veth peer name far0 netns far
 ip link set near0 up
 ip -n far link set far0 up
 for engine in bpf af_packet pcap af_xdp; do
-    printf '[sources.%s]\nsource = "near0"\nengine = "%s"\nusers = [%d]\nring_mib = 16\n' $engine $engine $nobody
+    printf '[sources.%s]\nsource = "near0"\nengine = "%s"\nusers = [0, %d]\nring_mib = 16\n' $engine $engine $nobody
 done >/etc/weir/weir.toml
 systemctl enable --now weir 2>/dev/null
 pid=$(property MainPID)
@@ -134,6 +134,33 @@ done
 said=$(as_nobody weir capture host:af_xdp --json 2>&1) && die 'af_xdp watches a link'
 [[ $said == *refused*af_xdp*--consume* ]] || die "af_xdp says: $said"
 done_with 'af_xdp is refused: it would take the frames away'
+
+# AppArmor: Debian's profile of tcpdump keeps it from a feed, and lets it read with the lines of docs/tools.md.
+dpkg -i /check/libweir1.deb >/check/dpkg 2>&1 || die "$(cat /check/dpkg)"
+profile=/etc/apparmor.d/usr.bin.tcpdump
+override=/etc/apparmor.d/local/usr.bin.tcpdump
+cp "$override" /check/override
+tcpdump_of_root() { exec weir run -- tcpdump -nc 100 -i host:bpf udp; }
+denials() { dmesg | grep -c 'apparmor="DENIED".*profile="tcpdump"' || true; }
+apparmor_parser -r "$profile"
+grep -qx 'tcpdump (enforce)' /sys/kernel/security/apparmor/profiles || die 'the profile of tcpdump is not enforced'
+dmesg --clear
+said=$(tcpdump_of_root 2>&1) && die "the profile allows it without the lines: $said"
+[[ $(denials) -gt 0 ]] || die "it fails for another reason: $said"
+sed -n '/^## AppArmor/,$ { /^```$/,/^```$/ { /^```$/!p } }' /check/tools.md >"$override"
+grep -q weir "$override" || die 'docs/tools.md has no lines for the profile'
+apparmor_parser -r "$profile"
+dmesg --clear
+start apparmor tcpdump_of_root
+send 100
+wait "${client[apparmor]}" || die "tcpdump ended with $?: $(cat /tmp/apparmor.talk)"
+grep -qx '100 packets captured' /tmp/apparmor.talk || die "$(cat /tmp/apparmor.talk)"
+[[ $(denials) == 0 ]] || die "denied in spite of the lines: $(dmesg | grep DENIED)"
+apparmor_parser -R "$profile"
+cp /check/override "$override"
+until_true 'the feed is closed' has_readers 0
+dpkg --purge libweir1 >/check/dpkg 2>&1 || die "$(cat /check/dpkg)"
+done_with "tcpdump under Debian's profile reads with the lines of docs/tools.md, and not without"
 
 # 4. Reload: the feed that stays misses nothing, the new file is in force.
 start stays as_nobody weir capture host:bpf --json

@@ -13,8 +13,9 @@ cd "$root"
 
 mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 timeout_s=${WEIR_GUEST_TIMEOUT:-600}
-# Beside what the package depends on: bpftool and tc tell what is attached, jq reads ledgers.
-packages=systemd,systemd-sysv,dbus,kmod,iproute2,bpftool,jq,libelf1,libpcap0.8,zlib1g,libgcc-s1
+# Beside what the package depends on: bpftool and tc tell what is attached, jq reads ledgers, tcpdump has a profile of
+# AppArmor.
+packages=systemd,systemd-sysv,dbus,kmod,iproute2,bpftool,jq,apparmor,tcpdump,libelf1,libpcap0.8,zlib1g,libgcc-s1
 modules=(virtio_pci virtio_blk veth sch_ingress cls_bpf)
 
 # shellcheck source=/dev/null
@@ -47,7 +48,7 @@ make_system() { # IMAGE
     echo guest >"$system/etc/hostname"
     # They would use the processor meanwhile, or wait for a network.
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
-        serial-getty@.service getty@.service systemd-networkd.service; do
+        serial-getty@.service getty@.service systemd-networkd.service apparmor.service; do
         ln -sf /dev/null "$system/etc/systemd/system/$unit"
     done
     cat >"$system/etc/systemd/system/check.service" <<'UNIT'
@@ -97,6 +98,8 @@ cargo build --locked --release -p weir --bin weir
 WEIR_DIST=$scratch/dist packaging/dist.sh >/dev/null
 mkdir "$scratch/check"
 cp "$scratch"/dist/weir_*.deb "$scratch/check/weir.deb"
+cp "$scratch"/dist/libweir1_*.deb "$scratch/check/libweir1.deb"
+cp docs/tools.md "$scratch/check/"
 cp tests/guest/systemd-inside.sh "$scratch/check/"
 tar -C "$scratch/check" -cf "$scratch/check.tar" .
 truncate -s %1M "$scratch/check.tar"
