@@ -69,12 +69,10 @@ mod tests {
     #[test]
     fn cpus_that_have_a_backlog_are_found() {
         // Linux 6.1 has 13 numbers a line, Linux 6.18 two more.
-        let text = "\
-0000a1b2 00000000 00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000003 00000000 00000000 00000000
-00000007 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 0000001f 0000000a 0000001f 00000000
-00000007 00000000 00000000
-";
-        assert_eq!(busy(text), [10]);
+        let line = |last: &str| format!("{}{last}\n", "00000007 ".repeat(11));
+        let text = line("00000000 00000000") + &line("0000001f 0000000a 0000001f 00000000");
+        let text = text + "00000007 00000000\n";
+        assert_eq!(busy(&text), [10]);
         assert!(busy("").is_empty());
     }
 }
