@@ -235,6 +235,7 @@ fn text(counts: &Counts) -> String {
         grouped(counts.blocked)
     );
     for (count, what) in [
+        (counts.blocked_again, "entries blocked again in feeds that began anew"),
         (counts.repeated, "alerts of what was blocked"),
         (counts.left_out, "alerts left out by the rules"),
         (

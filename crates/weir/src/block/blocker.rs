@@ -25,6 +25,8 @@ struct Pending {
     end: Instant,
     /// What it is blocked for; `None` if that was told before.
     alert: Option<Signature>,
+    /// It was blocked, and is not any more.
+    is_lost: bool,
 }
 
 /// What is told of an alert.
@@ -55,6 +57,8 @@ pub struct Counts {
     pub repeated: u64,
     /// Entries that were blocked.
     pub blocked: u64,
+    /// How often entries were blocked again: the feed, or the daemon, had begun anew with an empty list.
+    pub blocked_again: u64,
     /// Entries that were not: the list has no room, or it was refused otherwise.
     pub refused: u64,
     /// Entries that were still to be blocked when it ended.
@@ -127,7 +131,7 @@ impl Blocker {
             self.counts.repeated += 1;
             // A flow that goes on raising alerts is asked for twice in its time, not with each of them.
             if end > until + self.time / 2 {
-                self.pending.insert(entry, Pending { end, alert: None });
+                self.pending.insert(entry, Pending { end, alert: None, is_lost: false });
             }
             return;
         }
@@ -138,7 +142,7 @@ impl Blocker {
             self.counts.refused += 1;
             return;
         }
-        self.pending.insert(entry, Pending { end, alert: Some(alert) });
+        self.pending.insert(entry, Pending { end, alert: Some(alert), is_lost: false });
     }
 
     pub fn has_pending(&self) -> bool {
@@ -171,8 +175,9 @@ impl Blocker {
         for entry in entries {
             let until = self.live.entry(*entry).or_insert(now);
             *until = (*until).max(now + time);
-            let pending = self.pending.remove(entry);
-            if let Some(alert) = pending.and_then(|pending| pending.alert) {
+            let Some(pending) = self.pending.remove(entry) else { continue };
+            self.counts.blocked_again += u64::from(pending.is_lost);
+            if let Some(alert) = pending.alert {
                 self.counts.blocked += 1;
                 news.push((*entry, alert));
             }
@@ -190,8 +195,9 @@ impl Blocker {
     pub fn lost(&mut self, now: Instant) {
         for (entry, end) in std::mem::take(&mut self.live) {
             if end > now {
-                let pending = self.pending.entry(entry).or_insert(Pending { end, alert: None });
-                pending.end = pending.end.max(end);
+                let lost = Pending { end, alert: None, is_lost: true };
+                let pending = self.pending.entry(entry).or_insert(lost);
+                (pending.end, pending.is_lost) = (pending.end.max(end), true);
             }
         }
     }

@@ -80,6 +80,7 @@ fn every_line_is_counted_once_under_its_name() {
         too_old: 0,
         repeated: 2,
         blocked: 1,
+        blocked_again: 0,
         refused: 0,
         not_sent: 1,
     };
@@ -134,8 +135,13 @@ fn lists_that_were_lost_get_what_has_time_left() {
     assert_eq!(bench.send(0), [(600, "10.0.0.1*".to_owned())]);
     bench.blocker.lost(bench.start + Duration::from_secs(400));
     assert_eq!(bench.send(400), [(240, "10.0.0.1".to_owned())]);
-    bench.blocker.lost(bench.start + Duration::from_secs(700));
-    assert_eq!(bench.send(700), []);
+    // One whose time is made longer was there all the time.
+    bench.take(&alert(1, "ICMP", 1), false, 500);
+    assert_eq!(bench.send(500), [(600, "10.0.0.1".to_owned())]);
+    let counts = bench.blocker.counts();
+    assert_eq!((counts.blocked, counts.blocked_again), (1, 1));
+    bench.blocker.lost(bench.start + Duration::from_secs(1100));
+    assert_eq!(bench.send(1100), []);
     assert!(!bench.blocker.has_pending());
 }
 
