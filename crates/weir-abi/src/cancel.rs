@@ -2,9 +2,9 @@
 //!
 //! A cancelled thread unwinds its stack. It must never do so while this library works: a lock would stay taken, and a
 //! frame of Rust's that has something to drop may not be unwound that way. So all work runs with cancellation disabled,
-//! in slices no longer than [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX), and between two slices, where nothing is held, the function that the
-//! program has called tests for cancellation. Its type has to be deferred, as POSIX demands for every function that it
-//! does not name.
+//! in slices no longer than [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX), and between two slices, where nothing is
+//! held, the function that the program has called tests for cancellation. Its type has to be deferred, as POSIX demands
+//! for every function that it does not name.
 
 use std::ffi::c_int;
 

@@ -327,8 +327,10 @@ impl FeedReader {
         if self.is_open() {
             self.open()?;
         }
-        if let State::Open(reading) = &self.state {
-            reading.feed.set_filter(filter)?;
+        if let State::Open(reading) = &mut self.state {
+            let changed = reading.feed.set_filter(filter);
+            reading.pull.look_at_changes();
+            changed?;
         }
         filter.clone_into(&mut self.asked.filter);
         Ok(())
@@ -340,8 +342,11 @@ impl FeedReader {
     /// What the daemon says; of a long list a part may be in force then.
     pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         self.open()?;
-        match &self.state {
-            State::Open(reading) => reading.feed.block(add, remove),
+        match &mut self.state {
+            State::Open(reading) => {
+                reading.pull.look_at_changes();
+                reading.feed.block(add, remove)
+            }
             State::Closed(_) => Ok(()),
         }
     }
@@ -352,8 +357,11 @@ impl FeedReader {
     /// As [`block`](FeedReader::block), and a time that is too short or too long ([`limits`](crate::limits)).
     pub fn block_for(&mut self, add: &[String], time: Duration) -> Result<(), ClientError> {
         self.open()?;
-        match &self.state {
-            State::Open(reading) => reading.feed.block_for(add, time),
+        match &mut self.state {
+            State::Open(reading) => {
+                reading.pull.look_at_changes();
+                reading.feed.block_for(add, time)
+            }
             State::Closed(_) => Ok(()),
         }
     }

@@ -293,8 +293,8 @@ pub struct Gone {
     /// Why, if not because its source came to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// It goes on in other rings, from the first frame that is not in these: a process that opens the same again, with the
-    /// filter that it set last, within 10 seconds gets those.
+    /// It goes on in other rings, from the first frame that is not in these: a process that opens the same again, with
+    /// the filter that it set last, within 10 seconds gets those.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
 }

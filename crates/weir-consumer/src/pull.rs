@@ -121,6 +121,11 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
+    /// Has the next call take what has changed before it takes frames: what has left is read no further from here on.
+    pub fn look_at_changes(&mut self) {
+        self.left = 0;
+    }
+
     /// The frames that [`next`](Pull::next) took.
     #[must_use]
     pub fn run(&self) -> Run<'_> {

@@ -26,8 +26,8 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such. A thread may be cancelled
-/// in each, and callbacks may throw: both go through this library's frames.
+/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such. A thread may be
+/// cancelled in each, and callbacks may throw: both go through this library's frames.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
         /// The real one.

@@ -120,8 +120,8 @@ impl Daemon {
         carry_out()
     }
 
-    /// Undoes what was `made` before one of the feeds refused, the last first; gives the error that says what has become
-    /// of it.
+    /// Undoes what was `made` before one of the feeds refused, the last first; gives the error that says what has
+    /// become of it.
     fn take_back(&self, name: &str, made: Vec<(Named, Undo)>, count: usize, why: &str) -> RpcError {
         let mut kept = Vec::new();
         for (feed, undo) in made.into_iter().rev() {
@@ -142,8 +142,8 @@ impl Daemon {
         }
         // What to try comes first: a long text is cut.
         RpcError::refused(format!(
-            "{why}, and it cannot be taken back everywhere; `weir block --feed {name}` shows what only some of the feeds \
-             block: add or remove that again, as it is to be at all of them. The change is kept at {}",
+            "{why}, and it cannot be taken back everywhere; `weir block --feed {name}` shows what only some of the \
+             feeds block: add or remove that again, as it is to be at all of them. The change is kept at {}",
             kept.join("; at ")
         ))
     }
