@@ -6,35 +6,45 @@ import ctypes
 import threading
 import time
 from types import TracebackType
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, Optional, TypeVar
 
 from . import _library
 from ._errors import INTERRUPTED, EndOfSource, error_of
 from ._frames import Block, Frame
+from ._handle import Handle
 from ._statistics import Statistics, statistics_of
 
 # A signal that comes just before a wait does not end it: Python's handler runs behind it.
 _WAIT_MS_MAX = 500
+# In the place of a block: another thread is to have the lock.
+_MAKES_WAY = Block(b"", 0, b"")
 _DIRECTIONS = {"both": 0, "in": 1, "out": 2}
+
+
+_T = TypeVar("_T")
 
 
 class Feed:
     """Frames of one source of a daemon: weir.open() makes one. Iterating gives its frames.
 
-    Threads may share it: one reads at a time, and calls of others interrupt its wait.
+    Threads may share it: one reads at a time, and calls of others interrupt its wait. Signal handlers may call close(),
+    interrupt(), and what the program is not just calling.
     """
 
-    def __init__(self, handle: ctypes.c_void_p, name: str) -> None:
+    def __init__(self, handle: Handle, name: str) -> None:
         """Made by weir.open()."""
         self._library = _library.library()
-        self._handle: Optional[ctypes.c_void_p] = handle
+        self._handle: Optional[Handle] = handle
         self.name = name
         # Frames of a block that was read for frames.
         self._begun: Optional[Block] = None
-        # The library takes one call at a time; weir_break needs `_guard` only.
+        # The library takes one call at a time, but for weir_break().
         self._lock = threading.RLock()
-        self._guard = threading.Lock()
-        self._others = 0
+        # The thread that waits for frames, and one object for each call that it makes way for.
+        self._waiting: Optional[int] = None
+        self._others: set[object] = set()
+        # Calls that use memory which the next call of their name frees, each with its thread.
+        self._under_way: set[tuple[str, int]] = set()
         self._is_interrupted = False
 
     # Reading
@@ -75,9 +85,7 @@ class Feed:
         begun = self._begun
         frame = begun._take() if begun is not None else None
         while frame is None:
-            with self._lock:
-                block = self._read(timeout)
-                self._begun = block
+            block = self._read(timeout, begins=True)
             if block is None:
                 return None
             frame = block._take()
@@ -85,48 +93,60 @@ class Feed:
 
     def next_block(self, timeout: Optional[float] = None) -> Optional[Block]:
         """The next frames that are there, one or more; else as next_frame()."""
-        with self._lock:
-            begun, self._begun = self._begun, None
-            if begun is not None and begun.frames > 0:
-                return begun
-            return self._read(timeout)
+        begun, self._begun = self._begun, None
+        if begun is not None and begun.frames > 0:
+            return begun
+        return self._read(timeout)
 
-    def _read(self, timeout: Optional[float]) -> Optional[Block]:
+    def _read(self, timeout: Optional[float], begins: bool = False) -> Optional[Block]:
         deadline = None if timeout is None else time.monotonic() + timeout
-        pointer = ctypes.POINTER(_library.Block)()
         while True:
-            left = None if deadline is None else max(0, -(-(deadline - time.monotonic()) // 0.001))
-            wait = _WAIT_MS_MAX if left is None else min(int(left), _WAIT_MS_MAX)
-            result = self._library.weir_next_block(self._open(), ctypes.byref(pointer), wait)
-            if result > 0:
-                block = pointer.contents
-                data = ctypes.string_at(block.data, block.bytes)
-                return Block(data, block.frames, ctypes.string_at(block.head, block.head_bytes))
-            if result == 0 and left is not None and wait >= left:
-                return None
-            if result == INTERRUPTED:
-                self._give_way()
-            elif result < 0:
-                raise self._error(result)
-
-    def _give_way(self) -> None:
-        """A wait was interrupted: by interrupt(), by another thread's call, or by a signal, for which Python does what is
-        to be done by itself."""
-        with self._guard:
-            was_interrupted, self._is_interrupted = self._is_interrupted, False
-        if was_interrupted:
-            raise error_of(INTERRUPTED, b"interrupted")
-        if self._others:
-            self._lock.release()
+            with self._lock:
+                block = self._once("a read", lambda: self._wait(deadline))
+                if block is not _MAKES_WAY:
+                    if begins:
+                        self._begun = block
+                    return block
             while self._others:
                 time.sleep(0.0005)
-            self._lock.acquire()
+
+    def _wait(self, deadline: Optional[float]) -> Optional[Block]:
+        """Waits for a block. _MAKES_WAY: not any more, for another thread is to have the lock."""
+        pointer = ctypes.POINTER(_library.Block)()
+        try:
+            # Set before `_others` is looked at, as others look at it behind their entry there: one of both is noticed.
+            self._waiting = threading.get_ident()
+            while not self._others:
+                left = None if deadline is None else max(0, -(-(deadline - time.monotonic()) // 0.001))
+                wait = _WAIT_MS_MAX if left is None else min(int(left), _WAIT_MS_MAX)
+                # Until all is copied. An exception must not keep it.
+                handle = self._open()
+                result = self._library.weir_next_block(handle, ctypes.byref(pointer), wait)
+                if result > 0:
+                    block = pointer.contents
+                    data = ctypes.string_at(block.data, block.bytes)
+                    return Block(data, block.frames, ctypes.string_at(block.head, block.head_bytes))
+                if result == 0 and left is not None and wait >= left:
+                    return None
+                # By interrupt(), by another thread's call, or by a signal, for which Python does what is to be done by
+                # itself.
+                if result == INTERRUPTED:
+                    if self._is_interrupted:
+                        self._is_interrupted = False
+                        del handle
+                        raise error_of(INTERRUPTED, b"interrupted")
+                elif result < 0:
+                    del handle
+                    raise self._error(result)
+            return _MAKES_WAY
+        finally:
+            self._waiting = None
 
     def interrupt(self) -> None:
-        """Has the call that reads, if one is under way, raise Interrupted, else the next one. Any thread may."""
-        with self._guard:
-            self._is_interrupted = True
-            self._break()
+        """Has the call that reads, if one is under way, raise Interrupted, else the next one. Any thread may, and
+        signal handlers."""
+        self._is_interrupted = True
+        self._break()
 
     def fileno(self) -> int:
         """A descriptor for select, selectors and asyncio: readable unless the last read gave None and nothing has come
@@ -157,21 +177,29 @@ class Feed:
 
     def statistics(self) -> Statistics:
         """What became of every frame. Asks the daemon."""
-        pointer = ctypes.POINTER(_library.Statistics)()
-        with self._alone():
-            self._check(self._library.weir_get_statistics(self._open(), ctypes.byref(pointer)))
-            begun = self._begun
-            return statistics_of(pointer.contents, 0 if begun is None else begun.frames)
+        return self._alone("statistics()", self._statistics)
+
+    def _statistics(self) -> Statistics:
+        pointer, handle = ctypes.POINTER(_library.Statistics)(), self._open()
+        result = self._library.weir_get_statistics(handle, ctypes.byref(pointer))
+        if result < 0:
+            del handle
+            raise self._error(result)
+        begun = self._begun
+        return statistics_of(pointer.contents, 0 if begun is None else begun.frames)
 
     def pcapng_header(self) -> bytes:
         """The section header and the descriptions of all interfaces so far, to begin another file with."""
+        return self._alone("pcapng_header()", self._pcapng_header)
+
+    def _pcapng_header(self) -> bytes:
         header, size = ctypes.POINTER(ctypes.c_uint8)(), ctypes.c_size_t()
-        with self._alone():
-            written = self._library.weir_pcapng_header(
-                self._open(), ctypes.byref(header), ctypes.byref(size)
-            )
-            self._check(written)
-            return ctypes.string_at(header, size.value)
+        handle = self._open()
+        result = self._library.weir_pcapng_header(handle, ctypes.byref(header), ctypes.byref(size))
+        if result < 0:
+            del handle
+            raise self._error(result)
+        return ctypes.string_at(header, size.value)
 
     @property
     def link_type(self) -> int:
@@ -180,18 +208,19 @@ class Feed:
 
     def interface_name(self, number: int) -> Optional[str]:
         """The name of the interface that frames have by this number; None if no frame has had it yet."""
-        with self._alone():
-            name: Optional[bytes] = self._library.weir_interface_name(self._open(), number)
+        name: Optional[bytes] = self._alone(
+            "interface_name()", lambda: self._library.weir_interface_name(self._open(), number)
+        )
         return None if name is None else name.decode(errors="replace")
 
     # Closing
 
     def close(self) -> None:
-        """Lets go of it. Frames and blocks that were handed out stay."""
-        with self._alone(), self._guard:
-            handle, self._handle = self._handle, None
-            if handle is not None:
-                self._library.weir_close(handle)
+        """Lets go of it. Frames and blocks that were handed out stay. Any thread may, and signal handlers: a call that
+        is under way raises ValueError then, and the library's feed is closed behind it."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._library.weir_break(handle)
 
     def __enter__(self) -> Feed:
         return self
@@ -204,59 +233,55 @@ class Feed:
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
-
     # Calls of the library
 
-    def _open(self) -> ctypes.c_void_p:
-        if self._handle is None:
+    def _open(self) -> Handle:
+        handle = self._handle
+        if handle is None:
             raise ValueError("the feed is closed")
-        return self._handle
+        return handle
 
     def _break(self) -> None:
-        if self._handle is not None:
-            self._library.weir_break(self._handle)
-
-    def _alone(self) -> _Alone:
-        return _Alone(self)
+        handle = self._handle
+        if handle is not None:
+            self._library.weir_break(handle)
 
     def _call(self, function: Callable[..., int], *arguments: object) -> int:
-        with self._alone():
-            return self._check(function(self._open(), *arguments))
+        def call() -> int:
+            result = function(self._open(), *arguments)
+            if result < 0:
+                raise self._error(result)
+            return result
 
-    def _check(self, result: int) -> int:
-        if result < 0:
-            raise self._error(result)
-        return result
+        return self._alone(function.__name__, call)
+
+    def _alone(self, name: str, work: Callable[[], _T]) -> _T:
+        """Does what calls the library: a thread that waits for frames in it is interrupted, and goes on behind that."""
+        entry = object()
+        try:
+            self._others.add(entry)
+            if self._waiting not in (None, threading.get_ident()):
+                self._break()
+            with self._lock:
+                self._others.discard(entry)
+                return self._once(name, work)
+        finally:
+            self._others.discard(entry)
+
+    def _once(self, name: str, work: Callable[[], _T]) -> _T:
+        """Does so unless this thread does already: a signal handler would free what the call below it uses."""
+        key = (name, threading.get_ident())
+        if key in self._under_way:
+            raise RuntimeError(f"a signal handler calls what its program is calling: {name}")
+        try:
+            self._under_way.add(key)
+            return work()
+        finally:
+            self._under_way.discard(key)
 
     def _error(self, result: int) -> Exception:
         text: bytes = self._library.weir_error(self._open())
         return error_of(result, text)
-
-
-class _Alone:
-    """The right to call the library: a thread that waits for frames in it is interrupted, and goes on behind that."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def __enter__(self) -> None:
-        feed = self._feed
-        if feed._lock.acquire(blocking=False):
-            return
-        with feed._guard:
-            feed._others += 1
-            feed._break()
-        try:
-            feed._lock.acquire()
-        finally:
-            with feed._guard:
-                feed._others -= 1
-
-    def __exit__(self, *_: object) -> None:
-        self._feed._lock.release()
 
 
 def _texts(entries: tuple[str, ...]) -> tuple[ctypes.Array[ctypes.c_char_p], int]:
@@ -301,9 +326,9 @@ def open(
         flows=flows,
         flags=_library.BLOCKS | (_library.OWN_RINGS if own_rings else 0),
     )
-    handle, error = ctypes.c_void_p(), ctypes.create_string_buffer(1000)
+    handle, error = Handle(), ctypes.create_string_buffer(1000)
     result = _library.library().weir_open(
-        ctypes.byref(handle), _library.text_of(name), ctypes.byref(options), error, len(error)
+        handle.opened(), _library.text_of(name), ctypes.byref(options), error, len(error)
     )
     if result < 0:
         raise error_of(result, error.value)
