@@ -149,8 +149,8 @@ impl<W: Wanted, E> Core<W, E> {
             Command::Detach(consumer, subscription) => {
                 self.enqueue_of(subscription, Op::Detach(id, consumer, subscription));
             }
-            Command::Ledgers => {
-                let sources: Vec<SourceId> = self.sources.keys().copied().collect();
+            Command::Ledgers(of) => {
+                let sources: Vec<SourceId> = of.into_iter().collect();
                 self.in_all(id, &sources, Some(Vec::new()), || Op::Ledgers(id));
             }
             Command::Stop => {

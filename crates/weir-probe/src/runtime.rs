@@ -273,12 +273,25 @@ impl Probe {
         Ok(())
     }
 
-    /// The ledgers so far of the feeds that there are. While frames come, their counts are not of one instant.
+    /// The ledgers so far of the feeds that there are. While frames come, their counts are not of one instant. A source
+    /// that is being opened, or hangs, is waited for.
     ///
     /// # Errors
     /// [`ProbeError::Stopped`].
     pub fn ledgers(&self) -> Result<Vec<(FeedId, Ledger)>, ProbeError> {
-        match self.shared.ask(Command::Ledgers, None)? {
+        let sources = self.shared.lock().core.sources().collect();
+        self.ledgers_of(sources)
+    }
+
+    /// The same of some sources, and no other is waited for.
+    ///
+    /// # Errors
+    /// [`ProbeError::Stopped`].
+    pub fn ledgers_of(
+        &self,
+        sources: BTreeSet<SourceId>,
+    ) -> Result<Vec<(FeedId, Ledger)>, ProbeError> {
+        match self.shared.ask(Command::Ledgers(sources), None)? {
             Reply::Ledgers(ledgers) => Ok(ledgers),
             other => unreachable!("{other:?}"),
         }

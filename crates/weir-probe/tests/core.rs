@@ -76,7 +76,9 @@ impl Bench {
 fn done(effect: &Effect<Port>) -> Completion<String> {
     let empty = |feed: &FeedId| Completion::Ledgers(vec![(*feed, Ledger::default())]);
     match effect {
-        Effect::RemoveFeed(_, feed) | Effect::RenewFeed { old: feed, .. } => empty(feed),
+        Effect::RemoveFeed(_, feed)
+        | Effect::ReadLedger(_, feed)
+        | Effect::RenewFeed { old: feed, .. } => empty(feed),
         _ => Completion::Done,
     }
 }
@@ -132,6 +134,30 @@ fn a_change_of_a_shared_feed_gives_the_one_who_asks_a_feed_of_its_own() {
     assert_eq!(words(&bench.outputs()), ["ChangeFeed SourceId"]);
     assert_eq!(bench.feed(b), before);
     bench.give(Command::Detach(reader, a)).unwrap();
+}
+
+#[test]
+fn ledgers_of_one_source_do_not_wait_for_another() {
+    let mut bench = Bench::default();
+    let (open, own) = bench.open(&[80], false);
+    let expected = Reply::Ledgers(vec![(bench.feed(own[0]), Ledger::default())]);
+    bench.holds = true;
+    bench.core.command(Command::Open { wants: vec![Port(443)], follows: false });
+    bench.outputs();
+    bench.holds = false;
+    assert_eq!(bench.give(Command::Ledgers([open].into())), Ok(expected));
+    // Those of both do.
+    let both = bench.core.sources().collect();
+    bench.core.command(Command::Ledgers(both));
+    assert!(!bench.outputs().iter().any(|output| matches!(output, Output::Reply(..))));
+    let (opening, _) = bench.held.pop().expect("a source that is being opened");
+    bench.core.complete(opening, Completion::Done);
+    let replies = bench.outputs();
+    let of = |output: &Output<Port, String>| match output {
+        Output::Reply(_, Ok(Reply::Ledgers(ledgers))) => Some(ledgers.len()),
+        _ => None,
+    };
+    assert_eq!(replies.iter().filter_map(of).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

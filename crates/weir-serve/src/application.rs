@@ -21,6 +21,7 @@ use crate::config::SourceConfig;
 use crate::daemon::{Daemon, refused};
 use crate::reader::{Opening, Reader};
 use crate::rights;
+use crate::slots::Claim;
 
 const METHODS: [&str; 13] = [
     "sources",
@@ -314,7 +315,8 @@ impl Client {
     }
 
     fn statistics_of(&self, readers: &[Arc<Reader>]) -> Result<Vec<Statistics>, RpcError> {
-        let ledgers = self.daemon.ledgers()?;
+        let claims: Vec<Claim> = readers.iter().map(|reader| reader.claim).collect();
+        let ledgers = self.daemon.ledgers_of(&claims)?;
         let of = |reader: &Arc<Reader>| Statistics {
             feed: reader.number,
             source: reader.source.clone(),

@@ -212,7 +212,7 @@ impl Daemon {
             false => (vec![0; rings.len()], Ledger::default()),
             true => {
                 let from = rings.iter().map(Ring::frames_written).collect();
-                let base = self.ledgers().ok().and_then(|mut all| all.remove(&feed));
+                let base = self.ledgers_of(&[claim]).ok().and_then(|mut all| all.remove(&feed));
                 (from, base.unwrap_or_default())
             }
         };
@@ -246,7 +246,10 @@ impl Daemon {
             self.leave(&reader.source, reader.claim);
             match self.board.closed(reader.feed) {
                 Some(ledger) => (ledger, true),
-                None => (self.ledgers().ok().and_then(|mut all| all.remove(&reader.feed)), false),
+                None => {
+                    let ledgers = self.ledgers_of(&[reader.claim]);
+                    (ledgers.ok().and_then(|mut all| all.remove(&reader.feed)), false)
+                }
             }
         })
     }
@@ -268,6 +271,15 @@ impl Daemon {
     /// The ledgers so far of all rings.
     pub(crate) fn ledgers(&self) -> Result<BTreeMap<FeedId, Ledger>, RpcError> {
         Ok(self.probe.ledgers().map_err(refused)?.into_iter().collect())
+    }
+
+    /// The same of the sources that these subscriptions read: no other is waited for.
+    pub(crate) fn ledgers_of(
+        &self,
+        claims: &[Claim],
+    ) -> Result<BTreeMap<FeedId, Ledger>, RpcError> {
+        let sources = claims.iter().map(|claim| claim.source).collect();
+        Ok(self.probe.ledgers_of(sources).map_err(refused)?.into_iter().collect())
     }
 
     /// What became of a feed's frames, if the rings have these ledgers.

@@ -1,5 +1,6 @@
 //! The words of the core: ids, commands, effects and what is told of them.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use weir_capture::{InterfaceLedger, SourceEvent};
@@ -96,8 +97,8 @@ pub enum Command<W: Wanted> {
     /// Ends a consumer that must not see another frame, though it keeps its mappings: the other readers of its feeds
     /// move to fresh rings, and nothing is written into the old ones any more.
     Withdraw(ConsumerId),
-    /// Reads the ledgers of all feeds.
-    Ledgers,
+    /// Reads the ledgers of the feeds of these sources. Those that have ended have none.
+    Ledgers(BTreeSet<SourceId>),
     /// Closes all sources; no command but this one is taken afterwards.
     Stop,
 }

@@ -63,7 +63,7 @@ impl World {
             Event::Withdraw(which) => Command::Withdraw(consumer(which)?),
             Event::Attach(who, which) => Command::Attach(consumer(who)?, subscription(which)?),
             Event::Detach(who, which) => Command::Detach(consumer(who)?, subscription(which)?),
-            Event::Ledgers => Command::Ledgers,
+            Event::Ledgers => Command::Ledgers(self.callers.sources.iter().copied().collect()),
             _ => return None,
         })
     }

@@ -172,7 +172,7 @@ impl World {
             (Command::Close(source), Ok(Reply::Done)) => {
                 hold!(!self.open.contains_key(&source), "{source:?} is closed, and open");
             }
-            (Command::Ledgers, Ok(Reply::Ledgers(ledgers))) => {
+            (Command::Ledgers(_), Ok(Reply::Ledgers(ledgers))) => {
                 let closes = ledgers.iter().all(|(_, ledger)| ledger.closes());
                 hold!(closes, "ledgers close: {ledgers:?}");
             }
