@@ -183,15 +183,13 @@ impl OpenFeed {
     /// # Errors
     /// What the daemon says; nothing has changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
-        let mut asked = lock(&self.asked);
-        let mut feed = lock(&self.feed);
-        match feed.set_filter(filter) {
+        self.change(|feed, asked| match feed.set_filter(filter) {
             Err(error) if is_shared(&error) => {
                 let open = Open { filter: filter.to_owned(), own: true, ..asked.clone() };
-                self.move_to(&mut feed, &mut asked, open)
+                self.move_to(feed, asked, open)
             }
             other => other.map(|()| asked.filter = filter.to_owned()),
-        }
+        })
     }
 
     /// Has it leave out frames by these entries, and others not any more. If others read the same rings, it moves to
@@ -214,19 +212,36 @@ impl OpenFeed {
 
     fn block_by(
         &self,
-        block: impl FnOnce(&RemoteFeed) -> Result<(), ClientError>,
-        after_moving: impl FnOnce(&RemoteFeed) -> Result<(), ClientError>,
+        block: impl Fn(&RemoteFeed) -> Result<(), ClientError>,
+        after_moving: impl Fn(&RemoteFeed) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        self.change(|feed, asked| match block(feed) {
+            Err(error) if is_shared(&error) => {
+                let open = Open { own: true, ..asked.clone() };
+                self.move_to(feed, asked, open)?;
+                after_moving(feed)
+            }
+            other => other,
+        })
+    }
+
+    /// Carries out a change. A feed that the daemon has just moved to fresh rings, and whose consumer still reads the
+    /// old ones, is read on there first: only those can be changed.
+    fn change(
+        &self,
+        carry_out: impl Fn(&mut RemoteFeed, &mut Open) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
         let mut asked = lock(&self.asked);
         let mut feed = lock(&self.feed);
-        match block(&feed) {
-            Err(error) if is_shared(&error) => {
-                let open = Open { own: true, ..asked.clone() };
-                self.move_to(&mut feed, &mut asked, open)?;
-                after_moving(&feed)
-            }
-            other => other,
+        let changed = carry_out(&mut feed, &mut asked);
+        // A consumer with a thread of its own may have read everything by now, and have ended.
+        let follows = self.shared.is_driven && feed.ending().reason() == Some(EndReason::Moved);
+        if changed.is_ok() || !follows {
+            return changed;
         }
+        let open = asked.clone();
+        self.move_to(&mut feed, &mut asked, open)?;
+        carry_out(&mut feed, &mut asked)
     }
 
     /// Reads on by `open`, in rings of its own. Those of before are read as far as they were written.
@@ -238,11 +253,16 @@ impl OpenFeed {
     ) -> Result<(), ClientError> {
         let new = lock(&self.connection).open_feed(&open)?;
         self.shared.join(&new)?;
-        listen(&new, &self.shared);
         let old = std::mem::replace(feed, new);
         *asked = open;
         // Its end is not that of what is read.
         old.ending().listen(|| ());
+        if old.ending().reason().is_some() {
+            self.shared.interrupter.take_back();
+            self.shared.is_complete.store(false, Ordering::Release);
+        }
+        // Behind that: it may have ended already.
+        listen(feed, &self.shared);
         let closed = old.close().unwrap_or_else(|_| {
             // The daemon does not answer: it has moved all the same.
             let until = old.rings().iter().map(Ring::frames_written).collect();

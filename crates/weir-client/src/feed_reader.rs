@@ -68,6 +68,19 @@ impl Reading {
     fn sleeper(&self) -> &Sleeper {
         self.pull.source().sleeper()
     }
+
+    fn change(
+        &mut self,
+        change: impl FnOnce(&OpenFeed) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let changed = change(&self.feed);
+        self.pull.look_at_changes();
+        // The daemon had moved it, and it is read there by now.
+        if self.feed.ended().is_none() {
+            (self.retry_at, self.has_heard) = (None, false);
+        }
+        changed
+    }
 }
 
 /// Sleeps for so long, unless it is interrupted: no ring wakes it.
@@ -328,9 +341,7 @@ impl FeedReader {
             self.open()?;
         }
         if let State::Open(reading) = &mut self.state {
-            let changed = reading.feed.set_filter(filter);
-            reading.pull.look_at_changes();
-            changed?;
+            reading.change(|feed| feed.set_filter(filter))?;
         }
         filter.clone_into(&mut self.asked.filter);
         Ok(())
@@ -343,10 +354,7 @@ impl FeedReader {
     pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         self.open()?;
         match &mut self.state {
-            State::Open(reading) => {
-                reading.pull.look_at_changes();
-                reading.feed.block(add, remove)
-            }
+            State::Open(reading) => reading.change(|feed| feed.block(add, remove)),
             State::Closed(_) => Ok(()),
         }
     }
@@ -358,10 +366,7 @@ impl FeedReader {
     pub fn block_for(&mut self, add: &[String], time: Duration) -> Result<(), ClientError> {
         self.open()?;
         match &mut self.state {
-            State::Open(reading) => {
-                reading.pull.look_at_changes();
-                reading.feed.block_for(add, time)
-            }
+            State::Open(reading) => reading.change(|feed| feed.block_for(add, time)),
             State::Closed(_) => Ok(()),
         }
     }

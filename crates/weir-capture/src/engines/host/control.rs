@@ -10,7 +10,7 @@ use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
 use weir_client::{ClientError, Connection, RemoteFeed};
 use weir_plug::PlugError;
-use weir_plug::message::BUSY;
+use weir_plug::message::{BUSY, RpcError};
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Ring};
 
@@ -209,7 +209,16 @@ impl FeedControl for HostControl {
                 feed.remote.block(&texts(add), &texts(remove))
             }
         };
-        changed.map(|()| FilterLocation::Nowhere).map_err(|error| self.failed(error))
+        match changed {
+            // Its rings are left, and those that it moves to are not open yet.
+            Err(ClientError::Plug(PlugError::Refused(error)))
+                if feed.remote.ending().reason() == Some(EndReason::Moved) =>
+            {
+                let error = RpcError::new(BUSY, error.message);
+                Err(self.failed(ClientError::Plug(PlugError::Refused(error))))
+            }
+            other => other.map(|()| FilterLocation::Nowhere).map_err(|error| self.failed(error)),
+        }
     }
 
     fn attach(
