@@ -13,7 +13,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 /// How often the backlogs are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a CPU has for its backlog: one that serves other interfaces at full rate may never have it empty.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The backlogs of all CPUs. The file is open from the start, since rights are given up later.
 pub(crate) struct Backlog(Option<File>);

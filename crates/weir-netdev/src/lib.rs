@@ -10,6 +10,7 @@
 //! | `tap` | the tap interface, and frames that are written one by one |
 //! | `link` | how it is set up: MTU, no addresses, up |
 //! | `backlog` | frames that another CPU is to handle (RPS) |
+//! | `pending` | frames that were let out and have not been seen yet |
 //! | `programs` | what is at TC, and what frames come in by |
 //! | `staged` | the memory that the programs and this process share |
 //! | [`netdev`] | all of it together |
@@ -19,6 +20,7 @@ pub mod error;
 mod link;
 pub mod name;
 pub mod netdev;
+mod pending;
 mod programs;
 mod staged;
 mod tap;

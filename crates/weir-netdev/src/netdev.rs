@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::time::Instant;
 
 use crate::backlog::Backlog;
 use crate::error::NetdevError;
 use crate::link;
 use crate::name::NetdevName;
+use crate::pending::Pending;
 use crate::programs::Programs;
 use crate::staged::Staged;
 use crate::tap::Tap;
@@ -41,6 +43,7 @@ pub struct Netdev {
     /// Whether the kernel takes runs of the program.
     has_runs: bool,
     counts: Counts,
+    pending: Pending,
     /// What the counter of received frames said when it was looked at last.
     seen: u64,
     backlog: Backlog,
@@ -84,6 +87,7 @@ impl Netdev {
             programs,
             has_runs,
             counts: Counts::default(),
+            pending: Pending::new(Instant::now()),
             seen: 0,
             backlog: Backlog::open(),
             sockets,
@@ -125,13 +129,13 @@ impl Netdev {
 
     /// Waits for frames that are pending, and counts those that do not come as refused.
     pub fn settle(&mut self) {
-        let Netdev { backlog, staged, counts, seen, .. } = self;
+        let Netdev { backlog, staged, counts, pending, seen, .. } = self;
         backlog.wait(|| {
-            look(staged, counts, seen);
-            counts.pending == 0
+            look(staged, counts, pending, seen);
+            pending.frames() == 0
         });
-        look(staged, counts, seen);
-        counts.refused += std::mem::take(&mut counts.pending);
+        look(staged, counts, pending, seen);
+        counts.refused += pending.decide(u64::MAX);
     }
 
     fn let_out(&mut self, frames: usize) -> Result<(), NetdevError> {
@@ -179,10 +183,7 @@ impl Netdev {
             Ok(()) => {}
             // Removed by somebody: the descriptor has no interface any more.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return Err(self.gone()),
-            Err(_) => {
-                self.counts.pending -= 1;
-                self.counts.refused += 1;
-            }
+            Err(_) => self.counts.refused += self.pending.decide(1),
         }
         Ok(())
     }
@@ -193,16 +194,17 @@ impl Netdev {
 
     /// Frames are let out next.
     fn expect(&mut self, frames: u64) {
+        self.counts.refused += self.pending.overdue(Instant::now());
         // What somebody else had the interface receive meanwhile is none of these.
-        if self.counts.pending == 0 {
+        if self.pending.frames() == 0 {
             self.seen = self.staged.received();
         }
-        self.counts.pending += frames;
+        self.pending.let_out(frames);
     }
 
     /// Counts frames that have been received, and all others if there is no interface any more.
     fn count(&mut self, result: Result<(), NetdevError>) -> Result<(), NetdevError> {
-        look(&self.staged, &mut self.counts, &mut self.seen);
+        look(&self.staged, &mut self.counts, &mut self.pending, &mut self.seen);
         if result.is_err() {
             self.settle();
         }
@@ -223,16 +225,15 @@ impl Netdev {
     /// What became of frames.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        Counts { sent_into: self.staged.sent_into(), ..self.counts }
+        let (sent_into, pending) = (self.staged.sent_into(), self.pending.frames());
+        Counts { sent_into, pending, ..self.counts }
     }
 }
 
 /// Counts frames that packet sockets have seen since this was looked at last.
-fn look(staged: &Staged, counts: &mut Counts, seen: &mut u64) {
+fn look(staged: &Staged, counts: &mut Counts, pending: &mut Pending, seen: &mut u64) {
     let received = staged.received();
-    let arrived = (received - std::mem::replace(seen, received)).min(counts.pending);
-    counts.pending -= arrived;
-    counts.received += arrived;
+    counts.received += pending.decide(received - std::mem::replace(seen, received));
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub struct NetdevReport {
     pub name: String,
     /// Frames that it received, segments each for itself.
     pub received: u64,
-    /// Captured frames that it did not take, or not all segments of.
+    /// Captured frames that it did not take, or not all segments of. Nobody says whose a segment was: each that was
+    /// refused counts as one of another frame.
     pub refused: u64,
     /// Frames that were segmented.
     pub segmented: u64,
