@@ -6,6 +6,7 @@
 //! connection of its own from its first call on, and reads on where its parent was if the rings are the same. Its
 //! statistics are those of the frames from where it begins.
 
+mod changes;
 mod fork;
 mod going_on;
 
@@ -67,19 +68,6 @@ struct Reading {
 impl Reading {
     fn sleeper(&self) -> &Sleeper {
         self.pull.source().sleeper()
-    }
-
-    fn change(
-        &mut self,
-        change: impl FnOnce(&OpenFeed) -> Result<(), ClientError>,
-    ) -> Result<(), ClientError> {
-        let changed = change(&self.feed);
-        self.pull.look_at_changes();
-        // The daemon had moved it, and it is read there by now.
-        if self.feed.ended().is_none() {
-            (self.retry_at, self.has_heard) = (None, false);
-        }
-        changed
     }
 }
 
@@ -329,46 +317,6 @@ impl FeedReader {
             reading.pull.arm(limit)?;
         }
         Ok(())
-    }
-
-    /// Has the daemon choose by another filter from here on; empty takes all. If others read the same rings, the feed
-    /// moves to rings of its own: frames that come meanwhile and that both filters take may come twice.
-    ///
-    /// # Errors
-    /// What the daemon says; nothing has changed then. A feed that is not open yet takes it at its opening.
-    pub fn set_filter(&mut self, filter: &str) -> Result<(), ClientError> {
-        if self.is_open() {
-            self.open()?;
-        }
-        if let State::Open(reading) = &mut self.state {
-            reading.change(|feed| feed.set_filter(filter))?;
-        }
-        filter.clone_into(&mut self.asked.filter);
-        Ok(())
-    }
-
-    /// Has the daemon leave out frames by these entries, and others not any more: first those that are removed.
-    ///
-    /// # Errors
-    /// What the daemon says; of a long list a part may be in force then.
-    pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
-        self.open()?;
-        match &mut self.state {
-            State::Open(reading) => reading.change(|feed| feed.block(add, remove)),
-            State::Closed(_) => Ok(()),
-        }
-    }
-
-    /// Has the daemon leave out frames by these entries for so long, and then no more.
-    ///
-    /// # Errors
-    /// As [`block`](FeedReader::block), and a time that is too short or too long ([`limits`](crate::limits)).
-    pub fn block_for(&mut self, add: &[String], time: Duration) -> Result<(), ClientError> {
-        self.open()?;
-        match &mut self.state {
-            State::Open(reading) => reading.change(|feed| feed.block_for(add, time)),
-            State::Closed(_) => Ok(()),
-        }
     }
 
     /// What became of the feed's frames so far, at the daemon and here. A question to the daemon.
