@@ -46,7 +46,7 @@ pub struct FeedStatus {
     pub key: u64,
     /// Of this source.
     pub source: String,
-    /// Which frames; empty takes all.
+    /// Which frames; empty takes all. Of bytecode only its length.
     pub filter: String,
     /// How many rings.
     pub rings: usize,
@@ -77,7 +77,7 @@ pub struct ClientStatus {
     pub key: u64,
     /// Of this source.
     pub source: String,
-    /// Which frames; empty takes all.
+    /// Which frames; empty takes all. Of bytecode only its length.
     pub filter: String,
     /// Seconds since it was opened.
     pub seconds: u64,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::insn::Insn;
+use crate::insn::{Insn, RET_K};
 use crate::reach::reach;
 use crate::verify::{INSNS_MAX, VerifyError, verify};
 
@@ -87,6 +87,12 @@ impl Program {
     #[must_use]
     pub fn reach(&self) -> u32 {
         reach(&self.insns, self.asks_for_tag)
+    }
+
+    /// Whether it takes every frame at once, as libpcap compiles the empty expression.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        self.insns.first().is_some_and(|insn| insn.code == RET_K && insn.k != 0)
     }
 
     /// Whether it asks for the VLAN tag beside the bytes, and so sees frames as the kernel's sockets do

@@ -39,6 +39,18 @@ fn text_of_another_form_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_program_takes_all_if_its_first_instruction_says_so() {
+    for (text, takes_all) in [
+        ("1\n6 0 0 262144", true),
+        ("1\n6 0 0 0", false),
+        ("1\n22 0 0 0", false),
+        ("4\n40 0 0 12\n21 0 1 2048\n6 0 0 262144\n6 0 0 0", false),
+    ] {
+        assert_eq!(parse(text).map(|program| program.takes_all()), Ok(takes_all), "{text}");
+    }
+}
+
+#[test]
 fn what_is_no_program_is_refused_with_the_instruction() {
     let ret = Insn::new(RET_K, 0);
     let cases: [(&[Insn], &str); 16] = [

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
+use weir_filter::Program;
+use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Credentials;
 
@@ -171,16 +173,18 @@ impl SourceConfig {
         *old == SourceConfig { users, groups, everybody, ..self.clone() }
     }
 
-    /// The client's filter and that of the file together, for people. Which frames are taken is decided by two programs
-    /// ([`Program::both`](weir_filter::Program::both)): text that is joined can mean anything.
+    /// The client's filter and that of the file together, as they were written. Which frames are taken is decided by
+    /// two programs ([`Program::both`]): text that is joined can mean anything.
+    #[must_use]
+    pub fn written_filter(&self, of_client: &str) -> String {
+        joined(self.own_filter(), of_client.trim())
+    }
+
+    /// The same for people: of bytecode only its length, and nothing of a program that takes every frame.
     #[must_use]
     pub fn shown_filter(&self, of_client: &str) -> String {
-        let client = of_client.trim();
-        match self.own_filter() {
-            None => client.to_owned(),
-            Some(own) if client.is_empty() => own.to_owned(),
-            Some(own) => format!("({own}) and ({client})"),
-        }
+        let own = self.own_filter().map(shown).filter(|own| !own.is_empty());
+        joined(own.as_deref(), &shown(of_client.trim()))
     }
 
     /// The filter of the file, if it has one.
@@ -206,6 +210,29 @@ impl SourceConfig {
     pub fn allows(&self, who: &Credentials) -> bool {
         let is_in = |group: &u32| *group == who.gid || who.groups.contains(group);
         self.everybody || self.users.contains(&who.uid) || self.groups.iter().any(is_in)
+    }
+}
+
+fn joined(own: Option<&str>, client: &str) -> String {
+    match own {
+        None => client.to_owned(),
+        Some(own) if client.is_empty() => own.to_owned(),
+        Some(own) => format!("({own}) and ({client})"),
+    }
+}
+
+/// A filter for people. Tools that compile filters themselves give bytecode, which fills many lines.
+fn shown(text: &str) -> String {
+    if text.is_empty() || !is_bytecode(text) {
+        return text.to_owned();
+    }
+    match Program::parse(text) {
+        Ok(program) if program.takes_all() => String::new(),
+        Ok(program) => match program.insns().len() {
+            1 => "bytecode, 1 instruction".to_owned(),
+            many => format!("bytecode, {many} instructions"),
+        },
+        Err(_) => "bytecode".to_owned(),
     }
 }
 
@@ -249,6 +276,29 @@ mod tests {
             (2, limits::CLIENT_MEMORY_MIB_MAX)
         );
         assert!(config.sources["taps"].ring_mib() >= RING_MIB.max(least_bpf_mib()));
+    }
+
+    #[test]
+    fn bytecode_is_shown_by_its_length_and_a_program_that_takes_all_is_no_filter() {
+        let ipv4 = "4\n40 0 0 12\n21 0 1 2048\n6 0 0 262144\n6 0 0 0";
+        let shown = |own: &str, client: &str| {
+            let filter = Some(own.to_owned());
+            SourceConfig { filter, ..SourceConfig::default() }.shown_filter(client)
+        };
+        for (own, client, text) in [
+            ("", ipv4, "bytecode, 4 instructions"),
+            ("udp", ipv4, "(udp) and (bytecode, 4 instructions)"),
+            ("", "1\n6 0 0 262144", ""),
+            ("udp", "1,6 0 0 65535", "udp"),
+            ("", "1\n6 0 0 0", "bytecode, 1 instruction"),
+            (ipv4, " tcp ", "(bytecode, 4 instructions) and (tcp)"),
+            ("1,6 0 0 1", "tcp", "tcp"),
+            ("", "", ""),
+        ] {
+            assert_eq!(shown(own, client), text, "'{own}' and '{client}'");
+        }
+        // What files say of their frames is whole.
+        assert_eq!(SourceConfig::default().written_filter(ipv4), ipv4);
     }
 
     #[test]

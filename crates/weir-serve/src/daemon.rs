@@ -325,7 +325,7 @@ impl Daemon {
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => return Ok(None),
         };
-        let text = source.shown_filter(of_client);
+        let text = source.written_filter(of_client);
         Ok(Some(Arc::new(Filter { text, link_type, program })))
     }
 }
