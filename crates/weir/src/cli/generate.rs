@@ -13,6 +13,10 @@ use crate::units::{self, Cpus, FrameRate};
 
 /// `weir gen`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Captures of IFACE itself do not see these frames, neither Weir's nor tcpdump's: they go to the \
+    driver directly, past the TC hook and the packet sockets. Capture at the receiving end."
+)]
 pub struct GenArgs {
     /// The interface to send from: eth0 or netns:NAME/eth0
     #[arg(value_name = "IFACE")]
