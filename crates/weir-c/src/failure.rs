@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use weir_client::ClientError;
+use weir_client::{ClientError, error_text};
 use weir_plug::PlugError;
 use weir_ring::RingError;
 
@@ -64,10 +64,11 @@ impl From<ClientError> for Failure {
             }
             ClientError::Plug(PlugError::Os { .. }) => {
                 format!(
-                    "{error}; start `weir serve`, or name its socket in the options or in $WEIR_SOCKET"
+                    "{}; start `weir serve`, or name its socket in the options or in $WEIR_SOCKET",
+                    error_text(&error)
                 )
             }
-            _ => error.to_string(),
+            _ => error_text(&error),
         };
         Failure { code, text }
     }

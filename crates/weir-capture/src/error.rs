@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
+pub use weir_client::error_text;
 use weir_ring::RingError;
 
 use crate::kernel::hooks::XdpOwner;
@@ -349,15 +350,6 @@ fn capabilities(needs: &str) -> String {
     let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };
     format!("{all}{more}")
-}
-
-/// An error and its causes, on one line.
-#[must_use]
-pub fn error_text(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        None => error.to_string(),
-        Some(cause) => format!("{error}: {}", error_text(cause)),
-    }
 }
 
 #[cfg(test)]

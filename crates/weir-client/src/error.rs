@@ -48,3 +48,12 @@ impl From<ConsumerError> for ClientError {
         }
     }
 }
+
+/// An error and its causes, on one line: the text of an error does not have that of its source.
+#[must_use]
+pub fn error_text(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        None => error.to_string(),
+        Some(cause) => format!("{error}: {}", error_text(cause)),
+    }
+}

@@ -31,7 +31,7 @@ pub mod status;
 pub use address::Address;
 pub use connection::Connection;
 pub use ending::EndReason;
-pub use error::ClientError;
+pub use error::{ClientError, error_text};
 pub use feed::{FeedSource, OpenFeed};
 pub use feed_reader::{FeedReader, Statistics};
 pub use remote_feed::RemoteFeed;

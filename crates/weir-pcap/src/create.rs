@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_abi::Stop;
 use weir_client::protocol::{Direction, Open};
-use weir_client::{Address, ClientError, FeedReader};
+use weir_client::{Address, ClientError, FeedReader, error_text};
 
 use crate::abi::{self, Pcap};
 use crate::guard::{guarded, host_name, write_error};
@@ -128,6 +128,7 @@ fn activate(handle: &Handle) -> c_int {
         Err(error) => {
             let text = format!("{name}: {error}; is `weir serve` running? $WEIR_SOCKET says where");
             return handle.fail(abi::ERROR, &text);
+            let error = error_text(&error);
         }
     };
     if options.immediate {
@@ -137,7 +138,9 @@ fn activate(handle: &Handle) -> c_int {
     }
     let interrupter = match reader.interrupter() {
         Ok(interrupter) => interrupter,
-        Err(error) => return handle.fail(abi::ERROR, &format!("{name}: {error}")),
+        Err(error) => {
+            return handle.fail(abi::ERROR, &format!("{name}: {}", error_text(&error)));
+        }
     };
     let snaplen = snaplen.unwrap_or(SNAPLEN_MAX);
     let precision = if options.nanoseconds { abi::TSTAMP_PRECISION_NANO } else { 0 } as c_uint;

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use weir_abi::cancel;
+use weir_client::error_text;
 use weir_client::limits::PATIENCE_MAX;
 
 use crate::abi::{self, Dumper, Pcap, Stat};
@@ -141,7 +142,7 @@ fn statistics(handle: &Handle) -> Result<Stat, c_int> {
     if state.told_at.is_none_or(|at| at.elapsed() >= ANSWER_HOLDS)
         && let Some(error) = note_statistics(handle, &mut state, PATIENCE_MAX)
     {
-        return Err(handle.fail(abi::ERROR, &format!("{}: {error}", state.name)));
+        return Err(handle.fail(abi::ERROR, &format!("{}: {}", state.name, error_text(&error))));
     }
     Ok(handle.told())
 }

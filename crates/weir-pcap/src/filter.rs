@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
 use weir_abi::cancel;
+use weir_client::error_text;
 
 use crate::abi::{self, Insn, Pcap, Program};
 use crate::frames::set_readable;
@@ -48,7 +49,7 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
     };
     let was_open = reader.is_open();
     if let Err(error) = reader.set_filter(&text(&insns)) {
-        return handle.fail(abi::ERROR, &format!("{}: {error}", state.name));
+        return handle.fail(abi::ERROR, &format!("{}: {}", state.name, error_text(&error)));
     }
     // Frames that were captured before it changed are still to come.
     if was_open {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_abi::Stop;
 use weir_abi::limits::WAIT_SLICE_MAX;
-use weir_client::{Address, ClientError};
+use weir_client::{Address, ClientError, error_text};
 use weir_consumer::Pulled;
 use weir_frame::record::{HEADER_BYTES, Outline};
 
@@ -110,7 +110,7 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
         return Ok(());
     }
     let failed = |error: ClientError, name: &Address| {
-        NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {error}")))
+        NoFrame::Failed(handle.fail(abi::ERROR, &format!("{name}: {}", error_text(&error))))
     };
     follow_fork(state, stop).map_err(|error| failed(error, &state.name))?;
     if state.told_at.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
@@ -182,7 +182,7 @@ pub fn set_readable(handle: &Handle, found_nothing: bool) -> Result<(), c_int> {
             reader.disarm()
         }
     };
-    set.map_err(|error| handle.fail(abi::ERROR, &error.to_string()))
+    set.map_err(|error| handle.fail(abi::ERROR, &error_text(&error)))
 }
 
 /// Whether a break was asked for: it is taken note of.

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
 use weir_abi::Stop;
-use weir_client::ClientError;
+use weir_client::{ClientError, error_text};
 
 use crate::abi::{self, Pcap};
 use crate::frames::follow_fork;
@@ -70,7 +70,7 @@ fn descriptor(handle: &Handle) -> c_int {
     };
     match descriptor_of(&mut state, stop) {
         Ok(fd) => fd,
-        Err(error) => handle.fail(abi::ERROR, &error.to_string()),
+        Err(error) => handle.fail(abi::ERROR, &error_text(&error)),
     }
 }
 

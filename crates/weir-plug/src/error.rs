@@ -12,7 +12,7 @@ use crate::message::RpcError;
 #[non_exhaustive]
 pub enum PlugError {
     /// The kernel said no.
-    #[error("{doing}: {source}")]
+    #[error("{doing}")]
     Os {
         /// What was tried.
         doing: String,

@@ -25,7 +25,7 @@ pub enum SnapshotError {
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The output; what was written before it is whole blocks.
-    #[error("writing a snapshot: {0}")]
+    #[error("writing a snapshot")]
     Write(#[from] io::Error),
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use weir_capture::error::error_text;
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
     self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, OfFeed, Open, Opened,
@@ -215,7 +216,7 @@ impl Client {
         if engines::by_name(info.engine).is_some_and(|engine| engine.fills_bpf_arrays) {
             info.notes.extend(reader.copied.map(|copied| copied.note().to_owned()));
         }
-        let broken = |error: weir_ring::RingError| RpcError::refused(error.to_string());
+        let broken = |error: weir_ring::RingError| RpcError::refused(error_text(&error));
         let first = reader.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
         let opened = Opened {
             key: reader.feed.number(),
@@ -245,7 +246,7 @@ impl Client {
         let end = first.checked_add(rings).filter(|end| *end <= RINGS_MAX).ok_or_else(|| {
             RpcError::params(format!("a wake page has {RINGS_MAX} lines at most"))
         })?;
-        let wrong = |error: weir_ring::RingError| RpcError::params(error.to_string());
+        let wrong = |error: weir_ring::RingError| RpcError::params(error_text(&error));
         let waker = Waker::attach(page, socket, end).map_err(wrong)?;
         let own = waker.try_clone().map_err(wrong)?;
         reader.add_sleeper(attach.sleeper, first, own, || {

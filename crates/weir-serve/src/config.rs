@@ -95,7 +95,7 @@ fn yes() -> bool {
 #[non_exhaustive]
 pub enum ConfigError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: it cannot be read", path.display())]
     Read {
         /// Which file.
         path: PathBuf,

@@ -4,6 +4,7 @@
 
 mod tidy {
     pub mod circles;
+    pub mod errors;
     pub mod exceptions;
     pub mod security;
     pub mod sizes;
@@ -15,7 +16,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{circles, security, sizes, tables};
+use tidy::{circles, errors, security, sizes, tables};
 
 /// Holds what was found against the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -34,6 +35,11 @@ fn files_are_easy_to_hold() {
 #[test]
 fn lines_fit_a_screen() {
     only_exceptions("has lines wider than 120 characters", &sizes::wide(&tree()), WIDE_FILES);
+}
+
+#[test]
+fn the_text_of_an_error_leaves_its_source_to_the_caller() {
+    only_exceptions("errors that print their source", &errors::with_source_in_text(&tree()), &[]);
 }
 
 #[test]
@@ -125,4 +131,14 @@ fn planted_violations_are_found() {
         "drops.insert(\"kernel\", 1);\nledger.drops.insert(\n\"lost\", 1);\n",
     );
     assert_eq!(tables::drops_missing(&drops), ["lost".to_owned()].into());
+
+    for (text, is_found) in [
+        ("#[error(\"{doing}: {source}\")]\nOs { doing: String, source: io::Error },", true),
+        ("#[error(\"writing: {0}\")]\nWrite(#[from] io::Error),", true),
+        ("#[error(\"{doing}\")]\nOs { doing: String, source: io::Error },", false),
+        ("#[error(\"{0}\")]\nOptions(String),\n#[error(transparent)]\nOs(#[from] E),", false),
+    ] {
+        let found = errors::with_source_in_text(&planted("crates/a/src/b.rs", text));
+        assert_eq!(!found.is_empty(), is_found, "{text}");
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
-use weir_client::{ClientError, Connection, RemoteFeed};
+use weir_client::{ClientError, Connection, RemoteFeed, error_text};
 use weir_plug::PlugError;
 use weir_plug::message::{BUSY, RpcError};
 use weir_ring::wake::Waker;
@@ -92,7 +92,7 @@ impl HostControl {
             source @ ClientError::Plug(PlugError::Closed) => {
                 CaptureError::NoDaemon { path: self.path.clone(), source }
             }
-            error => self.refused(error.to_string()),
+            error => self.refused(error_text(&error)),
         }
     }
 

@@ -249,7 +249,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
 fn opens(context: &Context, served: &Served) -> Result<Vec<Row>> {
     let failed = |error: weir_client::ClientError| Error::Measure {
         what: "capture.open".to_owned(),
-        reason: error.to_string(),
+        reason: weir_client::error_text(&error),
     };
     let connection = Connection::open(&served.socket()).map_err(failed)?;
     let mut rows = [JOIN, NEW].map(|what| Row::new(COSTS, what, "ms"));
