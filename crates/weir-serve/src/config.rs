@@ -94,6 +94,16 @@ fn yes() -> bool {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// There is none.
+    #[error(
+        "{}: there is no such file. It says what is captured and who may read it: write `[sources.eth0]` and below it \
+         `users = [1000]`, or begin with the example, /usr/share/doc/weir/examples/weir.toml (after `make install` \
+         below /usr/local/share); or name another file: --config PATH", path.display()
+    )]
+    Missing {
+        /// Which file.
+        path: PathBuf,
+    },
     /// It cannot be read.
     #[error("{}: it cannot be read", path.display())]
     Read {
@@ -121,7 +131,10 @@ impl Config {
         let (mut text, own) = (String::new(), || path.to_owned());
         File::open(path)
             .and_then(|file| file.take(limits::CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
-            .map_err(|source| ConfigError::Read { path: own(), source })?;
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => ConfigError::Missing { path: own() },
+                _ => ConfigError::Read { path: own(), source },
+            })?;
         if text.len() as u64 > limits::CONFIG_BYTES_MAX {
             let what = format!("it has more than {} bytes", limits::CONFIG_BYTES_MAX);
             return Err(ConfigError::Wrong { path: own(), what });

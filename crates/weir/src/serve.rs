@@ -4,7 +4,7 @@ mod metrics;
 mod systemd;
 
 use std::fs::DirBuilder;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,14 +43,15 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     // The socket itself is for everybody; nobody else may put one in its place.
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    make_folder(folder)?;
+    make_folder(folder).map_err(with_way_out)?;
     private::check(folder)?;
-    let config = Config::read(&args.config)?;
+    let config = Config::read(&args.config).map_err(|error| with_way_out(error.into()))?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
     let daemon =
         Arc::new(Daemon::new(config, resolve, |line| eprintln!("weir: {line}")).map_err(wrong)?);
     let listening = || format!("--socket {}", args.socket.display());
-    let (listener, _file) = socket::bind(&args.socket, SOCKET_MODE).with_context(listening)?;
+    let bound = socket::bind(&args.socket, SOCKET_MODE).with_context(listening);
+    let (listener, _file) = bound.map_err(with_way_out)?;
     let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
@@ -94,6 +95,21 @@ fn make_folder(folder: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says what helps a user who may not do what a daemon does at its start.
+fn with_way_out(error: anyhow::Error) -> anyhow::Error {
+    let is_denied = |cause: &(dyn std::error::Error + 'static)| {
+        let error = cause.downcast_ref::<io::Error>();
+        error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    if !error.chain().any(is_denied) {
+        return error;
+    }
+    error.context(
+        "this user may not; run it as root, or by its unit (`systemctl start weir`), or with a socket and a file in \
+         folders of your own: --socket PATH --config PATH",
+    )
 }
 
 /// Reads the daemon's file again. One that is wrong changes nothing.

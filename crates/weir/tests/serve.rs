@@ -568,7 +568,7 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
         assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
     };
     let none = dir.path().join("none");
-    missing(&format!("serve --config {}", none.display()), &["none", "No such file"]);
+    missing(&format!("serve --config {}", none.display()), &["none", "there is no such file"]);
     let deep = dir.path().join("not/there/s");
     fs::write(&config, "").expect("a file");
     let line = format!("serve --config {} --socket {}", config.display(), deep.display());

@@ -1,6 +1,15 @@
 //! Commands that cannot run say why, once, and what to do. None of it needs rights.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// Debian's user nobody.
+const NOBODY: u32 = 65_534;
 
 /// `weir` with these words, as it ended: the exit status, and standard error.
 fn weir(words: &[&str]) -> (Option<i32>, String) {
@@ -23,5 +32,67 @@ fn no_daemon_is_told_with_the_reason_once() {
         assert_eq!(code, Some(2), "{line}: {says}");
         assert_eq!(says.matches("No such file or directory").count(), 1, "{line}: {says}");
         assert!(says.contains("start one with `weir serve`"), "{line}: {says}");
+    }
+}
+
+/// A folder that only its owner may write, and root.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("its mode");
+    folder
+}
+
+/// `weir serve` with a socket and a file of these names.
+fn serve(program: &Path, socket: &Path, config: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--socket").arg(socket).arg("--config").arg(config);
+    command
+}
+
+#[test]
+fn a_daemon_without_its_file_says_how_to_begin() {
+    let folder = folder();
+    let missing = folder.path().join("missing.toml");
+    let program = Path::new(env!("CARGO_BIN_EXE_weir"));
+    let (code, says) = ended(&mut serve(program, &folder.path().join("s"), &missing));
+    assert_eq!(code, Some(2), "{says}");
+    for word in [
+        "missing.toml: there is no such file",
+        "[sources.eth0]",
+        "examples/weir.toml",
+        "--config PATH",
+    ] {
+        assert!(says.contains(word), "not '{word}': {says}");
+    }
+    assert!(!says.contains("os error"), "{says}");
+}
+
+#[test]
+fn root_a_user_who_may_not_serve_is_told_what_helps() {
+    if !weir_lab::testbed::require_root("root_a_user_who_may_not_serve_is_told_what_helps") {
+        return;
+    }
+    let (roots, own) = (folder(), folder());
+    // That user need not be able to look into the build's folder.
+    let (built, program) = (env!("CARGO_BIN_EXE_weir"), roots.path().join("weir"));
+    fs::hard_link(built, &program)
+        .or_else(|_| fs::copy(built, &program).map(drop))
+        .expect("a copy");
+    chown(own.path(), Some(NOBODY), Some(NOBODY)).expect("its owner");
+    let (file, secret) = (own.path().join("weir.toml"), roots.path().join("secret.toml"));
+    fs::write(&file, "").expect("a file");
+    fs::write(&secret, "").expect("a file");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
+    for (socket, config, what) in [
+        (roots.path().join("s"), &file, "--socket"),
+        (roots.path().join("run/s"), &file, "making its folder"),
+        (own.path().join("s"), &secret, "secret.toml: it cannot be read"),
+    ] {
+        let (code, says) = ended(serve(&program, &socket, config).uid(NOBODY).gid(NOBODY));
+        assert_eq!(code, Some(2), "{says}");
+        for word in [what, "run it as root", "systemctl start weir", "--socket PATH"] {
+            assert!(says.contains(word), "not '{word}': {says}");
+        }
+        assert_eq!(says.matches("Permission denied").count(), 1, "{says}");
     }
 }
