@@ -59,7 +59,8 @@ impl From<ClientError> for Failure {
         let text = match &error {
             ClientError::NoSource(name) => {
                 format!(
-                    "host:{name}: the daemon has no such source for you; weir_list_sources() has those that there are"
+                    "host:{name}: the daemon has no such source for you; `weir status` lists those that there are, and \
+                     weir_list_sources() in a program"
                 )
             }
             ClientError::Plug(PlugError::Os { .. }) => {

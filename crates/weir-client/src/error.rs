@@ -24,7 +24,7 @@ pub enum ClientError {
     )]
     Name(String),
     /// The daemon has no such source for this user.
-    #[error("{0}: the daemon has no such source for you; `weir status` names those that there are")]
+    #[error("{0}: the daemon has no such source for you; `weir status` lists those that there are")]
     NoSource(String),
     /// The daemon closed the feed, and says why.
     #[error("the daemon closed the feed: {0}")]

@@ -121,8 +121,10 @@ fn activate(handle: &Handle) -> c_int {
     let mut reader = match FeedReader::connect(&path, &open) {
         Ok(reader) => reader,
         Err(ClientError::NoSource(_)) => {
-            let text =
-                format!("{name}: the daemon at {} has no such source for you", path.display());
+            let text = format!(
+                "{name}: the daemon at {} has no such source for you; `weir status` lists those that there are",
+                path.display()
+            );
             return handle.fail(abi::ERROR_NO_SUCH_DEVICE, &text);
         }
         Err(error) => {

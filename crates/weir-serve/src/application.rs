@@ -146,7 +146,7 @@ fn done() -> Result<Answer, RpcError> {
 fn no_source(name: &str) -> RpcError {
     let name: String = name.chars().take(64).collect();
     RpcError::refused(format!(
-        "there is no source '{name}'; capture.sources names those that there are"
+        "there is no source '{name}' that you may open; `weir status` lists those that there are"
     ))
 }
 

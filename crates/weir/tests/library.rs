@@ -196,7 +196,7 @@ fn what_is_wrong_is_said() {
     let read = daemon.read(&["refused", "host:live", "/no/such/socket"]);
     for (name, parts) in [
         ("name", &["-3 ", "host:SOURCE"][..]),
-        ("source", &["-5 ", "host:none", "no such source"]),
+        ("source", &["-5 ", "host:none", "no such source", "weir status", "weir_list_sources()"]),
         ("socket", &["-4 ", "/no/such/socket", "No such file", "weir serve"]),
         ("cut", &["-4 connect"]),
         ("filter", &["-6 "]),

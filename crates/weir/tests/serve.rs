@@ -70,7 +70,7 @@ fn root_users_without_rights_read_every_frame_of_what_they_are_allowed() {
         let missing = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:missing")).end();
         let last = |ended: &common::Ended, name| ended.stderr.replace(name, "?");
         assert_eq!(last(&hidden, "hidden"), last(&missing, "missing"));
-        hidden.refused(&["there is no source"]);
+        hidden.refused(&["there is no source", "`weir status` lists those that there are"]);
         daemon.run.take().expect("it runs").stop().expect(0);
         assert_eq!(common::bpf::attached(&bed.rx), [0; 3]);
     }

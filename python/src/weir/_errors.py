@@ -70,4 +70,7 @@ _BY_RESULT: dict[int, type[Error]] = {
 
 def error_of(result: int, text: bytes | None) -> Error:
     """The exception of a result."""
-    return _BY_RESULT.get(result, Error)((text or b"").decode(errors="replace"))
+    told = (text or b"").decode(errors="replace")
+    # The library names its functions as C has them.
+    told = told.replace("weir_list_sources()", "weir.sources()")
+    return _BY_RESULT.get(result, Error)(told)
