@@ -96,3 +96,21 @@ fn root_a_user_who_may_not_serve_is_told_what_helps() {
         assert_eq!(says.matches("Permission denied").count(), 1, "{says}");
     }
 }
+
+#[test]
+fn a_misspelt_flag_of_run_is_named_and_is_no_tool() {
+    let (code, says) = weir(&["run", "--sockt", "/tmp/s", "tcpdump"]);
+    assert_eq!(code, Some(2), "{says}");
+    assert!(says.contains("'--sockt'") && says.contains("--socket"), "{says}");
+    assert!(!says.contains("no such program"), "{says}");
+    // Flags behind the tool are the tool's, with or without `--`.
+    for words in [
+        &["run", "no-such-tool", "--sockt"][..],
+        &["run", "--", "no-such-tool", "--sockt", "-x"],
+        &["run", "--feed", "ids", "no-such-tool", "--feed", "x", "--help"],
+    ] {
+        let (code, says) = weir(words);
+        assert_eq!(code, Some(2), "{words:?}: {says}");
+        assert!(says.contains("no-such-tool: there is no such program"), "{words:?}: {says}");
+    }
+}

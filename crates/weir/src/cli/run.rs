@@ -23,12 +23,8 @@ pub struct RunArgs {
     /// The library that is loaded into the tool, instead of the one that belongs to this weir
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
-    /// The tool and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "TOOL"
-    )]
+    /// The tool and its arguments: behind --, or from the first word that is no flag on
+    // No hyphens in front of it: a misspelt flag would be the tool.
+    #[arg(required = true, trailing_var_arg = true, value_name = "TOOL")]
     pub command: Vec<OsString>,
 }
