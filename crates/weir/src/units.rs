@@ -41,13 +41,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// For how long an entry is blocked.
 pub fn block_time(text: &str) -> Result<Duration, String> {
-    let time = duration(text)?;
     let hours = BLOCK_TIME_MAX.as_secs() / 3600;
+    let longest = format!("{hours}h ({} days)", hours / 24);
+    let time = duration(text).map_err(|_| {
+        format!(
+            "'{text}' is no time; the units are ms, s, m and h, and the longest time is {longest}"
+        )
+    })?;
     if (BLOCK_TIME_MIN..=BLOCK_TIME_MAX).contains(&time) {
         return Ok(time);
     }
     Err(format!(
-        "'{text}' is not 1s to {hours}h; without a time an entry stays until it is removed"
+        "'{text}' is not 1s to {longest}; without a time an entry stays until it is removed"
     ))
 }
 
@@ -350,6 +355,21 @@ mod tests {
             assert!(sizes(bad).unwrap_err().contains("64:7,594:4,1518:1"), "{bad}");
         }
         assert!(sizes("64:1,64:2").unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn how_long_to_block_says_its_units_and_its_limits() {
+        assert_eq!(block_time("720h"), Ok(Duration::from_secs(720 * 3600)));
+        for bad in ["90d", "1w", "x", "", "-1s"] {
+            let error = block_time(bad).unwrap_err();
+            assert!(
+                error.contains("ms, s, m and h") && error.contains("720h (30 days)"),
+                "{error}"
+            );
+        }
+        for bad in ["721h", "999ms", "0"] {
+            assert!(block_time(bad).unwrap_err().contains("is not 1s to 720h (30 days)"), "{bad}");
+        }
     }
 
     #[test]
