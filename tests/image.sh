@@ -3,35 +3,21 @@
 # namespace of its own: clients without rights read what a daemon on the host captures, then what one in a container
 # captures that has the rights and the file of the Kubernetes manifest; then the same by docker-compose.
 set -euo pipefail
-# shellcheck source=tests/common.sh
-source "$(dirname "$0")/common.sh"
+# shellcheck source=tests/live.sh
+source "$(dirname "$0")/live.sh"
 cd "$root"
 
 frames=20000
-limit_s=60
 scratch=$(mktemp -d)
 daemon_pid=
-dockerd_pid=
 rx=weir-image-rx-$$
 tx=weir-image-tx-$$
-
-end() { # PID: SIGTERM, then SIGKILL after 20 s
-    [[ -n $1 ]] || return 0
-    kill -TERM "$1" 2>/dev/null || return 0
-    timeout 20 tail --pid="$1" -f /dev/null || kill -KILL "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
-}
 
 # shellcheck disable=SC2317  # by the trap
 tidy() {
     end "$daemon_pid"
-    if [[ -n $dockerd_pid ]]; then
-        docker ps -aq 2>/dev/null | xargs -r docker rm -f >/dev/null 2>&1 || true
-        end "$dockerd_pid"
-        # It leaves the network namespace of containers that have the host's, and more where it was killed.
-        awk -v under="$scratch/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount || true
-    fi
-    for namespace in "$rx" "$tx"; do ip netns del "$namespace" 2>/dev/null || true; done
+    stop_dockerd
+    remove_namespaces "$rx" "$tx"
     rm -rf "$scratch"
 }
 trap tidy EXIT
@@ -49,31 +35,11 @@ if [[ $EUID -ne 0 ]]; then
     exit 0
 fi
 
-# Waits for a command to succeed.
-until_true() { # WHAT COMMAND...
-    local what=$1 end=$((SECONDS + limit_s))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [[ $SECONDS -lt $end ]] || {
-            tail -n 30 "$scratch"/*.log >&2 || true
-            die "waited $limit_s s in vain for $what"
-        }
-        sleep 0.05
-    done
-}
-
 # The tree of the image: for the host's part, and for runc, which makes mount points in it.
 mkdir "$scratch/root"
 tar -xOf "$tarball" layer.tar | tar -x -C "$scratch/root"
 weir=$scratch/root/weir
-ip netns add "$rx"
-ip netns add "$tx"
-ip -n "$rx" link add eth0 type veth peer name eth0 netns "$tx"
-for namespace in "$rx" "$tx"; do
-    # Nothing but what is generated is on the link.
-    ip netns exec "$namespace" sysctl -qw net.ipv6.conf.all.disable_ipv6=1
-    ip -n "$namespace" link set eth0 up
-done
+make_link "$rx" "$tx"
 
 serve() { # LOG COMMAND...: a daemon on the host's part, in the network namespace
     local log=$1
@@ -103,18 +69,10 @@ for tool in dockerd docker runc docker-compose; do
     }
 done
 
-# In the namespace, so that --network=host means it. (`ip netns exec` would hide the control groups.)
-export DOCKER_HOST=unix://$scratch/docker.sock
-nsenter --net="/run/netns/$rx" dockerd --data-root "$scratch/data" --exec-root "$scratch/exec" \
-    --pidfile "$scratch/pid" --host "$DOCKER_HOST" --storage-driver vfs --iptables=false --ip6tables=false \
-    --bridge=none >"$scratch/dockerd.log" 2>&1 &
-dockerd_pid=$!
-dockerd_answers() { ! kill -0 "$dockerd_pid" 2>/dev/null || docker version; }
-until_true 'dockerd' dockerd_answers
-if ! docker version >/dev/null 2>&1; then
+start_dockerd "$rx" || {
     skip docker_image "dockerd does not run here: $(tail -n 1 "$scratch/dockerd.log")"
     exit 0
-fi
+}
 docker load --quiet --input "$tarball" >&2
 
 unprivileged=(--network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges)

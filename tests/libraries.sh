@@ -4,14 +4,13 @@
 # there, in a folder that is entered with chroot. All that the daemon captures goes over a veth of two namespaces.
 # dist.sh calls this.
 set -euo pipefail
-# shellcheck source=tests/common.sh
-source "$(dirname "$0")/common.sh"
+# shellcheck source=tests/live.sh
+source "$(dirname "$0")/live.sh"
 cd "$root"
 
 packages=${1:?usage: tests/libraries.sh FOLDER}
 weir=$target_dir/release/weir
 frames=1000
-limit_s=60
 rx=weir-old-rx-$$
 tx=weir-old-tx-$$
 daemon_pid=
@@ -22,7 +21,7 @@ scratch=
 tidy() {
     for pid in $reader_pid $daemon_pid; do kill "$pid" 2>/dev/null || true; done
     wait
-    for namespace in "$rx" "$tx"; do ip netns del "$namespace" 2>/dev/null || true; done
+    remove_namespaces "$rx" "$tx"
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
 }
 trap tidy EXIT
@@ -41,14 +40,6 @@ if [[ $rc -eq 3 ]]; then
 fi
 [[ $rc -eq 0 ]] || exit "$rc"
 
-until_true() { # WHAT COMMAND...
-    local end=$((SECONDS + limit_s))
-    until "${@:2}"; do
-        [[ $SECONDS -lt $end ]] || die "$1: not within $limit_s s; the daemon says: $(cat "$scratch/daemon.log" 2>/dev/null)"
-        sleep 0.1
-    done
-}
-
 scratch=$(mktemp -d)
 system=$scratch/system
 cp -a "$tree" "$system"
@@ -63,15 +54,7 @@ lib=$system/usr/lib/$triplet
 gcc -Wall -Wextra -Werror "--sysroot=$system" "-B$lib" "-I$scratch/dev/usr/include" -o "$system/check/count" \
     tests/dist-inside.c -l:libweir.so.1
 
-for namespace in "$rx" "$tx"; do
-    ip netns add "$namespace"
-    # Only what is sent below.
-    ip netns exec "$namespace" sysctl -qw net.ipv6.conf.default.disable_ipv6=1
-done
-ip -n "$tx" link add eth0 type veth peer name eth0 netns "$rx"
-for namespace in "$rx" "$tx"; do ip -n "$namespace" link set eth0 up; done
-has_carrier() { [[ $(ip -n "$tx" -br link show eth0) == *' UP '* ]]; }
-until_true 'the carrier' has_carrier
+make_link "$rx" "$tx"
 socket=$scratch/run/weir.sock
 mkdir -m 755 "$scratch/run"
 printf '[sources.old]\nsource = "netns:%s/eth0"\neverybody = true\nring_mib = 64\n' "$rx" >"$scratch/weir.toml"

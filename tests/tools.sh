@@ -4,13 +4,11 @@
 # attach`; tcpdump captures it byte for byte; and `weir block` takes the flow of an alert out of the feed at the host. By
 # a Docker daemon of its own, in a network namespace of its own, at the end of a veth.
 set -euo pipefail
-# shellcheck source=tests/common.sh
-source "$(dirname "$0")/common.sh"
+# shellcheck source=tests/live.sh
+source "$(dirname "$0")/live.sh"
 cd "$root"
 
-limit_s=60
 scratch=
-dockerd_pid=
 daemon_pid=
 attach_pid=
 # Of what reads from the daemon.
@@ -19,22 +17,10 @@ rx=weir-tools-rx-$$
 tx=weir-tools-tx-$$
 
 # shellcheck disable=SC2317  # by the trap
-end() { # PID: SIGTERM, then SIGKILL after 20 s
-    kill -TERM "$1" 2>/dev/null || return 0
-    timeout 20 tail --pid="$1" -f /dev/null || kill -KILL "$1" 2>/dev/null || true
-    wait "$1" 2>/dev/null || true
-}
-
-# shellcheck disable=SC2317  # by the trap
 tidy() {
     for pid in $attach_pid $block_pid $daemon_pid; do end "$pid"; done
-    if [[ -n $dockerd_pid ]]; then
-        docker ps -aq 2>/dev/null | xargs -r docker rm -f >/dev/null 2>&1 || true
-        end "$dockerd_pid"
-        # It leaves the network namespace of containers that have the host's, and more where it was killed.
-        awk -v under="$scratch/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount || true
-    fi
-    for namespace in "$rx" "$tx"; do ip netns del "$namespace" 2>/dev/null || true; done
+    stop_dockerd
+    remove_namespaces "$rx" "$tx"
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
 }
 trap tidy EXIT
@@ -63,40 +49,11 @@ scratch=$(mktemp -d)
 cargo build --locked --release -p weir -p weir-pcap
 weir=$target_dir/release/weir
 
-# Waits for a command to succeed.
-until_true() { # WHAT COMMAND...
-    local what=$1 end=$((SECONDS + limit_s))
-    shift
-    until "$@" >/dev/null 2>&1; do
-        [[ $SECONDS -lt $end ]] || {
-            tail -n 30 "$scratch"/*.log >&2 || true
-            die "waited $limit_s s in vain for $what"
-        }
-        sleep 0.05
-    done
-}
-
-ip netns add "$rx"
-ip netns add "$tx"
-ip -n "$rx" link add eth0 type veth peer name eth0 netns "$tx"
-for namespace in "$rx" "$tx"; do
-    # Nothing but what is sent is on the link.
-    ip netns exec "$namespace" sysctl -qw net.ipv6.conf.all.disable_ipv6=1
-    ip -n "$namespace" link set eth0 up
-done
-
-# In the namespace, so that --network=host means it. (`ip netns exec` would hide the control groups.)
-export DOCKER_HOST=unix://$scratch/docker.sock
-nsenter --net="/run/netns/$rx" dockerd --data-root "$scratch/data" --exec-root "$scratch/exec" \
-    --pidfile "$scratch/pid" --host "$DOCKER_HOST" --storage-driver vfs --iptables=false --ip6tables=false \
-    --bridge=none >"$scratch/dockerd.log" 2>&1 &
-dockerd_pid=$!
-dockerd_answers() { ! kill -0 "$dockerd_pid" 2>/dev/null || docker version; }
-until_true 'dockerd' dockerd_answers
-if ! docker version >/dev/null 2>&1; then
+make_link "$rx" "$tx"
+start_dockerd "$rx" || {
     skip docker_tools "dockerd does not run here: $(tail -n 1 "$scratch/dockerd.log")"
     exit 0
-fi
+}
 docker import "$tree" weir-test-suricata >/dev/null
 
 mkdir "$scratch/tools"
