@@ -1,11 +1,29 @@
 //! What stands behind `host:`: a source of a daemon, and which part of it.
 
+use std::env;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::error::ClientError;
 
 /// What stands in front of it wherever a source is named.
 pub const PREFIX: &str = "host:";
+
+/// Where a daemon listens unless told otherwise.
+pub const SOCKET: &str = "/run/weir/weir.sock";
+
+/// Names another place, for all clients of an environment. Empty, it says nothing.
+pub const SOCKET_VARIABLE: &str = "WEIR_SOCKET";
+
+/// Where the daemon listens: as given, else where the environment says, else at the usual place.
+#[must_use]
+pub fn socket_path(given: Option<&Path>) -> PathBuf {
+    let told = || env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
+    match given.filter(|given| !given.as_os_str().is_empty()) {
+        Some(given) => given.to_owned(),
+        None => told().map_or_else(|| SOCKET.into(), PathBuf::from),
+    }
+}
 
 /// A source of a daemon, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -28,13 +28,10 @@ pub mod remote_feed;
 mod statistics;
 pub mod status;
 
-pub use address::Address;
+pub use address::{Address, SOCKET, socket_path};
 pub use connection::Connection;
 pub use ending::EndReason;
 pub use error::{ClientError, error_text};
 pub use feed::{FeedSource, OpenFeed};
 pub use feed_reader::{FeedReader, Statistics};
 pub use remote_feed::RemoteFeed;
-
-/// Where a daemon listens unless told otherwise.
-pub const SOCKET: &str = "/run/weir/weir.sock";

@@ -91,7 +91,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
 
 /// The daemon's socket: where the environment says, or the usual place.
 pub fn socket() -> PathBuf {
-    std::env::var_os("WEIR_SOCKET").map_or_else(|| weir_client::SOCKET.into(), PathBuf::from)
+    weir_client::socket_path(None)
 }
 
 fn activate(handle: &Handle) -> c_int {
@@ -128,9 +128,9 @@ fn activate(handle: &Handle) -> c_int {
             return handle.fail(abi::ERROR_NO_SUCH_DEVICE, &text);
         }
         Err(error) => {
+            let error = error_text(&error);
             let text = format!("{name}: {error}; is `weir serve` running? $WEIR_SOCKET says where");
             return handle.fail(abi::ERROR, &text);
-            let error = error_text(&error);
         }
     };
     if options.immediate {

@@ -51,7 +51,7 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
         print!("{}", answers::link_types(link_type(args)?));
     }
     if args.config {
-        print!("{}", answers::options(snaplen_max(args)?, &args.socket));
+        print!("{}", answers::options(snaplen_max(args)?, &args.socket()));
     }
     let asks_more = args.list || args.dlts || args.config || args.reload_option.is_some();
     if let Some(filter) = args.filter.as_deref().filter(|_| !asks_more) {
@@ -66,7 +66,7 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
 /// What the daemon offers. No daemon, or none for this user: nothing, and nothing is said, since Wireshark and tshark
 /// ask whenever they start.
 fn sources(args: &ExtcapArgs) -> Vec<Source> {
-    let told = Connection::open(&args.socket).and_then(|connection| connection.sources());
+    let told = Connection::open(&args.socket()).and_then(|connection| connection.sources());
     told.unwrap_or_default()
 }
 
@@ -159,7 +159,8 @@ fn capture_args(args: &ExtcapArgs) -> Result<CaptureArgs> {
     };
     let words = ["weir", "capture", &source, "--snaplen", &snaplen, "--direction", direction];
     let mut words: Vec<&OsStr> = words.map(OsStr::new).into();
-    words.extend([OsStr::new("--socket"), args.socket.as_os_str()]);
+    let socket = args.socket();
+    words.extend([OsStr::new("--socket"), socket.as_os_str()]);
     words.extend([OsStr::new("--write"), fifo.as_os_str()]);
     if let Some(filter) = &args.filter {
         words.extend([OsStr::new("--filter"), OsStr::new(filter)]);

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use weir_capture::kernel::netns::Owner;
-use weir_client::Connection;
 use weir_client::protocol::Ledger;
 use weir_client::status::Status;
+use weir_client::{Connection, socket_path};
 
 use crate::EXIT_RAN;
 use crate::change::ask;
@@ -27,7 +27,7 @@ pub fn run(args: &StatusArgs) -> Result<u8> {
         }
         return Ok(EXIT_RAN);
     }
-    let status = ask_daemon(&args.socket)?;
+    let status = ask_daemon(&socket_path(args.socket.as_deref()))?;
     match args.json {
         true => println!("{}", serde_json::to_string(&status)?),
         false => print!("{}", text(&status)),

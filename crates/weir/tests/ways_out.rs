@@ -114,3 +114,35 @@ fn a_misspelt_flag_of_run_is_named_and_is_no_tool() {
         assert!(says.contains("no-such-tool: there is no such program"), "{words:?}: {says}");
     }
 }
+
+#[test]
+fn the_environment_says_where_the_daemon_is_and_a_flag_says_otherwise() {
+    let weir_at = |socket: &str, line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        ended(command.args(line.split(' ')).env("WEIR_SOCKET", socket))
+    };
+    let asking = ["status", "capture host:lan", "block 10.0.0.1 --feed ids"];
+    for line in asking {
+        for (socket, flag, at) in [
+            ("/no/such/place", "", "/no/such/place"),
+            ("/no/such/place", " --socket /no/such/flag", "/no/such/flag"),
+        ] {
+            let (code, says) = weir_at(socket, &format!("{line}{flag}"));
+            assert_eq!(code, Some(2), "{line}: {says}");
+            assert!(says.contains(&format!("no daemon answers at {at};")), "{line}: {says}");
+        }
+        let verb = line.split(' ').next().expect("a verb");
+        let help = Command::new(env!("CARGO_BIN_EXE_weir")).args([verb, "--help"]).output();
+        let help = String::from_utf8(help.expect("weir").stdout).expect("text");
+        assert!(help.contains("$WEIR_SOCKET"), "{help}");
+    }
+    // It is no flag: where none is taken, or another way is given, it says nothing; nor does it if it is empty.
+    let (code, says) = weir_at("/no/such/place", "capture gen: --frames 1");
+    assert_eq!(code, Some(0), "{says}");
+    let (_, says) = weir_at("/no/such/place", "status --control /no/such/control");
+    assert!(says.contains("/no/such/control: no capture listens there"), "{says}");
+    let (code, says) = weir_at("", "capture gen: --frames 1");
+    assert_eq!(code, Some(0), "{says}");
+    let (code, says) = weir_at("", "extcap --extcap-interfaces");
+    assert_eq!(code, Some(0), "{says}");
+}

@@ -42,7 +42,7 @@ pub struct EngineOptions {
     pub hugepages: bool,
     /// How fast a file is replayed.
     pub speed: Speed,
-    /// The socket of the daemon whose feeds are read; `None`: the usual one.
+    /// The socket of the daemon whose feeds are read; `None`: the environment's, or the usual one.
     pub socket: Option<PathBuf>,
     /// A feed that its daemon closes counts as vanished: it is waited for.
     pub follows: bool,

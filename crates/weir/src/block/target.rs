@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_client::protocol::{BlockChanged, Blocked, NO_FEED};
-use weir_client::{ClientError, Connection};
+use weir_client::{ClientError, Connection, socket_path};
 use weir_plug::PlugError;
 use weir_plug::message::{BUSY, RpcError};
 
@@ -135,7 +135,7 @@ impl Target {
     pub fn new(args: &BlockArgs) -> Target {
         let place = match &args.control {
             Some(path) => Place::Capture(path.clone()),
-            None => Place::Daemon(args.socket.clone(), None),
+            None => Place::Daemon(socket_path(args.socket.as_deref()), None),
         };
         Target { place, feed: args.feed.clone().unwrap_or_default() }
     }

@@ -49,9 +49,9 @@ pub struct BlockArgs {
     /// The --control socket of a capture; without it, the daemon is asked
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// The socket of the daemon
-    #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET, conflicts_with = "control")]
-    pub socket: PathBuf,
+    /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH", conflicts_with = "control")]
+    pub socket: Option<PathBuf>,
     /// The feed to change: at the daemon, all of your feeds with this name; of a capture, if it has named feeds
     #[arg(long, value_name = "NAME", required_unless_present = "control")]
     pub feed: Option<String>,

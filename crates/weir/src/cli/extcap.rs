@@ -66,9 +66,16 @@ pub struct ExtcapArgs {
     /// Keep all frames of one flow in N
     #[arg(long, value_name = "N", default_value = "1")]
     pub sample_flows: NonZero<u32>,
-    /// The socket of the daemon
-    #[arg(long, value_name = "PATH", env = "WEIR_SOCKET", hide_env_values = true, default_value = weir_client::SOCKET)]
-    pub socket: PathBuf,
+    /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+impl ExtcapArgs {
+    /// Where the daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        weir_client::socket_path(self.socket.as_deref())
+    }
 }
 
 /// Wireshark's dialog gives an empty field as it is.

@@ -36,7 +36,8 @@ pub struct InputArgs {
     /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// The socket of the daemon that host: sources are read from [default: /run/weir/weir.sock]
+    /// The socket of the daemon that host: sources are read from [default: $WEIR_SOCKET, else
+    /// /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// How frames are captured from an interface

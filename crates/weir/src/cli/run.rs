@@ -14,7 +14,7 @@ use clap::Args;
     Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do not \
     capture by libpcap, read a network interface instead: weir attach.")]
 pub struct RunArgs {
-    /// The socket of the daemon
+    /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// A name for the tool's feeds, by which `weir block --feed NAME` changes them; they have rings of their own then

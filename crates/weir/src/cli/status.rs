@@ -7,9 +7,9 @@ use clap::Args;
 /// `weir status`.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
-    /// The socket of the daemon
-    #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
-    pub socket: PathBuf,
+    /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// Ask a `weir capture --control` socket instead
     #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub control: Option<PathBuf>,

@@ -1,8 +1,6 @@
 //! What stands behind `host:`, and where its daemon is.
 
-use std::path::{Path, PathBuf};
-
-use weir_client::{Address, Connection, SOCKET};
+use weir_client::{Address, Connection, socket_path};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use crate::engines::declaration::Target;
@@ -13,15 +11,10 @@ pub(super) fn address_of(target: &Target) -> Result<Address, CaptureError> {
     Address::parse(target.text()).map_err(|error| CaptureError::Options(error.to_string()))
 }
 
-/// The link type that the daemon at the usual place tells; Ethernet, if it is elsewhere or tells nothing.
+/// The link type that the daemon of this environment tells; Ethernet, if it is elsewhere or tells nothing.
 pub(super) fn link_type(address: &Address) -> u16 {
-    let told = Connection::open(Path::new(SOCKET)).and_then(|connection| connection.sources());
+    let told = Connection::open(&socket_path(None)).and_then(|connection| connection.sources());
     let sources = told.unwrap_or_default();
     let own = sources.iter().find(|source| source.source == address.source);
     own.map_or(LINKTYPE_ETHERNET, |own| own.link_type)
-}
-
-/// Where the daemon listens: as given, or at the usual place.
-pub(super) fn socket(given: Option<&Path>) -> PathBuf {
-    given.map_or_else(|| PathBuf::from(SOCKET), Path::to_path_buf)
 }

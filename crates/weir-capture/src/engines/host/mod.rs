@@ -20,7 +20,7 @@ use crate::feed::control::FeedControl;
 use crate::kernel::netns::Owner;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
-use address::{address_of, link_type, socket};
+use address::{address_of, link_type};
 use control::HostControl;
 use names::interned;
 pub use weir_client::Address;
@@ -44,7 +44,7 @@ impl HostFeeds {
         given: Option<&Path>,
         follows: bool,
     ) -> Result<HostFeeds, CaptureError> {
-        let path = socket(given);
+        let path = weir_client::socket_path(given);
         let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(missing)?;
         let control = HostControl::new(connection, path.clone(), address.clone(), setup.may_change);
