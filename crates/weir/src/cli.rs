@@ -123,6 +123,17 @@ pub fn capture_hint(error: &clap::Error) -> Option<String> {
 pub enum Command {
     /// Capture frames: count them, print them, or write them to a pcapng file
     Capture(Box<CaptureArgs>),
+/// The hint for the daemon's socket, given to a verb that has none.
+pub fn socket_hint(error: &clap::Error) -> Option<&'static str> {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let is_so = error.kind() == ErrorKind::UnknownArgument
+        && text(ContextKind::InvalidArg) == "--socket"
+        && text(ContextKind::Usage).contains("weir filter");
+    is_so.then_some(
+        "weir filter asks a capture, not the daemon: give the path that the capture was given as --control",
+    )
+}
+
     /// Capture for others: a daemon whose feeds processes and containers read as host:NAME
     Serve(ServeArgs),
     /// Show what a daemon captures, for whom, and what became of the frames
@@ -131,7 +142,7 @@ pub enum Command {
     Run(RunArgs),
     /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata
     Attach(Box<AttachArgs>),
-    /// Change the filter of a running capture
+    /// Change the filter of a running capture, which was started with --control
     Filter(FilterArgs),
     /// Exclude frames from a feed while it runs, by address, prefix, flow or alert; the traffic goes on
     Block(BlockArgs),
@@ -160,6 +171,31 @@ mod tests {
         let hint =
             |word| capture_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
         for source in ["lo", "any", "file:a.pcap"] {
+    #[test]
+    fn help_names_each_kind_of_source_once() {
+        let mut cli = command();
+        for verb in ["capture", "attach"] {
+            let verb = cli.find_subcommand_mut(verb).expect(verb);
+            let sources = verb.get_arguments().find(|argument| argument.get_id() == "sources");
+            let help = sources.and_then(|sources| sources.get_help()).expect("help").to_string();
+            for source in ["host:", "dpdk:", "file:", "gen:"] {
+                assert_eq!(help.matches(source).count(), 1, "{source}: {help}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_socket_of_the_daemon_is_none_of_a_capture() {
+        let hint =
+            |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
+        assert!(hint("weir filter udp --socket /s").is_some_and(|hint| hint.contains("--control")));
+        assert!(hint("weir filter --socket /s udp").is_some());
+        for other in ["weir filter udp", "weir filter udp --sockets /s", "weir gen lo --socket /s"]
+        {
+            assert_eq!(hint(other), None, "{other}");
+        }
+    }
+
             let hint = hint(source).expect(source);
             assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
         }

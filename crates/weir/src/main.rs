@@ -57,6 +57,9 @@ fn main() -> ExitCode {
             if let Some(hint) = cli::capture_hint(&error) {
                 eprintln!("weir: {hint}");
             }
+            if let Some(hint) = cli::socket_hint(&error) {
+                eprintln!("weir: {hint}");
+            }
             Ok(error.exit_code() as u8)
         }
     };
