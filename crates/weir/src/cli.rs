@@ -64,7 +64,9 @@ pub fn command() -> clap::Command {
 fn with_engines(argument: clap::Arg) -> clap::Arg {
     let more = match argument.get_long() {
         Some(long) => engines_of(&format!("--{long}")),
-        None => examples_of_devices(),
+        None => {
+            examples_of_devices(&argument.get_help().map(ToString::to_string).unwrap_or_default())
+        }
     };
     let help = argument.get_help().cloned();
     match help.filter(|_| !more.is_empty()) {
@@ -83,9 +85,12 @@ fn engines_of(flag: &str) -> String {
     }
 }
 
-fn examples_of_devices() -> String {
+/// Names of devices, for help that does not name them already.
+fn examples_of_devices(help: &str) -> String {
     let example = |engine: &&Declaration| match engine.takes {
-        Takes::Devices { example, .. } => Some(format!(", or {example}")),
+        Takes::Devices { example, .. } if !help.contains(example) => {
+            Some(format!(", or {example}"))
+        }
         _ => None,
     };
     ENGINES.iter().filter_map(example).collect()
@@ -118,11 +123,6 @@ pub fn capture_hint(error: &clap::Error) -> Option<String> {
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
 }
 
-/// The verbs.
-#[derive(Subcommand, Debug)]
-pub enum Command {
-    /// Capture frames: count them, print them, or write them to a pcapng file
-    Capture(Box<CaptureArgs>),
 /// The hint for the daemon's socket, given to a verb that has none.
 pub fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
@@ -134,6 +134,11 @@ pub fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     )
 }
 
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Capture frames: count them, print them, or write them to a pcapng file
+    Capture(Box<CaptureArgs>),
     /// Capture for others: a daemon whose feeds processes and containers read as host:NAME
     Serve(ServeArgs),
     /// Show what a daemon captures, for whom, and what became of the frames
@@ -167,11 +172,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
-        let hint =
-            |word| capture_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
-        for source in ["lo", "any", "file:a.pcap"] {
-    #[test]
     fn help_names_each_kind_of_source_once() {
         let mut cli = command();
         for verb in ["capture", "attach"] {
@@ -196,6 +196,11 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_source_in_the_place_of_a_verb_says_the_way_out() {
+        let hint =
+            |word| capture_hint(&command().try_get_matches_from(["weir", word]).unwrap_err());
+        for source in ["lo", "any", "file:a.pcap"] {
             let hint = hint(source).expect(source);
             assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
         }
