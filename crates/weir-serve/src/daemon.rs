@@ -22,6 +22,7 @@ use crate::board::Board;
 use crate::config::{Config, SourceConfig, least_bpf_mib};
 use crate::feed_request::chosen;
 use crate::journal::Journal;
+use crate::missing::missing;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::slots::{Claim, Slots};
@@ -390,6 +391,7 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
         if let Some(cpus) = &source.cpus {
             cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
         }
+        warnings.extend(missing(&resolved.target).map(wrong));
     }
     Ok(warnings)
 }

@@ -22,6 +22,7 @@ mod feed_request;
 mod journal;
 pub mod limits;
 pub mod metrics;
+mod missing;
 mod moved;
 mod names;
 pub mod private;

@@ -291,6 +291,30 @@ fn root_a_file_that_is_read_again_closes_what_it_denies_and_loses_nothing_of_the
 }
 
 #[test]
+fn root_a_source_whose_interface_is_missing_is_told_at_the_start_and_again() {
+    let test = "root_a_source_whose_interface_is_missing_is_told_at_the_start_and_again";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let more = "[sources.later]\nsource = \"later0\"\neverybody = true\n";
+    let mut daemon = Daemon::start(&bed, &(config("") + more), "");
+    let told = |run: &Run| {
+        let words = "weir: sources.later: later0: no such interface";
+        run.stderr().lines().filter(|line| line.starts_with(words)).count()
+    };
+    let reloaded = |run: &Run| run.stderr().matches("is in force again").count();
+    assert_eq!(told(daemon.run()), 1, "{}", daemon.run().stderr());
+    daemon.run().signal(libc::SIGHUP);
+    daemon.run().wait_for("that it has read its file", |run| reloaded(run) == 1);
+    assert_eq!(told(daemon.run()), 2, "{}", daemon.run().stderr());
+    sh(&bed.rx, "ip link add later0 type veth peer name later1 && ip link set later0 up");
+    daemon.run().signal(libc::SIGHUP);
+    daemon.run().wait_for("that it has read its file", |run| reloaded(run) == 2);
+    let stderr = daemon.run().stderr();
+    assert_eq!(told(daemon.run()), 2, "{stderr}");
+    assert!(!stderr.contains("sources.lan: "), "{stderr}");
+}
+
+#[test]
 fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
     let test = "root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
