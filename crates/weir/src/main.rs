@@ -79,7 +79,9 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         weir_capture::bpf::quiet_libbpf();
     }
     match command {
-        cli::Command::Capture(args) => capture::run(&args),
+        cli::Command::Capture(args) => {
+            capture::run(&args).map_err(usage_hints::with_sources_of_all)
+        }
         cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Status(args) => status::run(&args),

@@ -1,8 +1,13 @@
 //! Words that were meant otherwise: sources that are filters, files without `file:`, tcpdump's `any`; files
 //! to write whose names say another format.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::path::Path;
+
+use anyhow::anyhow;
+use weir_capture::CaptureError;
+use weir_probe::ProbeError;
 
 /// Words that filters begin with. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 29] = [
@@ -78,6 +83,24 @@ pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
+/// Adds to a capture's error, if it is one of rights, what every user can capture.
+pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
+    let is_of_rights = |cause: &(dyn Error + 'static)| {
+        let own = match cause.downcast_ref() {
+            Some(ProbeError::Capture(error)) => Some(error),
+            _ => cause.downcast_ref(),
+        };
+        matches!(own, Some(CaptureError::NoRights { .. }))
+    };
+    if !error.chain().any(is_of_rights) {
+        return error;
+    }
+    anyhow!(
+        "{error:#}\nweir: every user can capture from file:TRACE.pcapng and gen:, and from host:NAME what a daemon \
+         (`weir serve`, run by root) lets them read: `weir status` lists that"
+    )
+}
+
 /// Whether a filter may begin with it.
 pub fn is_filter_word(name: &str) -> bool {
     FILTER_WORDS.contains(&name)
@@ -86,6 +109,19 @@ pub fn is_filter_word(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_lacks_rights_is_told_what_needs_none() {
+        let no_rights = || CaptureError::NoRights { what: "it".into(), needs: "CAP_NET_RAW" };
+        for error in [no_rights().into(), ProbeError::Capture(no_rights()).into()] {
+            let told = format!("{:#}", with_sources_of_all(error));
+            for word in ["it needs CAP_NET_RAW", "file:", "gen:", "host:NAME", "weir status"] {
+                assert!(told.contains(word), "not '{word}': {told}");
+            }
+        }
+        let other = with_sources_of_all(ProbeError::Ended.into());
+        assert_eq!(other.to_string(), "the source has ended");
+    }
 
     #[test]
     fn addresses_are_filters_and_other_names_are_not() {
