@@ -5,13 +5,13 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
+use serde_json::Value;
 use weir_lab::Testbed;
 
 use common::daemon::Daemon;
 use common::libpcap::{self, Tools, compiled, reader};
-use common::{Ended, Run, bed, folder, generate, path, ready, settle, tools};
+use common::{Ended, Run, bed, folder, generate, path, ready, tools};
 
 const FRAMES: u64 = 2000;
 
@@ -42,11 +42,27 @@ fn run(daemon: &Daemon, line: &[&str]) -> Command {
 /// Starts the reader on `host:lan`, and waits until it reads.
 fn start_reader(bed: &Testbed, daemon: &Daemon, file: &str, args: &[&str]) -> Run {
     let line: Vec<&str> = [&[reader(), "host:lan", file], args].concat();
+    let before = clients(&daemon.status(bed));
     let mut run = Run::start(&bed.rx, run(daemon, &line));
     run.wait_for("that it reads", |run| run.stderr().contains("reader: reads"));
     // It opens the feed with its first call.
-    settle();
+    run.wait_for("its feed", |_| clients(&daemon.status(bed)) > before);
     run
+}
+
+fn clients(status: &Value) -> usize {
+    status["clients"].as_array().map_or(0, Vec::len)
+}
+
+/// Waits until so many clients have had so many frames each, and have read all of them.
+fn wait_until_read(bed: &Testbed, daemon: &Daemon, readers: usize, frames: u64) {
+    let has_read = |client: &Value| {
+        client["ledger"]["captured"].as_u64() >= Some(frames) && client["lag"] == 0
+    };
+    daemon.wait_for(bed, |status| {
+        let all = status["clients"].as_array().expect("clients");
+        all.len() == readers && all.iter().all(has_read)
+    });
 }
 
 /// Numbers of the last lines of a reader.
@@ -153,7 +169,7 @@ fn root_a_signal_handler_asks_for_statistics_while_its_program_reads() {
         run(&daemon, &["tcpdump", "-ni", "host:lan", "-w", "/dev/null", "udp"]),
     );
     tcpdump.wait_for("that it listens", |run| run.stderr().contains("listening on"));
-    settle();
+    daemon.wait_for_clients(&bed, 2);
     let asked = |run: &Run, word: &str| run.stderr().matches(word).count();
     // Idle, and while frames come.
     for count in 1..=20 {
@@ -225,7 +241,7 @@ fn root_no_frame_that_is_cut_is_lost_behind_a_change_of_the_filter() {
     let filters = ["cut", "400", "udp", "udp and ether[100] >= 0"];
     let mut reader = start_reader(&bed, &daemon, &text, &filters);
     generate(&bed.tx, "--frames 4000 --rate 5kpps --size 200");
-    settle();
+    wait_until_read(&bed, &daemon, 1, 4000);
     assert!(reader.stderr().contains("anew"), "{}", reader.stderr());
     reader.signal(libc::SIGINT);
     assert_eq!(numbers(&reader.end().expect(0)), [4000, 0, 0, 4000]);
@@ -245,15 +261,13 @@ fn root_a_daemon_that_is_killed_is_read_on_from() {
     });
     for _ in 0..2 {
         generate(&bed.tx, "--frames 1000 --rate 50kpps");
-        settle();
+        wait_until_read(&bed, &daemon, 2, 1000);
         daemon.kill();
         daemon.restart(&bed);
-        // They look ten times a second.
-        std::thread::sleep(Duration::from_millis(300));
-        settle();
+        daemon.wait_for_clients(&bed, 2);
     }
     generate(&bed.tx, "--frames 1000 --rate 50kpps");
-    settle();
+    wait_until_read(&bed, &daemon, 2, 1000);
     for reader in &mut readers {
         reader.signal(libc::SIGINT);
     }
