@@ -11,7 +11,8 @@ use common::bpf::{CountingFilter, FullHook, XdpPass, attach_xdp_for_good};
 use common::frames::{Sender, ipv4};
 use common::tools::{all_read, read};
 use common::{
-    HOOKS, Run, bed, closes, folder, generate, number, path, program, ready, settle, sh, weir,
+    Ended, HOOKS, Run, bed, closes, folder, generate, number, path, program, ready, settle, sh,
+    weir,
 };
 use weir_lab::Testbed;
 use weir_lab::testbed::skip;
@@ -140,11 +141,22 @@ fn root_missing_rights_say_which_and_how_to_get_them() {
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     for args in HOOKS.into_iter().chain([""]) {
         let line = format!("{nobody} {name} capture wrx0 {args}");
-        let ended = Run::start(&bed.rx, program(&line)).end().refused(&["needs", "CAP_", "setcap"]);
+        let ended = Run::start(&bed.rx, program(&line)).end();
+        let ended = lacks_rights(ended, &["needs", "CAP_", "setcap"]);
         assert!(ended.stderr.lines().count() <= 3, "libbpf talks, too: {}", ended.stderr);
     }
     let line = format!("{nobody} {name} capture netns:{}/wrx0", bed.rx.netns);
-    Run::start(&bed.tx, program(&line)).end().refused(&["CAP_SYS_ADMIN"]);
+    lacks_rights(Run::start(&bed.tx, program(&line)).end(), &["CAP_SYS_ADMIN"]);
+}
+
+/// It says which rights it lacks, and in its last line what does without.
+#[track_caller]
+fn lacks_rights(ended: Ended, words: &[&str]) -> Ended {
+    let ended = ended.refused(&["file:TRACE.pcapng"]);
+    for word in words {
+        assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
+    }
+    ended
 }
 
 #[test]
