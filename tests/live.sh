@@ -38,7 +38,8 @@ make_link() { # NAMESPACE NAMESPACE
     done
     ip -n "$1" link add eth0 type veth peer name eth0 netns "$2"
     for namespace in "$1" "$2"; do ip -n "$namespace" link set eth0 up; done
-    until_true 'the carrier' has_carrier "$1"
+    # Each end sees it for itself.
+    for namespace in "$1" "$2"; do until_true "the carrier of $namespace" has_carrier "$namespace"; done
 }
 has_carrier() { [[ $(ip -n "$1" -br link show eth0) == *' UP '* ]]; }
 
