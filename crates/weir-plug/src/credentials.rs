@@ -1,12 +1,14 @@
-//! Who is at the other end of a Unix socket, as the kernel noted it when that end connected.
+//! Who is at the other end: of a Unix socket, as the kernel noted it when that end connected.
 //!
 //! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later), which no crate
 //! reads. /proc has groups, too: those of the process that has the number by then, which may be another.
 #![allow(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
@@ -14,6 +16,24 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 const GROUPS_FIRST: usize = 32;
 /// Groups that a process has at most. Source: `NGROUPS_MAX`, linux/limits.h.
 const GROUPS_MAX: usize = 65_536;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// A process of this machine, as the kernel knows it.
+    Process(Credentials),
+    /// A virtual machine, by the name that its port has in the server's file. Who speaks in it is the guest's affair.
+    Guest(Arc<str>),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Process(who) => write!(f, "user {} (process {})", who.uid, who.pid),
+            Who::Guest(name) => write!(f, "guest {name}"),
+        }
+    }
+}
 
 /// Who is at the other end of a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

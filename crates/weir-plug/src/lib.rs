@@ -7,6 +7,7 @@
 //! | [`framing`] | each message behind its length |
 //! | [`descriptors`] | descriptors beside a message, on Unix sockets |
 //! | [`transport`] | byte streams that messages travel on |
+//! | [`port`] | a serial port of a virtual machine as such a stream |
 //! | [`wire`] | a message and its descriptors, sent and received whole |
 //! | [`socket`] | a listening Unix socket at a path |
 //! | [`application`] | what an application implements |
@@ -27,6 +28,7 @@ pub mod limits;
 pub mod message;
 pub mod pace;
 pub mod peer;
+pub mod port;
 pub mod server;
 pub mod socket;
 pub mod transport;
@@ -34,7 +36,7 @@ pub mod wire;
 
 pub use application::{Answer, Application, Session};
 pub use client::{Client, Incoming};
-pub use credentials::Credentials;
+pub use credentials::{Credentials, Who};
 pub use error::PlugError;
 pub use message::{Message, RpcError};
 pub use peer::Peer;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use crate::credentials::Credentials;
+use crate::credentials::Who;
 use crate::error::PlugError;
 use crate::limits::OUTGOING_MAX;
 use crate::message::Message;
@@ -17,24 +17,25 @@ use crate::wire;
 /// The other end of a connection. Whatever is sent to it is queued: nobody waits for a peer that does not read.
 pub struct Peer {
     number: u64,
-    credentials: Option<Credentials>,
+    who: Who,
     transport: Arc<dyn Transport>,
     /// `None` once the connection has ended.
     outgoing: Mutex<Option<SyncSender<Outgoing>>>,
 }
 
-type Outgoing = (Message, Vec<OwnedFd>);
+/// A message, and what travels beside it.
+pub(crate) type Outgoing = (Message, Vec<OwnedFd>);
 
 impl Peer {
     /// A peer, and the queue that is to be [`write`]n to it.
     pub(crate) fn new(
         number: u64,
-        credentials: Option<Credentials>,
+        who: Who,
         transport: Arc<dyn Transport>,
     ) -> (Peer, Receiver<Outgoing>) {
         let (outgoing, queue) = sync_channel(OUTGOING_MAX);
         let outgoing = Mutex::new(Some(outgoing));
-        (Peer { number, credentials, transport, outgoing }, queue)
+        (Peer { number, who, transport, outgoing }, queue)
     }
 
     /// A number that no other connection of the server has had.
@@ -43,10 +44,10 @@ impl Peer {
         self.number
     }
 
-    /// Who it is, where the transport knows.
+    /// Who it is.
     #[must_use]
-    pub fn credentials(&self) -> Option<&Credentials> {
-        self.credentials.as_ref()
+    pub fn who(&self) -> &Who {
+        &self.who
     }
 
     /// Sends a notification. A peer that has not read [`OUTGOING_MAX`] messages before it is hung up.

@@ -7,6 +7,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,11 +15,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::application::Application;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Who};
 use crate::error::PlugError;
 use crate::limits;
 use crate::message::{BUSY, Message, RpcError};
-use crate::peer::{self, Peer};
+use crate::peer::{self, Outgoing, Peer};
 use crate::transport::{Transport, UnixTransport};
 use crate::wire;
 use connection::{Connection, Placed};
@@ -144,6 +145,25 @@ impl Serving {
         &self.shared.counters
     }
 
+    /// Serves whoever speaks over this transport to its end, on this thread and one more, as it serves those that
+    /// connect. Nobody writes to it any more when this returns.
+    ///
+    /// # Errors
+    /// [`PlugError::Refused`]: there are too many connections; [`PlugError::Os`]: there is no thread left.
+    pub fn serve_over(&self, transport: Arc<dyn Transport>, who: Who) -> Result<(), PlugError> {
+        let (connection, queue, placed) = place(&transport, who, &self.shared)?;
+        self.shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+        let writing = thread::Builder::new().name("plug-write".into()).spawn(move || {
+            // Whoever has gone does not hear that this could not be written.
+            let _ = peer::write(transport.as_ref(), queue);
+            drop(placed);
+        });
+        let writing = writing.map_err(PlugError::os("starting a thread"))?;
+        connection.serve();
+        let _ = writing.join();
+        Ok(())
+    }
+
     /// Connections that there are.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -151,14 +171,12 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
-    fn drop(&mut self) {
+impl Serving {
+    /// Ends all connections, and takes no more. Dropping it does so as well.
+    pub fn end(&self) {
         self.shared.is_over.store(true, Ordering::Release);
         // Whoever waits for connections returns.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
         self.shared.places().iter().for_each(|place| place.peer.hang_up());
         // Their threads go by themselves; a second is far more than a session takes to end.
         for _ in 0..1000 {
@@ -167,6 +185,18 @@ impl Drop for Serving {
             }
             thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // As in `end`, and behind it nobody takes another connection.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.end();
     }
 }
 
@@ -184,7 +214,8 @@ struct Shared {
 /// A connection's.
 struct Place {
     peer: Arc<Peer>,
-    uid: u32,
+    /// Of a process.
+    uid: Option<u32>,
     /// It is one of those that are kept for whoever manages the server.
     is_managers: bool,
 }
@@ -214,15 +245,40 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let internal = |error: io::Error| RpcError::new(BUSY, error.to_string());
     let transport = UnixTransport::new(stream.try_clone().map_err(internal)?).map_err(internal)?;
-    let credentials = transport.credentials().map_err(internal)?;
+    let who = Who::Process(transport.credentials().map_err(internal)?);
     let transport: Arc<dyn Transport> = Arc::new(transport);
+    let (connection, queue, placed) = place(&transport, who, shared)?;
+    let writing = thread::Builder::new().name("plug-write".into());
+    writing
+        // Whoever has gone does not hear that this could not be written.
+        .spawn(move || {
+            let _ = peer::write(transport.as_ref(), queue);
+            drop(placed);
+        })
+        .map_err(internal)?;
+    let reading = thread::Builder::new().name("plug-peer".into());
+    reading.spawn(move || connection.serve()).map_err(internal)?;
+    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Finds a place for a connection; gives what is to be written to it, too, and what keeps the place for who writes.
+fn place(
+    transport: &Arc<dyn Transport>,
+    who: Who,
+    shared: &Arc<Shared>,
+) -> Result<(Connection, Receiver<Outgoing>, Arc<Placed>), RpcError> {
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
-    let (peer, queue) = Peer::new(number, Some(credentials.clone()), Arc::clone(&transport));
+    let (uid, may_manage) = match &who {
+        Who::Process(credentials) => (Some(credentials.uid), (shared.manages)(credentials)),
+        // It has one connection, on its port.
+        Who::Guest(_) => (None, false),
+    };
+    let (peer, queue) = Peer::new(number, who, Arc::clone(transport));
     let peer = Arc::new(peer);
-    let may_manage = (shared.manages)(&credentials);
     {
         let mut places = shared.places();
-        let of_user = places.iter().filter(|place| place.uid == credentials.uid).count();
+        let of_user = places.iter().filter(|place| uid.is_some() && place.uid == uid).count();
         let ServerLimits { connections, connections_of_a_user, .. } = shared.limits;
         let is_full = places.len() >= connections || of_user >= connections_of_a_user;
         let managers = places.iter().filter(|place| place.is_managers).count();
@@ -233,23 +289,12 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
                 "there are too many connections; end some, or try again",
             ));
         }
-        places.push(Place { peer: Arc::clone(&peer), uid: credentials.uid, is_managers });
+        places.push(Place { peer: Arc::clone(&peer), uid, is_managers });
     }
     let placed = Placed::new(shared, number);
     let written = Arc::clone(&placed);
-    let connection = Connection::new(Arc::clone(shared), peer, Arc::clone(&transport), placed);
-    let writing = thread::Builder::new().name("plug-write".into());
-    writing
-        // Whoever has gone does not hear that this could not be written.
-        .spawn(move || {
-            let _ = peer::write(transport.as_ref(), queue);
-            drop(written);
-        })
-        .map_err(internal)?;
-    let reading = thread::Builder::new().name("plug-peer".into());
-    reading.spawn(move || connection.serve()).map_err(internal)?;
-    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
-    Ok(())
+    let connection = Connection::new(Arc::clone(shared), peer, Arc::clone(transport), placed);
+    Ok((connection, queue, written))
 }
 
 /// Says why there is no connection, to whoever reads it at once.

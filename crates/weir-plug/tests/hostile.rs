@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use weir_plug::message::{BUSY, NO_HELLO, NO_JSON, NO_METHOD, NO_PARAMS, NO_REQUEST};
 use weir_plug::{
     Answer, Application, Client, Incoming, Peer, PlugError, RpcError, Server, ServerLimits,
-    Serving, Session, descriptors, framing, limits, socket,
+    Serving, Session, Who, descriptors, framing, limits, socket,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -273,7 +273,8 @@ fn notifications_come_in_order_and_the_end_of_the_server_is_told() {
     .unwrap();
     client.call("echo.back", json!({}), &[], LIMIT).unwrap();
     let peer = Arc::clone(&setup.echo.peers.lock().unwrap()[0]);
-    assert_eq!(peer.credentials().unwrap().pid, std::process::id() as i32);
+    let Who::Process(who) = peer.who() else { panic!("{:?}", peer.who()) };
+    assert_eq!(who.pid, std::process::id() as i32);
     for number in 0..100 {
         let fds = (0..number % 3).map(|_| tempfile::tempfile().unwrap().into()).collect();
         peer.notify("echo.note", json!([number]), fds).unwrap();

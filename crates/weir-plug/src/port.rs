@@ -1,0 +1,320 @@
+//! A serial port of a virtual machine as a transport: a stream of bytes that neither end knows the beginning of.
+//!
+//! A port outlives what speaks over it. Either program may be started again, or the guest may be, in the middle of a
+//! message, and what was under way is still in the port then. So a guest begins with a [`reset`](marks): a mark that
+//! cannot be part of anything else, with a number that it has drawn. The host throws away everything before it, and
+//! answers with the same number; what the guest receives before that answer is of an earlier session. A host that is
+//! started again sends a reset of its own, and a guest that sees one which it did not ask for begins anew.
+//!
+//! Beside messages there is a *bell*: two bytes that say "look", without a message.
+
+mod marks;
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::OFlags;
+
+use crate::limits::PATIENCE_MAX;
+use crate::transport::Transport;
+use marks::{Decoder, Item};
+
+/// The name by which a guest finds its port: `/dev/virtio-ports/org.weir.0`.
+pub const NAME: &str = "org.weir.0";
+/// Bytes that are read, and written, at a time.
+const CHUNK_BYTES: usize = 4096;
+
+/// One end of a port: the guest's character device, or the socket that QEMU has at the host.
+pub struct Port {
+    fd: OwnedFd,
+    /// What is called when the other side rings.
+    bell: Box<dyn Fn() + Send + Sync>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Vec<u8>>,
+    /// The bell is to be rung by whoever writes next.
+    rings: AtomicBool,
+}
+
+struct Incoming {
+    /// Bytes that were read and not looked at.
+    raw: VecDeque<u8>,
+    decoder: Decoder,
+    /// The reset that ended the last session, until the next one begins.
+    reset: Option<u64>,
+}
+
+/// What a session reads.
+enum Next {
+    Byte(u8),
+    /// Nothing is there now.
+    Nothing,
+    /// A reset, or the end of the port: the session is over.
+    Over,
+}
+
+impl Port {
+    /// Takes one end. `bell` is called when the other side rings, on whichever thread reads; it must not wait.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new(fd: OwnedFd, bell: impl Fn() + Send + Sync + 'static) -> io::Result<Arc<Port>> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        let incoming = Incoming { raw: VecDeque::new(), decoder: Decoder::default(), reset: None };
+        Ok(Arc::new(Port {
+            fd,
+            bell: Box::new(bell),
+            incoming: Mutex::new(incoming),
+            outgoing: Mutex::default(),
+            rings: AtomicBool::new(false),
+        }))
+    }
+
+    /// The host's end, once the guest begins a session: at most after `limit`. What is left of earlier ones is thrown
+    /// away. To be called when the session before has ended, and nobody writes any more.
+    ///
+    /// # Errors
+    /// What the kernel says; `UnexpectedEof`: QEMU has gone.
+    pub fn accept(self: &Arc<Port>, limit: Duration) -> io::Result<Option<PortTransport>> {
+        let Some(number) = self.next_reset(Instant::now() + limit, |_| true)? else {
+            return Ok(None);
+        };
+        self.send(|out| marks::reset(out, number))?;
+        Ok(Some(PortTransport::new(self)?))
+    }
+
+    /// Tells a guest that has a session with an earlier program at this end to begin anew.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn announce(&self) -> io::Result<()> {
+        self.send(|out| marks::reset(out, 0))
+    }
+
+    /// The guest's end: begins a session, if the host answers within `limit`. `number` is drawn anew each time, and not
+    /// 0.
+    ///
+    /// # Errors
+    /// What the kernel says; `TimedOut`.
+    pub fn connect(self: &Arc<Port>, number: u64, limit: Duration) -> io::Result<PortTransport> {
+        let until = Instant::now() + limit;
+        self.send(|out| marks::reset(out, number))?;
+        match self.next_reset(until, |answer| answer == number)? {
+            Some(_) => Ok(PortTransport::new(self)?),
+            None => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Rings the other side's bell. Never waits: behind what another thread writes, it is rung by that.
+    pub fn ring(&self) {
+        self.rings.store(true, Ordering::Release);
+        // Who holds it looks at the flag when it has written.
+        if let Ok(mut outgoing) = self.outgoing.try_lock() {
+            // What fails here fails for whoever writes next, too.
+            let _ = self.write_pending(&mut outgoing);
+        }
+    }
+
+    fn incoming(&self) -> MutexGuard<'_, Incoming> {
+        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a reset that is one of these, and throws away everything before it.
+    fn next_reset(&self, until: Instant, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
+        loop {
+            let next = self.next(&mut self.incoming())?;
+            match next {
+                Next::Byte(_) => {}
+                Next::Over => {
+                    let reset = self.incoming().reset.take();
+                    if let Some(number) = reset.filter(|number| is_one(*number)) {
+                        return Ok(Some(number));
+                    }
+                }
+                Next::Nothing => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    wait_for(&[(self.fd.as_fd(), PollFlags::IN)], Some(left))?;
+                }
+            }
+        }
+    }
+
+    /// The next byte of a message, if one has come. A bell on the way is rung.
+    fn next(&self, incoming: &mut Incoming) -> io::Result<Next> {
+        if incoming.reset.is_some() {
+            return Ok(Next::Over);
+        }
+        loop {
+            while let Some(byte) = incoming.raw.pop_front() {
+                match incoming.decoder.take(byte) {
+                    Some(Item::Byte(byte)) => return Ok(Next::Byte(byte)),
+                    Some(Item::Bell) => (self.bell)(),
+                    Some(Item::Reset(number)) => {
+                        incoming.reset = Some(number);
+                        return Ok(Next::Over);
+                    }
+                    None => {}
+                }
+            }
+            let mut chunk = [0; CHUNK_BYTES];
+            match rustix::io::read(&self.fd, &mut chunk) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) => incoming.raw.extend(&chunk[..bytes]),
+                Err(rustix::io::Errno::AGAIN) => return Ok(Next::Nothing),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends what `fill` says, within [`PATIENCE_MAX`].
+    fn send(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE_MAX;
+        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        fill(&mut outgoing);
+        while !self.write_pending(&mut outgoing)? {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            wait_for(&[(self.fd.as_fd(), PollFlags::OUT)], Some(left))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be written, as far as there is room, and a bell behind it; whether all of it is out.
+    fn write_pending(&self, outgoing: &mut Vec<u8>) -> io::Result<bool> {
+        loop {
+            if self.rings.swap(false, Ordering::AcqRel) {
+                marks::bell(outgoing);
+            }
+            if outgoing.is_empty() {
+                return Ok(true);
+            }
+            match rustix::io::write(&self.fd, outgoing) {
+                Ok(bytes) => drop(outgoing.drain(..bytes)),
+                Err(rustix::io::Errno::AGAIN) => return Ok(false),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// A session over a port.
+pub struct PortTransport {
+    port: Arc<Port>,
+    /// Written to by whoever hangs up.
+    end: OwnedFd,
+    is_over: AtomicBool,
+    /// Decoded, and not read yet.
+    ready: Mutex<VecDeque<u8>>,
+}
+
+impl PortTransport {
+    fn new(port: &Arc<Port>) -> io::Result<PortTransport> {
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (is_over, ready) = (AtomicBool::new(false), Mutex::default());
+        Ok(PortTransport { port: Arc::clone(port), end, is_over, ready })
+    }
+
+    /// Decodes until there is a byte, the session is over, or the time; `false` after that.
+    fn fill(&self, ready: &mut VecDeque<u8>, limit: Option<Duration>) -> io::Result<bool> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        while ready.is_empty() && !self.is_over.load(Ordering::Acquire) {
+            let mut incoming = self.port.incoming();
+            loop {
+                match self.port.next(&mut incoming) {
+                    Ok(Next::Byte(byte)) => ready.push_back(byte),
+                    Ok(Next::Nothing) => break,
+                    Ok(Next::Over) => {
+                        self.is_over.store(true, Ordering::Release);
+                        break;
+                    }
+                    Err(error) => {
+                        self.is_over.store(true, Ordering::Release);
+                        return Err(error);
+                    }
+                }
+                if ready.len() >= CHUNK_BYTES {
+                    break;
+                }
+            }
+            drop(incoming);
+            if ready.is_empty() && !self.is_over.load(Ordering::Acquire) {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return Ok(false);
+                }
+                let fds =
+                    [(self.port.fd.as_fd(), PollFlags::IN), (self.end.as_fd(), PollFlags::IN)];
+                wait_for(&fds, left)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn ready(&self) -> MutexGuard<'_, VecDeque<u8>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transport for PortTransport {
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut ready = self.ready();
+        if !self.fill(&mut ready, Some(PATIENCE_MAX))? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = ready.len().min(bytes.len());
+        for (to, byte) in bytes.iter_mut().zip(ready.drain(..count)) {
+            *to = byte;
+        }
+        Ok(count)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let bytes = &bytes[..bytes.len().min(CHUNK_BYTES)];
+        self.port.send(|out| marks::data(out, bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
+        self.fill(&mut self.ready(), limit)
+    }
+
+    fn hang_up(&self) {
+        self.is_over.store(true, Ordering::Release);
+        // Fails only where it is readable anyhow.
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
+    }
+}
+
+/// Waits until one of these is ready, at most `limit`.
+fn wait_for(
+    fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)],
+    limit: Option<Duration>,
+) -> io::Result<()> {
+    let limit = limit.map(Timespec::try_from).transpose();
+    let limit = limit.map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let mut fds: Vec<PollFd<'_>> =
+        fds.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "port/tests.rs"]
+mod tests;

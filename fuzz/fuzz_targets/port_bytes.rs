@@ -1,0 +1,30 @@
+//! What a guest sends over its port: whatever it is, it makes sessions, messages' bytes and bells, or an error, and the
+//! host answers each session once.
+#![no_main]
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use weir_plug::Transport;
+use weir_plug::port::Port;
+
+fuzz_target!(|bytes: &[u8]| {
+    // What a socket holds without a reader.
+    let bytes = &bytes[..bytes.len().min(32 << 10)];
+    let (host, mut guest) = UnixStream::pair().unwrap();
+    guest.write_all(bytes).unwrap();
+    let port = Port::new(host.into(), || ()).unwrap();
+    let mut read = 0;
+    while let Ok(Some(session)) = port.accept(Duration::ZERO) {
+        let mut some = [0; 4096];
+        while session.wait(Some(Duration::ZERO)).unwrap_or(false) {
+            match session.read(&mut some) {
+                Ok(count @ 1..) => read += count,
+                _ => break,
+            }
+        }
+    }
+    assert!(read <= bytes.len());
+});
