@@ -1,0 +1,252 @@
+//! A guest's memory as two PCI devices (`ivshmem-plain`), plugged in and unplugged while the guest runs.
+//!
+//! Both devices of a guest have the same number in their ids, `weir-region-N` and `weir-words-N`, and so have the
+//! memory objects behind them. Each attach takes a number that no device or object has and that this process has not
+//! used before.
+//!
+//! The region's memory is `readonly=on`, which makes it ROM: writes of the guest change nothing. QEMU 8.2 and later
+//! have `rom=`, too; its default, `auto`, means the same, and 7.2 does not know it, so it is left out.
+//!
+//! Source: QEMU, docs/system/devices/ivshmem.rst; qapi/qom.json, `MemoryBackendFileProperties`; qapi/qdev.json.
+
+mod ports;
+mod qom;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::VmError;
+use crate::limits::TAKE_BACK_TIME_MAX;
+use crate::memory::GuestMemory;
+use crate::qmp::{Event, Monitor};
+use qom::{command, list};
+
+/// What the ids begin with; the number follows.
+const REGION_ID: &str = "weir-region-";
+const WORDS_ID: &str = "weir-words-";
+/// The pause between two `device_del` of a device. QEMU refuses a second one as long as the guest may still answer the
+/// first, which it has 5 s for on native PCIe.
+const REPEAT: Duration = Duration::from_secs(1);
+/// The pause between two looks whether QEMU has let go of memory whose device is gone.
+const RELEASE_PAUSE: Duration = Duration::from_millis(5);
+
+/// The devices of a guest, and the memory objects behind them, as far as they are still there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plugged {
+    number: u64,
+    parts: Vec<Part>,
+}
+
+/// A memory object of QEMU, and its device, which has the same id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    id: String,
+    has_device: bool,
+}
+
+impl Plugged {
+    /// The number in the ids.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Ids of the devices that are still there.
+    pub fn devices(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter(|part| part.has_device).map(|part| &*part.id)
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// Plugs a guest's region and words in. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root
+/// ports that have room for them; one for the region has it reserved (`pref64-reserve`, twice its size).
+///
+/// What fails half way is taken back. Where the guest must release the region for that and does not within
+/// [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
+///
+/// # Errors
+/// [`VmError::NoPort`], [`VmError::Refused`], and those of the monitor.
+pub fn plug(monitor: &mut impl Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
+    let number = fresh_number(monitor)?;
+    let [region_port, words_port] =
+        ports::choose(monitor, [memory.region_bytes(), memory.words_bytes()])?;
+    let mut plugged = Plugged { number, parts: Vec::new() };
+    let region = json!({
+        "qom-type": "memory-backend-file", "id": format!("{REGION_ID}{number}"),
+        "mem-path": memory.region_path(), "size": memory.region_bytes(),
+        "share": true, "readonly": true, "dump": false,
+    });
+    let words = json!({
+        "qom-type": "memory-backend-file", "id": format!("{WORDS_ID}{number}"),
+        "mem-path": memory.words_path(), "size": memory.words_bytes(),
+        "share": true, "dump": false,
+    });
+    let result = add(monitor, &mut plugged, region, region_port)
+        .and_then(|()| add(monitor, &mut plugged, words, words_port));
+    match result {
+        Ok(()) => Ok(plugged),
+        Err(error) => {
+            // The first error is the one to tell.
+            let _ = unplug(monitor, &mut plugged, TAKE_BACK_TIME_MAX);
+            Err(error)
+        }
+    }
+}
+
+/// Adds a memory object and its device. `plugged` has them before QEMU does: after a time-out they may be there.
+fn add(
+    monitor: &mut impl Monitor,
+    plugged: &mut Plugged,
+    object: Value,
+    port: Option<String>,
+) -> Result<(), VmError> {
+    let id = object["id"].as_str().unwrap_or_default().to_owned();
+    let mut device = json!({"driver": "ivshmem-plain", "id": id, "memdev": id});
+    if let Some(port) = port {
+        device["bus"] = port.into();
+    }
+    plugged.parts.push(Part { id, has_device: false });
+    command(monitor, "object-add", object)?;
+    if let Some(part) = plugged.parts.last_mut() {
+        part.has_device = true;
+    }
+    command(monitor, "device_add", device)?;
+    Ok(())
+}
+
+/// Asks the guest to release the devices, again each second, and takes the memory back once it has, within the limit.
+/// `plugged` keeps what is left, to be tried again. QEMU closes the files a moment later, in a thread of its own.
+///
+/// # Errors
+/// [`VmError::NotReleased`] where the guest has not answered, [`VmError::StillHeld`] where QEMU has not let go of the
+/// memory, and those of the monitor.
+pub fn unplug(
+    monitor: &mut impl Monitor,
+    plugged: &mut Plugged,
+    limit: Duration,
+) -> Result<(), VmError> {
+    let start = Instant::now();
+    let left = || limit.saturating_sub(start.elapsed());
+    let mut refusal = None;
+    while plugged.devices().next().is_some() {
+        for part in plugged.parts.iter_mut().filter(|part| part.has_device) {
+            match command(monitor, "device_del", json!({"id": part.id})) {
+                Ok(_) => {}
+                Err(error) if error.is_device_missing() => part.has_device = false,
+                Err(error) if error.is_refusal() => refusal = Some(Box::new(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        await_deleted(monitor, plugged, left().min(REPEAT))?;
+        if left().is_zero() && plugged.devices().next().is_some() {
+            let devices = plugged.devices().collect::<Vec<_>>().join(" and ");
+            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            return Err(VmError::NotReleased { devices, limit_ms, source: refusal });
+        }
+    }
+    loop {
+        let Err(error) = delete_objects(monitor, plugged) else { return Ok(()) };
+        if !error.is_refusal() {
+            return Err(error);
+        }
+        // A device is gone before QEMU's other threads have let go of its memory.
+        if left().is_zero() {
+            let ids: Vec<&str> = plugged.parts.iter().map(|part| &*part.id).collect();
+            let objects = ids.join(" and ");
+            return Err(VmError::StillHeld { objects, source: Box::new(error) });
+        }
+        sleep(RELEASE_PAUSE);
+    }
+}
+
+/// Waits until QEMU says that all devices are gone, or the limit has passed.
+fn await_deleted(
+    monitor: &mut impl Monitor,
+    plugged: &mut Plugged,
+    limit: Duration,
+) -> Result<(), VmError> {
+    let start = Instant::now();
+    while plugged.devices().next().is_some() {
+        let mut is_ours = |event: &Event| {
+            let device = event.text("device");
+            event.name == "DEVICE_DELETED"
+                && device.is_some_and(|id| plugged.devices().any(|ours| ours == id))
+        };
+        let left = limit.saturating_sub(start.elapsed());
+        let Some(event) = monitor.wait_event(left, &mut is_ours)? else { break };
+        for part in &mut plugged.parts {
+            part.has_device &= event.text("device") != Some(&*part.id);
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the memory objects of devices that are gone, and forgets those that are not there.
+fn delete_objects(monitor: &mut impl Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
+    let objects = list(monitor, "/objects")?;
+    plugged
+        .parts
+        .retain(|part| part.has_device || objects.iter().any(|object| object.name == part.id));
+    let mut result = Ok(());
+    plugged.parts.retain(|part| {
+        if part.has_device || result.is_err() {
+            return true;
+        }
+        result = command(monitor, "object-del", json!({"id": part.id})).map(drop);
+        result.is_err()
+    });
+    result
+}
+
+/// Devices and memory objects of this kind that QEMU has, by number: what a daemon left that was killed. To be
+/// unplugged, also because their memory is that of files which no longer exist.
+///
+/// # Errors
+/// Those of the monitor.
+pub fn find_plugged(monitor: &mut impl Monitor) -> Result<Vec<Plugged>, VmError> {
+    let devices = list(monitor, "/machine/peripheral")?;
+    let objects = list(monitor, "/objects")?;
+    let mut found: Vec<Plugged> = Vec::new();
+    let all = devices.iter().map(|one| (one, true)).chain(objects.iter().map(|one| (one, false)));
+    for (one, has_device) in all {
+        let id = &one.name;
+        let Some(number) = number_of(id) else { continue };
+        let at = found.iter().position(|plugged| plugged.number == number).unwrap_or_else(|| {
+            found.push(Plugged { number, parts: Vec::new() });
+            found.len() - 1
+        });
+        let parts = &mut found[at].parts;
+        if !parts.iter().any(|part| part.id == *id) {
+            parts.push(Part { id: id.clone(), has_device });
+        }
+    }
+    // The region comes before the words, as `plug` has them.
+    found.iter_mut().for_each(|plugged| plugged.parts.sort_by(|a, b| a.id.cmp(&b.id)));
+    found.sort_by_key(|plugged| plugged.number);
+    Ok(found)
+}
+
+fn number_of(id: &str) -> Option<u64> {
+    let number = id.strip_prefix(REGION_ID).or_else(|| id.strip_prefix(WORDS_ID))?;
+    // No sign, no leading zeros: only what this crate has written itself.
+    number.parse().ok().filter(|n: &u64| n.to_string() == number)
+}
+
+/// Larger than that of anything that is there, and than any that this process has used.
+fn fresh_number(monitor: &mut impl Monitor) -> Result<u64, VmError> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let largest = find_plugged(monitor)?.last().map_or(0, |plugged| plugged.number);
+    NEXT.fetch_max(largest.saturating_add(1), Ordering::Relaxed);
+    Ok(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+use std::collections::VecDeque;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// QEMU's tree as far as it matters, with faults.
+#[derive(Debug)]
+struct Machine {
+    kind: &'static str,
+    /// Bus and its reserved bytes.
+    ports: Vec<(&'static str, u64)>,
+    objects: Vec<String>,
+    /// Id, and the port that it is in.
+    devices: Vec<(String, Option<String>)>,
+    events: VecDeque<Event>,
+    /// All commands that changed something.
+    log: Vec<String>,
+    /// Times that `device_del` goes unanswered by the guest.
+    deaf: usize,
+    /// Times that memory is still held after its device has gone.
+    held: usize,
+    /// The number of the next command of these that is refused.
+    refuse: Option<(&'static str, usize)>,
+    /// Whether events are told.
+    tells: bool,
+}
+
+impl Machine {
+    fn new(kind: &'static str, ports: &[(&'static str, u64)]) -> Machine {
+        Machine {
+            kind,
+            ports: ports.to_vec(),
+            objects: vec!["mem0".to_owned()],
+            devices: Vec::new(),
+            events: VecDeque::new(),
+            log: Vec::new(),
+            deaf: 0,
+            held: 0,
+            refuse: None,
+            tells: true,
+        }
+    }
+
+    fn is_clean(&self) -> bool {
+        self.objects == ["mem0"] && self.devices.is_empty()
+    }
+
+    fn refused(command: &'static str, class: &str, text: &str) -> VmError {
+        VmError::Refused { command, class: class.to_owned(), text: text.to_owned() }
+    }
+
+    fn list(&self, path: &str) -> Value {
+        let named = |names: Vec<(String, &str)>| -> Value {
+            names.into_iter().map(|(name, kind)| json!({"name": name, "type": kind})).collect()
+        };
+        let own = |name: &str| (name.to_owned(), "string");
+        match path {
+            "/objects" => named(
+                self.objects.iter().map(|id| (id.clone(), "child<memory-backend-file>")).collect(),
+            ),
+            "/machine/peripheral" => {
+                let ports =
+                    self.ports.iter().map(|(id, _)| (id.to_string(), "child<pcie-root-port>"));
+                let devices =
+                    self.devices.iter().map(|(id, _)| (id.clone(), "child<ivshmem-plain>"));
+                named([own("type")].into_iter().chain(ports).chain(devices).collect())
+            }
+            "/machine/peripheral-anon" => named(vec![own("type")]),
+            _ => {
+                let path = path.strip_prefix("/machine/peripheral/").expect("a known path");
+                match path.split_once('/') {
+                    None => named(vec![own("type"), (path.to_owned(), "child<PCIE>")]),
+                    Some((_, bus)) => {
+                        let on_it = |port: &Option<String>| port.as_deref() == Some(bus);
+                        let on_it = self.devices.iter().filter(|(_, port)| on_it(port));
+                        named(
+                            on_it.map(|_| ("child[0]".to_owned(), "link<ivshmem-plain>")).collect(),
+                        )
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Monitor for Machine {
+    fn execute(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+        _limit: Duration,
+    ) -> Result<Value, VmError> {
+        if let Some((refused, left)) = &mut self.refuse
+            && *refused == command
+        {
+            if *left == 0 {
+                self.refuse = None;
+                return Err(Machine::refused(command, "GenericError", "as the test wants"));
+            }
+            *left -= 1;
+        }
+        let id = arguments["id"].as_str().unwrap_or_default().to_owned();
+        if !["qom-list", "qom-get", "query-pci"].contains(&command) {
+            self.log.push(format!("{command} {id}"));
+        }
+        match command {
+            "qom-list" => return Ok(self.list(arguments["path"].as_str().unwrap())),
+            // As before the firmware has run.
+            "query-pci" => return Ok(json!([])),
+            "qom-get" => {
+                let path = arguments["path"].as_str().unwrap();
+                let port = path.rsplit('/').next().unwrap();
+                let port = self.ports.iter().find(|(id, _)| *id == port);
+                return match (arguments["property"].as_str().unwrap(), port) {
+                    ("type", _) => Ok(json!(self.kind)),
+                    ("pref64-reserve", Some((_, bytes))) => Ok(json!(bytes)),
+                    _ => Err(Machine::refused(command, "GenericError", "no such property")),
+                };
+            }
+            "object-add" => {
+                assert!(Path::new(arguments["mem-path"].as_str().unwrap()).exists());
+                assert!(!self.objects.contains(&id));
+                self.objects.push(id);
+            }
+            "device_add" => {
+                assert!(self.objects.contains(&arguments["memdev"].as_str().unwrap().to_owned()));
+                self.devices.push((id, arguments["bus"].as_str().map(str::to_owned)));
+            }
+            "device_del" => {
+                let at = self.devices.iter().position(|(device, _)| *device == id);
+                let missing = || Machine::refused(command, "DeviceNotFound", "Device not found");
+                let at = at.ok_or_else(missing)?;
+                if self.deaf > 0 {
+                    self.deaf -= 1;
+                } else {
+                    self.devices.remove(at);
+                    let name = "DEVICE_DELETED".to_owned();
+                    self.events.push_back(Event { name, data: json!({"device": id}) });
+                }
+            }
+            "object-del" => {
+                assert!(self.devices.iter().all(|(device, _)| *device != id), "{id} is in use");
+                if self.held > 0 {
+                    self.held -= 1;
+                    return Err(Machine::refused(command, "GenericError", "object is in use"));
+                }
+                self.objects.retain(|object| *object != id);
+            }
+            other => panic!("{other}"),
+        }
+        Ok(json!({}))
+    }
+
+    fn wait_event(
+        &mut self,
+        _limit: Duration,
+        is_wanted: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<Option<Event>, VmError> {
+        let at = self.events.iter().position(is_wanted).filter(|_| self.tells);
+        Ok(at.and_then(|at| self.events.remove(at)))
+    }
+}
+
+const PC: &str = "pc-i440fx-7.2-machine";
+const Q35: &str = "pc-q35-10.0-machine";
+const LONG: Duration = Duration::from_secs(20);
+
+fn memory() -> (tempfile::TempDir, GuestMemory) {
+    let folder = tempfile::TempDir::with_prefix_in("weir-vm-test-", "/dev/shm").unwrap();
+    let memory = GuestMemory::create(folder.path(), "guest", 8, None).unwrap();
+    (folder, memory)
+}
+
+#[test]
+fn what_is_plugged_is_unplugged_and_no_id_comes_twice() {
+    let (_folder, memory) = memory();
+    let ports = [("small", u64::MAX), ("taken", 16 << 20), ("large", 16 << 20)];
+    for (kind, buses) in [(PC, [None, None]), (Q35, [Some("large"), Some("small")])] {
+        let mut machine = Machine::new(kind, &ports);
+        machine.devices.push(("nic".to_owned(), Some("taken".to_owned())));
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            let mut plugged = plug(&mut machine, &memory).unwrap();
+            let found: Vec<_> =
+                machine.devices[1..].iter().map(|(_, bus)| bus.as_deref()).collect();
+            assert_eq!(found, buses);
+            assert_eq!(find_plugged(&mut machine).unwrap(), [Plugged { ..clone(&plugged) }]);
+            numbers.push(plugged.number());
+            unplug(&mut machine, &mut plugged, LONG).unwrap();
+            assert!(plugged.is_gone());
+            // Once more makes no difference.
+            unplug(&mut machine, &mut plugged, LONG).unwrap();
+        }
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+        machine.devices.clear();
+        assert!(machine.is_clean(), "{machine:?}");
+    }
+}
+
+fn clone(plugged: &Plugged) -> Plugged {
+    Plugged { number: plugged.number, parts: plugged.parts.clone() }
+}
+
+#[test]
+fn without_two_ports_the_remedy_is_told_and_nothing_is_done() {
+    let (_folder, memory) = memory();
+    for ports in [&[][..], &[("one", 16 << 20)], &[("one", u64::MAX), ("two", 8 << 20)]] {
+        let mut machine = Machine::new(Q35, ports);
+        let error = plug(&mut machine, &memory).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("pref64-reserve=16M") && text.contains("(pc-q35-10.0)"), "{text}");
+        assert!(machine.log.is_empty(), "{:?}", machine.log);
+    }
+}
+
+#[test]
+fn what_fails_half_way_is_taken_back() {
+    let (_folder, memory) = memory();
+    for refuse in [("object-add", 0), ("device_add", 0), ("object-add", 1), ("device_add", 1)] {
+        let mut machine = Machine::new(PC, &[]);
+        machine.refuse = Some(refuse);
+        let error = plug(&mut machine, &memory).unwrap_err();
+        assert!(error.to_string().contains("as the test wants"), "{error}");
+        assert!(machine.is_clean(), "{refuse:?}: {machine:?}");
+    }
+}
+
+#[test]
+fn a_guest_that_never_answers_is_an_error_and_can_be_tried_again() {
+    let (_folder, memory) = memory();
+    let mut machine = Machine::new(PC, &[]);
+    let mut plugged = plug(&mut machine, &memory).unwrap();
+    machine.deaf = usize::MAX;
+    let error = unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap_err();
+    let number = plugged.number();
+    let devices = format!("weir-region-{number} and weir-words-{number}");
+    assert!(matches!(&error, VmError::NotReleased { devices: d, .. } if *d == devices), "{error}");
+    assert_eq!(plugged.devices().count(), 2);
+    // One of them answers, and then the other.
+    machine.deaf = 1;
+    let error = unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap_err();
+    assert!(matches!(&error, VmError::NotReleased { devices, .. } if !devices.contains("and")));
+    unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap();
+    assert!(machine.is_clean() && plugged.is_gone());
+}
+
+#[test]
+fn the_guest_is_asked_again_until_it_answers() {
+    let (_folder, memory) = memory();
+    let mut machine = Machine::new(PC, &[]);
+    let mut plugged = plug(&mut machine, &memory).unwrap();
+    (machine.deaf, machine.held) = (4, 3);
+    unplug(&mut machine, &mut plugged, LONG).unwrap();
+    let asked = machine.log.iter().filter(|line| line.starts_with("device_del")).count();
+    assert_eq!((asked, machine.is_clean()), (6, true), "{:?}", machine.log);
+}
+
+#[test]
+fn without_events_the_next_command_finds_the_devices_gone() {
+    let (_folder, memory) = memory();
+    let mut machine = Machine::new(PC, &[]);
+    machine.tells = false;
+    let mut plugged = plug(&mut machine, &memory).unwrap();
+    unplug(&mut machine, &mut plugged, LONG).unwrap();
+    assert!(machine.is_clean(), "{machine:?}");
+}
+
+#[test]
+fn memory_that_qemu_keeps_is_an_error_and_can_be_tried_again() {
+    let (_folder, memory) = memory();
+    let mut machine = Machine::new(PC, &[]);
+    let mut plugged = plug(&mut machine, &memory).unwrap();
+    machine.held = usize::MAX;
+    let error = unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap_err();
+    assert!(matches!(error, VmError::StillHeld { .. }), "{error}");
+    machine.held = 0;
+    unplug(&mut machine, &mut plugged, Duration::ZERO).unwrap();
+    assert!(machine.is_clean());
+}
+
+#[test]
+fn what_a_killed_daemon_left_is_found() {
+    let mut machine = Machine::new(PC, &[]);
+    for id in ["weir-region-7", "weir-words-7", "weir-region-90", "weir-region-x", "weir-words-07"]
+    {
+        machine.objects.push(id.to_owned());
+    }
+    machine.devices.push(("weir-region-7".to_owned(), None));
+    machine.devices.push(("weir-something-8".to_owned(), None));
+    let mut found = find_plugged(&mut machine).unwrap();
+    assert_eq!(found.iter().map(Plugged::number).collect::<Vec<_>>(), [7, 90]);
+    assert_eq!(found[0].devices().collect::<Vec<_>>(), ["weir-region-7"]);
+    let (_folder, memory) = memory();
+    let mut plugged = plug(&mut machine, &memory).unwrap();
+    assert!(plugged.number() > 90);
+    for one in found.iter_mut().chain([&mut plugged]) {
+        unplug(&mut machine, one, LONG).unwrap();
+    }
+    assert_eq!(machine.objects, ["mem0", "weir-region-x", "weir-words-07"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is refused, and however often, nothing is left at last.
+    #[test]
+    fn nothing_is_left_at_last(
+        command in prop::sample::select(vec!["object-add", "device_add", "device_del", "object-del"]),
+        at in 0usize..3,
+        held in 0usize..3,
+        is_pc: bool,
+    ) {
+        let (_folder, memory) = memory();
+        let (one, two) = (("one", u64::MAX), ("two", 1 << 30));
+        let mut machine = Machine::new(if is_pc { PC } else { Q35 }, &[one, two]);
+        (machine.refuse, machine.held) = (Some((command, at)), held);
+        let result = plug(&mut machine, &memory);
+        if let Ok(mut plugged) = result {
+            unplug(&mut machine, &mut plugged, LONG).unwrap();
+        }
+        prop_assert!(machine.is_clean(), "{machine:?}");
+    }
+}

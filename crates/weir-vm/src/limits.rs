@@ -1,0 +1,21 @@
+//! Limits of this crate.
+
+use std::time::Duration;
+
+/// Longest name of a guest's files: a file name has 255 bytes, and an ending is added.
+pub const GUEST_NAME_BYTES_MAX: usize = 200;
+
+/// Longest message of QEMU. `query-pci` of a machine with all its slots taken is a tenth of it.
+pub const QMP_LINE_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of messages with events that nobody has taken yet; then the oldest go. An event has some 150 bytes.
+pub const QMP_EVENTS_BYTES_MAX: usize = 1 << 20;
+/// Most characters of a text of QEMU's that an error repeats.
+pub const QMP_TEXT_CHARS_MAX: usize = 300;
+/// Longest wait for the answer to a command. QEMU answers between two turns of its main loop, which writing a snapshot
+/// can stop for seconds.
+pub const QMP_COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Most PCIe ports of a machine that are looked at: a bus number each, of which there are 256.
+pub const PORTS_MAX: usize = 256;
+/// Longest wait for a guest to release a device whose companion could not be plugged in.
+pub const TAKE_BACK_TIME_MAX: Duration = Duration::from_secs(5);

@@ -1,0 +1,231 @@
+//! A guest of the real QEMU: a stock Debian kernel, and a busybox whose `init` runs a script.
+//!
+//! What cannot be had here (QEMU, the kernel, busybox, cpio) skips the test aloud. The QEMU process and its files are
+//! gone when [`Guest`] is dropped.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_frame::pcapng::Interface;
+use weir_frame::record::Meta;
+use weir_ring::{Clock, Mapping, RingSpec, Writer, WriterKind};
+use weir_vm::Qmp;
+
+/// Longest that anything here may take: the guest is emulated, and the machine may be busy.
+pub const LIMIT: Duration = Duration::from_secs(90);
+
+/// The first process of a guest: `SCRIPT` runs with busybox's applets.
+const INIT: &str = "#!/bin/sh
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+exec </dev/null >/dev/ttyS0 2>&1
+echo booted
+SCRIPT
+poweroff -f
+";
+
+/// Says aloud that a test did not run, where the run's summary looks for it.
+pub fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED {test}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        log.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+}
+
+/// What guests are booted from.
+pub struct Means {
+    kernel: PathBuf,
+    /// One guest at a time: each is a busy process, and limits are clocks.
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Whether guests can be booted here. If not, the test is skipped aloud.
+pub fn means(test: &str) -> Option<Means> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for tool in ["qemu-system-x86_64", "busybox", "cpio", "bash"] {
+        if !std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()) {
+            skip(test, &format!("needs the program {tool}"));
+            return None;
+        }
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guest/kernel.sh");
+    let output = Command::new("bash").arg(script).stdin(Stdio::null()).output().unwrap();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().last().unwrap_or_default();
+        skip(test, &format!("needs a Debian kernel (tests/guest/kernel.sh: {last})"));
+        return None;
+    }
+    let kernel = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()).join("vmlinuz");
+    Some(Means { kernel, _alone: alone })
+}
+
+/// The spec of the smallest ring.
+pub fn spec() -> RingSpec {
+    RingSpec {
+        data_blocks: 4,
+        interfaces: vec![Interface { link_type: 1, snaplen: 65535, ..Interface::default() }],
+        cpu: None,
+        clock: Clock::Foreign,
+        writer: WriterKind::User,
+    }
+}
+
+/// Writes so many frames, and publishes them.
+pub fn write(writer: &mut Writer<Mapping>, frames: u64) {
+    for _ in 0..frames {
+        let meta = Meta { interface_id: 0, ts_ns: 1, wire_len: 60, flags: None, queue: None };
+        writer.push(&meta, &[0xab; 60]);
+    }
+    writer.publish();
+}
+
+/// A running guest.
+pub struct Guest {
+    qemu: Child,
+    folder: TempDir,
+    pub qmp: Qmp,
+}
+
+impl Guest {
+    /// Boots a guest of this kind of machine (`pc`, `q35`), with more options, that runs this script; until it does,
+    /// unless it is to stay stopped.
+    pub fn boot(means: &Means, machine: &str, options: &str, script: &str) -> Guest {
+        let folder = TempDir::with_prefix("weir-vm-guest-").unwrap();
+        let initramfs = make_initramfs(folder.path(), script);
+        let socket = folder.path().join("qmp");
+        let log = |name: &str| fs::File::create(folder.path().join(name)).unwrap();
+        let accel = std::env::var("WEIR_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        command.args(["-machine", machine, "-cpu", "max", "-smp", "1", "-m", "256M"]);
+        accel.split(':').for_each(|accel| _ = command.args(["-accel", accel]));
+        command.arg("-kernel").arg(&means.kernel).arg("-initrd").arg(initramfs);
+        command.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())]);
+        command.args(["-serial", &format!("file:{}", folder.path().join("console").display())]);
+        command.args(options.split_whitespace());
+        command.stdin(Stdio::null()).stdout(log("stdout")).stderr(log("stderr"));
+        let mut qemu = command.spawn().unwrap();
+        let start = Instant::now();
+        let qmp = loop {
+            match Qmp::connect(&socket, LIMIT) {
+                Ok(qmp) => break qmp,
+                Err(error) => {
+                    let ended = qemu.try_wait().unwrap();
+                    if ended.is_some() || start.elapsed() > LIMIT {
+                        let _ = qemu.kill();
+                        let _ = qemu.wait();
+                        let said = fs::read_to_string(folder.path().join("stderr"));
+                        panic!("QEMU does not start: {error} {ended:?} {said:?}");
+                    }
+                }
+            }
+            sleep(Duration::from_millis(20));
+        };
+        let guest = Guest { qemu, folder, qmp };
+        if !options.split_whitespace().any(|option| option == "-S") {
+            guest.wait_for("booted");
+        }
+        guest
+    }
+
+    /// All that the guest has said.
+    pub fn console(&self) -> String {
+        let bytes = fs::read(self.folder.path().join("console")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\r', "")
+    }
+
+    /// Waits until the guest has said so.
+    pub fn wait_for(&self, text: &str) {
+        self.wait_until(text, |console| console.contains(text));
+    }
+
+    /// Waits until what the guest has said is so.
+    pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
+        let start = Instant::now();
+        while !is_so(&self.console()) {
+            assert!(start.elapsed() < LIMIT, "no {what}: {}", self.console());
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Descriptors and mappings of QEMU that are of a file in this folder.
+    pub fn holds(&self, folder: &Path) -> Vec<String> {
+        let process = PathBuf::from(format!("/proc/{}", self.qemu.id()));
+        let fds = fs::read_dir(process.join("fd")).unwrap().filter_map(Result::ok);
+        let targets = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
+        let mut held: Vec<String> = targets.map(|path| path.display().to_string()).collect();
+        let maps = fs::read_to_string(process.join("maps")).unwrap();
+        held.extend(maps.lines().map(str::to_owned));
+        held.retain(|line| line.contains(folder.to_str().unwrap()));
+        held
+    }
+
+    /// Waits until QEMU holds none of them: it closes files in a thread of its own, after the object has gone.
+    pub fn wait_until_released(&self, folder: &Path) {
+        let start = Instant::now();
+        while !self.holds(folder).is_empty() {
+            assert!(start.elapsed() < LIMIT, "QEMU still holds {:?}", self.holds(folder));
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Open descriptors of QEMU.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.qemu.id())).unwrap().count()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = fs::read_to_string(self.folder.path().join("stderr"));
+            eprintln!("QEMU: {:?}, {said:?}; guest: {}", self.qemu.try_wait(), self.console());
+        }
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+fn make_initramfs(folder: &Path, script: &str) -> PathBuf {
+    let tree = folder.join("tree");
+    for name in ["bin", "dev", "proc", "sys"] {
+        fs::create_dir_all(tree.join(name)).unwrap();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let busybox = std::env::split_paths(&path).map(|dir| dir.join("busybox"));
+    fs::copy(busybox.into_iter().find(|file| file.is_file()).unwrap(), tree.join("bin/busybox"))
+        .unwrap();
+    // A busybox that is linked against libraries needs them.
+    let output = Command::new("ldd").arg(tree.join("bin/busybox")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    for library in said.split_whitespace().filter(|word| word.starts_with('/')) {
+        let to = tree.join(library.trim_start_matches('/').trim_end_matches(':'));
+        if !library.ends_with(':') {
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(library, to).unwrap();
+        }
+    }
+    symlink("busybox", tree.join("bin/sh")).unwrap();
+    fs::write(tree.join("init"), INIT.replace("SCRIPT", script)).unwrap();
+    fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755)).unwrap();
+    let pack = "find . -print0 | cpio --quiet --null -o -H newc -R 0:0 >../initramfs";
+    let status = Command::new("bash").args(["-c", pack]).current_dir(&tree).status().unwrap();
+    assert!(status.success(), "cpio: {status}");
+    folder.join("initramfs")
+}
