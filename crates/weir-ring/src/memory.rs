@@ -15,6 +15,8 @@
 //! | punches a hole into it | `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE`, which rule it out for huge pages, too |
 //! | leaves pages out, for the reader to allocate and be charged for | every page must be there already |
 //! | adds pages, which the reader would be charged for | `F_SEAL_GROW` |
+//!
+//! A guest reads rings in a device that its host has plugged in; see [`attach_part`].
 
 mod mapping;
 mod placement;
@@ -181,6 +183,34 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
     Ring::new(Arc::new(mapping), geometry)
 }
 
+/// Attaches to a ring that is a part of a device's memory: `bytes` at most, from `offset` on. Read-only.
+///
+/// Such memory is that of a PCI device, as sysfs shows it (`resource2`). Only root can take it away, by removing the
+/// device, so no owner has to be trusted; whoever removes one tells its readers first.
+///
+/// # Errors
+/// [`RingError::NotSealed`] for any other memory, unless the owner is trusted; else as [`attach`].
+pub fn attach_part(
+    fd: OwnedFd,
+    offset: u64,
+    bytes: u64,
+    trust: Trust,
+) -> Result<Ring<Mapping>, RingError> {
+    let on = rustix::fs::fstatfs(&fd).map_err(RingError::os("asking for the ring's memory"))?;
+    if trust == Trust::Anybody && on.f_type != SYSFS_MAGIC {
+        return Err(RingError::NotSealed);
+    }
+    let stat = rustix::fs::fstat(&fd).map_err(RingError::os("asking for the ring's size"))?;
+    let (have, need) = (stat.st_size as u64, offset.saturating_add(bytes));
+    if have < need || bytes < u64::from(BLOCK_BYTES) {
+        return Err(RingError::TooSmall { have, need });
+    }
+    // SAFETY: a device's memory has the size that sysfs says, for as long as there is the device; or the caller trusts
+    // the owner of the file. Reached as `Words`.
+    let mapping = unsafe { Mapping::map_part(fd, offset, bytes, Access::Read) }?;
+    Ring::open(Arc::new(mapping))
+}
+
 fn is_regular(stat: &rustix::fs::Stat) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
 }
@@ -229,6 +259,8 @@ fn is_frozen_array(fd: BorrowedFd<'_>) -> bool {
     says("map_type", "2") && says("frozen", "1")
 }
 
+/// Source: linux/magic.h.
+const SYSFS_MAGIC: rustix::fs::FsWord = 0x6265_6572;
 /// Source: linux/magic.h.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x958458f6;
 

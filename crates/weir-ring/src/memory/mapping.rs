@@ -19,6 +19,8 @@ pub struct Mapping {
     words: usize,
     access: Access,
     fd: OwnedFd,
+    /// Where in the descriptor it begins, in bytes.
+    offset: u64,
 }
 
 // SAFETY: the mapping belongs to no thread, and is only ever reached as `&[AtomicU64]`, or by `copy` (decision 0003).
@@ -79,7 +81,38 @@ impl Mapping {
         });
         let base = base.map_err(RingError::os("mapping ring memory"))?;
         let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
-        Ok(Mapping { base, words: bytes as usize / 8, access, fd })
+        Ok(Mapping { base, words: bytes as usize / 8, access, fd, offset: 0 })
+    }
+
+    /// Maps `bytes` of `fd` from `offset` on, a multiple of the page size: a part of memory that holds more.
+    ///
+    /// # Errors
+    /// As [`map`](Mapping::map).
+    ///
+    /// # Safety
+    /// As for [`map`](Mapping::map), of the whole `offset + bytes`.
+    pub unsafe fn map_part(
+        fd: OwnedFd,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Mapping, RingError> {
+        let prot = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        let (any, bytes) = (std::ptr::null_mut(), bytes as usize);
+        // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
+        let base = unsafe { rustix::mm::mmap(any, bytes, prot, MapFlags::SHARED, &fd, offset) };
+        let base = base.map_err(RingError::os("mapping ring memory"))?;
+        let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
+        Ok(Mapping { base, words: bytes / 8, access, fd, offset })
+    }
+
+    /// Where in the descriptor it begins, in bytes: 0, unless it is a [part](Mapping::map_part).
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Faults in every page of a writer's mapping before the first frame comes.
