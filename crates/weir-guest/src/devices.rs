@@ -1,0 +1,232 @@
+//! The two devices that the host plugs in: the region with the rings, and the words.
+//!
+//! Both are `ivshmem-plain` of QEMU's: PCI devices 1af4:1110 whose BAR 2 is memory that the host shares (QEMU,
+//! docs/specs/ivshmem-spec). No module drives them: sysfs lets root map a BAR as the file `resource2`. Other programs
+//! may have devices of the same kind, and devices of an earlier time may still be there, so each is looked into: memory
+//! of a daemon begins with a header, and the token in it says which is meant.
+//!
+//! A device's files appear in sysfs before its BAR has an address, and its memory can be read once the device is
+//! enabled. So whatever fails is tried again until a limit has passed.
+//!
+//! # When the host takes a device away
+//! The kernel then takes its pages out of every mapping, and touching one ends the process (SIGBUS), as with a file cut
+//! short. The host is trusted not to do so while a feed is open: it is the machine's.
+
+mod pci;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir_region::limits::{LINE_BYTES, WORDS_BYTES};
+use weir_region::{Header, Kind, Place, Token};
+use weir_ring::memory::Access;
+use weir_ring::{Mapping, Ring, RingError, Words as _};
+
+use crate::error::{DeviceError, GuestError, SeenDevice};
+use crate::limits::MEASURED_BYTES_MAX;
+use crate::words::Words;
+use pci::Device;
+
+/// Words of a page.
+const PAGE_WORDS: usize = 4096 / 8;
+/// Time between two looks for the devices.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
+
+/// The host's two devices.
+#[derive(Debug)]
+pub struct Devices {
+    region: OwnedFd,
+    region_bytes: u64,
+    /// The beginning of the region.
+    head: Mapping,
+    words: OwnedFd,
+}
+
+impl Devices {
+    /// Finds them by their token in a folder of PCI devices (`/sys/bus/pci/devices`), and tries for `limit` at most.
+    ///
+    /// Devices of the kind are enabled if they are not, also those that turn out to be another's: their memory cannot
+    /// be read before.
+    ///
+    /// # Errors
+    /// [`GuestError::NotFound`], which says what is wrong with each device of the kind; [`GuestError::NoPci`].
+    pub fn find(pci: &Path, token: Token, limit: Duration) -> Result<Devices, GuestError> {
+        let begin = Instant::now();
+        loop {
+            let error = match look(pci, token) {
+                Ok(Found {
+                    region: Some((region, region_bytes, head)),
+                    words: Some(words),
+                    ..
+                }) => {
+                    return Ok(Devices { region, region_bytes, head, words });
+                }
+                Ok(Found { region, words, seen }) => {
+                    let missing = match (region, words) {
+                        (None, None) => "the host's region and words",
+                        (None, _) => "the host's region",
+                        (Some(_), _) => "the host's words",
+                    };
+                    GuestError::NotFound { missing, token, waited: begin.elapsed(), seen }
+                }
+                Err(source) => GuestError::NoPci { folder: pci.to_owned(), source },
+            };
+            let left = limit.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return Err(error);
+            }
+            thread::sleep(RETRY_PAUSE.min(left));
+        }
+    }
+
+    /// The region's memory, open for reading only: what a reader in another process maps.
+    #[must_use]
+    pub fn region_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        self.region_bytes
+    }
+
+    /// The words, mapped.
+    ///
+    /// # Errors
+    /// [`GuestError::Os`].
+    pub fn words(&self) -> Result<Words, GuestError> {
+        let fd = duplicate(self.words.as_fd())?;
+        // SAFETY: `look` has found so many bytes in the BAR, and a BAR keeps its size while its device is there (see
+        // the head of this file for when it is not). `Words` reaches them as `AtomicU64`, `read_header` as well.
+        unsafe { Words::map(fd) }.map_err(|error| match error {
+            RingError::Os { source, .. } => GuestError::Os { doing: "mapping the words", source },
+            other => {
+                GuestError::Os { doing: "mapping the words", source: std::io::Error::other(other) }
+            }
+        })
+    }
+
+    /// The ring at a place.
+    ///
+    /// # Errors
+    /// [`GuestError::Place`] for a place that the region does not have, [`GuestError::Ring`] where no ring lies there,
+    /// or one that is longer than its place.
+    pub fn ring(&self, place: &Place) -> Result<Ring<Mapping>, GuestError> {
+        if !place.fits(self.region_bytes) {
+            return Err(GuestError::Place { place: *place, region_bytes: self.region_bytes });
+        }
+        let fd = duplicate(self.region.as_fd())?;
+        // SAFETY: the place ends in the region, whose bytes `look` has found in the BAR, and a BAR keeps its size while
+        // its device is there (see the head of this file for when it is not). Rings are reached as `Words` only.
+        let mapping = unsafe { Mapping::map_part(fd, place.offset, place.bytes, Access::Read) };
+        // Refuses a ring that is longer than the mapping. The geometry is read once.
+        let ring = mapping.and_then(|mapping| Ring::open(Arc::new(mapping)));
+        ring.map_err(|source| GuestError::Ring { place: *place, source })
+    }
+
+    /// Bytes a second at which this process reads the region: its beginning, once,
+    /// [`MEASURED_BYTES_MAX`] at most. Some 100 MB/s or less is a mapping that the processor does not cache.
+    #[must_use]
+    pub fn bandwidth(&self) -> f64 {
+        let words = self.head.words();
+        let read = |step: usize| {
+            let each = words.iter().step_by(step).map(|word| word.load(Ordering::Relaxed));
+            std::hint::black_box(each.fold(0, |sum: u64, word| sum ^ word))
+        };
+        // A word of each page first: where the host or the guest has yet to map one, that takes longer than reading.
+        read(PAGE_WORDS);
+        let begin = Instant::now();
+        read(1);
+        size_of_val(words) as f64 / begin.elapsed().as_secs_f64().max(1e-9)
+    }
+}
+
+/// The devices that are there now.
+struct Found {
+    /// Its descriptor, bytes, and beginning.
+    region: Option<(OwnedFd, u64, Mapping)>,
+    words: Option<OwnedFd>,
+    seen: Vec<SeenDevice>,
+}
+
+/// One look at all devices.
+fn look(pci: &Path, token: Token) -> std::io::Result<Found> {
+    let mut found = Found { region: None, words: None, seen: Vec::new() };
+    for device in pci::ivshmem_devices(pci)? {
+        let took = identify(&device, token).and_then(|header| match header.kind {
+            Kind::Region => {
+                let fd = device.open_bar(Access::Read)?;
+                let bytes = header.bytes.min(MEASURED_BYTES_MAX);
+                let head = map_head(&device, duplicate_file(&fd)?, bytes)?;
+                found.region.get_or_insert((fd, header.bytes, head));
+                Ok(())
+            }
+            Kind::Words => {
+                found.words.get_or_insert(device.open_bar(Access::Write)?);
+                Ok(())
+            }
+        });
+        if let Err(why) = took {
+            found.seen.push(SeenDevice { address: device.address, why });
+        }
+    }
+    Ok(found)
+}
+
+/// Enables a device and reads its header, which must have the token and fit its BAR.
+fn identify(device: &Device, token: Token) -> Result<Header, DeviceError> {
+    // Before it is enabled: the kernel refuses that without an address, and logs it each time.
+    let bar = device.bar_bytes()?;
+    device.enable()?;
+    if bar < WORDS_BYTES {
+        return Err(DeviceError::Short { bytes: bar });
+    }
+    let header = read_header(device)?;
+    if header.token != token {
+        return Err(DeviceError::OtherToken(header.token));
+    }
+    if header.bytes != bar {
+        return Err(DeviceError::Bytes { header: header.bytes, bar });
+    }
+    Ok(header)
+}
+
+fn read_header(device: &Device) -> Result<Header, DeviceError> {
+    let page = map_head(device, device.open_bar(Access::Read)?, WORDS_BYTES)?;
+    let mut line = [0; LINE_BYTES as usize];
+    for (bytes, word) in line.chunks_exact_mut(8).zip(page.words()) {
+        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    Header::decode(&line).map_err(DeviceError::NotOurs)
+}
+
+/// Maps the beginning of a BAR for reading.
+fn map_head(device: &Device, fd: OwnedFd, bytes: u64) -> Result<Mapping, DeviceError> {
+    // A BAR's file is as long as the BAR.
+    let have = rustix::fs::fstat(&fd)
+        .map_err(|errno| device.error("asking for the size of", errno))?
+        .st_size as u64;
+    if have < bytes {
+        return Err(DeviceError::Short { bytes: have });
+    }
+    // SAFETY: so long, as just found, and a BAR keeps its size while its device is there (see the head of this file
+    // for when it is not). It is reached as `Words` only.
+    unsafe { Mapping::map_part(fd, 0, bytes, Access::Read) }.map_err(DeviceError::Map)
+}
+
+fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, GuestError> {
+    fd.try_clone_to_owned().map_err(GuestError::os("duplicating a descriptor"))
+}
+
+fn duplicate_file(fd: &OwnedFd) -> Result<OwnedFd, DeviceError> {
+    let doing = "duplicating the descriptor of";
+    fd.try_clone().map_err(|source| DeviceError::File { doing, file: pci::BAR, source })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! What can be wrong with the host's devices, and with what they hold.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+use weir_region::limits::SLOTS_MAX;
+use weir_region::{NotOurs, Place, Token};
+use weir_ring::RingError;
+
+/// Why rings of the host cannot be reached.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// The devices of this token are not all there.
+    #[error(
+        "{missing} (token {token}) did not appear among the PCI devices in {} ms; {}{}",
+        waited.as_millis(), SeenList(seen), remedy(seen)
+    )]
+    NotFound {
+        /// Which of the two, or both.
+        missing: &'static str,
+        /// What was looked for.
+        token: Token,
+        /// For how long.
+        waited: Duration,
+        /// The devices of that kind that are there, and why each is not one of them.
+        seen: Vec<SeenDevice>,
+    },
+    /// The folder of PCI devices cannot be read.
+    #[error("cannot list the PCI devices in {}; is sysfs mounted, and has this machine PCI?", folder.display())]
+    NoPci {
+        /// The folder.
+        folder: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A place that the region cannot have.
+    #[error(
+        "the host names a place in the region that cannot be: {} bytes at {}, slot {}, in a region of {region_bytes} \
+         bytes; use the same release of Weir on both sides",
+        place.bytes, place.offset, place.slot
+    )]
+    Place {
+        /// What the host named.
+        place: Place,
+        /// Bytes of the region.
+        region_bytes: u64,
+    },
+    /// What lies at a place is not a ring that can be read.
+    #[error(
+        "the host's ring at {} of the region, {} bytes, cannot be read; open the feed again",
+        place.offset, place.bytes
+    )]
+    Ring {
+        /// The place.
+        place: Place,
+        /// What is wrong.
+        #[source]
+        source: RingError,
+    },
+    /// A slot that is none.
+    #[error(
+        "there is no slot {slot}: the words have {SLOTS_MAX}; use the same release of Weir on both sides"
+    )]
+    Slot {
+        /// What was asked for.
+        slot: u32,
+    },
+    /// A line that a sleeper's wake page does not have.
+    #[error("the sleeper has {lines} lines and waits on line {line}; refuse it")]
+    Line {
+        /// The line.
+        line: usize,
+        /// Those that there are.
+        lines: usize,
+    },
+    /// A system call failed.
+    #[error("{doing} failed")]
+    Os {
+        /// What was tried.
+        doing: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl GuestError {
+    pub(crate) fn os<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> GuestError {
+        move |source| GuestError::Os { doing, source: source.into() }
+    }
+}
+
+/// A device that is of the right kind and not the right one, or cannot be used yet.
+#[derive(Debug)]
+pub struct SeenDevice {
+    /// Its PCI address, as sysfs writes it.
+    pub address: String,
+    /// Why.
+    pub why: DeviceError,
+}
+
+/// What is wrong with a device.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A file of the device's in sysfs.
+    #[error("{doing} `{file}` failed")]
+    File {
+        /// Reading, writing, opening.
+        doing: &'static str,
+        /// The file.
+        file: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Its BAR has no address.
+    #[error("its memory (BAR 2) has no address yet, or there is no room for it")]
+    NoBar,
+    /// Its BAR is too short to hold even a header.
+    #[error("its memory (BAR 2) has {bytes} bytes")]
+    Short {
+        /// Bytes of the BAR, or of what can be mapped of it.
+        bytes: u64,
+    },
+    /// Its BAR cannot be mapped.
+    #[error("its memory (BAR 2) cannot be mapped")]
+    Map(#[source] RingError),
+    /// Its memory holds something else.
+    #[error("its memory is not a Weir daemon's")]
+    NotOurs(#[source] NotOurs),
+    /// It is of an earlier time, or another daemon's.
+    #[error("it has another token, {0}")]
+    OtherToken(Token),
+    /// Its header does not fit its BAR.
+    #[error("its header says {header} bytes, and its memory (BAR 2) has {bar}")]
+    Bytes {
+        /// As the header says.
+        header: u64,
+        /// As the kernel says.
+        bar: u64,
+    },
+}
+
+/// The devices that were seen, each with its reason and what that came from: the caller has no other way to it.
+struct SeenList<'a>(&'a [SeenDevice]);
+
+impl fmt::Display for SeenList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return write!(f, "no such device (1af4:1110, ivshmem) is there");
+        }
+        write!(f, "of this kind (1af4:1110, ivshmem) are there: ")?;
+        for (number, SeenDevice { address, why }) in self.0.iter().enumerate() {
+            write!(f, "{}{address}: {why}", if number == 0 { "" } else { ", " })?;
+            let mut cause = std::error::Error::source(why);
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to do about devices that did not appear.
+fn remedy(seen: &[SeenDevice]) -> &'static str {
+    let is_denied = |why: &DeviceError| {
+        let kind = match why {
+            DeviceError::File { source, .. } | DeviceError::Map(RingError::Os { source, .. }) => {
+                source.kind()
+            }
+            _ => return false,
+        };
+        kind == io::ErrorKind::PermissionDenied
+    };
+    if seen.iter().any(|device| is_denied(&device.why)) {
+        return "; run as root, and without kernel lockdown (Secure Boot), which forbids to map PCI memory";
+    }
+    if seen.iter().any(|device| matches!(device.why, DeviceError::NoBar)) {
+        return "; reserve address space for it: on q35 `pref64-reserve` of its pcie-root-port (`weir vm check` on the \
+                host)";
+    }
+    "; look on the host whether they are plugged in (`weir vm check`), and here whether the kernel hot-plugs PCI \
+     devices (acpiphp, on q35 pciehp)"
+}

@@ -1,0 +1,35 @@
+//! Inside a virtual machine: the devices that the host plugs in, the rings in them, and who is woken.
+//!
+//! The host writes rings into a *region*, which the guest can only read, and looks at *words*, which only the guest
+//! writes (`weir-region`). Applications in the guest read the rings as any others do (`weir-ring`); this crate is what
+//! the broker needs that serves them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`devices`] | the two PCI devices: found, mapped, measured |
+//! | [`words`] | the page that the guest writes |
+//! | [`bells`] | sleepers in the guest: thresholds for the host, wake-ups by its bells |
+//! | [`arming`] | the algorithm behind it, which loom runs, too |
+//! | [`limits`] | limits of this crate |
+
+pub mod arming;
+#[cfg(not(loom))]
+pub mod bells;
+#[cfg(not(loom))]
+pub mod devices;
+#[cfg(not(loom))]
+mod error;
+pub mod limits;
+#[cfg(all(test, not(loom)))]
+mod testing;
+#[cfg(not(loom))]
+pub mod words;
+
+#[cfg(not(loom))]
+pub use bells::{BellId, Bells};
+#[cfg(not(loom))]
+pub use devices::Devices;
+#[cfg(not(loom))]
+pub use error::{DeviceError, GuestError, SeenDevice};
+#[cfg(not(loom))]
+pub use words::Words;
