@@ -7,18 +7,39 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use weir_plug::Client;
 use weir_plug::limits::PATIENCE_MAX;
+use weir_ring::{Mapping, Ring};
 
 use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::lock::lock;
-use crate::protocol::APPLICATION;
+use crate::protocol::{APPLICATION, InRegion, OfFeed};
+use crate::region::Region;
 
 /// A connection, as its feeds have it.
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) endings: Arc<Endings>,
+    /// Where rings lie, if the connection carries no descriptors.
+    pub(crate) region: Option<Arc<dyn Region>>,
+    /// Feeds that nobody has any more, and whose rings somebody in this process has mapped yet.
+    pub(crate) kept: Mutex<Vec<Kept>>,
+}
+
+/// A feed in a device's memory, which the daemon may give to another feed, or take away, once this lets go of it.
+pub(crate) struct Kept {
+    pub(crate) number: u64,
+    pub(crate) rings: Vec<Ring<Mapping>>,
+    /// Of a guest with its host.
+    pub(crate) at: Option<InRegion>,
+}
+
+impl Kept {
+    fn is_mapped(&self) -> bool {
+        self.rings.iter().any(|ring| Arc::strong_count(ring.memory()) > 1)
+    }
 }
 
 /// How each feed ends, by its number.
@@ -42,10 +63,40 @@ impl Caller {
         fds: &[OwnedFd],
         limit: Duration,
     ) -> Result<(T, Vec<OwnedFd>), ClientError> {
+        self.sweep();
+        self.ask(method, params, fds, limit)
+    }
+
+    fn ask<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        fds: &[OwnedFd],
+        limit: Duration,
+    ) -> Result<(T, Vec<OwnedFd>), ClientError> {
         let method = format!("{APPLICATION}.{method}");
         let params = serde_json::to_value(params)?;
         let answer = self.client.call(&method, params, fds, limit)?;
         Ok((serde_json::from_value(answer.result)?, answer.descriptors))
+    }
+
+    /// Lets go of a feed, at once or when a later call finds that nobody has its rings mapped any more.
+    pub(crate) fn let_go(&self, feed: Kept) {
+        lock(&self.kept).push(feed);
+        self.sweep();
+    }
+
+    fn sweep(&self) {
+        let gone: Vec<Kept> = lock(&self.kept).extract_if(.., |kept| !kept.is_mapped()).collect();
+        for Kept { number, rings, at } in gone {
+            drop(rings);
+            if let (Some(region), Some(at)) = (&self.region, &at) {
+                region.let_go(at);
+            }
+            // A daemon that has gone has let go of everything.
+            let of_feed = OfFeed { feed: number };
+            let _ = self.ask::<Value>("let_go", &of_feed, &[], PATIENCE_MAX);
+        }
     }
 
     pub(crate) fn forget(&self, feed: u64) {

@@ -1,8 +1,8 @@
 //! A connection to a daemon.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,7 +15,8 @@ use crate::lock::lock;
 use crate::protocol::{
     self, BlockChanged, BlockNamed, Blocked, BlockedNamed, Gone, Open, Opened, Source, Statistics,
 };
-use crate::remote_feed::{RemoteFeed, attach_rings, in_messages};
+use crate::region::Region;
+use crate::remote_feed::{RemoteFeed, attach_rings, in_messages, ring_of_region};
 use crate::status::Status;
 
 /// As the daemon is told.
@@ -34,7 +35,7 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn open(path: &Path) -> Result<Connection, ClientError> {
-        Connection::with(|incoming| Client::connect(path, NAME, incoming))
+        Connection::with(None, |incoming| Client::connect(path, NAME, incoming))
     }
 
     /// The same, over any transport.
@@ -42,10 +43,22 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn over(transport: Arc<dyn Transport>) -> Result<Connection, ClientError> {
-        Connection::with(|incoming| Client::over(transport, NAME, incoming))
+        Connection::with(None, |incoming| Client::over(transport, NAME, incoming))
+    }
+
+    /// The same, of a guest with its host: rings are looked for in `region`.
+    ///
+    /// # Errors
+    /// [`ClientError::Plug`].
+    pub fn of_guest(
+        transport: Arc<dyn Transport>,
+        region: Arc<dyn Region>,
+    ) -> Result<Connection, ClientError> {
+        Connection::with(Some(region), |incoming| Client::over(transport, NAME, incoming))
     }
 
     fn with(
+        region: Option<Arc<dyn Region>>,
         connect: impl FnOnce(Box<dyn FnMut(Incoming) + Send>) -> Result<Client, PlugError>,
     ) -> Result<Connection, ClientError> {
         let endings = Arc::new(Endings::default());
@@ -70,7 +83,10 @@ impl Connection {
             }
         }))?;
         let next = Arc::new(AtomicU64::new(1));
-        Ok(Connection { caller: Arc::new(Caller { client, endings }), next })
+        Ok(Connection {
+            caller: Arc::new(Caller { client, endings, region, kept: Mutex::default() }),
+            next,
+        })
     }
 
     /// The sources that may be opened.
@@ -160,7 +176,10 @@ impl Connection {
         let (opened, fds) = called?;
         feed.begin = opened.from.clone();
         feed.opened = opened;
-        feed.rings = attach_rings(fds)?;
+        feed.rings = match &self.caller.region {
+            Some(region) => ring_of_region(region.as_ref(), &feed.opened)?,
+            None => attach_rings(fds, &feed.opened.parts)?,
+        };
         Ok(feed)
     }
 }

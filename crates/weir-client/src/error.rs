@@ -15,6 +15,9 @@ pub enum ClientError {
     /// What the daemon handed over is no ring that can be read safely.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// A ring of the host's cannot be had in this guest.
+    #[error(transparent)]
+    Region(Box<dyn std::error::Error + Send + Sync>),
     /// A consumer was moved to other rings so often that its wake page has no line left for more.
     #[error("a consumer reads {0} rings in its life; close the feed and open it again")]
     TooManyChanges(usize),

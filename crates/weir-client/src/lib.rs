@@ -8,6 +8,7 @@
 //! | [`remote_feed`] | an open feed: its rings, what it wakes, and how it is changed and closed |
 //! | [`feed`] | a feed as one consumer reads it |
 //! | [`feed_reader`] | a feed whose caller asks for frames, for libraries: it survives daemons and forks |
+//! | [`region`] | rings in a region that this machine shares with its host |
 //! | [`address`] | names of sources |
 //! | [`ending`] | the end of a feed |
 //! | [`status`] | what a daemon has open, and for whom |
@@ -24,6 +25,7 @@ pub mod feed_reader;
 pub mod limits;
 mod lock;
 pub mod protocol;
+pub mod region;
 pub mod remote_feed;
 mod statistics;
 pub mod status;

@@ -1,11 +1,14 @@
 //! The messages of the application `capture`, as `docs/protocol.md` writes them down.
 
+mod place;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN, FEED_NAME_MAX};
+pub use place::{InRegion, Part};
 
 /// The application's name.
 pub const APPLICATION: &str = "capture";
@@ -115,6 +118,13 @@ pub struct Opened {
     /// Whose frames they are, of a source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
+    /// Where in its descriptor each ring lies, if not all of the descriptor is the ring: in a guest they lie in one
+    /// device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// For a guest, which gets no descriptors: the one ring lies here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<InRegion>,
 }
 
 /// Whose frames those of a source are.

@@ -6,15 +6,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use weir_plug::PlugError;
 use weir_plug::limits::PATIENCE_MAX;
 use weir_ring::memory::{self, Trust};
-use weir_ring::wake::RINGS_MAX;
+use weir_ring::wake::{RINGS_MAX, Waker};
 use weir_ring::{Mapping, Ring};
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Kept};
 use crate::ending::Ending;
 use crate::error::ClientError;
-use crate::protocol::{self, Attach, Block, Closed, Detach, OfFeed, Opened, SetFilter, Statistics};
+use crate::protocol::{
+    self, Attach, Block, Closed, Detach, InRegion, OfFeed, Opened, Part, SetFilter, Statistics,
+};
+use crate::region::Region;
 
 /// Entries of a block list in one message: with the longest, a flow of IPv6, 500 KB.
 const BLOCK_ENTRIES: usize = 4096;
@@ -51,6 +55,10 @@ impl RemoteFeed {
         &self.rings
     }
 
+    fn in_region(&self) -> Option<(&dyn Region, &InRegion)> {
+        self.caller.region.as_deref().zip(self.opened.region.as_ref())
+    }
+
     /// Its end, which comes by itself when its source or the daemon ends.
     #[must_use]
     pub fn ending(&self) -> &Arc<Ending> {
@@ -67,6 +75,14 @@ impl RemoteFeed {
     ///
     /// [`Sleeper::channel`]: weir_ring::wake::Sleeper::channel
     pub fn attach(&self, channel: &[OwnedFd; 2], first_line: usize) -> Result<u64, ClientError> {
+        if let Some((region, at)) = self.in_region() {
+            let again =
+                |fd: &OwnedFd| fd.try_clone().map_err(PlugError::os("copying a descriptor"));
+            let lines = first_line + self.rings.len();
+            let waker = Waker::attach(again(&channel[0])?, again(&channel[1])?, lines)?;
+            let ring = self.rings.first().ok_or_else(|| ClientError::Answer("no ring".into()))?;
+            return region.attach(at, ring, waker, first_line).map_err(ClientError::Region);
+        }
         let sleeper = self.next_sleeper.fetch_add(1, Ordering::Relaxed);
         let attach = Attach { feed: self.number, sleeper, first_line };
         self.caller.call::<Value>("attach", &attach, channel)?;
@@ -78,6 +94,10 @@ impl RemoteFeed {
     /// # Errors
     /// What the daemon says.
     pub fn detach(&self, sleeper: u64) -> Result<(), ClientError> {
+        if let Some((region, _)) = self.in_region() {
+            region.detach(sleeper);
+            return Ok(());
+        }
         let detach = Detach { feed: self.number, sleeper };
         self.caller.call::<Value>("detach", &detach, &[]).map(drop)
     }
@@ -173,17 +193,40 @@ pub(crate) fn in_messages(
 impl Drop for RemoteFeed {
     fn drop(&mut self) {
         self.caller.forget(self.number);
+        let (number, rings) = (self.number, std::mem::take(&mut self.rings));
         if !self.is_gone.load(Ordering::Relaxed) {
-            // A daemon that has gone has let go of everything.
-            let _ = self.caller.call::<Value>("let_go", &OfFeed { feed: self.number }, &[]);
+            let (in_device, at) = (!self.opened.parts.is_empty(), self.opened.region.clone());
+            // Other memory is there for as long as anybody has it mapped.
+            let rings = if in_device || at.is_some() { rings } else { Vec::new() };
+            self.caller.let_go(Kept { number, rings, at });
         }
     }
 }
 
-/// The rings of these descriptors. Nobody is trusted: the daemon of a path may be anybody.
-pub(crate) fn attach_rings(fds: Vec<OwnedFd>) -> Result<Vec<Ring<Mapping>>, ClientError> {
-    let rings: Result<Vec<_>, _> =
-        fds.into_iter().map(|fd| memory::attach(fd, Trust::Anybody)).collect();
+/// The ring of a feed in a guest's region.
+pub(crate) fn ring_of_region(
+    region: &dyn Region,
+    opened: &Opened,
+) -> Result<Vec<Ring<Mapping>>, ClientError> {
+    let at = opened.region.as_ref();
+    let at = at.ok_or_else(|| ClientError::Answer("it says no place in the region".into()))?;
+    Ok(vec![region.ring(at).map_err(ClientError::Region)?])
+}
+
+/// The rings of these descriptors, or in these parts of them. Nobody is trusted: the daemon of a path may be anybody.
+pub(crate) fn attach_rings(
+    fds: Vec<OwnedFd>,
+    parts: &[Part],
+) -> Result<Vec<Ring<Mapping>>, ClientError> {
+    if !parts.is_empty() && parts.len() != fds.len() {
+        return Err(ClientError::Answer(format!("{} parts of {} rings", parts.len(), fds.len())));
+    }
+    let mut parts = parts.iter();
+    let attach = |fd| match parts.next() {
+        Some(part) => memory::attach_part(fd, part.offset, part.bytes, Trust::Anybody),
+        None => memory::attach(fd, Trust::Anybody),
+    };
+    let rings: Result<Vec<_>, _> = fds.into_iter().map(attach).collect();
     let rings = rings?;
     if rings.is_empty() || rings.len() > RINGS_MAX {
         return Err(ClientError::Answer(format!("{} rings", rings.len())));

@@ -59,6 +59,9 @@ pub struct FeedStatus {
 /// A feed of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
+    /// The guest whose it is; no process of the host's, then.
+    #[serde(default)]
+    pub guest: Option<String>,
     /// User id of the process that connected.
     pub uid: u32,
     /// Its group id.

@@ -42,7 +42,8 @@ impl Target {
     }
 
     /// The text behind a prefix; empty if there is none.
-    pub(crate) fn text(&self) -> &str {
+    #[must_use]
+    pub fn text(&self) -> &str {
         if let Target::Text(text) = self { text } else { "" }
     }
 }

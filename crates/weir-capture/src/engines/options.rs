@@ -1,9 +1,11 @@
 //! Options of engines: each engine takes those that its declaration lists.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::engines::af_xdp::{Mode, Queues};
 use crate::engines::bpf::{Hook, TcAttach};
+use crate::engines::host::HostLink;
 use crate::engines::replay::Speed;
 
 /// When a frame is stamped.
@@ -44,6 +46,8 @@ pub struct EngineOptions {
     pub speed: Speed,
     /// The socket of the daemon whose feeds are read; `None`: the environment's, or the usual one.
     pub socket: Option<PathBuf>,
+    /// How that daemon is reached, if by no socket: the host's, from a guest.
+    pub link: Option<Arc<dyn HostLink>>,
     /// A feed that its daemon closes counts as vanished: it is waited for.
     pub follows: bool,
     /// A source that can wait does not overtake its readers ([`Pace`](crate::pace::Pace)).
@@ -64,6 +68,7 @@ impl Default for EngineOptions {
             hugepages: false,
             speed: Speed::Top,
             socket: None,
+            link: None,
             follows: false,
             waits: false,
         }

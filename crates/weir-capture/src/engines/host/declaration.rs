@@ -31,7 +31,11 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     open: |opening| {
         let address = address_of(opening.target)?;
         let (setup, options) = (&opening.setup, opening.options);
-        let feeds = HostFeeds::open(&address, setup, options.socket.as_deref(), options.follows)?;
+        let given = options.socket.as_deref();
+        let feeds = match &options.link {
+            Some(link) => HostFeeds::open_by(link.as_ref(), &address, setup, options.follows)?,
+            None => HostFeeds::open(&address, setup, given, options.follows)?,
+        };
         Ok(Box::new(feeds))
     },
 };

@@ -9,7 +9,8 @@ pub(crate) mod declaration;
 mod names;
 mod owner;
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,21 @@ use address::{address_of, link_type};
 use control::HostControl;
 use names::interned;
 pub use weir_client::Address;
+
+/// A way to a daemon that is no socket of this machine.
+pub trait HostLink: fmt::Debug + Send + Sync {
+    /// A connection that is open now.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    fn connection(&self) -> Result<Connection, ClientError>;
+
+    /// By what the daemon is reached: a device, say.
+    fn path(&self) -> PathBuf;
+
+    /// The pcap link type of a source's frames, as the daemon told it last.
+    fn link_type(&self, source: &str) -> u16;
+}
 
 /// Feeds of one source of a daemon.
 pub struct HostFeeds {
@@ -47,6 +63,32 @@ impl HostFeeds {
         let path = weir_client::socket_path(given);
         let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
         let connection = Connection::open(&path).map_err(missing)?;
+        HostFeeds::over(connection, path, address, setup, follows)
+    }
+
+    /// The same of a daemon that is reached by no socket of this machine.
+    ///
+    /// # Errors
+    /// As [`open`](HostFeeds::open).
+    pub fn open_by(
+        link: &dyn HostLink,
+        address: &Address,
+        setup: &Setup,
+        follows: bool,
+    ) -> Result<HostFeeds, CaptureError> {
+        let path = link.path();
+        let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
+        let connection = link.connection().map_err(missing)?;
+        HostFeeds::over(connection, path, address, setup, follows)
+    }
+
+    fn over(
+        connection: Connection,
+        path: PathBuf,
+        address: &Address,
+        setup: &Setup,
+        follows: bool,
+    ) -> Result<HostFeeds, CaptureError> {
         let control = HostControl::new(connection, path.clone(), address.clone(), setup.may_change);
         for feed in &setup.feeds {
             control.add(feed.clone()).map_err(|error| match error {

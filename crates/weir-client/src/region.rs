@@ -1,0 +1,39 @@
+//! Rings that lie in a region which this machine shares with its host, instead of descriptors.
+
+use std::error::Error;
+
+use weir_ring::wake::Waker;
+use weir_ring::{Mapping, Ring};
+
+use crate::protocol::InRegion;
+
+/// Why a ring of the region cannot be had, or nobody be woken for it.
+pub type RegionError = Box<dyn Error + Send + Sync>;
+
+/// Where a connection without descriptors finds rings, and who wakes their readers: a guest's devices.
+pub trait Region: Send + Sync {
+    /// The ring that the host says is there.
+    ///
+    /// # Errors
+    /// The devices are not there, or what is in them is no ring.
+    fn ring(&self, at: &InRegion) -> Result<Ring<Mapping>, RegionError>;
+
+    /// Has a reader of it woken; gives a number for that.
+    ///
+    /// # Errors
+    /// The devices are not there any more.
+    fn attach(
+        &self,
+        at: &InRegion,
+        ring: &Ring<Mapping>,
+        waker: Waker,
+        first_line: usize,
+    ) -> Result<u64, RegionError>;
+
+    /// Has it woken no more.
+    fn detach(&self, number: u64);
+
+    /// Nobody reads the ring any more. When this returns, nothing of it is mapped here: the host may give its place to
+    /// another feed, or take the devices away.
+    fn let_go(&self, at: &InRegion);
+}
