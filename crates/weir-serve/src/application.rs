@@ -9,20 +9,24 @@ use serde_json::{Value, json};
 use weir_capture::error::error_text;
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, OfFeed, Open, Opened,
-    SHARED, SetFilter, Source, Statistics,
+    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, InRegion, OfFeed, Open,
+    Opened, Part, SHARED, SetFilter, Source, Statistics,
 };
 use weir_plug::message::{BUSY, RpcError};
-use weir_plug::{Answer, Application, Credentials, Peer, Session};
+use weir_plug::{Answer, Application, Peer, Session, Who};
 use weir_probe::ProbeError;
+use weir_ring::limits::DATA_BLOCKS_MIN;
 use weir_ring::wake::{RINGS_MAX, Waker};
+use weir_ring::{Mapping, Ring};
 
 use crate::blocking::read_change;
 use crate::config::SourceConfig;
-use crate::daemon::{Daemon, refused};
+use crate::daemon::Daemon;
 use crate::reader::{Opening, Reader};
+use crate::refusal::refused;
 use crate::rights;
 use crate::slots::Claim;
+use crate::user::User;
 
 const METHODS: [&str; 13] = [
     "sources",
@@ -57,8 +61,7 @@ impl Application for Capture {
     }
 
     fn connect(&self, peer: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError> {
-        let nobody = || RpcError::refused("it is not known who you are on this transport");
-        let who = peer.credentials().ok_or_else(nobody)?.clone();
+        let who = peer.who().clone();
         let (daemon, peer) = (Arc::clone(&self.0), Arc::clone(peer));
         Ok(Box::new(Client { daemon, peer, who, feeds: BTreeMap::new() }))
     }
@@ -68,7 +71,7 @@ impl Application for Capture {
 struct Client {
     daemon: Arc<Daemon>,
     peer: Arc<Peer>,
-    who: Credentials,
+    who: Who,
     feeds: BTreeMap<u64, Arc<Reader>>,
 }
 
@@ -117,6 +120,7 @@ impl Session for Client {
             "let_go" => {
                 let OfFeed { feed } = read(params)?;
                 if let Some(reader) = self.feeds.remove(&feed) {
+                    reader.unmapped();
                     self.daemon.let_go(&reader);
                 }
                 done()
@@ -142,6 +146,16 @@ fn done() -> Result<Answer, RpcError> {
     Ok(json!({}).into())
 }
 
+/// Where in their descriptors rings lie, if any of them is a part of its one.
+fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
+    let part = |ring: &Ring<Mapping>| Part {
+        offset: ring.memory().offset(),
+        bytes: ring.geometry().total_bytes(),
+    };
+    let parts: Vec<Part> = rings.iter().map(part).collect();
+    if parts.iter().all(|part| part.offset == 0) { Vec::new() } else { parts }
+}
+
 /// The same answer for what is not there and for what is not allowed.
 fn no_source(name: &str) -> RpcError {
     let name: String = name.chars().take(64).collect();
@@ -151,6 +165,10 @@ fn no_source(name: &str) -> RpcError {
 }
 
 impl Client {
+    fn user(&self) -> User {
+        User::from(&self.who)
+    }
+
     fn feed(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
         let missing = || RpcError::params(format!("there is no feed {number}"));
         self.feeds.get(&number).ok_or_else(missing)
@@ -176,8 +194,8 @@ impl Client {
             true => self.daemon.config().sources.clone(),
             false => self.daemon.sources(&self.who),
         };
-        let uid = self.who.uid;
-        answer(self.daemon.status(&sources, |reader| sees_all || reader.who.uid == uid))
+        let is_own = |reader: &Reader| User::from(&reader.who) == self.user();
+        answer(self.daemon.status(&sources, |reader| sees_all || is_own(reader)))
     }
 
     fn open(&mut self, open: &Open) -> Result<Answer, RpcError> {
@@ -185,7 +203,7 @@ impl Client {
         if self.feeds.contains_key(&open.feed) {
             return Err(RpcError::params(format!("feed {} is open already", open.feed)));
         }
-        let (uid, mib) = (self.who.uid, source.ring_mib());
+        let (user, mib) = (self.user(), source.ring_mib());
         let opening = Box::new(Opening {
             peer: Arc::clone(&self.peer),
             who: self.who.clone(),
@@ -194,15 +212,15 @@ impl Client {
             source: open.source.clone(),
             filter: source.shown_filter(&open.filter),
             mib,
-            copied: rights::copied(self.who.pid),
+            copied: rights::copied_for(&self.who),
         });
-        self.daemon.usage.open_again(uid, mib)?;
+        self.daemon.usage.open_again(&user, mib)?;
         let reader = self.daemon.open_moved(opening).or_else(|opening| {
-            self.daemon.usage.take_turn(uid)?;
+            self.daemon.usage.take_turn(&user)?;
             self.daemon.open(*opening, &source, open)
         });
         let reader = reader.inspect_err(|error| {
-            self.daemon.usage.close(uid, mib);
+            self.daemon.usage.close(&user, mib);
             self.daemon.journal.refused(&self.who, &open.source, &error.message);
         })?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
@@ -227,11 +245,31 @@ impl Client {
             why: info.why,
             notes: info.notes,
             owner: info.owner.as_ref().map(protocol::Owner::from),
+            parts: parts(&reader.rings),
+            region: None,
         };
+        if let Who::Guest(name) = &self.who {
+            return answer(Opened {
+                region: Some(self.copy(name, reader)?),
+                from: vec![0],
+                ..opened
+            });
+        }
         let rings = reader.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();
         let descriptors = descriptors.map_err(|error| RpcError::refused(error.to_string()))?;
         Ok(Answer { descriptors, ..answer(opened)? })
+    }
+
+    /// Has a guest read a copy of a feed in its region. One that moves to a second region is none of ours.
+    fn copy(&self, guest: &str, reader: &Reader) -> Result<InRegion, RpcError> {
+        let unknown = || RpcError::refused("the daemon's file has no such guest any more");
+        let guest = self.daemon.guests.get(guest).ok_or_else(unknown)?;
+        let blocks = reader.mib.max(DATA_BLOCKS_MIN).ilog2();
+        let (probe, from) = (&self.daemon.probe, reader.from.clone());
+        let (copy, at) = guest.copy(probe, reader.claim.subscription, from, 1 << blocks)?;
+        reader.set_copy(copy);
+        Ok(at)
     }
 
     fn attach(&self, attach: &Attach, fds: Vec<OwnedFd>) -> Result<Answer, RpcError> {
@@ -279,9 +317,9 @@ impl Client {
 
     fn set_filter(&self, number: u64, text: &str) -> Result<Answer, RpcError> {
         let reader = self.feed(number)?;
-        self.daemon.usage.take_turn(self.who.uid)?;
+        self.daemon.usage.take_turn(&self.user())?;
         let source = self.source(&reader.source)?;
-        let filter = self.daemon.filter(self.who.uid, &reader.source, &source, text)?;
+        let filter = self.daemon.filter(&self.user(), &reader.source, &source, text)?;
         let handing = self.daemon.handing(&reader.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         let reader = self.own(number)?;
@@ -296,7 +334,7 @@ impl Client {
 
     fn block(&self, block: &Block) -> Result<Answer, RpcError> {
         let handing = self.daemon.handing(&self.feed(block.feed)?.source);
-        self.daemon.usage.take_turn(self.who.uid)?;
+        self.daemon.usage.take_turn(&self.user())?;
         let change = read_change(&block.add, &block.remove, block.expires_ms)?;
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         let reader = self.own(block.feed)?;
@@ -305,13 +343,13 @@ impl Client {
     }
 
     fn block_named(&self, block: &BlockNamed) -> Result<Answer, RpcError> {
-        self.daemon.usage.take_turn(self.who.uid)?;
+        self.daemon.usage.take_turn(&self.user())?;
         let change = read_change(&block.add, &block.remove, block.expires_ms)?;
         answer(self.daemon.block_named(&self.who, &block.name, &change)?)
     }
 
     fn blocked_named(&self, name: &str) -> Result<Answer, RpcError> {
-        self.daemon.usage.take_turn(self.who.uid)?;
+        self.daemon.usage.take_turn(&self.user())?;
         answer(self.daemon.blocked_named(&self.who, name)?)
     }
 

@@ -7,13 +7,14 @@ use std::time::Instant;
 use weir_capture::error::error_text;
 use weir_client::protocol::{BlockChanged, Blocked, NO_FEED, block_time, is_feed_name};
 use weir_filter::block::{ENTRIES_MAX, Entry, EntryError};
-use weir_plug::Credentials;
+use weir_plug::Who;
 use weir_plug::message::RpcError;
 use weir_probe::timed_list::Undo;
 use weir_probe::{ListChange, ProbeError, SubscriptionId};
 
-use crate::daemon::{Daemon, refused};
+use crate::daemon::Daemon;
 use crate::limits::TOLD_ENTRIES_MAX;
+use crate::refusal::refused;
 use crate::rights;
 use crate::slots::Claim;
 
@@ -76,7 +77,7 @@ impl Daemon {
     /// left out.
     pub(crate) fn block_named(
         &self,
-        who: &Credentials,
+        who: &Who,
         name: &str,
         change: &ListChange,
     ) -> Result<BlockChanged, RpcError> {
@@ -149,7 +150,7 @@ impl Daemon {
     }
 
     /// What the feeds of a name block.
-    pub(crate) fn blocked_named(&self, who: &Credentials, name: &str) -> Result<Blocked, RpcError> {
+    pub(crate) fn blocked_named(&self, who: &Who, name: &str) -> Result<Blocked, RpcError> {
         let feeds = self.named(who, name)?;
         // Of each entry: in how many feeds, and its last end.
         let mut union: BTreeMap<Entry, (usize, Option<Instant>)> = BTreeMap::new();
@@ -185,9 +186,9 @@ impl Daemon {
 
     /// The feeds of this name that are this user's; of any user's, if it manages the daemon. Those that wait for their
     /// client to come for them are among them.
-    fn named(&self, who: &Credentials, name: &str) -> Result<Vec<Named>, RpcError> {
+    fn named(&self, who: &Who, name: &str) -> Result<Vec<Named>, RpcError> {
         let sees_all = rights::manages(who);
-        let is_own = |other: &Credentials| sees_all || rights::is_same_user(who, other);
+        let is_own = |other: &Who| sees_all || rights::is_same_user(who, other);
         let is_named = |own: &Option<String>| own.as_deref() == Some(name);
         let mut claims = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(&feed.who));
         for reader in self.board.readers() {
@@ -223,6 +224,7 @@ mod tests {
     use weir_capture::engines::of_generated;
     use weir_capture::{CaptureError, Feed, Setup};
     use weir_client::protocol::Open;
+    use weir_plug::Credentials;
     use weir_probe::{BlockLists, SourceSpec};
 
     use super::*;
@@ -231,7 +233,7 @@ mod tests {
     use crate::moved::MovedFeed;
 
     /// A daemon with a feed of the name `ids` at each of the sources `a` and `b`, whose lists answer like this.
-    fn daemon(who: &Credentials, answers: &'static [bool]) -> Daemon {
+    fn daemon(who: &Who, answers: &'static [bool]) -> Daemon {
         let target = || Target::Text("rate=1kpps".into());
         let request = || EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
         let resolve = move |_: &str, _: &_| {
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_change_that_cannot_be_taken_back_is_told_with_its_feed_and_its_entries() {
-        let who = Credentials { uid: 1, ..Credentials::default() };
+        let who = Who::Process(Credentials { uid: 1, ..Credentials::default() });
         let add: Vec<String> = (1..=5).map(|last| format!("10.0.0.{last}")).collect();
         let change = read_change(&add, &[], None).unwrap();
         let said = |answers| {

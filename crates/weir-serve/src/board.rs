@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_capture::error::error_text;
 use weir_client::protocol::Gone;
-use weir_plug::Credentials;
+use weir_plug::Who;
 use weir_probe::core::Event;
 use weir_probe::{FeedId, ProbeEvent, SourceId};
 use weir_ring::Ledger;
@@ -26,7 +26,7 @@ struct State {
     unclaimed: VecDeque<FeedId>,
     /// To whom rings were ever handed, and as which source, until they are closed: whoever has mapped them sees what
     /// comes into them, also after he has let go of the feed.
-    handed: BTreeMap<FeedId, Vec<(Credentials, String)>>,
+    handed: BTreeMap<FeedId, Vec<(Who, String)>>,
     /// Why sources failed, until they are closed.
     reasons: BTreeMap<SourceId, String>,
     /// Sources that ended while a client may be about to have a feed of them.
@@ -41,7 +41,7 @@ impl State {
         self.readers.iter().any(|reader| reader.feed == feed)
     }
 
-    fn hand(&mut self, feed: FeedId, who: &Credentials, source: &str) {
+    fn hand(&mut self, feed: FeedId, who: &Who, source: &str) {
         if self.closed.contains_key(&feed) {
             return;
         }
@@ -100,7 +100,7 @@ impl Board {
     }
 
     /// Rings are kept for this client: it is about to be given them.
-    pub fn hand(&self, feed: FeedId, who: &Credentials, source: &str) {
+    pub fn hand(&self, feed: FeedId, who: &Who, source: &str) {
         self.lock().hand(feed, who, source);
     }
 
@@ -112,7 +112,7 @@ impl Board {
 
     /// Open rings that were handed to somebody who may not have them now.
     #[must_use]
-    pub fn handed_unless(&self, may: impl Fn(&Credentials, &str) -> bool) -> BTreeSet<FeedId> {
+    pub fn handed_unless(&self, may: impl Fn(&Who, &str) -> bool) -> BTreeSet<FeedId> {
         let state = self.lock();
         let denied =
             state.handed.iter().filter(|(_, all)| all.iter().any(|(who, of)| !may(who, of)));
@@ -154,13 +154,19 @@ impl Board {
 }
 
 /// Whether a file cannot tell the two apart.
-fn is_same(one: &Credentials, other: &Credentials) -> bool {
-    (one.uid, one.gid, &one.groups) == (other.uid, other.gid, &other.groups)
+fn is_same(one: &Who, other: &Who) -> bool {
+    match (one, other) {
+        (Who::Process(one), Who::Process(other)) => {
+            (one.uid, one.gid, &one.groups) == (other.uid, other.gid, &other.groups)
+        }
+        (one, other) => one == other,
+    }
 }
 
 /// Tells a client that nothing more comes of a feed, and why, if not because its source came to its end.
 pub fn tell_gone(reader: &Reader, reason: Option<&str>) {
     let reason = reason.map(str::to_owned);
+    reader.complete();
     tell(reader, Gone { feed: reader.number, reason, moved: false });
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 use weir_filter::Program;
 use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
-use weir_plug::Credentials;
+use weir_plug::Who;
 
 use crate::{limits, names};
 
@@ -27,6 +27,28 @@ pub struct Config {
     /// How much each client may have.
     #[serde(default)]
     pub limits: ClientLimits,
+    /// Virtual machines that may have feeds, by the names that sources know them by.
+    #[serde(default)]
+    pub guests: BTreeMap<String, GuestConfig>,
+}
+
+/// A virtual machine that may have feeds, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestConfig {
+    /// The socket of its port: QEMU's `-chardev socket,path=PORT,server=on,wait=off`.
+    pub port: PathBuf,
+    /// The socket of its monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
+    pub qmp: PathBuf,
+    /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
+    #[serde(default = "region_mib")]
+    pub region_mib: u64,
+    /// The folder of that memory's files, on tmpfs or hugetlbfs.
+    #[serde(default = "memory_folder")]
+    pub folder: PathBuf,
+    /// The group that QEMU runs as, by name or id, if it is not the daemon's own user.
+    #[serde(default, deserialize_with = "names::group")]
+    pub group: Option<u32>,
 }
 
 /// A source, and who may open it.
@@ -55,7 +77,10 @@ pub struct SourceConfig {
     /// Groups whose members may, by name or id.
     #[serde(default, deserialize_with = "names::groups")]
     pub groups: Vec<u32>,
-    /// Everybody may who can connect to the socket.
+    /// Guests that may, by the names that they have in `[guests]`.
+    #[serde(default)]
+    pub guests: Vec<String>,
+    /// Everybody may who can connect to the socket. Guests are named in any case.
     #[serde(default)]
     pub everybody: bool,
 }
@@ -80,6 +105,16 @@ impl Default for ClientLimits {
             opens_per_second: limits::CLIENT_OPENS_PER_SECOND_MAX,
         }
     }
+}
+
+/// MiB of a guest's region: the rings of three feeds of the usual size.
+fn region_mib() -> u64 {
+    256
+}
+
+/// Where the files of guests' memory lie.
+fn memory_folder() -> PathBuf {
+    PathBuf::from("/dev/shm/weir")
 }
 
 fn whole() -> u32 {
@@ -151,6 +186,15 @@ impl Config {
         for (name, source) in &config.sources {
             source.check(name).map_err(|what| format!("sources.{name}: {what}"))?;
         }
+        for (name, source) in &config.sources {
+            if let Some(unknown) =
+                source.guests.iter().find(|name| !config.guests.contains_key(*name))
+            {
+                return Err(format!(
+                    "sources.{name}: there is no guest '{unknown}'; write [guests.{unknown}] with its port and qmp"
+                ));
+            }
+        }
         let ClientLimits { feeds, memory_mib, opens_per_second } = config.limits;
         if feeds == 0 || memory_mib == 0 || opens_per_second == 0 {
             return Err("limits: each is 1 at least; to deny, leave out users and groups".into());
@@ -183,7 +227,8 @@ impl SourceConfig {
     #[must_use]
     pub fn keeps(&self, old: &SourceConfig) -> bool {
         let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
-        *old == SourceConfig { users, groups, everybody, ..self.clone() }
+        let guests = old.guests.clone();
+        *old == SourceConfig { users, groups, guests, everybody, ..self.clone() }
     }
 
     /// The client's filter and that of the file together, as they were written. Which frames are taken is decided by
@@ -220,9 +265,14 @@ impl SourceConfig {
 
     /// Whether this client may open it.
     #[must_use]
-    pub fn allows(&self, who: &Credentials) -> bool {
-        let is_in = |group: &u32| *group == who.gid || who.groups.contains(group);
-        self.everybody || self.users.contains(&who.uid) || self.groups.iter().any(is_in)
+    pub fn allows(&self, who: &Who) -> bool {
+        match who {
+            Who::Process(who) => {
+                let is_in = |group: &u32| *group == who.gid || who.groups.contains(group);
+                self.everybody || self.users.contains(&who.uid) || self.groups.iter().any(is_in)
+            }
+            Who::Guest(name) => self.guests.iter().any(|guest| **guest == **name),
+        }
     }
 }
 
@@ -257,6 +307,7 @@ pub(crate) fn least_bpf_mib() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_plug::Credentials;
 
     #[test]
     fn what_is_not_allowed_is_denied() {
@@ -275,8 +326,9 @@ mod tests {
             feeds = 2
         "#;
         let config = Config::parse(text).unwrap();
-        let who =
-            |uid, gid, groups: &[u32]| Credentials { pid: 1, uid, gid, groups: groups.into() };
+        let who = |uid, gid, groups: &[u32]| {
+            Who::Process(Credentials { pid: 1, uid, gid, groups: groups.into() })
+        };
         let may = |name: &str, uid, gid| config.sources[name].allows(&who(uid, gid, &[]));
         assert!(
             may("eth0", 1000, 7) && may("eth0", 7, 50) && may("eth0", 0, 7) && may("taps", 7, 7)

@@ -6,14 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
-use weir_capture::error::error_text;
 use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, Filter, Setup};
 use weir_client::protocol::{self, Closed, Open};
 use weir_filter::Program;
 use weir_filter_compile::{Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
-use weir_plug::Credentials;
+use weir_plug::Who;
 use weir_plug::message::{BUSY, RpcError};
 use weir_probe::{BlockLists, FeedId, Probe, ProbeError, SourceSpec, Wants};
 use weir_ring::{Ledger, Ring};
@@ -21,12 +20,15 @@ use weir_ring::{Ledger, Ring};
 use crate::board::Board;
 use crate::config::{Config, SourceConfig, least_bpf_mib};
 use crate::feed_request::chosen;
+use crate::guests::Guests;
 use crate::journal::Journal;
 use crate::missing::missing;
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
+use crate::refusal::refused;
 use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
+use crate::user::User;
 
 /// What a source of the file is to engines.
 #[derive(Clone, Debug)]
@@ -41,6 +43,9 @@ pub struct Resolved {
 
 impl Resolved {
     fn link_type(&self) -> Result<u16, CaptureError> {
+        if let Some(link) = &self.request.options.link {
+            return Ok(link.link_type(self.target.text()));
+        }
         let engine = self.request.candidates(&self.target).next();
         engine.map_or(Ok(LINKTYPE_ETHERNET), |engine| (engine.link_type)(&self.target))
     }
@@ -72,12 +77,7 @@ pub struct Daemon {
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
     /// What is said to whoever runs the daemon.
     pub(crate) journal: Journal,
-}
-
-/// What the probe refused, as a client is told.
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn refused(error: ProbeError) -> RpcError {
-    RpcError::refused(error_text(&error))
+    pub(crate) guests: Guests,
 }
 
 impl Daemon {
@@ -100,6 +100,7 @@ impl Daemon {
         let lists =
             BlockLists::new(move |subscription, change| changer.change(subscription, change));
         let usage = Usage::new(config.limits.clone());
+        let guests = Guests::new(&config.guests);
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
         let (moved, handing) = (Moved::default(), Mutex::default());
@@ -116,6 +117,7 @@ impl Daemon {
             group,
             handing,
             journal,
+            guests,
         })
     }
 
@@ -139,7 +141,7 @@ impl Daemon {
 
     /// The sources that this client may open. Others do not exist for it.
     #[must_use]
-    pub fn sources(&self, who: &Credentials) -> BTreeMap<String, SourceConfig> {
+    pub fn sources(&self, who: &Who) -> BTreeMap<String, SourceConfig> {
         let config = self.config();
         let all = config.sources.iter().filter(|(_, source)| source.allows(who));
         all.map(|(name, source)| (name.clone(), source.clone())).collect()
@@ -147,7 +149,7 @@ impl Daemon {
 
     /// The source of this name, if this client may open it.
     #[must_use]
-    pub fn source(&self, who: &Credentials, name: &str) -> Option<SourceConfig> {
+    pub fn source(&self, who: &Who, name: &str) -> Option<SourceConfig> {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
@@ -172,7 +174,7 @@ impl Daemon {
     ) -> Result<Arc<Reader>, RpcError> {
         let name = opening.source.clone();
         // This can take long.
-        let filter = self.filter(opening.who.uid, &name, source, &open.filter)?;
+        let filter = self.filter(&User::from(&opening.who), &name, source, &open.filter)?;
         let resolved = (self.resolve)(&name, source).map_err(RpcError::refused)?;
         let is_sealed = opening.copied.is_some() && resolved.may_fill_bpf_arrays();
         let interface = Interface {
@@ -266,7 +268,7 @@ impl Daemon {
         self.close(reader);
         reader.remove_sleepers();
         self.board.remove(reader);
-        self.usage.close(reader.who.uid, reader.mib);
+        self.usage.close(&User::from(&reader.who), reader.mib);
     }
 
     /// The ledgers so far of all rings.
@@ -300,7 +302,7 @@ impl Daemon {
     /// Which frames of this source a client with this filter gets: those that the file's filter takes, and its own.
     pub(crate) fn filter(
         &self,
-        uid: u32,
+        user: &User,
         name: &str,
         source: &SourceConfig,
         of_client: &str,
@@ -310,7 +312,7 @@ impl Daemon {
         if own.is_none() && client.is_empty() {
             return Ok(None);
         }
-        let _compiling = self.usage.compile(uid)?;
+        let _compiling = self.usage.compile(user)?;
         let wrong = |what: String| RpcError::params(format!("the filter: {what}"));
         let own = own.map(|text| compiled(text, link_type)).transpose();
         let own = own.map_err(|what| {

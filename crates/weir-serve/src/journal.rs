@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_capture::source::Info;
-use weir_plug::Credentials;
+use weir_plug::Who;
 
 use crate::limits::{REFUSAL_CHARS_MAX, REFUSALS_A_MINUTE_MAX};
 
@@ -42,7 +42,7 @@ impl Journal {
     }
 
     /// A client was refused a feed. So many a minute are told; the others are counted.
-    pub fn refused(&self, who: &Credentials, source: &str, why: &str) {
+    pub fn refused(&self, who: &Who, source: &str, why: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.count += 1;
         let now = Instant::now();
@@ -59,7 +59,7 @@ impl Journal {
             return;
         }
         refusals.said += 1;
-        let line = format!("user {} (process {}) was refused '{source}': {why}", who.uid, who.pid);
+        let line = format!("{who} was refused '{source}': {why}");
         (self.log)(&plain(&line));
     }
 
@@ -79,6 +79,8 @@ fn plain(line: &str) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use weir_plug::Credentials;
+
     use super::*;
 
     #[test]
@@ -87,7 +89,7 @@ mod tests {
         let own = Arc::clone(&lines);
         let journal = Journal::new(move |line| own.lock().unwrap().push(line.to_owned()));
         for _ in 0..1000 {
-            journal.refused(&Credentials::default(), "a\nb", &"x".repeat(10_000));
+            journal.refused(&Who::Process(Credentials::default()), "a\nb", &"x".repeat(10_000));
         }
         let lines = lines.lock().unwrap();
         assert_eq!((lines.len(), journal.refusals()), (REFUSALS_A_MINUTE_MAX as usize, 1000));

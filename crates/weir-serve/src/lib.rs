@@ -9,6 +9,7 @@
 //! | [`metrics`] | what is open, for Prometheus |
 //! | [`rights`] | who could write a BPF program's rings |
 //! | [`private`] | paths that nobody else can replace |
+//! | [`user`] | clients as one |
 //! | [`usage`] | how much of everything a client has |
 //! | [`limits`] | how much it may have |
 #![forbid(unsafe_code)]
@@ -19,6 +20,8 @@ mod board;
 pub mod config;
 pub mod daemon;
 mod feed_request;
+mod guest_ports;
+mod guests;
 mod journal;
 pub mod limits;
 pub mod metrics;
@@ -27,11 +30,14 @@ mod moved;
 mod names;
 pub mod private;
 pub mod reader;
+mod refusal;
+mod relay;
 mod reload;
 pub mod rights;
 mod slots;
 mod status;
 pub mod usage;
+pub mod user;
 
 pub use application::Capture;
 pub use config::{Config, ConfigError};

@@ -21,6 +21,19 @@ pub const REFUSAL_CHARS_MAX: usize = 300;
 pub const TOLD_ENTRIES_MAX: usize = 3;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// How often a guest's port that is not there is looked for.
+pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
+/// How often the thread of a guest that has no session looks whether the daemon ends.
+pub const GUEST_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long QEMU, and the guest in it, has to plug memory in or out.
+pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// How long the devices of a guest that has no feeds stay, and the places of feeds that it had when its session ended:
+/// its applications read what is there, and begin anew.
+pub const GUEST_LINGER: Duration = Duration::from_secs(5);
+/// Frames that are copied to a guest together.
+pub const RELAY_RUN_FRAMES: u64 = 1024;
+/// How long frames are held on their way to a guest, for older ones of other CPUs.
+pub const RELAY_SLACK: Duration = Duration::from_millis(10);
 /// Sleepers that a feed wakes: a client with several consumers has one for each.
 pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;
 /// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; what it

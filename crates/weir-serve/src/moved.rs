@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::Open;
-use weir_plug::Credentials;
+use weir_plug::Who;
 
 use crate::limits::MOVED_FEEDS_WAIT_MAX;
 use crate::slots::Claim;
@@ -17,7 +17,7 @@ pub struct Moved(Mutex<Vec<MovedFeed>>);
 #[derive(Clone, Debug)]
 pub struct MovedFeed {
     /// Its client.
-    pub who: Credentials,
+    pub who: Who,
     /// What the client has asked for, with the filter that it set last.
     pub asked: Open,
     /// Its subscription.
@@ -28,14 +28,20 @@ pub struct MovedFeed {
 impl MovedFeed {
     /// The feed of this client, for which it may come from now on.
     #[must_use]
-    pub fn new(who: Credentials, asked: Open, claim: Claim) -> MovedFeed {
+    pub fn new(who: Who, asked: Open, claim: Claim) -> MovedFeed {
         MovedFeed { who, asked, claim, until: Instant::now() + MOVED_FEEDS_WAIT_MAX }
     }
 
     /// The number of a feed is its client's own, and is another one next time.
-    fn is_of(&self, who: &Credentials, asked: &Open) -> bool {
+    fn is_of(&self, who: &Who, asked: &Open) -> bool {
         let own = Open { feed: asked.feed, ..self.asked.clone() };
-        (self.who.uid, self.who.pid) == (who.uid, who.pid) && own == *asked
+        let is_same = match (&self.who, who) {
+            (Who::Process(one), Who::Process(other)) => {
+                (one.uid, one.pid) == (other.uid, other.pid)
+            }
+            (one, other) => one == other,
+        };
+        is_same && own == *asked
     }
 }
 
@@ -47,7 +53,7 @@ impl Moved {
 
     /// Gives a process the feed that is kept for it, if it asks for exactly what it had.
     #[must_use]
-    pub fn take(&self, who: &Credentials, asked: &Open) -> Option<MovedFeed> {
+    pub fn take(&self, who: &Who, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();
         let at = all.iter().position(|feed| feed.is_of(who, asked))?;
         Some(all.remove(at))

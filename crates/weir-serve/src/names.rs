@@ -30,12 +30,32 @@ pub fn groups<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> 
     ids(from, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
+/// The id of a group, if there is one.
+///
+/// # Errors
+/// As [`users`].
+pub fn group<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    let given = NameOrId::deserialize(from)?;
+    let find = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
+    id_of(given, "group", find).map(Some).map_err(D::Error::custom)
+}
+
 fn ids<'de, D: Deserializer<'de>>(
     from: D,
     what: &str,
     find: impl Fn(&str) -> nix::Result<Option<u32>>,
 ) -> Result<Vec<u32>, D::Error> {
-    let id = |given: NameOrId| match given {
+    let given = Vec::<NameOrId>::deserialize(from)?;
+    let ids = given.into_iter().map(|given| id_of(given, what, &find));
+    ids.collect::<Result<_, _>>().map_err(D::Error::custom)
+}
+
+fn id_of(
+    given: NameOrId,
+    what: &str,
+    find: impl Fn(&str) -> nix::Result<Option<u32>>,
+) -> Result<u32, String> {
+    match given {
         NameOrId::Id(id) => match u32::try_from(id) {
             Ok(id) if id != NOBODY => Ok(id),
             _ => Err(format!("a {what}'s id is 0 to {}, not {id}", NOBODY - 1)),
@@ -47,7 +67,5 @@ fn ids<'de, D: Deserializer<'de>>(
             }
             Err(error) => Err(format!("looking for the {what} '{name}': {error}")),
         },
-    };
-    let given = Vec::<NameOrId>::deserialize(from)?;
-    given.into_iter().map(id).collect::<Result<_, _>>().map_err(D::Error::custom)
+    }
 }

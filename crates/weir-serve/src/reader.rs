@@ -1,16 +1,17 @@
 //! A feed as one client has it: what it may read, what it wakes, and what became of its frames since it was opened.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::{self, Closed, Open};
 use weir_plug::message::RpcError;
-use weir_plug::{Credentials, Peer};
+use weir_plug::{Peer, Who};
 use weir_probe::{FeedId, RemoteConsumer};
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
 
+use crate::guests::GuestFeed;
 use crate::limits::SLEEPERS_OF_A_FEED_MAX;
 use crate::rights::Copied;
 use crate::slots::Claim;
@@ -20,7 +21,7 @@ pub struct Reader {
     /// The client.
     pub peer: Arc<Peer>,
     /// Who that is.
-    pub who: Credentials,
+    pub who: Who,
     /// What it has asked for when it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
     pub asked: Open,
     /// The client's number for the feed.
@@ -45,6 +46,8 @@ pub struct Reader {
     /// The ledger of the rings when it was opened.
     pub base: Ledger,
     state: Mutex<State>,
+    /// Of a guest: its copy.
+    copy: OnceLock<GuestFeed>,
 }
 
 /// The filter in force.
@@ -76,7 +79,7 @@ pub struct Opening {
     /// The client.
     pub peer: Arc<Peer>,
     /// Who that is.
-    pub who: Credentials,
+    pub who: Who,
     /// What it has asked for.
     pub asked: Open,
     /// The client's number for the feed.
@@ -106,6 +109,7 @@ impl Reader {
         let base = Ledger { captured, ..base };
         let filter = FilterText { asked: asked.filter.clone(), whole: filter };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
+        let copy = OnceLock::new();
         Reader {
             peer,
             who,
@@ -122,6 +126,7 @@ impl Reader {
             from,
             base,
             state,
+            copy,
         }
     }
 
@@ -132,6 +137,22 @@ impl Reader {
     /// Another filter is in force: as the client has asked for it, and with that of the daemon's file.
     pub fn set_filter(&self, asked: &str, whole: String) {
         *self.filter_text() = FilterText { asked: asked.to_owned(), whole };
+    }
+
+    /// Has a guest read this copy of it.
+    pub(crate) fn set_copy(&self, copy: GuestFeed) {
+        // Once, by who opens it.
+        let _ = self.copy.set(copy);
+    }
+
+    /// Of a guest: nothing in it reads the copy any more.
+    pub(crate) fn unmapped(&self) {
+        self.copy.get().iter().for_each(|copy| copy.unmapped());
+    }
+
+    /// Nothing more joins it: a guest's copy ends once it has everything.
+    pub(crate) fn complete(&self) {
+        self.copy.get().iter().for_each(|copy| copy.relay.complete());
     }
 
     /// The filter in force, with that of the daemon's file.
@@ -154,7 +175,11 @@ impl Reader {
     fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
         let captured = until.iter().sum();
         let now = Ledger { captured, ..ledger.clone() };
-        protocol::Ledger::from(&now.since(&self.base))
+        let own = protocol::Ledger::from(&now.since(&self.base));
+        match self.copy.get() {
+            Some(copy) => copy.relay.account(own),
+            None => own,
+        }
     }
 
     /// What became of its frames, if the rings have this ledger now.
@@ -216,6 +241,9 @@ impl Reader {
     /// Frames that lie before the slowest of its consumers, as far as those say how far they are; `None` without any.
     #[must_use]
     pub fn lag(&self) -> Option<u64> {
+        if let Some(copy) = self.copy.get() {
+            return copy.relay.lag();
+        }
         let state = self.state();
         let of_one = |sleeping: &Sleeping| -> u64 {
             let lines = (sleeping.first_line..).zip(&self.rings).zip(&self.from);
@@ -253,6 +281,9 @@ impl Reader {
             return closed.clone();
         }
         let (ledger, ended) = end();
+        // A guest's copy has everything by then, and its ring is closed.
+        self.copy.get().iter().for_each(|copy| copy.relay.finish());
+        let ended = ended || self.copy.get().is_some();
         let until = self.written();
         let ledger = ledger.map(|ledger| self.account(&ledger, &until));
         let until = if ended { Vec::new() } else { until };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use weir_plug::Credentials;
+use weir_plug::Who;
 use weir_probe::FeedId;
 
 use crate::board::{tell_gone, tell_moved};
@@ -36,7 +36,7 @@ impl Daemon {
             handing.iter().map(|one| one.write().unwrap_or_else(PoisonError::into_inner)).collect();
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-        let is_allowed = |who: &Credentials, name: &str| {
+        let is_allowed = |who: &Who, name: &str| {
             let now = self.source(who, name);
             now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
         };

@@ -7,7 +7,7 @@
 use std::fs;
 
 use rustix::thread::CapabilitySet;
-use weir_plug::Credentials;
+use weir_plug::{Credentials, Who};
 
 /// Why a client gets a copy in sealed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,16 @@ pub fn is_beside(pid: i32) -> bool {
 
 /// Whether this client may ask for everything: root, or the daemon's own user, and in no container.
 #[must_use]
-pub fn manages(who: &Credentials) -> bool {
+pub fn manages(who: &Who) -> bool {
+    match who {
+        Who::Process(who) => manages_as(who),
+        Who::Guest(_) => false,
+    }
+}
+
+/// The same of a process.
+#[must_use]
+pub fn manages_as(who: &Credentials) -> bool {
     let is_known = who.uid == 0 || who.uid == rustix::process::geteuid().as_raw();
     is_known && is_beside(who.pid)
 }
@@ -56,7 +65,8 @@ pub fn manages(who: &Credentials) -> bool {
 /// Whether two clients are one user, who may change what is his. Root of a container has root's number and is somebody
 /// else: for root, and for the daemon's own user, both must be in one PID namespace, which the daemon must see.
 #[must_use]
-pub fn is_same_user(one: &Credentials, other: &Credentials) -> bool {
+pub fn is_same_user(one: &Who, other: &Who) -> bool {
+    let (Who::Process(one), Who::Process(other)) = (one, other) else { return one == other };
     let stands_out = one.uid == 0 || one.uid == rustix::process::geteuid().as_raw();
     let namespace = |who: &Credentials| fs::read_link(format!("/proc/{}/ns/pid", who.pid)).ok();
     let beside = || namespace(one).is_some_and(|own| namespace(other) == Some(own));
@@ -81,7 +91,15 @@ fn everybody_loads_programs() -> bool {
 /// Why the process `pid` gets a copy, if it does: it could write a BPF array that it is given to read, without being
 /// able to write the daemon's own memory anyhow.
 #[must_use]
-pub fn copied(pid: i32) -> Option<Copied> {
+pub fn copied_for(who: &Who) -> Option<Copied> {
+    match who {
+        Who::Process(who) => copied(who.pid),
+        // It is handed no rings: they are copied into its region.
+        Who::Guest(_) => None,
+    }
+}
+
+fn copied(pid: i32) -> Option<Copied> {
     if everybody_loads_programs() {
         return Some(Copied::EverybodyMay);
     }

@@ -5,11 +5,23 @@ use std::sync::Arc;
 
 use weir_client::protocol::{self, Ledger as ToldLedger};
 use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
+use weir_plug::{Credentials, Who};
 use weir_probe::FeedId;
 
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::reader::Reader;
+
+/// Of a guest nobody: it has no user here.
+fn process(reader: &Reader) -> Credentials {
+    match &reader.who {
+        Who::Process(credentials) => credentials.clone(),
+        Who::Guest(_) => Credentials { uid: NOBODY, gid: NOBODY, ..Credentials::default() },
+    }
+}
+
+/// No user has this id. Source: chown(2), where it means that none is given.
+const NOBODY: u32 = u32::MAX;
 
 impl Daemon {
     /// What is open of these sources. `sees` says which clients' feeds are told of.
@@ -35,9 +47,13 @@ impl Daemon {
             ledger: ledgers.get(id).map(ToldLedger::from),
         };
         let client = |reader: &Arc<Reader>| ClientStatus {
-            uid: reader.who.uid,
-            gid: reader.who.gid,
-            pid: reader.who.pid,
+            guest: match &reader.who {
+                Who::Guest(name) => Some(name.to_string()),
+                Who::Process(_) => None,
+            },
+            uid: process(reader).uid,
+            gid: process(reader).gid,
+            pid: process(reader).pid,
             connection: reader.peer.number(),
             number: reader.number,
             name: reader.asked.name.clone(),

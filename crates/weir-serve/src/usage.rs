@@ -1,4 +1,4 @@
-//! How much of everything a client has. A client is a user: all of its processes together.
+//! How much of everything a client has. A client is a [`User`]: all of its processes together, or a guest.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -9,12 +9,13 @@ use weir_plug::pace::Pace;
 
 use crate::config::ClientLimits;
 use crate::limits::{CLIENT_COMPILERS_MAX, COMPILE_WAIT_MAX};
+use crate::user::User;
 
 /// How much the clients have.
 #[derive(Debug)]
 pub struct Usage {
     limits: RwLock<ClientLimits>,
-    clients: Mutex<BTreeMap<u32, Client>>,
+    clients: Mutex<BTreeMap<User, Client>>,
     /// A filter is compiled.
     compiled: Condvar,
 }
@@ -30,12 +31,12 @@ struct Client {
 /// A client compiles a filter, until this is dropped.
 pub struct Compiling<'a> {
     usage: &'a Usage,
-    uid: u32,
+    user: User,
 }
 
 impl Drop for Compiling<'_> {
     fn drop(&mut self) {
-        if let Some(client) = self.usage.clients().get_mut(&self.uid) {
+        if let Some(client) = self.usage.clients().get_mut(&self.user) {
             client.compilers -= 1;
         }
         self.usage.compiled.notify_all();
@@ -71,19 +72,19 @@ impl Usage {
     ///
     /// # Errors
     /// It has as much as it may have; [`BUSY`]: it opens too many a second.
-    pub fn open(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
-        self.take_turn(uid)?;
-        self.open_again(uid, mib)
+    pub fn open(&self, user: &User, mib: u64) -> Result<(), RpcError> {
+        self.take_turn(user)?;
+        self.open_again(user, mib)
     }
 
     /// The same of one that it had a moment ago: it takes no turn.
     ///
     /// # Errors
     /// It has as much as it may have.
-    pub fn open_again(&self, uid: u32, mib: u64) -> Result<(), RpcError> {
+    pub fn open_again(&self, user: &User, mib: u64) -> Result<(), RpcError> {
         let limits = self.limits();
         let mut clients = self.clients();
-        let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
+        let client = clients.entry(user.clone()).or_insert_with(|| Client::new(&limits));
         if client.feeds >= limits.feeds {
             let said = format!("you have {} feeds, and may have no more", client.feeds);
             return Err(RpcError::refused(said));
@@ -102,11 +103,11 @@ impl Usage {
     ///
     /// # Errors
     /// [`BUSY`].
-    pub fn take_turn(&self, uid: u32) -> Result<(), RpcError> {
+    pub fn take_turn(&self, user: &User) -> Result<(), RpcError> {
         let (now, limits) = (Instant::now(), self.limits());
         let per_second = limits.opens_per_second;
         let mut clients = self.clients();
-        let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
+        let client = clients.entry(user.clone()).or_insert_with(|| Client::new(&limits));
         if !client.opens.try_take(now) {
             return Err(busy(format!("{per_second} feeds may be opened or changed in a second")));
         }
@@ -117,15 +118,15 @@ impl Usage {
     ///
     /// # Errors
     /// [`BUSY`]: they take long.
-    pub fn compile(&self, uid: u32) -> Result<Compiling<'_>, RpcError> {
+    pub fn compile(&self, user: &User) -> Result<Compiling<'_>, RpcError> {
         let limits = self.limits();
         let end = Instant::now() + COMPILE_WAIT_MAX;
         let mut clients = self.clients();
         loop {
-            let client = clients.entry(uid).or_insert_with(|| Client::new(&limits));
+            let client = clients.entry(user.clone()).or_insert_with(|| Client::new(&limits));
             if client.compilers < CLIENT_COMPILERS_MAX {
                 client.compilers += 1;
-                return Ok(Compiling { usage: self, uid });
+                return Ok(Compiling { usage: self, user: user.clone() });
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -137,14 +138,14 @@ impl Usage {
     }
 
     /// The user closes one.
-    pub fn close(&self, uid: u32, mib: u64) {
-        if let Some(client) = self.clients().get_mut(&uid) {
+    pub fn close(&self, user: &User, mib: u64) {
+        if let Some(client) = self.clients().get_mut(user) {
             client.feeds -= 1;
             client.mib -= mib;
         }
     }
 
-    fn clients(&self) -> MutexGuard<'_, BTreeMap<u32, Client>> {
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<User, Client>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,22 +161,23 @@ mod tests {
     #[test]
     fn a_user_has_so_much_and_others_have_as_much() {
         let usage = Usage::new(ClientLimits { feeds: 2, memory_mib: 10, opens_per_second: 1000 });
-        usage.open(1, 4).unwrap();
-        assert!(usage.open(1, 7).unwrap_err().message.contains("10 are allowed"));
-        usage.open(1, 4).unwrap();
-        assert!(usage.open(1, 1).unwrap_err().message.contains("2 feeds"));
-        usage.open(2, 10).unwrap();
-        usage.close(1, 4);
-        usage.open(1, 6).unwrap();
+        usage.open(&User::Id(1), 4).unwrap();
+        assert!(usage.open(&User::Id(1), 7).unwrap_err().message.contains("10 are allowed"));
+        usage.open(&User::Id(1), 4).unwrap();
+        assert!(usage.open(&User::Id(1), 1).unwrap_err().message.contains("2 feeds"));
+        usage.open(&User::Id(2), 10).unwrap();
+        usage.close(&User::Id(1), 4);
+        usage.open(&User::Id(1), 6).unwrap();
     }
 
     #[test]
     fn a_user_has_so_many_filters_compiled_at_a_time_and_others_wait() {
         let usage = Usage::new(ClientLimits::default());
-        let all: Vec<_> = (0..CLIENT_COMPILERS_MAX).map(|_| usage.compile(1).unwrap()).collect();
-        drop(usage.compile(2).unwrap());
+        let all: Vec<_> =
+            (0..CLIENT_COMPILERS_MAX).map(|_| usage.compile(&User::Id(1)).unwrap()).collect();
+        drop(usage.compile(&User::Id(2)).unwrap());
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(usage.compile(1).unwrap()));
+            let waits = scope.spawn(|| drop(usage.compile(&User::Id(1)).unwrap()));
             std::thread::sleep(std::time::Duration::from_millis(20));
             assert!(!waits.is_finished());
             drop(all);
@@ -185,8 +187,8 @@ mod tests {
     #[test]
     fn a_flood_of_opens_is_refused() {
         let usage = Usage::new(ClientLimits { opens_per_second: 3, ..ClientLimits::default() });
-        let given = (0..100).filter(|_| usage.open(1, 1).is_ok()).count();
+        let given = (0..100).filter(|_| usage.open(&User::Id(1), 1).is_ok()).count();
         assert!((3..10).contains(&given), "{given}");
-        usage.open(2, 1).unwrap();
+        usage.open(&User::Id(2), 1).unwrap();
     }
 }
