@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod extcap;
 mod generate;
+mod guest;
 mod input;
 mod lab;
 mod pages;
@@ -36,6 +37,7 @@ pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
 pub use generate::GenArgs;
+pub use guest::GuestArgs;
 pub use input::InputArgs;
 pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
@@ -141,6 +143,8 @@ pub enum Command {
     Capture(Box<CaptureArgs>),
     /// Capture for others: a daemon whose feeds processes and containers read as host:NAME
     Serve(ServeArgs),
+    /// In a virtual machine: offer what the daemon of its host captures, as host:NAME
+    Guest(GuestArgs),
     /// Show what a daemon captures, for whom, and what became of the frames
     Status(StatusArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME

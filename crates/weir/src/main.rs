@@ -17,6 +17,7 @@ mod ending;
 mod extcap;
 mod feeds;
 mod generate;
+mod guest;
 mod interruptible_writer;
 mod journal;
 mod lab;
@@ -84,6 +85,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         }
         cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Guest(args) => guest::run(&args),
         cli::Command::Status(args) => status::run(&args),
         cli::Command::Run(args) => run::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),

@@ -230,6 +230,7 @@ fn engine_options(args: &CaptureArgs) -> EngineOptions {
         hugepages: args.input.hugepages,
         speed: args.input.speed,
         socket: args.input.socket.clone(),
+        link: None,
         follows: args.input.follow,
         waits: false,
     }

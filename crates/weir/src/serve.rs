@@ -30,7 +30,7 @@ use crate::source_name::{Part, SourceName};
 use crate::{EXIT_RAN, capture, signals};
 
 /// Who may open what says the daemon's file. Whoever may look into the socket's folder may connect.
-const SOCKET_MODE: u32 = 0o666;
+pub const SOCKET_MODE: u32 = 0o666;
 /// Of a folder that is made for it.
 const FOLDER_MODE: u32 = 0o755;
 
@@ -55,8 +55,10 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
-    let server = server.managed_by(rights::manages);
+    let server = server.managed_by(rights::manages_as);
     let serving = Arc::new(server.serve(listener)?);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let guests = daemon.serve_guests(&serving, &is_over)?;
     let metrics = match args.metrics {
         Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),
         None => None,
@@ -83,12 +85,15 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     manager.stopping();
     // Clients hear of it, and their feeds are closed, before the sources stop.
     drop(metrics);
+    is_over.store(true, Ordering::Release);
+    serving.end();
+    guests.into_iter().for_each(|guest| drop(guest.join()));
     drop(serving);
     Ok(EXIT_RAN)
 }
 
 /// Makes the socket's folder if only that is missing: nothing else makes /run/weir where no service manager does.
-fn make_folder(folder: &Path) -> Result<()> {
+pub fn make_folder(folder: &Path) -> Result<()> {
     match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(error).with_context(|| format!("--socket: making its folder {}", folder.display()))
@@ -98,7 +103,7 @@ fn make_folder(folder: &Path) -> Result<()> {
 }
 
 /// Says what helps a user who may not do what a daemon does at its start.
-fn with_way_out(error: anyhow::Error) -> anyhow::Error {
+pub fn with_way_out(error: anyhow::Error) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
         error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use weir_capture::kernel::netns::Owner;
 use weir_client::protocol::Ledger;
-use weir_client::status::Status;
+use weir_client::status::{ClientStatus, Status};
 use weir_client::{Connection, socket_path};
 
 use crate::EXIT_RAN;
@@ -91,9 +91,8 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
                 );
                 writeln!(
                     text,
-                    "    uid {} pid {}{}, {} s: {lag}{}",
-                    client.uid,
-                    client.pid,
+                    "    {}{}, {} s: {lag}{}",
+                    who(client),
                     quoted(client.name.as_deref().unwrap_or_default()),
                     client.seconds,
                     ledger(client.ledger.as_ref())
@@ -102,6 +101,14 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+/// Whose feed it is.
+fn who(client: &ClientStatus) -> String {
+    match &client.guest {
+        Some(guest) => format!("guest {guest}"),
+        None => format!("uid {} pid {}", client.uid, client.pid),
+    }
 }
 
 /// In quotes, if there is any.
@@ -148,7 +155,7 @@ fn of_capture(statistics: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_client::status::{ClientStatus, FeedStatus, SourceStatus};
+    use weir_client::status::{FeedStatus, SourceStatus};
 
     use super::*;
 
@@ -175,16 +182,24 @@ mod tests {
                 readers: 1,
                 ledger: ledger(),
             }],
-            clients: vec![ClientStatus {
-                uid: 1000,
-                pid: 42,
-                key: 7,
-                name: Some("ids".into()),
-                source: "lan".into(),
-                lag: Some(10_000),
-                ledger: Some(Ledger { blocked: 7, ..ledger().unwrap_or_default() }),
-                ..ClientStatus::default()
-            }],
+            clients: vec![
+                ClientStatus {
+                    uid: 1000,
+                    pid: 42,
+                    key: 7,
+                    name: Some("ids".into()),
+                    source: "lan".into(),
+                    lag: Some(10_000),
+                    ledger: Some(Ledger { blocked: 7, ..ledger().unwrap_or_default() }),
+                    ..ClientStatus::default()
+                },
+                ClientStatus {
+                    guest: Some("one".into()),
+                    key: 7,
+                    seconds: 3,
+                    ..ClientStatus::default()
+                },
+            ],
             ..Status::default()
         };
         let text = text(&status);
@@ -192,6 +207,7 @@ mod tests {
             "lan (eth0): captured with bpf at tc",
             "  feed 7 'udp': 2 rings, 1 readers; offered 1 234",
             "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind; offered 1 234, filtered 0, blocked 7, ",
+            "    guest one, 3 s: no consumer",
             "wan: closed: nobody reads it",
         ] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");

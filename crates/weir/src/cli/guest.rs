@@ -1,0 +1,25 @@
+//! The command line of `weir guest`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `weir guest`.
+#[derive(Args, Debug)]
+pub struct GuestArgs {
+    /// The port to the daemon of this machine's host; the one called org.weir.0, if none is given
+    #[arg(long, value_name = "PATH")]
+    pub port: Option<PathBuf>,
+    /// The socket that clients in this machine connect to
+    #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
+    pub socket: PathBuf,
+    /// Who may read what the host offers, beside root: users, by name or id
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    pub users: Vec<String>,
+    /// The same of groups
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    pub groups: Vec<String>,
+    /// Everybody who can connect may
+    #[arg(long)]
+    pub everybody: bool,
+}

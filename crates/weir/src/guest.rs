@@ -1,0 +1,125 @@
+//! `weir guest`: offers what the daemon of this machine's host captures, at the same socket as a daemon here would.
+//!
+//! It is a daemon whose sources are the host's. Rings are not copied: clients map them out of a device that the host
+//! plugs in.
+
+mod link;
+mod region;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::by_name;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::options::EngineOptions;
+use weir_client::{ClientError, protocol};
+use weir_plug::{Server, ServerLimits, socket};
+use weir_serve::config::SourceConfig;
+use weir_serve::{Capture, Config, Daemon, Resolved, private, rights};
+
+use link::Link;
+use weir_capture::engines::host::HostLink;
+
+use crate::cli::GuestArgs;
+use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
+use crate::{EXIT_RAN, capture, signals};
+
+/// How often a host that does not answer is looked for, and the sources of one that does.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+pub fn run(args: &GuestArgs) -> Result<u8> {
+    let (stop, _reload) = signals::daemon_flags()?;
+    capture::raise_descriptor_limit();
+    let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    make_folder(folder).map_err(with_way_out)?;
+    private::check(folder)?;
+    let link = Arc::new(Link::open(args.port.as_deref()).map_err(with_way_out)?);
+    let mut offered = BTreeMap::new();
+    let mut was_there = true;
+    let daemon = {
+        let (link, log) = (Arc::clone(&link), |line: &str| eprintln!("weir: {line}"));
+        let resolve = move |_: &str, source: &SourceConfig| resolve(&link, source);
+        Arc::new(Daemon::new(Config::default(), resolve, log).map_err(|what| anyhow!(what))?)
+    };
+    let bound = socket::bind(&args.socket, SOCKET_MODE)
+        .with_context(|| format!("--socket {}", args.socket.display()));
+    let (listener, _file) = bound.map_err(with_way_out)?;
+    let name = concat!("weir guest ", env!("CARGO_PKG_VERSION"));
+    let server = Server::new(name, ServerLimits::default());
+    let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
+    let serving = server.managed_by(rights::manages_as).serve(listener)?;
+    while !signals::is_set(&stop) {
+        match link.sources() {
+            Ok(sources) => {
+                was_there = true;
+                if sources != offered {
+                    let config = config(args, &sources)?;
+                    daemon.reload(config).map_err(|what| anyhow!(what))?;
+                    let names: Vec<&str> = sources.keys().map(String::as_str).collect();
+                    let names =
+                        if names.is_empty() { "no source".into() } else { names.join(", ") };
+                    eprintln!("weir: serving {names} of the host at {}", args.socket.display());
+                    offered = sources;
+                }
+            }
+            Err(error) => {
+                if std::mem::replace(&mut was_there, false) {
+                    eprintln!("weir: {}", no_host(&link.path(), &error));
+                }
+            }
+        }
+        daemon.close_unclaimed();
+        thread::park_timeout(LOOK_EVERY);
+    }
+    drop(serving);
+    Ok(EXIT_RAN)
+}
+
+fn no_host(port: &Path, error: &ClientError) -> String {
+    format!(
+        "{}: the host does not answer ({}); it is looked for. Does its daemon name this machine in [guests]?",
+        port.display(),
+        weir_client::error_text(error)
+    )
+}
+
+/// The file that a daemon with these sources would have.
+fn config(args: &GuestArgs, sources: &BTreeMap<String, protocol::Source>) -> Result<Config> {
+    let quoted = |names: &[String]| {
+        let names = names.iter().map(|name| match name.parse::<u32>() {
+            Ok(id) => id.to_string(),
+            Err(_) => format!("{name:?}"),
+        });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let users: Vec<String> = ["0".to_owned()].into_iter().chain(args.users.clone()).collect();
+    let mut text = String::new();
+    for (name, source) in sources {
+        text += &format!(
+            "[sources.{name:?}]\nsource = {:?}\nsnaplen = {}\nusers = [{}]\ngroups = [{}]\n\
+             everybody = {}\nring_mib = 4\n",
+            format!("host:{name}"),
+            source.snaplen,
+            quoted(&users),
+            quoted(&args.groups),
+            args.everybody
+        );
+    }
+    Config::parse(&text).map_err(|what| anyhow!("{what}"))
+}
+
+/// What a source of the host is to engines.
+fn resolve(link: &Arc<Link>, source: &SourceConfig) -> Result<Resolved, String> {
+    let named = source.source.as_deref().and_then(|source| source.strip_prefix("host:"));
+    let options = EngineOptions { link: Some(Arc::clone(link) as _), ..EngineOptions::default() };
+    let request = EngineRequest { engine: by_name("host"), options, flags: Vec::new() };
+    let target = Target::Text(named.unwrap_or_default().to_owned());
+    Ok(Resolved { target, request, owner_finder: None })
+}

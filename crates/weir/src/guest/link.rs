@@ -1,0 +1,145 @@
+//! The way to the host's daemon: one session over the port, which all feeds share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use weir_capture::engines::host::HostLink;
+use weir_client::protocol::Source;
+use weir_client::region::Region;
+use weir_client::{ClientError, Connection};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_plug::PlugError;
+use weir_plug::port::{NAME, Port};
+
+use super::region::GuestRegion;
+
+/// Where the kernel names ports. Source: drivers/char/virtio_console.c.
+const PORTS: &str = "/sys/class/virtio-ports";
+/// How long the host has to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The way to the host's daemon.
+pub struct Link {
+    path: PathBuf,
+    port: Arc<Port>,
+    region: Arc<GuestRegion>,
+    session: Mutex<Session>,
+}
+
+#[derive(Default)]
+struct Session {
+    connection: Option<Connection>,
+    /// What the host offered when it was asked last.
+    sources: BTreeMap<String, Source>,
+    /// Sessions that were begun.
+    begun: u64,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.path.display())
+    }
+}
+
+impl Link {
+    /// Opens the port. A port can be open once.
+    pub fn open(given: Option<&Path>) -> Result<Link> {
+        let path = match given {
+            Some(path) => path.to_owned(),
+            None => own_port(Path::new(PORTS))?,
+        };
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        let file = opened.with_context(|| format!("the port to the host, {}", path.display()))?;
+        let region = Arc::new(GuestRegion::default());
+        let rung = Arc::clone(&region);
+        let port = Port::new(file.into(), move || rung.ring())?;
+        let session = Mutex::default();
+        Ok(Link { path, port, region, session })
+    }
+
+    /// What the host offers.
+    pub fn sources(&self) -> Result<BTreeMap<String, Source>, ClientError> {
+        let sources = self.connection()?.sources()?;
+        let sources: BTreeMap<String, Source> =
+            sources.into_iter().map(|source| (source.source.clone(), source)).collect();
+        self.session().sources.clone_from(&sources);
+        Ok(sources)
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The device of the port to the host, of those that a folder of the kernel names. No link of udev's is needed, which
+/// small systems do not have.
+fn own_port(ports: &Path) -> Result<PathBuf> {
+    let entries = std::fs::read_dir(ports).into_iter().flatten().flatten();
+    let is_own = |port: &PathBuf| {
+        let name = std::fs::read_to_string(port.join("name"));
+        name.is_ok_and(|name| name.trim() == NAME)
+    };
+    let found = entries.map(|entry| entry.path()).find(is_own);
+    let device = found.and_then(|port| Some(Path::new("/dev").join(port.file_name()?)));
+    device.with_context(|| {
+        format!(
+            "this machine has no port to its host that is called {NAME} ({}); its host gives it one with \
+             `-device virtio-serial -chardev socket,id=weir,path=PORT,server=on,wait=off -device \
+             virtserialport,chardev=weir,name={NAME}`",
+            ports.display()
+        )
+    })
+}
+
+impl HostLink for Link {
+    fn connection(&self) -> Result<Connection, ClientError> {
+        let mut session = self.session();
+        // Asked, since the port says nothing of a host that has ended.
+        if let Some(connection) = &session.connection
+            && connection.sources().is_ok()
+        {
+            return Ok(connection.clone());
+        }
+        session.connection = None;
+        session.begun += 1;
+        // Not one that an earlier broker has drawn.
+        let number = u64::from(std::process::id()) << 32 | session.begun;
+        let no_host = PlugError::os(format!("beginning a session over {}", self.path.display()));
+        let transport = self.port.connect(number, PATIENCE).map_err(no_host)?;
+        let region = Arc::clone(&self.region) as Arc<dyn Region>;
+        let connection = Connection::of_guest(Arc::new(transport), region)?;
+        session.connection = Some(connection.clone());
+        Ok(connection)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn link_type(&self, source: &str) -> u16 {
+        self.session().sources.get(source).map_or(LINKTYPE_ETHERNET, |source| source.link_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_is_found_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = own_port(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("virtserialport"), "{said}");
+        for (device, name) in [("vport0p1", "org.qemu.guest_agent.0"), ("vport0p2", NAME)] {
+            let port = folder.path().join(device);
+            std::fs::create_dir(&port).unwrap();
+            std::fs::write(port.join("name"), format!("{name}\n")).unwrap();
+        }
+        assert_eq!(own_port(folder.path()).unwrap(), Path::new("/dev/vport0p2"));
+    }
+}
