@@ -18,9 +18,10 @@ plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2
 root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 root_ docker_ hw_)
 # Explores interleavings of the very code that runs in service. Optimised: it takes millions of them.
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
-    cargo test --locked --release -p weir-ring --test loom --test loom_segments --test loom_wakeups)
+    cargo test --locked --release -p weir-ring -p weir-guest
+    --test loom --test loom_segments --test loom_wakeups --test loom_bells)
 
-stages=(lint tests root-tests dpdk loom static dist image tools guest systemd fuzz)
+stages=(lint tests root-tests dpdk loom static dist image tools guest vm systemd fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -74,6 +75,7 @@ for name in "${stages[@]}"; do
     image) stage image tests/image.sh ;;
     tools) stage tools tests/tools.sh ;;
     guest) stage guest tests/guest/test.sh ;;
+    vm) stage vm tests/vm.sh ;;
     systemd) stage systemd tests/guest/systemd.sh ;;
     fuzz) stage fuzz tests/fuzz.sh ;;
     *) die "no such stage: $name" ;;

@@ -14,6 +14,8 @@
 #     WEIR_GUEST_CPUS     how many (2)
 #     WEIR_GUEST_TIMEOUT  seconds until the guest is ended (180)
 #     WEIR_GUEST_MODULES  more kernel modules to take along
+#     WEIR_GUEST_QEMU     more arguments of QEMU's, a list of words
+#     WEIR_GUEST_MACHINE  QEMU's -machine (pc)
 #     WEIR_GUEST_VERBOSE  1: the kernel's messages too
 # Exit 124: time-out. 125: the guest did not get as far as a status, or could not be started.
 set -euo pipefail
@@ -162,12 +164,15 @@ if [[ -n $out ]]; then
     disk=(-drive "file=$scratch/out.tar,format=raw,if=virtio")
 fi
 
+read -ra more <<<"${WEIR_GUEST_QEMU:-}"
+
 mkfifo "$scratch/console"
 sed -u 's/\r$//' <"$scratch/console" &
 console_pid=$!
 # Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
 timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-    -display none -machine pc "${accel[@]}" -cpu "$cpu" -smp "$cpus" -m 1G "${disk[@]}" \
+    -display none -machine "${WEIR_GUEST_MACHINE:-pc}" "${accel[@]}" -cpu "$cpu" -smp "$cpus" -m 1G "${disk[@]}" \
+    "${more[@]}" \
     -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
     -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
 qemu_pid=$!

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# A virtual machine reads what a daemon on the host captures: QEMU as it is, a stock Debian kernel, a port and a hot-plugged
+# device between both, nothing else. What was sent over a veth on the host is read in the guest, frame by frame, by
+# several applications at once; filters of the guest act at the host; brokers, daemons and readers come and go.
+set -euo pipefail
+# shellcheck source=tests/live.sh
+source "$(dirname "$0")/live.sh"
+cd "$root"
+
+limit_s=120
+scratch=
+daemon_pid=
+guest_pid=
+rx=weir-vm-rx-$$
+tx=weir-vm-tx-$$
+memory=/dev/shm/weir-vm-$$
+
+# shellcheck disable=SC2317  # by the trap
+tidy() {
+    end "$guest_pid"
+    end "$daemon_pid"
+    remove_namespaces "$rx" "$tx"
+    rm -rf "$memory"
+    if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
+}
+trap tidy EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+if [[ $EUID -ne 0 ]]; then
+    skip vm_feeds 'a daemon that captures needs root'
+    exit 0
+fi
+for tool in qemu-system-x86_64 busybox cpio jq; do
+    command -v $tool >/dev/null || {
+        skip vm_feeds "$tool is missing"
+        exit 0
+    }
+done
+# It says why.
+tests/guest/kernel.sh >/dev/null || {
+    rc=$?
+    [[ $rc -eq 3 ]] || exit "$rc"
+    skip vm_feeds 'there is no Debian kernel to boot (tests/guest/kernel.sh)'
+    exit 0
+}
+
+scratch=$(mktemp -d)
+mkdir -m 755 "$scratch/run" "$scratch/out" "$memory"
+weir=${WEIR_BIN:-$target_dir/release/weir}
+[[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir -p weir-pcap
+library=$(dirname "$weir")/libweirpcap.so
+
+make_link "$rx" "$tx"
+cat >"$scratch/weir.toml" <<CONFIG
+[sources.lan]
+source = "eth0"
+users = [0]
+guests = ["one"]
+ring_mib = 16
+
+[sources.hidden]
+source = "eth0"
+users = [0]
+
+[guests.one]
+port = "$scratch/port"
+qmp = "$scratch/qmp"
+region_mib = 128
+folder = "$memory"
+CONFIG
+serve() {
+    ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
+        >>"$scratch/serve.log" 2>&1 &
+    daemon_pid=$!
+    until_true 'the daemon' test -S "$scratch/run/weir.sock"
+}
+status() { "$weir" status --json --socket "$scratch/run/weir.sock"; }
+send() { # FRAMES [gen's options]
+    ip netns exec "$tx" "$weir" gen eth0 --frames "$@" >"$scratch/gen.log" 2>&1 || die "weir gen: $(cat "$scratch/gen.log")"
+}
+# The guest's script and this one speak by lines of its console: it says a word when it waits for frames.
+waits_for() { grep -qx "WAITS $1" "$scratch/guest.log" || ! kill -0 "$guest_pid" 2>/dev/null; }
+feeds() { [[ $(status | jq '[.clients[] | select(.guest == "one")] | length') -eq $1 ]]; }
+
+all_read() { [[ $(status | jq '[.clients[] | select(.guest == "one") | .lag] | add') == 0 ]]; }
+
+run_guest() { # MACHINE [QEMU's arguments]
+    local machine=$1
+    shift
+    : >"$scratch/guest.log"
+    WEIR_GUEST_MACHINE=$machine WEIR_GUEST_MODULES='virtio_console' WEIR_GUEST_TIMEOUT=300 WEIR_BIN=$weir \
+        WEIR_GUEST_QEMU="-device virtio-serial -chardev socket,id=weir,path=$scratch/port,server=on,wait=off \
+            -device virtserialport,chardev=weir,name=org.weir.0 -qmp unix:$scratch/qmp,server=on,wait=off $*" \
+        tests/guest/run.sh --add tests/vm/inside.sh --add "$library" --add "$(command -v tcpdump)" --out "$scratch/out" \
+        -- inside.sh >"$scratch/guest.log" 2>&1 &
+    guest_pid=$!
+}
+
+for machine in pc q35; do
+    say "=== a guest of machine $machine"
+    ports=()
+    if [[ $machine == q35 ]]; then
+        for number in 1 2; do
+            ports+=("-device pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
+        done
+    fi
+    serve
+    run_guest "$machine" "${ports[@]}"
+
+    until_true 'four readers in the guest' waits_for four
+    until_true 'their feeds at the host' feeds 4
+    send 2000 --rate 2kpps --size 200 --flows 50
+    until_true 'a reader after all others' waits_for again
+    send 1000 --rate 2kpps
+    until_true 'readers whose broker is killed' waits_for broker
+    send 500 --rate 2kpps
+    until_true 'the next broker' waits_for next
+    send 500 --rate 2kpps
+    until_true 'a reader whose daemon is killed' waits_for daemon
+    send 500 --rate 2kpps
+    until_true 'all to be read' all_read
+    kill -KILL "$daemon_pid"
+    wait "$daemon_pid" 2>/dev/null || true
+    serve
+    # The reader says that it goes on.
+    until_true 'the reader at the next daemon' waits_for successor
+    send 500 --rate 2kpps
+
+    code=0
+    wait "$guest_pid" || code=$?
+    guest_pid=
+    cat "$scratch/guest.log" >&2
+    [[ $code -eq 0 ]] || {
+        tail -n 20 "$scratch/serve.log" >&2
+        die "the guest failed ($code)"
+    }
+    end "$daemon_pid"
+    daemon_pid=
+    [[ -z $(ls -A "$memory") ]] || die "the daemon has left files: $(ls "$memory")"
+done
+say 'vm: every frame of the host was read in the guest'
