@@ -183,6 +183,8 @@ fn vm_a_ring_lies_in_the_guests_memory() {
         for dev in /sys/bus/pci/devices/*; do
             [ "$(cat $dev/vendor) $(cat $dev/device)" = '0x1af4 0x1110' ] || continue
             set -- $(sed -n 3p $dev/resource)
+            # Its file goes while it is unplugged, and has no addresses before they are assigned.
+            [ "${1:-0x0000000000000000}" != 0x0000000000000000 ] || continue
             [ $(($2 - $1)) -gt 4096 ] || continue
             echo 1 >$dev/enable
             # The magic of the ring's header, and the number of frames written.

@@ -22,7 +22,8 @@ use weir_vm::Qmp;
 /// Longest that anything here may take: the guest is emulated, and the machine may be busy.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
-/// The first process of a guest: `SCRIPT` runs with busybox's applets.
+/// The first process of a guest, which runs `/script` with busybox's applets. A mistake in arithmetic ends a shell, and
+/// the end of the first process would be a panic of the guest's kernel without a word.
 const INIT: &str = "#!/bin/sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -30,7 +31,8 @@ mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 exec </dev/null >/dev/ttyS0 2>&1
 echo booted
-SCRIPT
+sh /script
+echo the script has ended: $?
 poweroff -f
 ";
 
@@ -222,7 +224,8 @@ fn make_initramfs(folder: &Path, script: &str) -> PathBuf {
         }
     }
     symlink("busybox", tree.join("bin/sh")).unwrap();
-    fs::write(tree.join("init"), INIT.replace("SCRIPT", script)).unwrap();
+    fs::write(tree.join("init"), INIT).unwrap();
+    fs::write(tree.join("script"), script).unwrap();
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755)).unwrap();
     let pack = "find . -print0 | cpio --quiet --null -o -H newc -R 0:0 >../initramfs";
     let status = Command::new("bash").args(["-c", pack]).current_dir(&tree).status().unwrap();
