@@ -46,7 +46,7 @@ tests/guest/kernel.sh >/dev/null || {
 }
 
 scratch=$(mktemp -d)
-mkdir -m 755 "$scratch/run" "$scratch/out" "$memory"
+mkdir -m 755 "$scratch/run" "$scratch/out"
 weir=${WEIR_BIN:-$target_dir/release/weir}
 [[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir -p weir-pcap
 library=$(dirname "$weir")/libweirpcap.so
@@ -100,7 +100,9 @@ run_guest() { # MACHINE [QEMU's arguments]
 for machine in pc q35; do
     say "=== a guest of machine $machine"
     ports=()
+    signal=KILL
     if [[ $machine == q35 ]]; then
+        signal=TERM
         for number in 1 2; do
             ports+=("-device pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
         done
@@ -120,7 +122,8 @@ for machine in pc q35; do
     until_true 'a reader whose daemon is killed' waits_for daemon
     send 500 --rate 2kpps
     until_true 'all to be read' all_read
-    kill -KILL "$daemon_pid"
+    # Killed on one machine, told to end on the other.
+    kill "-$signal" "$daemon_pid"
     wait "$daemon_pid" 2>/dev/null || true
     serve
     # The reader says that it goes on.

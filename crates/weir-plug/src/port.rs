@@ -13,7 +13,7 @@ mod marks;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub struct Port {
     outgoing: Mutex<Vec<u8>>,
     /// The bell is to be rung by whoever writes next.
     rings: AtomicBool,
+    /// Sessions that were begun: only the last one reads and writes.
+    sessions: AtomicU64,
 }
 
 struct Incoming {
@@ -72,6 +74,7 @@ impl Port {
             incoming: Mutex::new(incoming),
             outgoing: Mutex::default(),
             rings: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
         }))
     }
 
@@ -112,11 +115,19 @@ impl Port {
 
     /// Rings the other side's bell. Never waits: behind what another thread writes, it is rung by that.
     pub fn ring(&self) {
-        self.rings.store(true, Ordering::Release);
-        // Who holds it looks at the flag when it has written.
-        if let Ok(mut outgoing) = self.outgoing.try_lock() {
+        self.rings.store(true, Ordering::SeqCst);
+        self.ring_if_due();
+    }
+
+    /// Rings, if a bell is due and nobody writes. Whoever writes calls this when it lets others write: a bell that was
+    /// asked for meanwhile is rung by one of both. Where the port is full, it waits for who writes next.
+    fn ring_if_due(&self) {
+        while self.rings.load(Ordering::SeqCst) {
+            let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
             // What fails here fails for whoever writes next, too.
-            let _ = self.write_pending(&mut outgoing);
+            if !matches!(self.write_pending(&mut outgoing), Ok(true)) {
+                return;
+            }
         }
     }
 
@@ -128,19 +139,21 @@ impl Port {
     fn next_reset(&self, until: Instant, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
         loop {
             let next = self.next(&mut self.incoming())?;
+            // Whatever comes: it is not to hold whoever waits longer than that.
+            let left = until.saturating_duration_since(Instant::now());
             match next {
+                _ if left.is_zero() => return Ok(None),
                 Next::Byte(_) => {}
                 Next::Over => {
-                    let reset = self.incoming().reset.take();
+                    let mut incoming = self.incoming();
+                    let reset = incoming.reset.take();
                     if let Some(number) = reset.filter(|number| is_one(*number)) {
+                        // Under the lock: what comes next is the new session's, whoever reads in an old one.
+                        self.sessions.fetch_add(1, Ordering::SeqCst);
                         return Ok(Some(number));
                     }
                 }
                 Next::Nothing => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(None);
-                    }
                     wait_for(&[(self.fd.as_fd(), PollFlags::IN)], Some(left))?;
                 }
             }
@@ -152,6 +165,7 @@ impl Port {
         if incoming.reset.is_some() {
             return Ok(Next::Over);
         }
+        let mut has_read = false;
         loop {
             while let Some(byte) = incoming.raw.pop_front() {
                 match incoming.decoder.take(byte) {
@@ -164,10 +178,17 @@ impl Port {
                     None => {}
                 }
             }
+            if has_read {
+                // A chunk without a byte of a message: the caller looks whether it is to go on.
+                return Ok(Next::Nothing);
+            }
             let mut chunk = [0; CHUNK_BYTES];
             match rustix::io::read(&self.fd, &mut chunk) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => incoming.raw.extend(&chunk[..bytes]),
+                Ok(bytes) => {
+                    incoming.raw.extend(&chunk[..bytes]);
+                    has_read = true;
+                }
                 Err(rustix::io::Errno::AGAIN) => return Ok(Next::Nothing),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -177,6 +198,12 @@ impl Port {
 
     /// Sends what `fill` says, within [`PATIENCE_MAX`].
     fn send(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+        let sent = self.send_alone(fill);
+        self.ring_if_due();
+        sent
+    }
+
+    fn send_alone(&self, fill: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let until = Instant::now() + PATIENCE_MAX;
         let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         fill(&mut outgoing);
@@ -193,11 +220,12 @@ impl Port {
     /// Writes what is to be written, as far as there is room, and a bell behind it; whether all of it is out.
     fn write_pending(&self, outgoing: &mut Vec<u8>) -> io::Result<bool> {
         loop {
-            if self.rings.swap(false, Ordering::AcqRel) {
-                marks::bell(outgoing);
-            }
+            // Behind everything else, so that there is one bell at most that cannot be sent.
             if outgoing.is_empty() {
-                return Ok(true);
+                if !self.rings.swap(false, Ordering::SeqCst) {
+                    return Ok(true);
+                }
+                marks::bell(outgoing);
             }
             match rustix::io::write(&self.fd, outgoing) {
                 Ok(bytes) => drop(outgoing.drain(..bytes)),
@@ -212,6 +240,8 @@ impl Port {
 /// A session over a port.
 pub struct PortTransport {
     port: Arc<Port>,
+    /// Which session of the port it is.
+    session: u64,
     /// Written to by whoever hangs up.
     end: OwnedFd,
     is_over: AtomicBool,
@@ -223,15 +253,24 @@ impl PortTransport {
     fn new(port: &Arc<Port>) -> io::Result<PortTransport> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (is_over, ready) = (AtomicBool::new(false), Mutex::default());
-        Ok(PortTransport { port: Arc::clone(port), end, is_over, ready })
+        let (port, session) = (Arc::clone(port), port.sessions.load(Ordering::SeqCst));
+        Ok(PortTransport { port, session, end, is_over, ready })
+    }
+
+    fn is_over(&self) -> bool {
+        let is_last = self.port.sessions.load(Ordering::SeqCst) == self.session;
+        self.is_over.load(Ordering::Acquire) || !is_last
     }
 
     /// Decodes until there is a byte, the session is over, or the time; `false` after that.
     fn fill(&self, ready: &mut VecDeque<u8>, limit: Option<Duration>) -> io::Result<bool> {
         let until = limit.map(|limit| Instant::now() + limit);
-        while ready.is_empty() && !self.is_over.load(Ordering::Acquire) {
+        while ready.is_empty() && !self.is_over() {
             let mut incoming = self.port.incoming();
             loop {
+                if self.is_over() {
+                    break;
+                }
                 match self.port.next(&mut incoming) {
                     Ok(Next::Byte(byte)) => ready.push_back(byte),
                     Ok(Next::Nothing) => break,
@@ -249,7 +288,7 @@ impl PortTransport {
                 }
             }
             drop(incoming);
-            if ready.is_empty() && !self.is_over.load(Ordering::Acquire) {
+            if ready.is_empty() && !self.is_over() {
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 if left.is_some_and(|left| left.is_zero()) {
                     return Ok(false);
@@ -281,7 +320,7 @@ impl Transport for PortTransport {
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        if self.is_over.load(Ordering::Acquire) {
+        if self.is_over() {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let bytes = &bytes[..bytes.len().min(CHUNK_BYTES)];
@@ -302,17 +341,25 @@ impl Transport for PortTransport {
 
 /// Waits until one of these is ready, at most `limit`.
 fn wait_for(
-    fds: &[(std::os::fd::BorrowedFd<'_>, PollFlags)],
+    asked: &[(std::os::fd::BorrowedFd<'_>, PollFlags)],
     limit: Option<Duration>,
 ) -> io::Result<()> {
     let limit = limit.map(Timespec::try_from).transpose();
     let limit = limit.map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let mut fds: Vec<PollFd<'_>> =
-        fds.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        asked.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
     match poll(&mut fds, limit.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
     }
+    // Nobody is at the other end who could read. A guest's port without its host says so at once, again and again.
+    let is_lost = |(fd, (_, flags)): (&PollFd<'_>, &(_, PollFlags))| {
+        flags.contains(PollFlags::OUT) && fd.revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    };
+    if fds.iter().zip(asked).any(is_lost) {
+        return Err(ErrorKind::BrokenPipe.into());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

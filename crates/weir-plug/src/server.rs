@@ -278,6 +278,9 @@ fn place(
     let peer = Arc::new(peer);
     {
         let mut places = shared.places();
+        if shared.is_over.load(Ordering::Acquire) {
+            return Err(RpcError::new(BUSY, "the server ends"));
+        }
         let of_user = places.iter().filter(|place| uid.is_some() && place.uid == uid).count();
         let ServerLimits { connections, connections_of_a_user, .. } = shared.limits;
         let is_full = places.len() >= connections || of_user >= connections_of_a_user;

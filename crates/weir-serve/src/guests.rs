@@ -1,6 +1,10 @@
 //! Virtual machines that read feeds: what they share with the daemon, as long as they have feeds.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +21,11 @@ use weir_vm::{GuestMemory, Qmp, TakenRing, VmError};
 
 use crate::config::GuestConfig;
 use crate::limits::{GUEST_CONNECT_EVERY, GUEST_LINGER, GUEST_LOOK_EVERY, QMP_PATIENCE_MAX};
+use crate::private;
 use crate::relay::{Bell, Relay, RelayError};
+
+/// Of the folder of guests' memory: QEMU opens files in it by name, and nobody lists them.
+const FOLDER_MODE: u32 = 0o711;
 
 /// The guests of the daemon's file.
 pub(crate) struct Guests(BTreeMap<String, Arc<Guest>>);
@@ -37,8 +45,8 @@ struct Machine {
     qmp: Qmp,
     plugged: Plugged,
     feeds: usize,
-    /// Somebody waits to unplug them.
-    is_lingering: bool,
+    /// Since when there are no feeds; somebody waits to unplug the devices then.
+    idle_since: Option<Instant>,
     /// Places that applications in the guest may still read, and since when.
     left: Vec<(Instant, Arc<TakenRing>)>,
 }
@@ -111,9 +119,10 @@ impl Guest {
                         say(&format!("guest {}: its port has ended: {error}", self.name));
                     }
                     *lock(&self.port) = None;
-                    // Whether QEMU has ended, and with it all that was plugged in, or this daemon ends.
-                    self.unplug();
+                    // QEMU has ended, and with it all that was plugged in; or this daemon ends, and its successor
+                    // takes out what the guest may still read.
                     *lock(&self.machine) = None;
+                    thread::sleep(GUEST_CONNECT_EVERY);
                 }
                 Err(error) => {
                     if std::mem::replace(&mut was_there, false) {
@@ -152,6 +161,7 @@ impl Guest {
         from: Vec<u64>,
         data_blocks: u64,
     ) -> Result<(GuestFeed, InRegion), RpcError> {
+        self.prepare_folder().map_err(|error| refused(error.as_ref()))?;
         let memory = self.claim().map_err(|error| refused(&error))?;
         let port = lock(&self.port).clone();
         let ring = Arc::new(move || port.iter().for_each(|port| port.ring()));
@@ -171,11 +181,23 @@ impl Guest {
         Ok((GuestFeed { relay, guest, memory, is_unmapped }, at))
     }
 
+    /// The folder of the memory's files is there, and nobody else can put others in their place.
+    fn prepare_folder(&self) -> Result<(), Box<dyn Error>> {
+        let folder = &self.config.folder;
+        match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(format!("{}: it cannot be made: {error}", folder.display()).into())
+            }
+            _ => Ok(private::check(folder)?),
+        }
+    }
+
     /// One more feed: the devices are there when this returns.
     fn claim(&self) -> Result<Arc<GuestMemory>, VmError> {
         let mut machine = lock(&self.machine);
         if let Some(machine) = machine.as_mut() {
             machine.feeds += 1;
+            machine.idle_since = None;
             machine.left.retain(|(since, _)| since.elapsed() < GUEST_LINGER);
             return Ok(Arc::clone(&machine.memory));
         }
@@ -187,9 +209,9 @@ impl Guest {
             hotplug::unplug(&mut qmp, &mut left, QMP_PATIENCE_MAX)?;
         }
         let plugged = hotplug::plug(&mut qmp, &memory)?;
-        let (is_lingering, left) = (false, Vec::new());
+        let (idle_since, left) = (None, Vec::new());
         let own = Arc::clone(&memory);
-        *machine = Some(Machine { memory: own, qmp, plugged, feeds: 1, is_lingering, left });
+        *machine = Some(Machine { memory: own, qmp, plugged, feeds: 1, idle_since, left });
         Ok(memory)
     }
 
@@ -201,32 +223,27 @@ impl Guest {
         let Some(known) = own else { return };
         known.feeds -= 1;
         known.left.extend(left.map(|left| (Instant::now(), left)));
-        if known.feeds > 0 || std::mem::replace(&mut known.is_lingering, true) {
+        if known.feeds > 0 {
             return;
         }
+        let idle_since = Instant::now();
+        known.idle_since = Some(idle_since);
         drop(machine);
         let guest = Arc::downgrade(self);
         let linger = move || {
             thread::sleep(GUEST_LINGER);
-            if let Some(guest) = guest.upgrade() {
-                if let Some(machine) = lock(&guest.machine).as_mut() {
-                    machine.is_lingering = false;
-                }
-                guest.unplug();
-            }
+            guest.upgrade().iter().for_each(|guest| guest.unplug(idle_since));
         };
-        let waits = thread::Builder::new().name("guest-linger".into()).spawn(linger);
-        if waits.is_err() {
-            // Without a thread: at once.
-            self.unplug();
-        }
+        // Without a thread they stay, for the guest's next feed.
+        let _ = thread::Builder::new().name("guest-linger".into()).spawn(linger);
     }
 
-    /// Takes the devices away, if there is no feed. A guest that does not answer keeps them, for its next feed.
-    fn unplug(&self) {
+    /// Takes the devices away, if there has been no feed since then. A guest that does not answer keeps them, for its
+    /// next feed.
+    fn unplug(&self, idle_since: Instant) {
         let mut machine = lock(&self.machine);
         if let Some(known) = machine.as_mut()
-            && known.feeds == 0
+            && known.idle_since == Some(idle_since)
             && hotplug::unplug(&mut known.qmp, &mut known.plugged, QMP_PATIENCE_MAX).is_ok()
         {
             *machine = None;

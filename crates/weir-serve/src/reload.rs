@@ -29,6 +29,9 @@ impl Daemon {
             self.journal.say(&warning);
         }
         let before = self.config();
+        if config.guests != before.guests {
+            return Err("[guests] is read at the start only: restart the daemon".into());
+        }
         // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
         let names = before.sources.keys();
         let handing: Vec<Arc<RwLock<()>>> = names.map(|name| self.handing(name)).collect();
@@ -59,6 +62,8 @@ impl Daemon {
             let of = |reader: &&Arc<Reader>| reader.feed == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
             // One that is closed just now cannot speak for the others.
+            // A guest's copy does not move with it: the guest opens it again.
+            let moves = |other: &&Arc<Reader>| matches!(other.who, Who::Process(_));
             let is_moved = others.iter().any(|other| self.renew(other, feed));
             for denied in denied.iter().filter(of) {
                 // First: that its rings are closed, which the probe tells, would be no reason.
@@ -66,7 +71,7 @@ impl Daemon {
                 self.close(denied);
             }
             for other in others {
-                if is_moved {
+                if is_moved && moves(&other) {
                     self.keep_for(other);
                     told.push(Arc::clone(other));
                 } else {

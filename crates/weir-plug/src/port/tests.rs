@@ -124,3 +124,53 @@ fn nobody_who_answers_is_said_in_time() {
     let port = Port::new(here.into(), || ()).unwrap();
     assert_eq!(port.accept(limit).err().unwrap().kind(), ErrorKind::UnexpectedEof);
 }
+
+#[test]
+fn bells_that_nobody_reads_are_one_and_what_comes_without_end_holds_nobody() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let port = Port::new(here.into(), || ()).unwrap();
+    // Full.
+    let filler = vec![b'x'; 1 << 20];
+    let _ = port.outgoing.lock().map(|mut outgoing| outgoing.extend(&filler));
+    (0..1000).for_each(|_| port.ring());
+    let pending = port.outgoing.lock().unwrap().len();
+    assert!(pending <= filler.len(), "{pending}");
+    let mut there = there;
+    std::io::Write::write_all(&mut there, &b"\xff\x02x".repeat(10_000)).unwrap();
+    assert!(port.accept(Duration::from_millis(20)).unwrap().is_none());
+}
+
+#[test]
+fn no_bell_is_lost_between_threads() {
+    let ends = ends();
+    let (host, guest) = session(&ends, 1);
+    let (heard, port) = (&ends.rung[1], &ends.host);
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| while guest.read(&mut [0; 99]).is_ok_and(|bytes| bytes > 0) {});
+        let writes = scope.spawn(|| (0..20_000).for_each(|_| drop(host.write(b"message"))));
+        // Each of these is heard some time, alone or with later ones.
+        for _ in 0..500 {
+            let before = heard.load(Ordering::SeqCst);
+            port.ring();
+            let begin = Instant::now();
+            while heard.load(Ordering::SeqCst) == before {
+                assert!(begin.elapsed() < LONG, "a bell was lost");
+                thread::yield_now();
+            }
+        }
+        writes.join().unwrap();
+        guest.hang_up();
+        reads.join().unwrap();
+    });
+}
+
+#[test]
+fn a_session_that_somebody_still_has_takes_nothing_of_the_next_one() {
+    let ends = ends();
+    let (_host, old) = session(&ends, 1);
+    let (host, guest) = session(&ends, 2);
+    host.write(b"new").unwrap();
+    assert_eq!(old.read(&mut [0; 9]).unwrap(), 0);
+    assert!(old.write(b"old").is_err());
+    assert_eq!(read_all(&guest, 3), b"new");
+}

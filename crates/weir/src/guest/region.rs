@@ -1,6 +1,6 @@
 //! The devices that the host has plugged in, as long as there are feeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,8 +34,8 @@ struct Plugged {
     token: Token,
     devices: Devices,
     bells: Bells,
-    /// Feeds that have a ring there.
-    feeds: usize,
+    /// Lines of the feeds that have a ring there.
+    slots: BTreeSet<u32>,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -66,11 +66,11 @@ impl Region for GuestRegion {
             }
             let bells = Bells::start(devices.words()?)?;
             state.sleepers.clear();
-            state.plugged = Some(Plugged { token, devices, bells, feeds: 0 });
+            state.plugged = Some(Plugged { token, devices, bells, slots: BTreeSet::new() });
         }
         let plugged = state.plugged.as_mut().ok_or("there is no device")?;
         let ring = plugged.devices.ring(&at.place)?;
-        plugged.feeds += 1;
+        plugged.slots.insert(at.place.slot);
         Ok(ring)
     }
 
@@ -104,8 +104,8 @@ impl Region for GuestRegion {
         let mut state = lock(&self.0);
         let Some(plugged) = own(&mut state, at) else { return };
         plugged.bells.forget_slot(at.place.slot);
-        plugged.feeds = plugged.feeds.saturating_sub(1);
-        if plugged.feeds == 0 {
+        // One that could not be had has none.
+        if plugged.slots.remove(&at.place.slot) && plugged.slots.is_empty() {
             state.plugged = None;
             state.sleepers.clear();
         }
