@@ -3,6 +3,7 @@
 #![no_main]
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ fuzz_target!(|bytes: &[u8]| {
     let bytes = &bytes[..bytes.len().min(32 << 10)];
     let (host, mut guest) = UnixStream::pair().unwrap();
     guest.write_all(bytes).unwrap();
+    // The end, so that nothing is waited for.
+    guest.shutdown(Shutdown::Write).unwrap();
     let port = Port::new(host.into(), || ()).unwrap();
     let mut read = 0;
-    while let Ok(Some(session)) = port.accept(Duration::ZERO) {
+    while let Ok(Some(session)) = port.accept(Duration::from_secs(1)) {
         let mut some = [0; 4096];
         while session.wait(Some(Duration::ZERO)).unwrap_or(false) {
             match session.read(&mut some) {
