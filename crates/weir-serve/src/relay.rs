@@ -92,7 +92,7 @@ impl Relay {
         Some(self.ring.frames_written().saturating_sub(position))
     }
 
-    /// Nothing joins any more: once everything was passed on, it ends. Waits for nobody.
+    /// Nothing joins any more: once everything was passed on, it ends.
     pub(crate) fn complete(&self) {
         self.is_complete.store(true, Ordering::Release);
         if let Work::Runs(running) = &*self.work() {
