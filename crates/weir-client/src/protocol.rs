@@ -1,5 +1,6 @@
 //! The messages of the application `capture`, as `docs/protocol.md` writes them down.
 
+mod guest;
 mod place;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN, FEED_NAME_MAX};
+pub use guest::{Guest, GuestAttach, GuestDetach, GuestState};
 pub use place::{InRegion, Part};
 
 /// The application's name.
