@@ -24,7 +24,6 @@ daemon_pid=
 guest_pid=
 rx=weir-vm-rx-$$
 tx=weir-vm-tx-$$
-memory_folder=/dev/shm/weir-vm-$$
 
 # shellcheck disable=SC2317  # by the trap
 tidy() {
@@ -32,7 +31,6 @@ tidy() {
     end "$guest_pid"
     end "$daemon_pid"
     remove_namespaces "$rx" "$tx"
-    rm -rf "$memory_folder"
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
 }
 trap tidy EXIT
@@ -87,7 +85,6 @@ CONFIG
 port = "$scratch/$name.port"
 qmp = "$scratch/$name.monitor"
 region_mib = $region_mib
-folder = "$memory_folder"
 CONFIG
     done
 }
@@ -111,9 +108,10 @@ run_guest() { # MACHINE [QEMU's arguments]
     local machine=$1
     shift
     : >"$scratch/guest.log"
-    WEIR_GUEST_MACHINE=$machine WEIR_GUEST_PROGRAM=$qemu WEIR_GUEST_MODULES='virtio_console' WEIR_GUEST_TIMEOUT=300 WEIR_BIN=$weir \
+    WEIR_GUEST_MACHINE=$machine WEIR_GUEST_PROGRAM=$qemu WEIR_GUEST_MODULES='virtio_console' \
+        WEIR_GUEST_TIMEOUT=300 WEIR_BIN=$weir \
         WEIR_GUEST_QEMU="-device virtio-serial -chardev socket,id=weir,path=$scratch/one.port,server=on,wait=off \
-            -device virtserialport,chardev=weir,name=org.weir.0 -qmp unix:$scratch/one.monitor,server=on,wait=off $*" \
+            -device virtserialport,id=weir,chardev=weir,name=org.weir.0 -qmp unix:$scratch/one.monitor,server=on,wait=off $*" \
         tests/guest/run.sh --add tests/vm/inside.sh --add "$library" --add "$(command -v tcpdump)" --out "$scratch/out" \
         -- inside.sh >"$scratch/guest.log" 2>&1 &
     guest_pid=$!
@@ -161,7 +159,6 @@ feeds() { # MACHINE
     }
     end "$daemon_pid"
     daemon_pid=
-    [[ -z $(ls -A "$memory_folder") ]] || die "the daemon has left files: $(ls "$memory_folder")"
 }
 
 # QEMU 10 beside this Debian's 7.2, and an older kernel, where they can be had.
