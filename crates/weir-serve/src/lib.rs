@@ -22,6 +22,7 @@ pub mod daemon;
 mod feed_request;
 mod guest_config;
 mod guest_control;
+mod guest_line;
 mod guest_ports;
 mod guests;
 mod hypervisor;
