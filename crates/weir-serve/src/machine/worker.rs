@@ -138,7 +138,10 @@ impl Worker {
     fn take(&mut self, request: Request) {
         let now = Instant::now();
         match request {
-            Request::Claim(reply) => self.waiting.push((now + RELEASE_WAIT_MAX, reply)),
+            Request::Claim(reply) => {
+                self.hurry(now);
+                self.waiting.push((now + RELEASE_WAIT_MAX, reply));
+            }
             Request::LetGo { memory, left } => {
                 // Of a QEMU that has ended nothing is to be given back.
                 let own = self.active.as_mut().filter(|own| Arc::ptr_eq(&own.memory, &memory));
@@ -152,6 +155,7 @@ impl Worker {
                 if self.monitor.is_none() {
                     let _ = reply.send(Err(self.not_there()));
                 } else {
+                    self.hurry(now);
                     self.is_detached = true;
                     self.detaching = Some(Detaching::new(now, within, Some(reply)));
                 }
@@ -163,6 +167,13 @@ impl Worker {
                 self.connect_at = now;
             }
             Request::End { .. } => {}
+        }
+    }
+
+    /// What was to stay for a while is to go now.
+    fn hurry(&mut self, now: Instant) {
+        if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
+            self.leaving.ask_at = now;
         }
     }
 

@@ -6,7 +6,7 @@ use weir_client::error_text;
 use weir_vm::{Event, Monitor, VmError, hotplug};
 
 use super::{Leaving, Worker};
-use crate::limits::QMP_EVENTS_AT_A_TIME;
+use crate::limits::{GUEST_LINGER, QMP_EVENTS_AT_A_TIME};
 
 impl Worker {
     /// Connects to a monitor that is not there, if it is time.
@@ -56,8 +56,10 @@ impl Worker {
                 None => self.forget(),
             }
         }
-        let now = Instant::now();
-        self.leaving = Leaving { all: found, ask_at: now, look_at: None };
+        // Applications in the guest may still read what a daemon has left that was here before.
+        let is_first = self.active.is_none() && self.leaving.all.is_empty();
+        let linger = if is_first { GUEST_LINGER } else { Duration::ZERO };
+        self.leaving = Leaving { all: found, ask_at: Instant::now() + linger, look_at: None };
         Ok(())
     }
 
