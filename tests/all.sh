@@ -21,7 +21,7 @@ loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
 
-stages=(lint tests root-tests dpdk loom static dist image tools guest vm systemd fuzz)
+stages=(lint tests root-tests dpdk loom static dist image tools guest vm libvirt systemd fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)
@@ -76,6 +76,7 @@ for name in "${stages[@]}"; do
     tools) stage tools tests/tools.sh ;;
     guest) stage guest tests/guest/test.sh ;;
     vm) stage vm tests/vm.sh ;;
+    libvirt) stage libvirt tests/vm/libvirt.sh ;;
     systemd) stage systemd tests/guest/systemd.sh ;;
     fuzz) stage fuzz tests/fuzz.sh ;;
     *) die "no such stage: $name" ;;

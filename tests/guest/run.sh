@@ -2,10 +2,11 @@
 # Boots a stock Debian 6.1 kernel in QEMU with the weir binary, runs a command there as root, prints
 # the guest's console, and exits with the command's status. Nothing is installed, no root needed.
 #
-#     tests/guest/run.sh [--add FILE]... [--out DIR] [--] COMMAND [ARGUMENT]...
+#     tests/guest/run.sh [--add FILE]... [--out DIR | --initramfs FILE] [--] COMMAND [ARGUMENT]...
 #
 # --add FILE puts FILE on the guest's PATH, with its shared libraries. busybox, ip, tc, jq and weir are
 # there anyway. --out DIR: what the command leaves in the guest's /out, at most 64 MiB, comes into DIR.
+# --initramfs FILE writes what would be booted there, and boots nothing.
 # Environment:
 #     WEIR_BIN            the weir binary (target/debug/weir, else target/release/weir)
 #     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. Not by
@@ -16,6 +17,7 @@
 #     WEIR_GUEST_MODULES  more kernel modules to take along
 #     WEIR_GUEST_QEMU     more arguments of QEMU's, a list of words
 #     WEIR_GUEST_MACHINE  QEMU's -machine (pc)
+#     WEIR_GUEST_PROGRAM  another qemu-system-x86_64
 #     WEIR_GUEST_VERBOSE  1: the kernel's messages too
 # Exit 124: time-out. 125: the guest did not get as far as a status, or could not be started.
 set -euo pipefail
@@ -28,6 +30,7 @@ cpus=${WEIR_GUEST_CPUS:-2}
 modules="veth sch_ingress cls_bpf act_mirred dummy bonding 8021q tun virtio_pci virtio_blk ${WEIR_GUEST_MODULES:-}"
 add=()
 out=
+initramfs=
 while [[ $# -gt 0 ]]; do
     case $1 in
     --add)
@@ -36,6 +39,10 @@ while [[ $# -gt 0 ]]; do
         ;;
     --out)
         out=${2:?--out needs a DIR}
+        shift 2
+        ;;
+    --initramfs)
+        initramfs=${2:?--initramfs needs a FILE}
         shift 2
         ;;
     --)
@@ -150,6 +157,10 @@ poweroff -f
 INIT
 chmod 755 "$tree/init"
 (cd "$tree" && find . -print0 | cpio --quiet --null -o -H newc -R 0:0) | gzip -1 >"$scratch/initramfs"
+if [[ -n $initramfs ]]; then
+    mv "$scratch/initramfs" "$initramfs"
+    exit 0
+fi
 
 accel=()
 IFS=: read -ra names <<<"${WEIR_GUEST_ACCEL:-tcg}"
@@ -170,7 +181,7 @@ mkfifo "$scratch/console"
 sed -u 's/\r$//' <"$scratch/console" &
 console_pid=$!
 # Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
-timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
+timeout --kill-after=5 "$timeout_s" "${WEIR_GUEST_PROGRAM:-qemu-system-x86_64}" -nodefaults -no-user-config -no-reboot \
     -display none -machine "${WEIR_GUEST_MACHINE:-pc}" "${accel[@]}" -cpu "$cpu" -smp "$cpus" -m 1G "${disk[@]}" \
     "${more[@]}" \
     -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \

@@ -25,7 +25,7 @@ const NAME: &str = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
 /// A connection to a daemon. The daemon closes its feeds when it ends.
 #[derive(Clone)]
 pub struct Connection {
-    caller: Arc<Caller>,
+    pub(crate) caller: Arc<Caller>,
     next: Arc<AtomicU64>,
 }
 

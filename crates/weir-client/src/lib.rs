@@ -22,6 +22,7 @@ pub mod ending;
 pub mod error;
 pub mod feed;
 pub mod feed_reader;
+mod guests;
 pub mod limits;
 mod lock;
 pub mod protocol;

@@ -6,6 +6,7 @@
 //! | [`docker`] | containers of Docker and podman, asked for over the engine's socket |
 //! | [`pod`] | pods of Kubernetes, found by what the kubelet leaves on the node |
 //! | [`interface`] | whose frames those of taps and veths of the host are |
+//! | [`vm`] | taps of virtual machines, as they come and go |
 //! | [`api`] | one request to a container engine |
 #![forbid(unsafe_code)]
 
@@ -15,3 +16,4 @@ pub mod interface;
 pub mod limits;
 pub mod pod;
 mod process;
+pub mod vm;

@@ -17,6 +17,7 @@ mod run;
 mod serve;
 mod status;
 mod tcpdump_flags;
+mod vm;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -46,6 +47,10 @@ pub use pages::PagesArgs;
 pub use run::RunArgs;
 pub use serve::ServeArgs;
 pub use status::StatusArgs;
+pub use vm::{
+    AttachGuestArgs, CheckArgs, DetachGuestArgs, ListArgs, MachineName, PrepareArgs, VmArgs,
+    VmCommand,
+};
 
 /// Capture a link once, read it many times, count every frame.
 #[derive(Parser, Debug)]
@@ -147,6 +152,8 @@ pub enum Command {
     Guest(GuestArgs),
     /// Show what a daemon captures, for whom, and what became of the frames
     Status(StatusArgs),
+    /// Give virtual machines of this host feeds: prepare and check one, list them, detach one before it migrates
+    Vm(VmArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
     Run(RunArgs),
     /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata

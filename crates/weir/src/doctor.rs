@@ -134,7 +134,8 @@ fn examine(
     Ok(Examined { nic, findings, plan, steps })
 }
 
-fn show_all(title: &str, findings: &[Finding]) {
+/// Prints findings for people.
+pub fn show_all(title: &str, findings: &[Finding]) {
     println!("{}", plain(title));
     for finding in findings {
         let grade = match finding.grade {

@@ -35,6 +35,7 @@ mod sources;
 mod status;
 mod units;
 mod usage_hints;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -87,6 +88,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Guest(args) => guest::run(&args),
         cli::Command::Status(args) => status::run(&args),
+        cli::Command::Vm(args) => vm::run(&args),
         cli::Command::Run(args) => run::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),
         cli::Command::Block(args) => block::run(&args),

@@ -63,6 +63,10 @@ pub fn needed(plan: &CapturePlan) -> u64 {
     if plan.follow && any(|name| name.netns().is_some_and(NetnsName::may_be_of_process)) {
         keep |= SYS_PTRACE;
     }
+    // Its taps are those that its process holds.
+    if any(|name| name.vm().is_some()) {
+        keep |= SYS_PTRACE;
+    }
     if plan.follow && is_live {
         // The memory of AF_XDP's sockets is locked.
         keep |= IPC_LOCK;

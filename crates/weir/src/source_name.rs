@@ -7,7 +7,7 @@ use weir_capture::engines::declaration::{Declaration, Takes};
 use weir_capture::engines::of_device;
 use weir_capture::interface::LinkPattern;
 use weir_capture::kernel::netns::NetnsName;
-use weir_container::{docker, pod};
+use weir_container::{docker, pod, vm};
 use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 
 use crate::limits::PATTERN_BYTES_MAX;
@@ -131,6 +131,13 @@ impl SourceName {
         }
     }
 
+    /// The virtual machine whose taps it is.
+    pub fn vm(&self) -> Option<String> {
+        let SourceName::Pattern { pattern, .. } = self else { return None };
+        let name = pattern.goes_by_owner().then(|| pattern.to_string())?;
+        name.strip_prefix(vm::PREFIX).map(str::to_owned)
+    }
+
     /// As the rings of a part of it have it, in which the name of each interface takes the place of the pattern.
     pub fn in_rings(&self, part: Part) -> String {
         match self {
@@ -219,13 +226,16 @@ impl FromStr for SourceName {
             }
             return Ok(SourceName::Device { engine, device: device.to_owned() });
         }
-        if text.starts_with("vm:") {
-            return Err("vm: sources are not in this release; name the interface".to_owned());
-        }
         let (place, part) = match text.rsplit_once('@') {
             Some((place, part)) => (place, part.parse()?),
             None => (text, Part::Whole),
         };
+        if let Some(name) = place.strip_prefix(vm::PREFIX) {
+            if let Part::Queue(_) = part {
+                return Err(format!("'{text}': RX queues are of one interface; leave {part} out"));
+            }
+            return Ok(SourceName::Pattern { netns: None, pattern: vm::taps(name)?, part });
+        }
         let (netns, iface) = place_of(place)?;
         let (iface, pattern) = match iface {
             Some(iface) => (iface, LinkPattern::parse(iface)),
@@ -358,6 +368,20 @@ mod tests {
         }
         assert!("any@q0".parse::<SourceName>().unwrap_err().contains("one interface"));
         assert!("traces/*".parse::<SourceName>().is_err());
+    }
+
+    #[test]
+    fn a_virtual_machine_is_its_taps() {
+        for text in ["vm:web1", "vm:web1@2/4", "vm:my machine"] {
+            let name: SourceName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            let vm = text.trim_start_matches("vm:").trim_end_matches("@2/4");
+            assert_eq!(name.vm().as_deref(), Some(vm));
+            assert!(name.is_of_interfaces() && !name.is_in_other_netns());
+        }
+        assert_eq!("docker:web".parse::<SourceName>().unwrap().vm(), None);
+        assert!("vm:".parse::<SourceName>().unwrap_err().contains("virsh list"));
+        assert!("vm:web1@q0".parse::<SourceName>().unwrap_err().contains("one interface"));
     }
 
     #[test]

@@ -73,6 +73,10 @@ impl Subscriptions {
         let mut opened = Subscriptions::default();
         let mut feeds = FeedCompiler::new(&plan.feeds);
         for source in &plan.sources {
+            // One that is followed is waited for.
+            if let Some(vm) = source.name.vm().filter(|_| !plan.follow) {
+                weir_container::vm::find(&vm)?;
+            }
             let mut asked = Vec::new();
             let link_type = link_type_for_filters(source, plan)?;
             for &part in &source.parts {

@@ -312,3 +312,55 @@ fn root_who_may_not_look_at_other_processes_is_told_nothing() {
     assert_eq!(json["sources"][0]["owner"]["name"], "web1", "{json}");
     end(vm);
 }
+
+#[test]
+fn root_the_taps_of_a_vm_are_a_source() {
+    let test = "root_the_taps_of_a_vm_are_a_source";
+    let Some(_alone) = ready(test, &[QEMU]) else { return };
+    for engine in ["af_packet", "bpf"] {
+        let bed = bed();
+        // One that is there before and after each VM that holds it.
+        sh(&bed.rx, "ip tuntap add wkept0 mode tap multi_queue && ip link set wkept0 up");
+        let web = start_vm(&bed, "guest=web1", &["wtap0", "wtap1"]);
+        let db = start_vm(&bed, "web10", &["wtap2"]);
+        let taps = ["wtap0", "wtap1", "wtap2"].map(|tap| up(&bed.rx, tap));
+        let line = format!("capture vm:web1 --engine {engine} --direction out --filter ip --json");
+        let mut run = Run::capture_by(&bed.rx, weir(&line));
+        let send = |end: &End, frames: usize| {
+            let sender = Sender::new(end);
+            (0..frames).for_each(|_| sender.send(&ipv4(60)));
+        };
+        taps.iter().zip([1, 2, 4]).for_each(|(tap, frames)| send(tap, frames));
+        settle();
+        [web, db].into_iter().for_each(end);
+        // The kept tap joins when a VM of this name holds it, leaves with it, and is not another VM's.
+        let says = |run: &Run, times| run.stderr().matches("wkept0").count() >= times;
+        let web = start_vm(&bed, "web1", &["wkept0"]);
+        run.wait_for("that it joins", |run| says(run, 1));
+        send(&up(&bed.rx, "wkept0"), 8);
+        settle();
+        end(web);
+        run.wait_for("that it leaves", |run| says(run, 2));
+        let db = start_vm(&bed, "web10", &["wkept0"]);
+        send(&up(&bed.rx, "wkept0"), 16);
+        settle();
+        let json = run.stop().expect(0).json();
+        closes(&json);
+        assert_eq!(number(&json, "delivered"), 1 + 2 + 8, "{engine}: {json}");
+        assert_eq!(json["sources"][0]["source"], "vm:web1", "{engine}: {json}");
+        end(db);
+    }
+}
+
+#[test]
+fn root_a_vm_that_is_not_there_names_those_that_are() {
+    let test = "root_a_vm_that_is_not_there_names_those_that_are";
+    let Some(_alone) = ready(test, &[QEMU]) else { return };
+    let bed = bed();
+    let vm = start_vm(&bed, "web1", &["wtap0"]);
+    let none = Run::start(&bed.rx, weir("capture vm:none --count")).end();
+    none.refused(&["vm:none: no such machine", "web1"]);
+    let far = Run::start(&bed.tx, weir("capture vm:web1 --count")).end();
+    far.refused(&["another network namespace", &format!("netns:{}/", vm.id())]);
+    end(vm);
+}

@@ -4,7 +4,7 @@
 
 mod owners;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::error::{CaptureError, error_text};
@@ -42,17 +42,25 @@ impl PatternLinks {
     /// are is looked up before this returns.
     ///
     /// # Errors
-    /// [`CaptureError::Os`].
+    /// [`CaptureError::Os`]; [`CaptureError::Options`] for a pattern that goes by owner where nobody finds owners.
     pub(super) fn open(
         pattern: &LinkPattern,
         finder: Option<&OwnerFinder>,
     ) -> Result<PatternLinks, CaptureError> {
-        let watch = LinkWatch::open()?;
+        if pattern.goes_by_owner() && finder.is_none() {
+            let what = format!("{pattern}: whose an interface is cannot be found here; name it");
+            return Err(CaptureError::Options(what));
+        }
+        let mut watch = LinkWatch::open()?;
+        if pattern.goes_by_owner() {
+            watch.tell_carriers();
+        }
         let pending = watch.links().cloned().map(LinkEvent::Appeared).collect();
-        let rules = Rules { pending, ..Rules::new(pattern) };
+        let mut rules = Rules { pending, ..Rules::new(pattern) };
         let fitting: Vec<&Link> =
             watch.links().filter(|link| pattern.matches(&link.name)).collect();
         let owners = Owners::open(finder, &fitting);
+        fitting.iter().for_each(|link| _ = rules.set_owner(link, owners.of(link)));
         Ok(PatternLinks { watch, rules, owners })
     }
 
@@ -63,7 +71,7 @@ impl PatternLinks {
 
     /// Those that fit and are there, members or not.
     pub(super) fn fitting(&self) -> impl Iterator<Item = &Link> {
-        self.watch.links().filter(|link| self.rules.pattern.matches(&link.name))
+        self.watch.links().filter(|link| self.rules.fits(link))
     }
 
     /// Reads what has changed, for [`next`](PatternLinks::next).
@@ -79,7 +87,16 @@ impl PatternLinks {
                 {
                     self.owners.ask(link);
                 }
-                LinkEvent::Gone(link) => self.owners.forget(link.index),
+                LinkEvent::Gone(link) => {
+                    self.owners.forget(link.index);
+                    self.rules.owned.remove(&link.index);
+                }
+                LinkEvent::Carrier(link) if self.rules.pattern.goes_by_owner() => {
+                    // Whoever held it has let go of it, or somebody holds it again.
+                    self.owners.forget(link.index);
+                    self.rules.set_owner(link, None);
+                    self.owners.ask(link);
+                }
                 _ => {}
             }
             self.rules.pending.push_back(event);
@@ -88,7 +105,13 @@ impl PatternLinks {
         let (watch, owners) = (&self.watch, &mut self.owners);
         let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
         let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();
-        self.rules.found.extend(owners.take_found(now));
+        for link in owners.take_found(now) {
+            if self.rules.set_owner(&link, owners.of(&link)) {
+                self.rules.pending.push_back(LinkEvent::Appeared(link));
+            } else {
+                self.rules.found.push(link);
+            }
+        }
         Ok(())
     }
 
@@ -142,6 +165,8 @@ struct Rules {
     pending: VecDeque<LinkEvent>,
     /// Those whose owner is known.
     found: Vec<Link>,
+    /// Those of the owner that the pattern goes by, if it does, by the kernel's index.
+    owned: HashSet<u32>,
     /// Names, by the kernel's index.
     members: HashMap<u32, String>,
     events: Vec<SourceEvent>,
@@ -151,14 +176,37 @@ impl Rules {
     fn new(pattern: &LinkPattern) -> Rules {
         let (pattern, pending) = (pattern.clone(), VecDeque::new());
         let (found, members, events) = (Vec::new(), HashMap::new(), Vec::new());
-        Rules { pattern, pending, found, members, events }
+        Rules { pattern, pending, found, owned: HashSet::new(), members, events }
+    }
+
+    /// Whether an interface belongs to the pattern, as far as is known.
+    fn fits(&self, link: &Link) -> bool {
+        let is_owned = !self.pattern.goes_by_owner() || self.owned.contains(&link.index);
+        is_owned && self.pattern.matches(&link.name)
+    }
+
+    /// Takes note of whose an interface is; whether it belongs to a pattern that goes by owner from here on. One that
+    /// belonged to it, and does no more, leaves.
+    fn set_owner(&mut self, link: &Link, owner: Option<&Owner>) -> bool {
+        if !self.pattern.goes_by_owner() {
+            return false;
+        }
+        if self.pattern.is_of(owner) {
+            return self.owned.insert(link.index);
+        }
+        if self.owned.remove(&link.index) {
+            self.pending.push_back(LinkEvent::Gone(link.clone()));
+        }
+        false
     }
 
     fn next(&mut self) -> Option<Change> {
         while let Some(event) = self.pending.pop_front() {
             match event {
                 LinkEvent::Appeared(link) => {
-                    if self.may_join(&link) {
+                    // Its owner may have been found before this was told.
+                    let is_member = self.members.get(&link.index) == Some(&link.name);
+                    if !is_member && self.may_join(&link) {
                         return Some(Change::Joins(link));
                     }
                 }
@@ -182,8 +230,7 @@ impl Rules {
                 }
                 // One that was refused is tried again.
                 LinkEvent::Up(link) if self.may_join(&link) => return Some(Change::Joins(link)),
-                LinkEvent::Up(_) => {}
-                LinkEvent::Down(_) => {}
+                LinkEvent::Up(_) | LinkEvent::Down(_) | LinkEvent::Carrier(_) => {}
                 LinkEvent::Changed(link) => {
                     if let Some(change) = self.changed(link) {
                         return Some(change);
@@ -202,7 +249,7 @@ impl Rules {
     /// Whether one that is no member fits and has an Ethernet header. One that fits and has none is said to be left
     /// out when it can carry frames: tunnel modules make devices that are never used.
     fn may_join(&mut self, link: &Link) -> bool {
-        let fits = self.pattern.matches(&link.name);
+        let fits = self.fits(link);
         if fits && !link.is_ethernet() && link.is_up() {
             let why = "its frames have no Ethernet header; capture it by its name".to_owned();
             self.left_out(&link.name, why);
@@ -250,6 +297,9 @@ impl Rules {
             more => format!(" and {more} more"),
         };
         let mut notes = vec![match names.len() {
+            0 if self.pattern.goes_by_owner() => {
+                format!("no interface of {} at the start; each joins when it appears", self.pattern)
+            }
             0 => "no interface matches at the start; each joins when it appears".to_owned(),
             1 => format!("one interface at the start: {shown}"),
             count => format!("{count} interfaces at the start: {shown}{more}"),
@@ -315,6 +365,28 @@ mod tests {
         assert_eq!(rules.note_members(Direction::Both), ["one interface at the start: v2"]);
         let gone = [link(1, "x"), link(2, "v2")].map(LinkEvent::Gone);
         assert_eq!(follow(&mut rules, gone), [Change::Leaves(2)]);
+    }
+
+    #[test]
+    fn by_owner_an_interface_is_a_member_while_it_is_the_owners() {
+        let mut rules = Rules::new(&LinkPattern::of_owner("vm", "web1"));
+        let own = |name: &str| Owner { kind: "vm", name: name.into(), ..Owner::default() };
+        let (tap, appeared) = (link(1, "vnet0"), LinkEvent::Appeared(link(1, "vnet0")));
+        assert_eq!(follow(&mut rules, [appeared.clone()]), [], "nobody knows whose it is");
+        assert!(!rules.set_owner(&tap, Some(&own("db"))));
+        assert!(rules.set_owner(&tap, Some(&own("web1"))));
+        // Told twice: it is found, and it appears.
+        let twice = [appeared.clone(), appeared.clone()];
+        assert_eq!(follow(&mut rules, twice), [Change::Joins(tap.clone())]);
+        assert!(!rules.set_owner(&tap, Some(&own("web1"))), "it is a member already");
+        // Its process lets go of it, and another VM takes it; then the first one again.
+        assert!(!rules.set_owner(&tap, None));
+        assert_eq!(follow(&mut rules, []), [Change::Leaves(1)]);
+        assert!(!rules.set_owner(&tap, Some(&own("db"))));
+        assert!(rules.set_owner(&tap, Some(&own("web1"))));
+        assert_eq!(follow(&mut rules, [appeared]), [Change::Joins(tap)]);
+        let told = rules.note_members(Direction::In);
+        assert_eq!(told, ["one interface at the start: vnet0"]);
     }
 
     #[test]

@@ -229,6 +229,7 @@ fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
         LinkEvent::Appeared(_)
         | LinkEvent::Renamed { .. }
         | LinkEvent::Changed(_)
+        | LinkEvent::Carrier(_)
         | LinkEvent::Gone(_) => Vec::new(),
         // One that is waited for may have been there, and down.
         LinkEvent::Up(link) => vec![(&link.name, || Note::Up), (&link.name, appeared)],

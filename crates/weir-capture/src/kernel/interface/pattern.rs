@@ -1,8 +1,10 @@
-//! Interfaces by pattern: `any`, or a name with `*` and `?` in it.
+//! Interfaces by pattern: `any`, a name with `*` and `?` in it, or all that somebody holds.
 
 use std::fmt;
 
-/// Which interfaces belong to a source, by their names.
+use crate::kernel::netns::Owner;
+
+/// Which interfaces belong to a source, by their names or by whose frames they have.
 ///
 /// `any` is every interface, the loopback device included, as with tcpdump: whoever says `any` wants to see what
 /// there is, and every line of the ledger names its interface, so what is not wanted can be left out by a filter or a
@@ -12,6 +14,8 @@ pub struct LinkPattern {
     text: String,
     /// `lo` does not belong to it, whatever the text.
     but_loopback: bool,
+    /// Kind and name of the [`Owner`] whose interfaces these are, whatever they are called.
+    owner: Option<(&'static str, String)>,
 }
 
 /// The pattern that every name fits.
@@ -24,28 +28,51 @@ impl LinkPattern {
     #[must_use]
     pub fn parse(text: &str) -> Option<LinkPattern> {
         let is_pattern = text == ANY || text.contains(['*', '?']);
-        is_pattern.then(|| LinkPattern { text: text.to_owned(), but_loopback: false })
+        is_pattern.then(|| LinkPattern { text: text.to_owned(), but_loopback: false, owner: None })
+    }
+
+    /// Every interface whose frames are those of an owner of this kind and name, as
+    /// [`Setup::owner_finder`](crate::Setup::owner_finder) finds them.
+    #[must_use]
+    pub fn of_owner(kind: &'static str, name: &str) -> LinkPattern {
+        let text = format!("{kind}:{name}");
+        LinkPattern { text, but_loopback: true, owner: Some((kind, name.to_owned())) }
+    }
+
+    /// Whether it goes by owners: a name that fits is not enough.
+    #[must_use]
+    pub fn goes_by_owner(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Whether an interface with this owner belongs to it, if its name does.
+    #[must_use]
+    pub fn is_of(&self, owner: Option<&Owner>) -> bool {
+        let is_own = |(kind, name): &(&str, String)| {
+            owner.is_some_and(|owner| owner.kind == *kind && owner.name == *name)
+        };
+        self.owner.as_ref().is_none_or(is_own)
     }
 
     /// Every interface but the loopback device: the links by which a container talks to others.
     #[must_use]
     pub fn all_but_loopback() -> LinkPattern {
-        LinkPattern { text: "*".to_owned(), but_loopback: true }
+        LinkPattern { text: "*".to_owned(), but_loopback: true, owner: None }
     }
 
     /// Whether it is that one.
     #[must_use]
     pub fn is_all_but_loopback(&self) -> bool {
-        self.but_loopback
+        self.but_loopback && self.owner.is_none()
     }
 
-    /// Whether an interface of this name belongs to it.
+    /// Whether an interface of this name belongs to it, as far as its name says.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if self.but_loopback && name == LOOPBACK {
             return false;
         }
-        self.text == ANY || glob(self.text.as_bytes(), name.as_bytes())
+        self.text == ANY || self.owner.is_some() || glob(self.text.as_bytes(), name.as_bytes())
     }
 }
 
@@ -103,6 +130,19 @@ mod tests {
         let all = LinkPattern::all_but_loopback();
         assert!(all.matches("eth0") && all.matches("lo0") && !all.matches("lo"));
         assert_ne!(Some(all), LinkPattern::parse("*"));
+    }
+
+    #[test]
+    fn one_that_goes_by_owner_takes_any_name() {
+        let vm = LinkPattern::of_owner("vm", "web1");
+        assert!(vm.matches("vnet0") && !vm.matches("lo") && !vm.is_all_but_loopback());
+        assert_eq!(vm.to_string(), "vm:web1");
+        let owner = |kind, name: &str| Owner { kind, name: name.into(), ..Owner::default() };
+        assert!(vm.is_of(Some(&owner("vm", "web1"))));
+        for other in [None, Some(owner("vm", "web10")), Some(owner("process", "web1"))] {
+            assert!(!vm.is_of(other.as_ref()), "{other:?}");
+            assert!(LinkPattern::all_but_loopback().is_of(other.as_ref()));
+        }
     }
 
     #[test]

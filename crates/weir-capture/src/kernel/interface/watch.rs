@@ -35,6 +35,12 @@ impl Link {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
+    /// Whether something is at its other end: a cable, a peer, the process that holds a tap.
+    #[must_use]
+    pub fn has_carrier(&self) -> bool {
+        self.flags & IFF_LOWER_UP != 0
+    }
+
     /// Whether its frames begin with an Ethernet header.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
@@ -63,6 +69,9 @@ pub enum LinkEvent {
     },
     /// Its frames begin with something else now, or its MTU is another.
     Changed(Link),
+    /// Something is at its other end from now on, or nothing is any more: a tap that is kept without its process. Told
+    /// only where it was asked for ([`LinkWatch::tell_carriers`]).
+    Carrier(Link),
 }
 
 /// Watches the links of the network namespace that it was opened in.
@@ -77,6 +86,8 @@ pub struct LinkWatch {
     failed: Option<io::Error>,
 }
 
+/// Source: linux/if.h.
+const IFF_LOWER_UP: u32 = 1 << 16;
 /// Source: linux/rtnetlink.h, linux/if_link.h.
 const RTNLGRP_LINK: libc::c_uint = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
@@ -128,6 +139,11 @@ impl LinkWatch {
     /// The links that are there, as of the last event.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.known.values()
+    }
+
+    /// From now on also tells of carriers that come and go.
+    pub fn tell_carriers(&mut self) {
+        self.links.tells_carriers = true;
     }
 
     /// Reads what has changed; empty if nothing has. Does not wait.
@@ -216,6 +232,7 @@ struct Links {
     /// Messages were lost: what is known may be old.
     must_dump: bool,
     dumps: u32,
+    tells_carriers: bool,
 }
 
 /// A dump that has not ended.
@@ -320,6 +337,10 @@ impl Links {
                 }
                 if (old.arphrd, old.mtu) != (link.arphrd, link.mtu) {
                     events.push(LinkEvent::Changed(link.clone()));
+                }
+                let stays_up = old.is_up() && link.is_up();
+                if self.tells_carriers && stays_up && old.has_carrier() != link.has_carrier() {
+                    events.push(LinkEvent::Carrier(link.clone()));
                 }
                 match (old.is_up(), link.is_up()) {
                     (false, true) => events.push(LinkEvent::Up(link)),

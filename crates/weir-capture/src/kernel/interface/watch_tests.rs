@@ -242,6 +242,7 @@ proptest! {
                 LinkEvent::Up(link)
                 | LinkEvent::Down(link)
                 | LinkEvent::Changed(link)
+                | LinkEvent::Carrier(link)
                 | LinkEvent::Renamed { link, .. } => {
                     prop_assert!(told.insert(link.index, link).is_some());
                 }
@@ -305,6 +306,7 @@ fn brief(event: &LinkEvent) -> (&'static str, &str) {
         LinkEvent::Down(link) => ("down", &link.name),
         LinkEvent::Renamed { link, .. } => ("renamed", &link.name),
         LinkEvent::Changed(link) => ("changed", &link.name),
+        LinkEvent::Carrier(link) => ("carrier", &link.name),
     }
 }
 

@@ -1,0 +1,340 @@
+//! `weir vm check`: what keeps a guest from reading feeds, and what helps.
+
+use anyhow::Result;
+use serde_json::json;
+use weir_client::protocol::{Guest, GuestState};
+use weir_doctor::judge::{Finding, Grade};
+
+use super::facts::{Facts, InFile, Lacks, Machine};
+use super::list;
+use crate::cli::CheckArgs;
+use crate::doctor::show_all;
+use crate::{EXIT_LOSS, EXIT_RAN};
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> Result<u8> {
+    let file = args.config.display().to_string();
+    let findings = judge(&args.name, &file, &Facts::gather(args));
+    let is_well = findings.iter().all(|finding| finding.grade != Grade::No);
+    if args.json {
+        println!("{}", json!({ "guest": args.name, "ok": is_well, "findings": findings }));
+    } else {
+        show_all(&format!("guest {}", args.name), &findings);
+    }
+    Ok(if is_well { EXIT_RAN } else { EXIT_LOSS })
+}
+
+/// Findings, made one by one.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, grade: Grade, about: &'static str, meaning: String, remedy: Option<String>) {
+        self.0.push(Finding { about: about.into(), grade, meaning, remedy });
+    }
+
+    fn ok(&mut self, about: &'static str, meaning: impl Into<String>) {
+        self.add(Grade::Ok, about, meaning.into(), None);
+    }
+
+    fn no(&mut self, about: &'static str, meaning: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Grade::No, about, meaning.into(), Some(remedy.into()));
+    }
+}
+
+fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
+    let mut all = Findings::default();
+    let guest = of_daemon(&mut all, name, facts);
+    match &facts.file {
+        Err(why) => {
+            all.add(Grade::Note, "file", why.clone(), Some(format!("sudo weir vm check {name}")))
+        }
+        Ok(file) if !file.is_named => {
+            all.no(
+                "file",
+                format!("{path} has no [guests.{name}]"),
+                format!("weir vm prepare {name}"),
+            );
+        }
+        Ok(file) => of_file(&mut all, name, path, file, facts, guest),
+    }
+    if let Some(machine) = &facts.machine {
+        of_machine(&mut all, name, machine);
+    }
+    let runs = match &facts.machine {
+        Some(Machine::Domain { found, .. }) => {
+            found.as_ref().is_ok_and(|(state, ..)| state.is_on())
+        }
+        Some(Machine::Qemu { found, .. }) => found.is_some(),
+        None => guest.is_some_and(|guest| guest.state != GuestState::Absent),
+    };
+    if let Some(guest) = guest.filter(|_| runs) {
+        of_guest(&mut all, guest);
+    }
+    all.0
+}
+
+/// The guest as the daemon has it.
+fn of_daemon<'a>(all: &mut Findings, name: &str, facts: &'a Facts) -> Option<&'a Guest> {
+    let guests = match &facts.daemon {
+        Err(why) if why.contains("no daemon answers") => {
+            all.no("daemon", why.clone(), "systemctl start weir");
+            return None;
+        }
+        Err(why) => {
+            all.no(
+                "daemon",
+                format!("it refuses to tell of its guests: {why}"),
+                format!("sudo weir vm check {name}"),
+            );
+            return None;
+        }
+        Ok(guests) => guests,
+    };
+    let guest = guests.iter().find(|guest| guest.name == name);
+    let is_in_file = facts.file.as_ref().is_ok_and(|file| file.is_named);
+    match guest {
+        Some(_) => all.ok("daemon", "it knows the guest"),
+        None if is_in_file => {
+            all.no(
+                "daemon",
+                "its file names the guest, and it has not read that yet",
+                "systemctl reload weir",
+            );
+        }
+        None => {
+            let names: Vec<&str> = guests.iter().map(|guest| guest.name.as_str()).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            all.no(
+                "daemon",
+                format!("it has no such guest; its guests: {names}"),
+                format!("weir vm prepare {name}"),
+            );
+        }
+    }
+    guest
+}
+
+fn of_file(
+    all: &mut Findings,
+    name: &str,
+    path: &str,
+    file: &InFile,
+    facts: &Facts,
+    guest: Option<&Guest>,
+) {
+    match &file.sources[..] {
+        [] => all.no(
+            "sources",
+            "no source lets the guest in",
+            format!("write guests = [{name:?}] below a [sources.NAME] of {path}, then: systemctl reload weir"),
+        ),
+        some => all.ok("sources", some.join(", ")),
+    }
+    if facts.daemon.is_ok() && guest.is_some_and(|guest| guest.region_mib != file.region_mib) {
+        let meaning = "the daemon has another size of its region than its file".to_owned();
+        all.add(Grade::Note, "file", meaning, Some("systemctl reload weir".to_owned()));
+    }
+}
+
+fn of_machine(all: &mut Findings, name: &str, machine: &Machine) {
+    match machine {
+        Machine::Domain { name: domain, found: Err(why) } => {
+            let remedy = match why.contains("cannot be started") {
+                true => "apt-get install libvirt-clients",
+                false => "virsh list --all",
+            };
+            all.no("machine", format!("domain {domain}: {why}"), remedy);
+        }
+        Machine::Domain { name: domain, found: Ok((state, now, next)) } => {
+            let prepare = match domain == name {
+                true => format!("weir vm prepare {name} --libvirt --apply"),
+                false => format!("weir vm prepare {name} --libvirt --domain {domain} --apply"),
+            };
+            match state.is_on() {
+                true => all.ok("machine", format!("domain {domain} runs")),
+                false => all.no("machine", format!("domain {domain} is off"), format!("virsh start {domain}")),
+            }
+            let restart = format!("virsh shutdown {domain}, then: virsh start {domain}");
+            let help = |lacks_next| if lacks_next { prepare.clone() } else { restart.clone() };
+            parts(all, *now, [help(next.channel), help(next.ports)]);
+        }
+        Machine::Qemu { qmp, found: None } => all.no(
+            "machine",
+            format!("no QEMU with a monitor at {qmp} runs, or this user may not look at it"),
+            format!("start it with -qmp unix:{qmp},server=on,wait=off; `weir vm prepare {name}` prints all options"),
+        ),
+        Machine::Qemu { found: Some((pid, lacks)), .. } => {
+            all.ok("machine", format!("QEMU, process {pid}"));
+            let prepare = |more: &str| format!("start it with the options of: weir vm prepare {name}{more}");
+            parts(all, *lacks, [prepare(""), prepare(" --machine q35")]);
+        }
+    }
+}
+
+fn parts(all: &mut Findings, lacks: Lacks, [channel, ports]: [String; 2]) {
+    match lacks.channel {
+        true => all.no("channel", "the machine has no port org.weir.0", channel),
+        false => all.ok("channel", "the machine has the port org.weir.0"),
+    }
+    match lacks.ports {
+        true => all.no(
+            "slots",
+            "a machine of this type needs two free root ports, one with room for twice the region",
+            ports,
+        ),
+        false => all.ok("slots", "devices can be plugged in"),
+    }
+}
+
+fn of_guest(all: &mut Findings, guest: &Guest) {
+    let name = &guest.name;
+    let reason = guest.reason.as_deref().unwrap_or_default();
+    let lower = reason.to_lowercase();
+    let state = list::state(guest.state);
+    let version =
+        guest.qemu.as_ref().map(|version| format!(" of QEMU {version}")).unwrap_or_default();
+    match guest.state {
+        GuestState::Detached => {
+            all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
+        }
+        // Whoever labels files says no by this.
+        _ if lower.contains("permission denied") => all.no(
+            "monitor",
+            reason,
+            "journalctl -k --grep 'apparmor=.DENIED'; ausearch -m avc -c qemu: a security module may forbid it; \
+             `weir vm prepare` says what to do",
+        ),
+        GuestState::Absent => all.no(
+            "monitor",
+            if reason.is_empty() { "the daemon does not reach the machine" } else { reason },
+            format!("weir status; journalctl -u weir --grep {name}"),
+        ),
+        GuestState::Leaving => {
+            let meaning = format!("the guest has not released its devices yet: is it paused? {reason}");
+            all.add(Grade::Note, "monitor", meaning, None);
+        }
+        _ if !reason.is_empty() => {
+            all.add(Grade::Note, "monitor", reason.to_owned(), None);
+        }
+        _ => all.ok("monitor", format!("the daemon has the monitor{version}; {state}")),
+    }
+    match guest.has_session {
+        true => all.ok("broker", "`weir guest` in the guest has a session"),
+        false => all.no(
+            "broker",
+            "no `weir guest` in the guest has a session",
+            "in the guest: systemctl enable --now weir-guest, or as root: weir guest",
+        ),
+    }
+    let memory =
+        format!("{} feeds, {} of {} MiB used", guest.feeds, guest.used_mib, guest.region_mib);
+    all.ok("feeds", memory);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::virsh::DomainState;
+    use super::*;
+
+    fn well() -> Facts {
+        let guest = Guest {
+            name: "web1".into(),
+            state: GuestState::Ready,
+            reason: None,
+            qemu: Some("7.2.22".into()),
+            has_session: true,
+            feeds: 0,
+            region_mib: 256,
+            used_mib: 0,
+        };
+        let file = InFile {
+            is_named: true,
+            libvirt: Some(("web1".into(), "qemu:///system".into())),
+            region_mib: 256,
+            sources: vec!["lan".into()],
+            ..InFile::default()
+        };
+        let found = Ok((DomainState::On, Lacks::default(), Lacks::default()));
+        let machine = Some(Machine::Domain { name: "web1".into(), found });
+        Facts { daemon: Ok(vec![guest]), file: Ok(file), machine }
+    }
+
+    /// What is wrong, with what helps.
+    fn wrong(facts: &Facts) -> Vec<(String, String)> {
+        let no = judge("web1", "/f", facts).into_iter().filter(|one| one.grade == Grade::No);
+        no.map(|one| (one.about.into_owned(), one.remedy.expect("a remedy"))).collect()
+    }
+
+    fn is_one(facts: &Facts, about: &str, remedy: &str) {
+        let wrong = wrong(facts);
+        assert!(
+            wrong.len() == 1 && wrong[0].0 == about && wrong[0].1.contains(remedy),
+            "{wrong:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_wrong_where_all_is_well() {
+        assert_eq!(wrong(&well()), []);
+    }
+
+    #[test]
+    fn each_fault_has_its_remedy() {
+        let with = |change: &dyn Fn(&mut Facts)| {
+            let mut facts = well();
+            change(&mut facts);
+            facts
+        };
+        let guest = |change: &dyn Fn(&mut Guest)| {
+            with(&|facts| change(&mut facts.daemon.as_mut().unwrap()[0]))
+        };
+        let domain = |found: Result<(DomainState, Lacks, Lacks), String>| {
+            with(&|facts| {
+                facts.machine = Some(Machine::Domain { name: "web1".into(), found: found.clone() });
+            })
+        };
+        is_one(
+            &with(&|facts| facts.daemon = Err("no daemon answers at /s".into())),
+            "daemon",
+            "start weir",
+        );
+        is_one(&with(&|facts| facts.daemon = Err("refused".into())), "daemon", "sudo");
+        is_one(&with(&|facts| facts.daemon = Ok(Vec::new())), "daemon", "reload");
+        is_one(
+            &with(&|facts| facts.file.as_mut().unwrap().sources.clear()),
+            "sources",
+            "guests = [\"web1\"]",
+        );
+        is_one(&guest(&|guest| guest.has_session = false), "broker", "weir guest");
+        is_one(
+            &guest(&|guest| guest.state = GuestState::Detached),
+            "monitor",
+            "weir vm attach web1",
+        );
+        is_one(
+            &guest(&|guest| guest.reason = Some("Permission denied".into())),
+            "monitor",
+            "ausearch",
+        );
+        is_one(&guest(&|guest| guest.state = GuestState::Absent), "monitor", "journalctl");
+        let (channel, none) = (Lacks { channel: true, ports: false }, Lacks::default());
+        is_one(&domain(Err("no domain with matching name".into())), "machine", "virsh list");
+        is_one(&domain(Ok((DomainState::Off, none, none))), "machine", "virsh start web1");
+        is_one(&domain(Ok((DomainState::On, channel, channel))), "channel", "--libvirt --apply");
+        is_one(&domain(Ok((DomainState::On, channel, none))), "channel", "virsh shutdown");
+        let ports = Lacks { channel: false, ports: true };
+        is_one(&domain(Ok((DomainState::On, ports, ports))), "slots", "--libvirt --apply");
+        let qemu =
+            |found| with(&|facts| facts.machine = Some(Machine::Qemu { qmp: "/q".into(), found }));
+        is_one(&qemu(None), "machine", "unix:/q");
+        is_one(&qemu(Some((7, channel))), "channel", "weir vm prepare web1");
+        is_one(&qemu(Some((7, ports))), "slots", "--machine q35");
+        let unknown = with(&|facts| {
+            facts.daemon = Ok(Vec::new());
+            facts.file = Ok(InFile::default());
+            facts.machine = None;
+        });
+        assert!(wrong(&unknown).iter().all(|(_, remedy)| remedy == "weir vm prepare web1"));
+    }
+}

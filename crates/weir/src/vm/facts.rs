@@ -1,0 +1,206 @@
+//! What is asked of the daemon, its file and the machine, before it is judged.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+use weir_client::protocol::Guest;
+
+use super::domain;
+use super::virsh::{DomainState, Virsh};
+use crate::cli::CheckArgs;
+use crate::limits::COMMAND_LINE_BYTES_MAX;
+
+/// Everything that is known of a guest. An error is a text for people.
+pub struct Facts {
+    /// The daemon's list of guests.
+    pub daemon: Result<Vec<Guest>, String>,
+    /// The daemon's file.
+    pub file: Result<InFile, String>,
+    /// The machine, if the file says where it is.
+    pub machine: Option<Machine>,
+}
+
+/// A guest in the daemon's file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InFile {
+    /// It has a section.
+    pub is_named: bool,
+    /// The domain and libvirt's address, if it is one of libvirt.
+    pub libvirt: Option<(String, String)>,
+    /// The socket of the monitor.
+    pub qmp: Option<String>,
+    /// MiB of its region.
+    pub region_mib: u64,
+    /// Sources that it may open.
+    pub sources: Vec<String>,
+}
+
+/// A machine as this host shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// Of libvirt: its state, what the running one lacks, and what the next start of it will lack.
+    Domain {
+        /// Its name.
+        name: String,
+        /// What it does, and what it lacks; an error that libvirt or virsh says.
+        found: Result<(DomainState, Lacks, Lacks), String>,
+    },
+    /// A QEMU that was given a monitor at this path.
+    Qemu {
+        /// The path.
+        qmp: String,
+        /// Its process and what its command line lacks; `None`: there is none.
+        found: Option<(u32, Lacks)>,
+    },
+}
+
+/// What a machine lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// The port org.weir.0.
+    pub channel: bool,
+    /// Root ports with room for the region.
+    pub ports: bool,
+}
+
+impl Facts {
+    /// Asks all of them.
+    pub fn gather(args: &CheckArgs) -> Facts {
+        let text = |error: anyhow::Error| format!("{error:#}");
+        let daemon = super::daemon(args.socket.as_deref())
+            .and_then(|connection| Ok(connection.guests()?))
+            .map_err(text);
+        let file = in_file(&args.config, &args.name).map_err(text);
+        let machine = file.as_ref().ok().and_then(Machine::find);
+        Facts { daemon, file, machine }
+    }
+}
+
+fn in_file(path: &Path, name: &str) -> Result<InFile> {
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("{}: it cannot be read", path.display()))?;
+    let file: Table = text.parse().with_context(|| format!("{}: it is no TOML", path.display()))?;
+    Ok(of_table(&file, name))
+}
+
+/// The daemon judges its file; this takes what it knows.
+fn of_table(file: &Table, name: &str) -> InFile {
+    let sources = file.get("sources").and_then(Value::as_table).into_iter().flatten();
+    let lets_in = |source: &Value| {
+        let guests = source.get("guests").and_then(Value::as_array).into_iter().flatten();
+        guests.into_iter().any(|guest| guest.as_str() == Some(name))
+    };
+    let sources =
+        sources.filter(|(_, source)| lets_in(source)).map(|(name, _)| name.clone()).collect();
+    let guest = file.get("guests").and_then(|guests| guests.get(name));
+    let word = |key: &str| guest?.get(key)?.as_str().map(str::to_owned);
+    let uri = word("libvirt_uri").unwrap_or_else(|| "qemu:///system".to_owned());
+    let region = guest.and_then(|guest| guest.get("region_mib")).and_then(Value::as_integer);
+    InFile {
+        is_named: guest.is_some(),
+        libvirt: word("libvirt").map(|domain| (domain, uri)),
+        qmp: word("qmp"),
+        region_mib: region.and_then(|mib| mib.try_into().ok()).unwrap_or(256),
+        sources,
+    }
+}
+
+impl Machine {
+    fn find(file: &InFile) -> Option<Machine> {
+        if let Some((domain, uri)) = &file.libvirt {
+            let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
+            let found = of_domain(&virsh, file.region_mib).map_err(|error| format!("{error:#}"));
+            return Some(Machine::Domain { name: domain.clone(), found });
+        }
+        let qmp = file.qmp.clone()?;
+        let found = qemu_of(&qmp, file.region_mib);
+        Some(Machine::Qemu { qmp, found })
+    }
+}
+
+fn of_domain(virsh: &Virsh, region_mib: u64) -> Result<(DomainState, Lacks, Lacks)> {
+    let state = virsh.state()?;
+    let lacks = |is_running| -> Result<Lacks> {
+        let change = domain::change(&virsh.xml(is_running)?, region_mib)?;
+        Ok(Lacks { channel: change.adds_channel, ports: change.adds_ports })
+    };
+    let next = lacks(false)?;
+    Ok((state, if state.is_on() { lacks(true)? } else { next }, next))
+}
+
+/// The QEMU whose monitor is at this path, and what its options lack.
+fn qemu_of(qmp: &str, region_mib: u64) -> Option<(u32, Lacks)> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| *pid != std::process::id()).find_map(|pid| {
+        let mut bytes = Vec::new();
+        let file = File::open(format!("/proc/{pid}/cmdline")).ok()?;
+        file.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        let line = String::from_utf8_lossy(&bytes);
+        let words: Vec<&str> = line.split('\0').collect();
+        Some((pid, lacks_of(&words, qmp, region_mib)?))
+    })
+}
+
+/// `None`: it is no QEMU with a monitor there.
+fn lacks_of(words: &[&str], qmp: &str, region_mib: u64) -> Option<Lacks> {
+    let program = words.first()?.rsplit('/').next()?;
+    let monitor = format!("unix:{qmp}");
+    let is_there = |word: &&str| word.split(',').any(|option| option == monitor);
+    if !(program.contains("qemu") || program.contains("kvm")) || !words.iter().any(is_there) {
+        return None;
+    }
+    let is_port = |word: &&str| {
+        word.starts_with("virtserialport,") && word.contains(&format!("name={}", domain::PORT))
+    };
+    let value = |flags: [&str; 2]| {
+        let at = words.iter().position(|word| flags.contains(&word.trim_start_matches('-')))?;
+        words.get(at + 1)?.split(',').next()
+    };
+    let machine = value(["M", "machine"]).unwrap_or("pc").trim_start_matches("type=");
+    let needs_ports = machine.contains("q35") || machine.starts_with("virt");
+    let ports = words.iter().filter(|word| word.starts_with("pcie-root-port,")).copied();
+    Some(Lacks {
+        channel: !words.iter().any(is_port),
+        ports: needs_ports && !domain::has_room(ports, region_mib),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_says_where_a_guest_is_and_what_lets_it_in() {
+        let file: Table = "[sources.lan]\nguests = ['a', 'b']\n[sources.wan]\nusers = [0]\n\
+                           [guests.a]\nlibvirt = 'A'\nregion_mib = 64\n[guests.b]\nqmp = '/q'\nport = '/p'"
+            .parse()
+            .unwrap();
+        let a = of_table(&file, "a");
+        assert_eq!(a.libvirt, Some(("A".to_owned(), "qemu:///system".to_owned())));
+        assert_eq!((a.region_mib, &a.sources[..]), (64, &["lan".to_owned()][..]));
+        let b = of_table(&file, "b");
+        assert_eq!((b.qmp.as_deref(), b.region_mib, b.libvirt), (Some("/q"), 256, None));
+        assert!(!of_table(&file, "c").is_named && of_table(&Table::new(), "a").sources.is_empty());
+    }
+
+    #[test]
+    fn a_qemu_is_known_by_its_monitor_and_lacks_what_no_option_says() {
+        let lacks = |line: &str| lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", 256);
+        let all = "/usr/bin/qemu-system-x86_64 -qmp unix:/q,server=on -device virtserialport,chardev=c,name=org.weir.0";
+        assert_eq!(lacks(all), Some(Lacks::default()));
+        assert_eq!(lacks("qemu -qmp unix:/q"), Some(Lacks { channel: true, ports: false }));
+        assert_eq!(lacks("qemu -qmp unix:/qq"), None);
+        assert_eq!(lacks("sh -qmp unix:/q"), None);
+        let q35 = format!("{all} -M q35");
+        assert_eq!(lacks(&q35), Some(Lacks { channel: false, ports: true }));
+        let [region, words] = domain::ports(256, None);
+        assert_eq!(
+            lacks(&format!("{q35} -device {region} -device {words}")),
+            Some(Lacks::default())
+        );
+    }
+}

@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# Feeds are opened and closed again and again, each time with devices that are plugged in and unplugged: nothing leaks, in the
+# daemon, in QEMU or in the guest. WEIR_CYCLES of them (10) on each machine; `make soak` has 100.
+
+rounds=${WEIR_CYCLES:-10}
+# The first ones load what stays.
+warm=2
+
+initramfs_of plain
+initramfs=$scratch/plain.initramfs
+count_of() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
+# Files that have no name any more, of memory or of /dev/shm, beside those that QEMU has for itself.
+maps_of() { grep -c -e weir -e memfd "/proc/$1/maps" || true; }
+kib_of() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
+broker_fds() { guest one 'ls /proc/$pid_broker/fd | wc -l'; }
+broker_maps() { guest one 'wc -l </proc/$pid_broker/maps'; }
+no_more_than() { # LIMIT COMMAND...
+    local limit=$1
+    shift
+    [[ $("$@") -le $limit ]]
+}
+
+cycle() { # NUMBER
+    guest one "reads cycle host:lan --frames 20"
+    # Readers of one daemon look at each other's devices: one more that comes while they are there.
+    send 20 --rate 5kpps
+    guest one 'ended cycle'
+    [[ $(guest one 'counts cycle') == '[20,0,20,20,0,0,0]' ]] || die "cycle $1: $(guest one 'counts cycle')"
+    until_true "the devices to be gone (cycle $1)" has_no_objects one
+    guest one 'within 20 devices 0'
+}
+
+for machine in pc q35; do
+    if [[ $machine == pc && -n $qemu10 ]]; then qemu=$qemu10; fi
+    say "=== cycles: $rounds on $machine, $("$qemu" --version | head -n 1)"
+    configure 8 64 one
+    serve
+    start_machine one "$machine"
+    qemu=qemu-system-x86_64
+    booted one
+    guest one broker
+    for ((at = 1; at <= warm; at++)); do cycle "$at"; done
+    qemu_pid=${machine_pid[one]}
+    before=("$(count_of "$qemu_pid")" "$(maps_of "$qemu_pid")" "$(count_of "$daemon_pid")" "$(kib_of "$daemon_pid")"
+        "$(broker_fds)" "$(broker_maps)")
+    for ((at = 1; at <= rounds; at++)); do cycle "$at"; done
+    until_true "QEMU's descriptors (${before[0]})" no_more_than "${before[0]}" count_of "$qemu_pid"
+    until_true "QEMU's mappings (${before[1]})" no_more_than "${before[1]}" maps_of "$qemu_pid"
+    until_true "the daemon's descriptors (${before[2]})" no_more_than "${before[2]}" count_of "$daemon_pid"
+    # 40 KiB a cycle are less than a ring of the smallest size that were kept.
+    no_more_than $((before[3] + 4096 + 40 * rounds)) kib_of "$daemon_pid" ||
+        die "the daemon has $(kib_of "$daemon_pid") KiB, and had ${before[3]}"
+    until_true "the broker's descriptors (${before[4]})" no_more_than "${before[4]}" broker_fds
+    until_true "the broker's mappings (${before[5]})" no_more_than $((before[5] + 4)) broker_maps
+    say "cycles: before ${before[*]}; after $(count_of "$qemu_pid") $(maps_of "$qemu_pid") $(count_of "$daemon_pid") \
+$(kib_of "$daemon_pid") $(broker_fds) $(broker_maps) (QEMU's descriptors and mappings, the daemon's descriptors and KiB, the broker's)"
+    kill_machine one
+    end "$daemon_pid"
+    daemon_pid=
+done

@@ -1,0 +1,159 @@
+# shellcheck shell=bash
+# A machine's life: it is paused, reset, it reboots, its QEMU is killed; and its broker, its readers and the host's daemon are
+# killed while frames flow. Each time others go on, ledgers close, feeds come back, and at the end nothing is left.
+
+say '=== life: pauses, resets, kills'
+initramfs_of plain
+initramfs=$scratch/plain.initramfs
+configure 8 64 one
+serve
+
+# What the daemon holds: descriptors, threads, KiB of memory.
+descriptors() { find "/proc/$daemon_pid/fd" -mindepth 1 2>/dev/null | wc -l; }
+threads() { find "/proc/$daemon_pid/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l; }
+resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$daemon_pid/status"; }
+holds_no_more() { [[ $(descriptors) -le $1 && $(threads) -le $2 ]]; }
+
+# A reader on the host, beside those of the guest, which nothing that becomes of the guest may concern.
+host_reader_pid=
+host_reads() {
+    "$weir" capture host:lan --follow --json --socket "$scratch/run/weir.sock" >"$scratch/host.json" 2>"$scratch/host.err" &
+    host_reader_pid=$!
+    helpers+=("$host_reader_pid")
+    until_true 'the reader on the host' grep -q ' host at tc: ' "$scratch/host.err"
+}
+host_has_read() { # FRAMES
+    kill -TERM "$host_reader_pid"
+    wait "$host_reader_pid" || die "the reader on the host: $(cat "$scratch/host.err")"
+    [[ $(jq -c '[.offered, .delivered, .lapped, .unexplained]' "$scratch/host.json") == "[$1,$1,0,0]" ]] ||
+        die "the reader on the host, of $1 frames: $(cat "$scratch/host.json")"
+}
+# Sends until stop_load; its frames are in $sent then.
+load_pid=
+sent=0
+load() { # RATE
+    ip netns exec "$tx" "$weir" gen eth0 --rate "$1" --duration 120s --json >"$scratch/load.json" 2>"$scratch/load.err" &
+    load_pid=$!
+    helpers+=("$load_pid")
+}
+stop_load() {
+    kill -TERM "$load_pid"
+    wait "$load_pid" || die "weir gen: $(cat "$scratch/load.err")"
+    sent=$(jq .sent.frames "$scratch/load.json")
+}
+# A reader in the guest that has read something since it said so many lives.
+reads_again() { # NAME LIVES
+    guest one "within 60 sh -c '[ \$(grep -c \"captured from here on\" /tmp/$1.err) -ge $2 ]'"
+}
+closes() { # NAME: ended by its signal, its account is whole
+    guest one "kill \$pid_$1; ended $1"
+    guest one "jq -e '.unexplained == 0 and .delivered + .lapped == .captured and .delivered > 0
+        and .offered == .filtered + .captured + ([.drops[]?] | add // 0)' /tmp/$1.json" >/dev/null ||
+        die "$1: its account is not whole: $(guest one "cat /tmp/$1.json")"
+}
+
+start_machine one pc
+booted one
+guest one broker
+# Once, so that what is allocated once is there.
+guest one 'reads warm host:lan --frames 100'
+send 100 --rate 2kpps
+guest one 'ended warm'
+until_true 'the devices to be gone' has_no_objects one
+before_descriptors=$(descriptors) before_threads=$(threads) before_kib=$(resident_kib)
+
+say '--- paused while frames flow'
+guest one 'reads paused host:lan --frames 3000'
+host_reads
+send 1000 --rate 5kpps
+done_by_qmp one stop
+send 1000 --rate 5kpps
+host_has_read 2000
+done_by_qmp one cont
+send 1000 --rate 5kpps
+guest one 'ended paused'
+[[ $(guest one 'counts paused') == '[3000,0,3000,3000,0,0,0]' ]] || die "paused: $(guest one 'counts paused')"
+
+say '--- paused while its devices are to be unplugged'
+until_true 'the feed to be closed' feeds_of one 0
+done_by_qmp one stop
+# What is to be seen from outside is that nothing comes of it: the daemon has asked by then, and the guest has not answered.
+sleep 8
+[[ -n $(qemu_objects one) ]] || die 'a guest that is paused has released its devices'
+begin_ms=${EPOCHREALTIME//[^0-9]/}
+status >/dev/null
+[[ $((${EPOCHREALTIME//[^0-9]/} - begin_ms)) -lt 2000000 ]] || die 'a guest that is paused holds up the status'
+done_by_qmp one cont
+guest one 'reads unpaused host:lan --frames 500'
+send 500 --rate 2kpps
+guest one 'ended unpaused'
+[[ $(guest one 'counts unpaused') == '[500,0,500,500,0,0,0]' ]] || die "unpaused: $(guest one 'counts unpaused')"
+
+say '--- reader, broker and daemon are killed while frames flow'
+host_reads
+load 3kpps
+guest one 'reads victim host:lan'
+guest one 'reads other host:lan --follow'
+guest one 'reads half host:lan@1/2 --follow'
+guest one 'killed victim'
+until_true 'the feeds of those who are left' feeds_of one 2
+guest one 'kill -KILL $pid_broker; wait $pid_broker; broker'
+reads_again other 1
+reads_again half 1
+stop_load
+until_true 'all to be read' all_read
+closes half
+# The reader on the host has seen nothing of all that.
+host_has_read "$sent"
+load 3kpps
+kill -KILL "$daemon_pid"
+wait "$daemon_pid" 2>/dev/null || true
+rm -f "$scratch/run/weir.sock"
+serve
+reads_again other 2
+host_reads
+stop_load
+until_true 'all to be read' all_read
+closes other
+kill -TERM "$host_reader_pid"
+wait "$host_reader_pid"
+until_true 'the devices to be gone' has_no_objects one
+before_descriptors=$(descriptors) before_threads=$(threads) before_kib=$(resident_kib)
+
+say '--- reset, rebooted, its QEMU killed, while it reads'
+for how in reset reboot kill; do
+    guest one "reads $how host:lan --follow"
+    send 300 --rate 2kpps
+    case $how in
+    reset)
+        : >"$scratch/one.agent.log"
+        done_by_qmp one system_reset
+        ;;
+    reboot)
+        : >"$scratch/one.agent.log"
+        tell one agent '0 reboot -f'
+        ;;
+    kill)
+        kill_machine one
+        until_true 'the feeds of a QEMU that is gone to be closed' feeds_of one 0
+        start_machine one pc
+        ;;
+    esac
+    booted one
+    guest one broker
+    until_true 'the feeds of the life before to be closed' feeds_of one 0
+    guest one "reads $how host:lan --frames 300"
+    send 300 --rate 2kpps
+    guest one "ended $how"
+    [[ $(guest one "counts $how") == '[300,0,300,300,0,0,0]' ]] || die "$how: $(guest one "counts $how")"
+done
+
+until_true 'the devices to be gone' has_no_objects one
+until_true "the daemon to hold no more than before ($before_descriptors descriptors, $before_threads threads)" \
+    holds_no_more "$before_descriptors" "$before_threads"
+kib=$(resident_kib)
+[[ $kib -le $((before_kib + 8192)) ]] || die "the daemon has $kib KiB, and had $before_kib"
+say "life: $(descriptors) descriptors (before: $before_descriptors), $(threads) threads ($before_threads), $kib KiB ($before_kib)"
+end "$daemon_pid"
+daemon_pid=
+kill_machine one TERM

@@ -1,0 +1,123 @@
+# shellcheck shell=bash
+# Machines for tests/vm.sh: QEMU with the port and the monitor that the daemon talks to, and, for the test, a monitor and
+# a shell in the guest (agent.sh) of its own. To be sourced; all of it lies in the folder $scratch.
+
+declare -A machine_pid=() machine_program=()
+# Further children: readers of pipes, readers on the host, generators.
+helpers=()
+
+# Images are made once: of the kernel WEIR_GUEST_KERNEL_DEB, or the one of this Debian.
+initramfs_of() { # NAME [run.sh's options]
+    local name=$1
+    shift
+    [[ -f $scratch/$name.initramfs ]] || WEIR_BIN=$weir WEIR_GUEST_MODULES='virtio_console ext4' \
+        tests/guest/run.sh --add tests/vm/agent.sh --add "$library" --add "$(command -v tcpdump)" "$@" \
+        --initramfs "$scratch/$name.initramfs" -- agent.sh
+}
+
+# Starts QEMU; its guest need not have booted when this returns. $kernel_folder and $initramfs say what it boots, $qemu
+# which QEMU it is, $cpus how many it has and $memory how much.
+kernel_folder=
+initramfs=
+qemu=qemu-system-x86_64
+cpus=1
+memory=1G
+start_machine() { # NAME MACHINE [QEMU's arguments]
+    local name=$1 machine=$2 at=$scratch/$1 number ports=() pipe
+    shift 2
+    if [[ $machine == q35 ]]; then
+        for number in 1 2; do
+            ports+=(-device "pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
+        done
+    fi
+    rm -f "$at".{agent,qmp}*
+    for pipe in agent qmp; do
+        mkfifo "$at.$pipe.in" "$at.$pipe.out"
+        : >"$at.$pipe.log"
+        # Ends with QEMU.
+        cat "$at.$pipe.out" >"$at.$pipe.log" &
+        helpers+=($!)
+    done
+    # Virtual CPUs on threads of their own, as KVM has them.
+    nice -n 3 "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
+        -smp "$cpus" -m "$memory" "${ports[@]}" \
+        -device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off" \
+        -device virtserialport,id=weir,chardev=weir,name=org.weir.0 \
+        -qmp "unix:$at.monitor,server=on,wait=off" \
+        -serial "file:$at.console.log" \
+        -chardev "pipe,id=agent,path=$at.agent" -serial chardev:agent \
+        -chardev "pipe,id=test,path=$at.qmp" -mon chardev=test,mode=control \
+        -kernel "$kernel_folder/vmlinuz" -initrd "$initramfs" \
+        -append 'console=ttyS0 panic=-1 quiet' "$@" </dev/null >"$at.qemu.log" 2>&1 &
+    machine_pid[$name]=$!
+    machine_program[$name]=$qemu
+    until_true "QEMU ($name)" machine_is_there_or_ended "$name"
+    is_running "$name" || die "QEMU ($name) has ended: $(cat "$at.qemu.log")"
+    tell "$name" qmp '{"execute": "qmp_capabilities"}'
+}
+is_running() { kill -0 "${machine_pid[$1]}" 2>/dev/null; }
+machine_is_there_or_ended() { ! is_running "$1" || [[ -S $scratch/$1.monitor && -s $scratch/$1.qmp.log ]]; }
+tell() { # NAME agent|qmp LINE
+    # Opened for both, so that it does not wait for somebody at the other end.
+    printf '%s\n' "$3" 1<>"$scratch/$1.$2.in"
+}
+
+# The guest takes commands.
+booted() { # NAME
+    limit_s=90 until_true "the guest of $1" is_ready_or_ended "$1"
+    is_running "$1" || die "QEMU ($1) has ended: $(cat "$scratch/$1.qemu.log")"
+}
+is_ready_or_ended() { ! is_running "$1" || grep -q READY "$scratch/$1.agent.log"; }
+
+# Runs a command in the guest: prints what it says, and has its status.
+in_guest() { # NAME COMMAND
+    local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID status
+    tell "$name" agent "$id $2"
+    until_true "the guest's answer to: $2" has_answered "$name" "$id"
+    sed -n "/^BEGIN $id\$/,/^END $id /p" "$scratch/$name.agent.log" | sed '1d;$d'
+    status=$(sed -n "s/^END $id //p" "$scratch/$name.agent.log")
+    return "$status"
+}
+has_answered() { ! is_running "$1" || grep -q "^END $2 " "$scratch/$1.agent.log"; }
+# The same, and a failure ends the test.
+guest() { # NAME COMMAND
+    local said
+    said=$(in_guest "$@") || die "in the guest of $1: $2: $said
+$(in_guest "$1" 'tail -n 5 /tmp/*.err')"
+    [[ -z $said ]] || printf '%s\n' "$said"
+}
+
+# Runs a command of the monitor that the test has for itself, and prints the answer: a line with "return" or "error".
+qmp() { # NAME COMMAND [ARGUMENTS]
+    local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID
+    tell "$name" qmp "{\"execute\": \"$2\", \"id\": \"$id\"${3:+, \"arguments\": $3}}"
+    until_true "QEMU's answer to $2" grep -q "\"id\": \"$id\"" "$scratch/$name.qmp.log"
+    grep "\"id\": \"$id\"" "$scratch/$name.qmp.log"
+}
+done_by_qmp() { # NAME COMMAND [ARGUMENTS]
+    local answer
+    answer=$(qmp "$@")
+    jq -e 'has("return")' <<<"$answer" >/dev/null || die "QEMU ($1): $2: $answer"
+}
+hmp() { # NAME LINE: what the human's monitor says
+    qmp "$1" human-monitor-command "{\"command-line\": \"$2\"}" | jq -r '.return // .error.desc'
+}
+# What QEMU has of ours: objects, devices.
+qemu_objects() { # NAME
+    local path
+    for path in /objects /machine/peripheral; do
+        qmp "$1" qom-list "{\"path\": \"$path\"}" | jq -r '.return[].name | select(startswith("weir-"))'
+    done
+}
+has_no_objects() { [[ -z $(qemu_objects "$1") ]]; }
+
+kill_machine() { # NAME [SIGNAL]
+    kill "-${2:-KILL}" "${machine_pid[$1]}" 2>/dev/null || true
+    wait "${machine_pid[$1]}" 2>/dev/null || true
+}
+# shellcheck disable=SC2317  # by the trap
+kill_machines() {
+    local name
+    for name in "${!machine_pid[@]}"; do kill_machine "$name"; done
+    [[ ${#helpers[@]} -eq 0 ]] || kill "${helpers[@]}" 2>/dev/null || true
+}
