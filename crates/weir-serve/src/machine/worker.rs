@@ -162,9 +162,13 @@ impl Worker {
             }
             Request::Attach => self.is_detached = false,
             Request::PortEnded => {
-                // If QEMU has ended its monitor has, too; if not, what is plugged in is found again.
-                self.monitor = None;
+                // If QEMU has ended, its monitor has, too.
                 self.connect_at = now;
+                let monitor =
+                    self.monitor.as_mut().map(|monitor| hotplug::is_paused(monitor.as_mut()));
+                if let Some(Err(error)) = monitor {
+                    self.failed(&error);
+                }
             }
             Request::End { .. } => {}
         }

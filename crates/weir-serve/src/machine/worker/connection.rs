@@ -81,6 +81,10 @@ impl Worker {
             self.monitor = None;
             self.connect_at = Instant::now();
         }
+        if matches!(error, VmError::Closed { .. } | VmError::NotRunning { .. }) {
+            // The machine has ended, and the next one may be there already.
+            self.is_detached = self.ends_by.is_some();
+        }
         self.blame(Some(error_text(error)));
     }
 
