@@ -45,8 +45,11 @@ pub struct Plan<C: ?Sized> {
     /// How long it sleeps at a time where nothing wakes it.
     pub sleep_max: Duration,
     /// Called once, on its thread, when it has ended. A panic drops it without a call.
-    pub ended: Box<dyn FnOnce(&Finished<C>) + Send>,
+    pub ended: Ended<C>,
 }
+
+/// What is called when a consumer has ended.
+pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
     /// Takes all frames of `source`, holds none, and tells nobody.

@@ -20,7 +20,7 @@ static ONE: Mutex<()> = Mutex::new(());
 pub struct Setup {
     folder: tempfile::TempDir,
     pub daemon: Arc<Daemon>,
-    pub serving: Serving,
+    pub serving: Arc<Serving>,
     _file: socket::SocketFile,
     _alone: MutexGuard<'static, ()>,
 }
@@ -38,7 +38,7 @@ pub fn setup(config: &str) -> Setup {
     let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
     let server = Server::new("test", ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
-    let serving = server.serve(listener).unwrap();
+    let serving = Arc::new(server.serve(listener).unwrap());
     Setup { folder, daemon, serving, _file: file, _alone: alone }
 }
 
