@@ -297,8 +297,7 @@ impl Daemon {
         }
         let reads = reader.reads();
         let closed = self.board.closed(reads.feed).flatten();
-        let ledger = closed.as_ref().or_else(|| ledgers.get(&reads.feed))?;
-        Some(reader.account(&reads, ledger))
+        Some(reader.account(&reads, closed.as_ref().or_else(|| ledgers.get(&reads.feed))?))
     }
 
     /// Which frames of this source a client with this filter gets: those that the file's filter takes, and its own.

@@ -25,18 +25,11 @@ use weir_vm::{GuestMemory, TakenRing};
 use crate::limits::{RELAY_END_TIME_MAX, RELAY_SLACK, RELAY_SLEEP_MAX};
 use account::{Copied, Shown};
 use ending::{End, Ending, EndingGuard};
+pub(crate) use output::Bell;
 use output::{Output, ToRegion};
 
 /// Rings that a relay can read at a time: those of a feed, and of what it moves to.
 const LINES: usize = weir_ring::wake::RINGS_MAX;
-
-/// Has a guest wake the readers of a feed.
-pub(crate) struct Bell {
-    /// Has the guest's words.
-    pub memory: Arc<GuestMemory>,
-    /// Rings.
-    pub ring: Arc<dyn Fn() + Send + Sync>,
-}
 
 /// A guest's copy of a feed.
 pub(crate) struct Relay {

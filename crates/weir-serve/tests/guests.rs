@@ -5,10 +5,16 @@ mod common;
 #[path = "common/machine.rs"]
 mod machine;
 
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::Command;
+
 use weir_client::protocol::{Ledger, Open};
 use weir_client::{Connection, EndReason, FeedSource, OpenFeed};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
 use weir_consumer::{Consumer, Null};
+use weir_frame::read::FrameReader;
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start};
 use weir_serve::Config;
 
 use common::{setup, within_limit};
@@ -181,7 +187,8 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     let setup = setup(&source("rate=100kpps,flows=10", "", &[&machine]));
     let _served = serve_guests(&setup);
     let connection = machine.connect();
-    let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
+    let named = Open { name: Some("ids".into()), ..open("all") };
+    let (feed, source) = OpenFeed::new(&connection, &named).unwrap();
     let running = read(source);
     until_read(&running, 10_000);
     // Takes none. As bytecode: the compiler of filters is a process of the program `weir`.
@@ -200,9 +207,17 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     });
     feed.set_filter("").unwrap();
     until_read(&running, 10_000);
-    feed.block(&["0.0.0.0/0".to_owned()], &[]).unwrap();
+    let all = ["0.0.0.0/0".to_owned()];
+    feed.block(&all, &[]).unwrap();
     within_limit("frames are blocked", || feed.ledger().unwrap().blocked > 10_000);
-    feed.block(&[], &["0.0.0.0/0".to_owned()]).unwrap();
+    feed.block(&[], &all).unwrap();
+    until_read(&running, 10_000);
+    // By name, as another program in the guest does.
+    let blocked = feed.ledger().unwrap().blocked;
+    assert_eq!(connection.block_named("ids", &all, &[], None).unwrap().changed, 1);
+    within_limit("frames are blocked", || feed.ledger().unwrap().blocked > blocked + 10_000);
+    assert!(connection.block_named("other", &all, &[], None).is_err());
+    connection.block_named("ids", &[], &all, None).unwrap();
     until_read(&running, 10_000);
     let ledger = feed.close().unwrap().ledger.unwrap();
     closes(&ledger);
@@ -237,4 +252,154 @@ fn parts_samples_and_cut_frames_come_as_they_are_captured() {
     assert!(ten.captured.abs_diff(ten.offered / 10) <= 1, "{ten:?}");
     assert_eq!(ten.kept_bytes, 64 * ten.captured, "{ten:?}");
     assert_eq!(ten.wire_bytes, 508 * ten.captured, "without FCS: {ten:?}");
+}
+
+/// How often the threads of this name have slept so far; one of them is there.
+fn sleeps(name: &str) -> Option<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let of_one = |folder: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let status = std::fs::read_to_string(folder.join("status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        let count: u64 = line.split_whitespace().last()?.parse().ok()?;
+        (comm.trim() == name).then_some(count)
+    };
+    let all: Vec<u64> = tasks.filter_map(|task| of_one(task.path())).collect();
+    (!all.is_empty()).then(|| all.iter().sum())
+}
+
+#[test]
+fn a_relay_that_has_nothing_to_do_is_not_woken() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("rate=10kpps", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    // Takes none.
+    let none = Open { filter: "1,6 0 0 0".into(), ..open("all") };
+    // Nobody reads in the guest: the only consumer is the relay.
+    let (feed, _unread) = OpenFeed::new(&machine.connect(), &none).unwrap();
+    within_limit("the source runs", || feed.ledger().unwrap().filtered > 1000);
+    within_limit("it sleeps, for longer than the second of other consumers", || {
+        let before = sleeps("weir-consumer").expect("the relay runs");
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        sleeps("weir-consumer") == Some(before)
+    });
+    let filtered = feed.ledger().unwrap().filtered;
+    within_limit("the source runs", || feed.ledger().unwrap().filtered > filtered);
+    closes(&feed.close().unwrap().ledger.unwrap());
+}
+
+/// A network namespace of this test's own.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(of: &str) -> Namespace {
+        let name = format!("weir-guests-{of}-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().unwrap();
+        assert!(made.success(), "ip netns add {name}");
+        Namespace(name)
+    }
+
+    fn ip(&self, args: &str) {
+        let done = Command::new("ip").args(["-n", &self.0]).args(args.split(' ')).status().unwrap();
+        assert!(done.success(), "ip -n {} {args}", self.0);
+    }
+
+    /// A pair of interfaces that are up: the kernel announces itself there at once.
+    fn pair(&self, name: &str) {
+        self.ip(&format!("link add {name} type veth peer name peer-{name}"));
+        self.ip(&format!("link set {name} up"));
+        self.ip(&format!("link set peer-{name} up"));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let line = format!("SKIPPED {test}: needs root\n");
+        eprint!("{line}");
+        if let Some(path) = std::env::var_os("WEIR_SKIP_LOG") {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            file.unwrap().write_all(line.as_bytes()).unwrap();
+        }
+    }
+    is_root
+}
+
+/// Frames of each interface that a ring has, by name.
+fn by_interface(ring: &Ring<Mapping>) -> BTreeMap<String, u64> {
+    let (mut frames, mut batch) = (BTreeMap::new(), Batch::new());
+    let header = ring.identity().unwrap().pcapng_header;
+    let mut described = FrameReader::open(&header[..]).unwrap();
+    while described.next().unwrap().is_some() {}
+    let names: Vec<_> = described.interfaces().iter().map(|of| of.name.clone()).collect();
+    let mut reader = Reader::new(ring, Start::Oldest).unwrap();
+    while let Poll::Frames(_) = reader.poll(&mut batch).unwrap() {
+        for record in batch.records() {
+            *frames.entry(names[record.meta.interface_id as usize].clone()).or_default() += 1;
+        }
+    }
+    frames
+}
+
+#[test]
+fn root_interfaces_that_join_a_pattern_are_described_to_a_guest() {
+    if !is_root("root_interfaces_that_join_a_pattern_are_described_to_a_guest") {
+        return;
+    }
+    let (machine, netns) = (Machine::new("one"), Namespace::new("pattern"));
+    let setup =
+        setup(&source("", "", &[&machine]).replace("gen:", &format!("netns:{}/own*", netns.0)));
+    let _served = serve_guests(&setup);
+    let feed = machine.connect().open_feed(&open("all")).unwrap();
+    for name in ["own0", "own1", "own2"] {
+        netns.pair(name);
+        within_limit("its frames", || by_interface(&feed.rings()[0]).contains_key(name));
+    }
+    netns.ip("link delete own1");
+    netns.pair("own3");
+    within_limit("its frames", || by_interface(&feed.rings()[0]).contains_key("own3"));
+    let found = by_interface(&feed.rings()[0]);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["own0", "own1", "own2", "own3"]);
+    let ledger = feed.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!(by_interface(&feed.rings()[0]).values().sum::<u64>(), ledger.captured);
+    assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
+}
+
+#[test]
+fn root_an_interface_that_vanishes_ends_a_guests_feed_and_it_is_opened_again() {
+    if !is_root("root_an_interface_that_vanishes_ends_a_guests_feed_and_it_is_opened_again") {
+        return;
+    }
+    let (machine, netns) = (Machine::new("one"), Namespace::new("follow"));
+    let setup =
+        setup(&source("", "", &[&machine]).replace("gen:", &format!("netns:{}/own0", netns.0)));
+    let _served = serve_guests(&setup);
+    let connection = machine.connect();
+    for life in 0..3 {
+        netns.pair("own0");
+        let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
+        let running = read(source);
+        netns.ip("addr add fe80::77/64 dev peer-own0");
+        within_limit("frames", || running.delivered().frames > 0);
+        netns.ip("link delete own0");
+        within_limit("it ends", || feed.ended().is_some());
+        assert!(
+            matches!(feed.ended(), Some(EndReason::Failed(_))),
+            "life {life}: {:?}",
+            feed.ended()
+        );
+        // The ring's end, which the consumer finds by itself.
+        let (frames, lapped) = taken(running);
+        let ledger = feed.close().unwrap().ledger.unwrap();
+        closes(&ledger);
+        assert_eq!((frames + lapped, ledger.drops["relay"]), (ledger.captured, 0), "{ledger:?}");
+        assert!(OpenFeed::new(&connection, &open("all")).is_err(), "it is not there");
+    }
 }

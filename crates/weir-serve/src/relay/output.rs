@@ -8,10 +8,17 @@ use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 use weir_region::words::AWAKE;
 use weir_ring::{Clock, Mapping, RingSpec, Writer, WriterKind};
-use weir_vm::{TakenRing, VmError};
+use weir_vm::{GuestMemory, TakenRing, VmError};
 
-use super::Bell;
 use crate::limits::RELAY_RUN_FRAMES;
+
+/// Has a guest wake the readers of a feed.
+pub(crate) struct Bell {
+    /// Has the guest's words.
+    pub memory: Arc<GuestMemory>,
+    /// Rings.
+    pub ring: Arc<dyn Fn() + Send + Sync>,
+}
 
 /// The guest's ring, open until somebody closes it.
 pub(super) struct Output {
