@@ -69,7 +69,10 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
             output.sink.take_run(run)
         })?;
         Ok(match turn {
-            Turn::Passed(_) => Step::Busy,
+            Turn::Passed(_) => {
+                output.sink.end_turn()?;
+                Step::Busy
+            }
             Turn::Waiting => Step::Waiting,
             Turn::Empty => Step::Idle,
             Turn::Ended => Step::Ended,

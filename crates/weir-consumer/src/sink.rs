@@ -57,6 +57,14 @@ pub trait Sink {
         run.records().try_for_each(|record| self.take(&record))
     }
 
+    /// Nothing more is due just now: the next frames come in another turn, which may be a wait away.
+    ///
+    /// # Errors
+    /// As [`take`](Sink::take).
+    fn end_turn(&mut self) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
     /// Lets out what was collected.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_ring::RingError;
+use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::{Waker, Woken};
 
 use crate::account::Delivered;
@@ -41,9 +42,14 @@ pub struct Plan<C: ?Sized> {
     pub slack: Duration,
     /// Called after each step; dropped when the consumer has ended.
     pub progress: Box<dyn FnMut(&C) + Send>,
-    /// Called once, when it has ended.
-    pub ended: Box<dyn FnOnce() + Send>,
+    /// How long it sleeps at a time where nothing wakes it.
+    pub sleep_max: Duration,
+    /// Called once, on its thread, when it has ended. A panic drops it without a call.
+    pub ended: Ended<C>,
 }
+
+/// What is called when a consumer has ended.
+pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
     /// Takes all frames of `source`, holds none, and tells nobody.
@@ -52,8 +58,9 @@ impl<C: ?Sized> Plan<C> {
     /// [`RingError::Os`]: no descriptors are left.
     pub fn new(source: Box<dyn FrameSource>) -> Result<Plan<C>, RingError> {
         let waker = source.sleeper().waker()?;
-        let (progress, ended) = (Box::new(|_: &C| ()), Box::new(|| ()));
-        Ok(Plan { source, waker, frames_max: None, slack: Duration::ZERO, progress, ended })
+        let (progress, ended) = (Box::new(|_: &C| ()), Box::new(|_: &Finished<C>| ()));
+        let (frames_max, slack, sleep_max) = (None, Duration::ZERO, SLEEP_MAX);
+        Ok(Plan { source, waker, frames_max, slack, progress, sleep_max, ended })
     }
 }
 
@@ -90,7 +97,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     consumer: Box<C>,
     plan: Plan<C>,
 ) -> io::Result<Running<C>> {
-    let Plan { source, waker, frames_max, slack, progress, ended } = plan;
+    let Plan { source, waker, frames_max, slack, progress, sleep_max, ended } = plan;
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(RUNNING),
         ended: AtomicBool::new(false),
@@ -102,6 +109,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             consumer,
             source,
             waiting: Waiting::new(),
+            sleep_max,
             shared: theirs,
             frames_max,
             patience: slack + PATIENCE,
@@ -115,8 +123,9 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         // Whoever waits for this consumer's progress need not any more.
         drop(progress);
         shared.ended.store(true, Ordering::Release);
-        ended();
-        Finished { consumer, failure, last, limited }
+        let finished = Finished { consumer, failure, last, limited };
+        ended(&finished);
+        finished
     })?;
     Ok(Running { shared, waker, thread })
 }
@@ -146,9 +155,14 @@ impl<C: ?Sized> Running<C> {
     /// If the thread panicked: a bug of ours, passed on.
     #[must_use]
     pub fn finish(self) -> Finished<C> {
+        self.stop();
+        self.wait()
+    }
+
+    /// The same, and nobody waits: [`Plan::ended`] is called once that is done.
+    pub fn stop(&self) {
         self.shared.phase.store(STOPPED, Ordering::Release);
         self.waker.wake();
-        self.wait()
     }
 
     /// Waits until it ends by itself: all rings are closed and read, or it has failed.
@@ -179,6 +193,7 @@ struct Work<C: ?Sized> {
     consumer: Box<C>,
     source: Box<dyn FrameSource>,
     waiting: Waiting,
+    sleep_max: Duration,
     shared: Arc<Shared>,
     frames_max: Option<u64>,
     patience: Duration,
@@ -238,7 +253,8 @@ impl<C: Consumer + ?Sized> Work<C> {
         if !self.consumer.rests() {
             return Ok(());
         }
-        let woken = self.waiting.wait(self.consumer.as_mut(), self.source.sleeper(), step)?;
+        let (consumer, sleeper) = (self.consumer.as_mut(), self.source.sleeper());
+        let woken = self.waiting.wait(consumer, sleeper, step, self.sleep_max)?;
         if let Some(Woken::WriterGone(channel)) = woken {
             self.upkeep.writer_gone(self.consumer.rings_mut(), channel);
         }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_ring::RingError;
-use weir_ring::idle::{IdleStrategy, SLEEP_MAX, Wait, Waited};
+use weir_ring::idle::{IdleStrategy, Wait, Waited};
 use weir_ring::wake::{Sleeper, Woken};
 
 use crate::consumer::{Consumer, ConsumerError, Step};
@@ -32,7 +32,8 @@ impl Waiting {
         Waiting { strategy, waited, written: 0, flushed: Instant::now() }
     }
 
-    /// Waits after a step that brought nothing, asleep on `sleeper` or not; gives how a sleep ended.
+    /// Waits after a step that brought nothing, asleep on `sleeper` for `sleep_max` at most, or not; gives how a sleep
+    /// ended.
     ///
     /// # Errors
     /// [`ConsumerError`] if what was collected cannot be let out, or the kernel refuses to wait.
@@ -41,6 +42,7 @@ impl Waiting {
         consumer: &mut C,
         sleeper: &Sleeper,
         step: Step,
+        sleep_max: Duration,
     ) -> Result<Option<Woken>, ConsumerError> {
         let wait = self.next(consumer.rings(), step, || consumer.due());
         let is_short = matches!(wait, Wait::Pause(pause) if pause < LONG_PAUSE);
@@ -48,7 +50,7 @@ impl Waiting {
             consumer.flush()?;
             self.flushed = Instant::now();
         }
-        Ok(self.carry_out(wait, consumer.rings(), sleeper, SLEEP_MAX)?)
+        Ok(self.carry_out(wait, consumer.rings(), sleeper, sleep_max)?)
     }
 
     /// How to wait after a step that brought nothing; `due` as of [`Consumer::due`].

@@ -134,7 +134,7 @@ fn start(
         progress: Box::new(move |consumer: &(dyn Consumer + Send + 'static)| {
             let _ = progress.send(consumer.delivered().frames);
         }),
-        ended: Box::new(move || {
+        ended: Box::new(move |_| {
             let _ = ended.send(u64::MAX);
         }),
         ..Plan::new(Box::new(source)).unwrap()

@@ -20,6 +20,7 @@ use weir_ring::wake::{RINGS_MAX, Waker};
 use weir_ring::{Mapping, Ring};
 
 use crate::blocking::read_change;
+use crate::board::tell_gone;
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::reader::{Opening, Reader};
@@ -249,28 +250,33 @@ impl Client {
             self.daemon.journal.refused(&self.who, &open.source, &error.message);
         })?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
-        self.opened(&reader)
+        self.opened(&reader).inspect_err(|_| {
+            // The client has nothing of it that it could close.
+            self.feeds.remove(&open.feed);
+            self.daemon.let_go(&reader);
+        })
     }
 
     /// What the client is told of a feed, with its rings.
-    fn opened(&self, reader: &Reader) -> Result<Answer, RpcError> {
+    fn opened(&self, reader: &Arc<Reader>) -> Result<Answer, RpcError> {
         let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
         // The rings of other engines are sealed memory anyhow.
         if engines::by_name(info.engine).is_some_and(|engine| engine.fills_bpf_arrays) {
             info.notes.extend(reader.copied.map(|copied| copied.note().to_owned()));
         }
         let broken = |error: weir_ring::RingError| RpcError::refused(error_text(&error));
-        let first = reader.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
+        let reads = reader.reads();
+        let first = reads.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
         let opened = Opened {
-            key: reader.feed.number(),
-            from: reader.from.clone(),
+            key: reads.feed.number(),
+            from: reads.from.clone(),
             link_type: first.map(|identity| identity.link_type).unwrap_or_default(),
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             why: info.why,
             notes: info.notes,
             owner: info.owner.as_ref().map(protocol::Owner::from),
-            parts: parts(&reader.rings),
+            parts: parts(&reads.rings),
             region: None,
         };
         if let Who::Guest(name) = &self.who {
@@ -280,20 +286,24 @@ impl Client {
                 ..opened
             });
         }
-        let rings = reader.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
+        let rings = reads.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();
         let descriptors = descriptors.map_err(|error| RpcError::refused(error.to_string()))?;
         Ok(Answer { descriptors, ..answer(opened)? })
     }
 
-    /// Has a guest read a copy of a feed in its region. One that moves to a second region is none of ours.
-    fn copy(&self, guest: &str, reader: &Reader) -> Result<InRegion, RpcError> {
+    /// Has a guest read a copy of a feed in its region.
+    fn copy(&self, guest: &str, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
         let unknown = || RpcError::refused("the daemon's file has no such guest any more");
         let guest = self.daemon.guests.get(guest).ok_or_else(unknown)?;
         let blocks = reader.mib.max(DATA_BLOCKS_MIN).ilog2();
-        let (probe, from) = (&self.daemon.probe, reader.from.clone());
+        let (probe, from) = (&self.daemon.probe, reader.reads().from.clone());
         let (copy, at) = guest.copy(probe, reader.claim.subscription, from, 1 << blocks)?;
-        reader.set_copy(copy);
+        reader.set_copy(copy)?;
+        let failed = Arc::downgrade(reader);
+        reader.listen(move |reason| {
+            failed.upgrade().iter().for_each(|reader| tell_gone(reader, Some(reason)));
+        });
         Ok(at)
     }
 
@@ -305,7 +315,7 @@ impl Client {
                 "{count} descriptors came; a sleeper has 2: wake page and socket"
             ))
         })?;
-        let (first, rings) = (attach.first_line, reader.rings.len());
+        let (first, rings) = (attach.first_line, reader.reads().rings.len());
         let end = first.checked_add(rings).filter(|end| *end <= RINGS_MAX).ok_or_else(|| {
             RpcError::params(format!("a wake page has {RINGS_MAX} lines at most"))
         })?;
@@ -332,8 +342,8 @@ impl Client {
         if reader.is_closed() {
             return Err(RpcError::params(format!("feed {number} is closed")));
         }
-        let is_shared = self.daemon.board.readers_of(reader.feed).len() > 1;
-        if is_shared || self.daemon.is_waited_for(reader.feed) {
+        let is_shared = self.daemon.board.readers_of(reader.feed()).len() > 1;
+        if is_shared || self.daemon.is_waited_for(reader.feed()) {
             let said = "others read the same rings; open the feed with \"own\": true to change it";
             return Err(RpcError::new(SHARED, said));
         }

@@ -8,7 +8,7 @@ use weir_client::protocol::Gone;
 use weir_plug::Who;
 use weir_probe::core::Event;
 use weir_probe::{FeedId, ProbeEvent, SourceId};
-use weir_ring::Ledger;
+use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::reader::Reader;
 
@@ -38,7 +38,14 @@ const ENDED_MAX: usize = 64;
 
 impl State {
     fn has_reader(&self, feed: FeedId) -> bool {
-        self.readers.iter().any(|reader| reader.feed == feed)
+        self.readers.iter().any(|reader| reader.feed() == feed)
+    }
+
+    /// A reader has let go of these rings.
+    fn forget(&mut self, feed: FeedId) {
+        if !self.has_reader(feed) {
+            self.closed.remove(&feed);
+        }
     }
 
     fn hand(&mut self, feed: FeedId, who: &Who, source: &str) {
@@ -95,7 +102,7 @@ impl Board {
         if let Some((_, reason)) = state.ended.iter().find(|(ended, _)| *ended == source) {
             tell_gone(reader, reason.as_deref());
         }
-        state.hand(reader.feed, &reader.who, &reader.source);
+        state.hand(reader.feed(), &reader.who, &reader.source);
         state.readers.push(Arc::clone(reader));
     }
 
@@ -110,12 +117,12 @@ impl Board {
         self.lock().handed.contains_key(&feed)
     }
 
-    /// Open rings that were handed to somebody who may not have them now.
+    /// Open rings that were handed to somebody who may not have them now. A guest has mapped a copy and never these.
     #[must_use]
     pub fn handed_unless(&self, may: impl Fn(&Who, &str) -> bool) -> BTreeSet<FeedId> {
         let state = self.lock();
-        let denied =
-            state.handed.iter().filter(|(_, all)| all.iter().any(|(who, of)| !may(who, of)));
+        let is_denied = |(who, of): &(Who, String)| matches!(who, Who::Process(_)) && !may(who, of);
+        let denied = state.handed.iter().filter(|(_, all)| all.iter().any(is_denied));
         denied.map(|(feed, _)| *feed).collect()
     }
 
@@ -123,9 +130,16 @@ impl Board {
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));
-        if !state.has_reader(reader.feed) {
-            state.closed.remove(&reader.feed);
-        }
+        state.forget(reader.feed());
+    }
+
+    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there.
+    pub fn moved(&self, reader: &Reader, feed: FeedId, rings: Vec<Ring<Mapping>>) {
+        let mut state = self.lock();
+        let before = reader.feed();
+        reader.moved(feed, rings, state.closed.get(&before).and_then(Option::as_ref));
+        state.forget(before);
+        state.hand(feed, &reader.who, &reader.source);
     }
 
     /// Those that clients have, in the order in which they were opened.
@@ -138,7 +152,7 @@ impl Board {
     #[must_use]
     pub fn readers_of(&self, feed: FeedId) -> Vec<Arc<Reader>> {
         let mut readers = self.readers();
-        readers.retain(|reader| reader.feed == feed && !reader.is_closed());
+        readers.retain(|reader| reader.feed() == feed && !reader.is_closed());
         readers
     }
 

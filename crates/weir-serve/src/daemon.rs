@@ -246,11 +246,12 @@ impl Daemon {
     pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
         reader.close(|| {
             self.leave(&reader.source, reader.claim);
-            match self.board.closed(reader.feed) {
+            let feed = reader.feed();
+            match self.board.closed(feed) {
                 Some(ledger) => (ledger, true),
                 None => {
                     let ledgers = self.ledgers_of(&[reader.claim]);
-                    (ledgers.ok().and_then(|mut all| all.remove(&reader.feed)), false)
+                    (ledgers.ok().and_then(|mut all| all.remove(&feed)), false)
                 }
             }
         })
@@ -293,9 +294,9 @@ impl Daemon {
         if let Some(account) = reader.closed_account() {
             return account;
         }
-        let closed = self.board.closed(reader.feed).flatten();
-        let ledger = closed.as_ref().or_else(|| ledgers.get(&reader.feed))?;
-        Some(reader.account_now(ledger))
+        let reads = reader.reads();
+        let closed = self.board.closed(reads.feed).flatten();
+        Some(reader.account(&reads, closed.as_ref().or_else(|| ledgers.get(&reads.feed))?))
     }
 
     /// Which frames of this source a client with this filter gets: those that the file's filter takes, and its own.

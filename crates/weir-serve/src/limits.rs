@@ -50,8 +50,12 @@ pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long the devices of a guest that has no feeds stay, and the places of feeds that it had when its session ended:
 /// its applications read what is there, and begin anew.
 pub const GUEST_LINGER: Duration = Duration::from_secs(5);
-/// Frames that are copied to a guest together.
+/// Frames that are copied to a guest together, and published together where they come without a pause.
 pub const RELAY_RUN_FRAMES: u64 = 1024;
+/// How long the end of copying to a guest is waited for: rings that stay open are read for 1 s more.
+pub const RELAY_END_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long copying to a guest sleeps at a time. All that it waits for wakes it, and an idle host is to stay idle.
+pub const RELAY_SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// How long frames are held on their way to a guest, for older ones of other CPUs.
 pub const RELAY_SLACK: Duration = Duration::from_millis(10);
 /// Sleepers that a feed wakes: a client with several consumers has one for each.

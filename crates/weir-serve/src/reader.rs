@@ -1,11 +1,12 @@
 //! A feed as one client has it: what it may read, what it wakes, and what became of its frames since it was opened.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use weir_client::protocol::{self, Closed, Open};
-use weir_plug::message::RpcError;
+use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Peer, Who};
 use weir_probe::{FeedId, RemoteConsumer};
 use weir_ring::wake::Waker;
@@ -37,17 +38,46 @@ pub struct Reader {
     pub since: Instant,
     /// Its subscription.
     pub claim: Claim,
-    /// The probe's name for its rings.
-    pub feed: FeedId,
-    /// Its rings.
-    pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of its first frames, ring by ring.
-    pub from: Vec<u64>,
-    /// The ledger of the rings when it was opened.
-    pub base: Ledger,
+    /// The client's key of it: the number of the rings that it was opened with.
+    key: u64,
+    reads: RwLock<Arc<Reads>>,
     state: Mutex<State>,
+    /// It was closed.
+    closed: Condvar,
     /// Of a guest: its copy.
     copy: OnceLock<GuestFeed>,
+    /// Nothing more joins it.
+    is_complete: AtomicBool,
+}
+
+/// The rings that a feed reads.
+pub struct Reads {
+    /// The probe's name for them.
+    pub feed: FeedId,
+    /// The rings.
+    pub rings: Vec<Ring<Mapping>>,
+    /// Ordinals of the feed's first frames, ring by ring.
+    pub from: Vec<u64>,
+    /// The ledger of the rings when the feed came to them.
+    base: Ledger,
+    /// What became of the feed's frames in the rings that it read before.
+    past: protocol::Ledger,
+}
+
+impl Reads {
+    /// Frames that the rings have had, ring by ring.
+    fn written(&self) -> Vec<u64> {
+        self.rings.iter().map(Ring::frames_written).collect()
+    }
+
+    /// What became of the feed's frames, if the rings have this ledger now and had frames up to `until`.
+    fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
+        let captured = until.iter().sum();
+        let now = Ledger { captured, ..ledger.clone() };
+        let mut own = protocol::Ledger::from(&now.since(&self.base));
+        own += &self.past;
+        own
+    }
 }
 
 /// The filter in force.
@@ -61,6 +91,8 @@ struct FilterText {
 #[derive(Default)]
 struct State {
     sleepers: BTreeMap<u64, Sleeping>,
+    /// Somebody closes it, or has closed it.
+    is_closing: bool,
     /// Once it is closed: its account.
     closed: Option<Closed>,
 }
@@ -109,7 +141,9 @@ impl Reader {
         let base = Ledger { captured, ..base };
         let filter = FilterText { asked: asked.filter.clone(), whole: filter };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
-        let copy = OnceLock::new();
+        let (copy, closed, key) = (OnceLock::new(), Condvar::new(), feed.number());
+        let reads = Reads { feed, rings, from, base, past: protocol::Ledger::default() };
+        let reads = RwLock::new(Arc::new(reads));
         Reader {
             peer,
             who,
@@ -121,13 +155,35 @@ impl Reader {
             copied,
             since,
             claim,
-            feed,
-            rings,
-            from,
-            base,
+            key,
+            reads,
             state,
+            closed,
             copy,
+            is_complete: AtomicBool::new(false),
         }
+    }
+
+    /// The rings that it reads now.
+    #[must_use]
+    pub fn reads(&self) -> Arc<Reads> {
+        Arc::clone(&self.reads.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The probe's name for them.
+    #[must_use]
+    pub fn feed(&self) -> FeedId {
+        self.reads().feed
+    }
+
+    /// The probe has moved its subscription to these rings, all of whose frames are its own; `ledger` is the last one
+    /// of those of before.
+    pub(crate) fn moved(&self, feed: FeedId, rings: Vec<Ring<Mapping>>, ledger: Option<&Ledger>) {
+        let mut reads = self.reads.write().unwrap_or_else(PoisonError::into_inner);
+        // What the rings have had is known also where the rest could not be read.
+        let past = reads.account(ledger.unwrap_or(&reads.base), &reads.written());
+        let (from, base) = (vec![0; rings.len()], Ledger::default());
+        *reads = Arc::new(Reads { feed, rings, from, base, past });
     }
 
     fn filter_text(&self) -> MutexGuard<'_, FilterText> {
@@ -140,9 +196,39 @@ impl Reader {
     }
 
     /// Has a guest read this copy of it.
-    pub(crate) fn set_copy(&self, copy: GuestFeed) {
-        // Once, by who opens it.
-        let _ = self.copy.set(copy);
+    ///
+    /// # Errors
+    /// [`BUSY`] if it was closed since it was opened; the copy has ended then.
+    pub(crate) fn set_copy(&self, copy: GuestFeed) -> Result<(), RpcError> {
+        let state = self.state();
+        if !state.is_closing {
+            // Once, by who opens it.
+            let _ = self.copy.set(copy);
+            // Pairs with the one in `complete`: either it finds the copy, or this finds that it was called.
+            fence(Ordering::SeqCst);
+            if self.is_complete.load(Ordering::Relaxed) {
+                self.complete();
+            }
+            return Ok(());
+        }
+        drop(state);
+        // This waits.
+        drop(copy);
+        let said = "the feed was closed while it was opened: the daemon's file has changed, or its source has ended; \
+                    try again";
+        Err(RpcError::new(BUSY, said))
+    }
+
+    /// Has this called with the reason once copying to a guest has failed.
+    pub(crate) fn listen(&self, listener: impl FnOnce(&str) + Send + 'static) {
+        if let Some(copy) = self.copy.get() {
+            copy.relay.listen(listener);
+        }
+    }
+
+    /// Of a guest: whether it has its copy, which follows the feed to other rings.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.copy.get().is_some()
     }
 
     /// Of a guest: nothing in it reads the copy any more.
@@ -152,6 +238,8 @@ impl Reader {
 
     /// Nothing more joins it: a guest's copy ends once it has everything.
     pub(crate) fn complete(&self) {
+        self.is_complete.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         self.copy.get().iter().for_each(|copy| copy.relay.complete());
     }
 
@@ -171,26 +259,14 @@ impl Reader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of its frames, if the rings have this ledger now and had frames up to `until`.
-    fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
-        let captured = until.iter().sum();
-        let now = Ledger { captured, ..ledger.clone() };
-        let own = protocol::Ledger::from(&now.since(&self.base));
-        match self.copy.get() {
-            Some(copy) => copy.relay.account(own),
-            None => own,
-        }
-    }
-
-    /// What became of its frames, if the rings have this ledger now.
+    /// What became of its frames, if these rings, which it reads, have this ledger now.
     #[must_use]
-    pub fn account_now(&self, ledger: &Ledger) -> protocol::Ledger {
-        self.account(ledger, &self.written())
-    }
-
-    /// Frames that its rings have had, ring by ring.
-    fn written(&self) -> Vec<u64> {
-        self.rings.iter().map(Ring::frames_written).collect()
+    pub fn account(&self, reads: &Reads, ledger: &Ledger) -> protocol::Ledger {
+        let host = || reads.account(ledger, &reads.written());
+        match self.copy.get() {
+            Some(copy) => copy.relay.account(host),
+            None => host(),
+        }
     }
 
     /// Has it wake a sleeper of this number, on whose wake page the first ring has the line `first_line`.
@@ -205,7 +281,7 @@ impl Reader {
         attach: impl FnOnce() -> Result<Option<RemoteConsumer>, RpcError>,
     ) -> Result<(), RpcError> {
         let mut state = self.state();
-        if state.closed.is_some() {
+        if state.is_closing {
             return Err(RpcError::params(format!("feed {} is closed", self.number)));
         }
         if state.sleepers.contains_key(&number) {
@@ -244,9 +320,10 @@ impl Reader {
         if let Some(copy) = self.copy.get() {
             return copy.relay.lag();
         }
+        let reads = self.reads();
         let state = self.state();
         let of_one = |sleeping: &Sleeping| -> u64 {
-            let lines = (sleeping.first_line..).zip(&self.rings).zip(&self.from);
+            let lines = (sleeping.first_line..).zip(&reads.rings).zip(&reads.from);
             let behind = lines.map(|((line, ring), from)| {
                 ring.frames_written().saturating_sub(sleeping.waker.position(line).max(*from))
             });
@@ -261,10 +338,10 @@ impl Reader {
         (self.peer.number(), &self.source)
     }
 
-    /// Whether it was closed.
+    /// Whether it was closed, or is being closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.state().closed.is_some()
+        self.state().is_closing
     }
 
     /// Once it is closed: what became of its frames, if that could be read.
@@ -274,21 +351,34 @@ impl Reader {
     }
 
     /// Closes it once: `end` ends the subscription, and gives the ledger of the rings, and whether that is final. What
-    /// is told the second time is what was told the first.
+    /// is told the second time is what was told the first. No lock is held meanwhile: a guest's copy takes a while.
     pub fn close(&self, end: impl FnOnce() -> (Option<Ledger>, bool)) -> Closed {
         let mut state = self.state();
-        if let Some(closed) = &state.closed {
-            return closed.clone();
+        if std::mem::replace(&mut state.is_closing, true) {
+            let runs = |state: &mut State| state.closed.is_none();
+            let state = self.closed.wait_while(state, runs);
+            let state = state.unwrap_or_else(PoisonError::into_inner);
+            return state.closed.clone().unwrap_or_else(|| self.told(true, Vec::new(), None));
         }
+        drop(state);
         let (ledger, ended) = end();
         // A guest's copy has everything by then, and its ring is closed.
         self.copy.get().iter().for_each(|copy| copy.relay.finish());
         let ended = ended || self.copy.get().is_some();
-        let until = self.written();
-        let ledger = ledger.map(|ledger| self.account(&ledger, &until));
+        let reads = self.reads();
+        let until = reads.written();
+        let ledger = ledger.map(|ledger| match self.copy.get() {
+            Some(copy) => copy.relay.account(|| reads.account(&ledger, &until)),
+            None => reads.account(&ledger, &until),
+        });
         let until = if ended { Vec::new() } else { until };
-        let closed = Closed { key: self.feed.number(), ended, until, ledger };
-        state.closed = Some(closed.clone());
+        let closed = self.told(ended, until, ledger);
+        self.state().closed = Some(closed.clone());
+        self.closed.notify_all();
         closed
+    }
+
+    fn told(&self, ended: bool, until: Vec<u64>, ledger: Option<protocol::Ledger>) -> Closed {
+        Closed { key: self.key, ended, until, ledger }
     }
 }

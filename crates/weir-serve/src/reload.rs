@@ -55,21 +55,27 @@ impl Daemon {
         let (allowed, denied): (Vec<_>, Vec<_>) =
             readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
         let mut closed = denied.len();
+        // A guest's copy ends first: it would follow the feed to fresh rings.
+        for guest in denied.iter().filter(|denied| is_guest(denied)) {
+            tell_gone(guest, Some(CHANGED));
+            self.close(guest);
+        }
         let mut told: Vec<Arc<Reader>> = Vec::new();
         for feed in with_siblings(exposed, &allowed) {
-            let of = |reader: &&Arc<Reader>| reader.feed == feed;
+            let of = |reader: &&Arc<Reader>| reader.feed() == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
             // One that is closed just now cannot speak for the others.
-            // A guest's copy does not move with it: the guest opens it again.
-            let moves = |other: &&Arc<Reader>| matches!(other.who, Who::Process(_));
             let is_moved = others.iter().any(|other| self.renew(other, feed));
-            for denied in denied.iter().filter(of) {
+            for denied in denied.iter().filter(of).filter(|denied| !is_guest(denied)) {
                 // First: that its rings are closed, which the probe tells, would be no reason.
                 tell_gone(denied, Some(CHANGED));
                 self.close(denied);
             }
             for other in others {
-                if is_moved && moves(&other) {
+                // A guest reads on where it is: its copy has followed. One that is being opened has none yet.
+                if is_moved && is_guest(other) && other.is_copied() {
+                    self.follow(other);
+                } else if is_moved && !is_guest(other) {
                     self.keep_for(other);
                     told.push(Arc::clone(other));
                 } else {
@@ -91,7 +97,7 @@ impl Daemon {
         let subscription = reader.claim.subscription;
         let withdraw = || {
             // The probe moves all but a consumer that must not see another frame: this one, which nobody is.
-            let consumer = self.probe.add_consumer(reader.rings.len())?;
+            let consumer = self.probe.add_consumer(reader.reads().rings.len())?;
             self.probe.attach(consumer.id, subscription)?;
             self.probe.withdraw(consumer.id)
         };
@@ -100,12 +106,20 @@ impl Daemon {
         withdrawn.is_ok() && now.is_some_and(|now| now != feed)
     }
 
+    /// Accounts a guest's feed by the rings that it has moved to.
+    fn follow(&self, reader: &Reader) {
+        let subscription = reader.claim.subscription;
+        if let Some((fresh, _)) = self.probe.feed_of(subscription) {
+            self.board.moved(reader, fresh, self.probe.rings_of(subscription));
+        }
+    }
+
     /// Closes a client's feed, and keeps its subscription until the client comes for it.
     fn keep_for(&self, reader: &Reader) {
         let mut is_open = false;
         reader.close(|| {
             is_open = true;
-            (self.board.closed(reader.feed).flatten(), true)
+            (self.board.closed(reader.feed()).flatten(), true)
         });
         // The client may have closed it just now.
         if is_open {
@@ -138,15 +152,20 @@ impl Daemon {
     }
 }
 
+fn is_guest(reader: &Reader) -> bool {
+    matches!(reader.who, Who::Guest(_))
+}
+
 /// These rings, and those of the other feeds that their readers have of the same source: a client opens all of them
-/// again, or none, and so none loses a frame.
+/// again, or none, and so none loses a frame. Guests open none again.
 fn with_siblings(mut feeds: BTreeSet<FeedId>, readers: &[Arc<Reader>]) -> BTreeSet<FeedId> {
+    let readers: Vec<_> = readers.iter().filter(|reader| !is_guest(reader)).collect();
     loop {
-        let moved = readers.iter().filter(|reader| feeds.contains(&reader.feed));
+        let moved = readers.iter().filter(|reader| feeds.contains(&reader.feed()));
         let moved: Vec<(u64, &str)> = moved.map(|reader| reader.owner()).collect();
         let siblings = readers.iter().filter(|reader| moved.contains(&reader.owner()));
         let before = feeds.len();
-        feeds.extend(siblings.map(|reader| reader.feed).collect::<Vec<_>>());
+        feeds.extend(siblings.map(|reader| reader.feed()).collect::<Vec<_>>());
         if feeds.len() == before {
             return feeds;
         }

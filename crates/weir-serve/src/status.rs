@@ -36,13 +36,13 @@ impl Daemon {
         readers.retain(|reader| sees(reader));
         let mut feeds: BTreeMap<FeedId, Vec<&Arc<Reader>>> = BTreeMap::new();
         for reader in readers.iter().filter(|reader| !reader.is_closed()) {
-            feeds.entry(reader.feed).or_default().push(reader);
+            feeds.entry(reader.feed()).or_default().push(reader);
         }
         let feed = |(id, own): (&FeedId, &Vec<&Arc<Reader>>)| FeedStatus {
             key: id.number(),
             source: own[0].source.clone(),
             filter: own[0].filter(),
-            rings: own[0].rings.len(),
+            rings: own[0].reads().rings.len(),
             readers: own.len(),
             ledger: ledgers.get(id).map(ToldLedger::from),
         };
@@ -57,7 +57,7 @@ impl Daemon {
             connection: reader.peer.number(),
             number: reader.number,
             name: reader.asked.name.clone(),
-            key: reader.feed.number(),
+            key: reader.feed().number(),
             source: reader.source.clone(),
             filter: reader.filter(),
             seconds: reader.since.elapsed().as_secs(),

@@ -249,7 +249,8 @@ impl<'a> Run<'a> {
                     journal.note_let_go(name, let_go - before);
                 }
             }),
-            ended: Box::new(move || main.unpark()),
+            sleep_max: weir_ring::idle::SLEEP_MAX,
+            ended: Box::new(move |_| main.unpark()),
         };
         Ok(Working { name, id, running: named.spawn(plan)? })
     }

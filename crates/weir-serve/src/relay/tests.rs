@@ -1,0 +1,389 @@
+use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use proptest::prelude::*;
+use weir_frame::pcapng::Interface;
+use weir_frame::record::Meta;
+use weir_region::words::threshold_at;
+use weir_ring::wake::Waker;
+use weir_ring::{Batch, Clock, Poll, Reader, RingSpec, Start, Writer, WriterKind, memory};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A guest's memory, and how often its bell was rung.
+struct Guest {
+    _folder: tempfile::TempDir,
+    memory: Arc<GuestMemory>,
+    bells: Arc<AtomicU64>,
+}
+
+impl Guest {
+    fn new() -> Guest {
+        let folder = tempfile::TempDir::with_prefix_in("weir-relay-test-", "/dev/shm").unwrap();
+        let memory = GuestMemory::create(folder.path(), "guest", 32, None).unwrap();
+        Guest { _folder: folder, memory: Arc::new(memory), bells: Arc::default() }
+    }
+
+    fn bell(&self) -> Bell {
+        let bells = Arc::clone(&self.bells);
+        let ring = Arc::new(move || _ = bells.fetch_add(1, Ordering::Relaxed));
+        Bell { memory: Arc::clone(&self.memory), ring }
+    }
+
+    fn bells(&self) -> u64 {
+        self.bells.load(Ordering::Relaxed)
+    }
+
+    fn set_threshold(&self, relay: &Relay, threshold: u64) {
+        let words = std::fs::OpenOptions::new().write(true).open(self.memory.words_path()).unwrap();
+        words.write_all_at(&threshold.to_le_bytes(), threshold_at(relay.place().slot)).unwrap();
+    }
+}
+
+/// What becomes of a relay's source when it is asked for changes.
+enum Fault {
+    /// It waits until the other end is dropped.
+    Hangs(Receiver<()>),
+    Panics,
+}
+
+#[derive(Default)]
+struct Queue {
+    changes: VecDeque<FeedChange>,
+    fault: Option<Fault>,
+}
+
+/// A source whose feeds come when the test says so.
+struct Fed {
+    sleeper: Sleeper,
+    queue: Arc<Mutex<Queue>>,
+    is_complete: Arc<AtomicBool>,
+    /// Dropped with the relay's thread.
+    _lives: Sender<()>,
+}
+
+impl FrameSource for Fed {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, fault) = (queue.changes.drain(..).collect(), queue.fault.take());
+        drop(queue);
+        match fault {
+            Some(Fault::Hangs(until)) => _ = until.recv(),
+            Some(Fault::Panics) => panic!("as the test wants"),
+            None => {}
+        }
+        changes
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+}
+
+/// The test's end of that.
+struct Feeder {
+    queue: Arc<Mutex<Queue>>,
+    waker: Waker,
+    lines: usize,
+    thread: Receiver<()>,
+}
+
+fn interface(name: &str) -> Interface {
+    Interface { name: name.into(), link_type: 1, ..Interface::default() }
+}
+
+fn writer(interface: Interface) -> Writer<Mapping> {
+    let spec = RingSpec {
+        data_blocks: 4,
+        interfaces: vec![interface],
+        cpu: None,
+        clock: Clock::Foreign,
+        writer: WriterKind::User,
+    };
+    Writer::new(memory::create_memfd("relay-test", &spec).unwrap())
+}
+
+impl Feeder {
+    /// A relay of a feed that these write.
+    fn relay(guest: &Guest, writers: &[Writer<Mapping>]) -> (Feeder, Relay) {
+        let (sleeper, queue) = (Sleeper::new(8).unwrap(), Arc::default());
+        let waker = sleeper.waker().unwrap();
+        let (lives, thread) = mpsc::channel();
+        let is_complete = Arc::new(AtomicBool::new(false));
+        let source = Fed {
+            sleeper,
+            queue: Arc::clone(&queue),
+            is_complete: Arc::clone(&is_complete),
+            _lives: lives,
+        };
+        let mut feeder = Feeder { queue, waker, lines: 0, thread };
+        feeder.join(1, writers);
+        let relay = Relay::copying(Box::new(source), is_complete, 4, guest.bell()).unwrap();
+        (feeder, relay)
+    }
+
+    fn join(&mut self, key: u64, writers: &[Writer<Mapping>]) {
+        let rings: Vec<_> = writers.iter().map(|writer| writer.ring().clone()).collect();
+        let (first_line, begin) = (self.lines, Begin::First);
+        self.lines += rings.len();
+        let (output, label, channel) = (0, String::new(), None);
+        let feed = JoinedFeed { key, output, label, rings, first_line, channel, begin };
+        self.change(|queue| queue.changes.push_back(FeedChange::Joined(feed)));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.queue.lock().unwrap());
+        self.waker.wake();
+    }
+
+    /// Writes frames of 60 bytes, and wakes the relay.
+    fn push(&mut self, line: usize, writer: &mut Writer<Mapping>, frames: u64) {
+        for _ in 0..frames {
+            let ts_ns = writer.frames();
+            writer.push(&Meta { ts_ns, wire_len: 60, ..Meta::default() }, &[7; 60]);
+        }
+        writer.publish();
+        self.waker.wake_if_due(line, writer.frames());
+    }
+
+    fn wait_for_end(&self) {
+        assert_eq!(self.thread.recv_timeout(LIMIT), Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+}
+
+/// The ledger of the host's feed that these have written.
+fn host(writers: &[Writer<Mapping>]) -> Ledger {
+    let captured = writers.iter().map(|writer| writer.ring().frames_written()).sum();
+    let drops = [("kernel".to_owned(), captured / 3)].into();
+    Ledger { offered: captured + captured / 3, captured, drops, ..Ledger::default() }
+}
+
+fn closes(ledger: &Ledger) -> bool {
+    let Ledger { offered, filtered, blocked, sampled, captured, drops, .. } = ledger;
+    *offered == filtered + blocked + sampled + captured + drops.values().sum::<u64>()
+}
+
+/// Frames that a reader in the guest finds, and whether it finds the end behind them.
+fn read(relay: &Relay) -> (u64, bool) {
+    let (mut frames, mut batch) = (0, Batch::new());
+    let mut reader = Reader::new(&relay.ring, Start::Oldest).unwrap();
+    loop {
+        match reader.poll(&mut batch).unwrap() {
+            Poll::Frames(more) => frames += u64::from(more),
+            Poll::Lapped(_) => {}
+            Poll::Empty => return (frames, false),
+            Poll::Closed => return (frames, true),
+        }
+    }
+}
+
+#[test]
+fn frames_of_several_rings_come_to_one_and_the_ledger_closes() {
+    let guest = Guest::new();
+    let mut writers = [writer(interface("a")), writer(interface("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    for (line, writer) in writers.iter_mut().enumerate() {
+        feeder.push(line, writer, 1000);
+    }
+    within_limit("all frames", || relay.ring.frames_written() == 2000);
+    let ledger = relay.account(|| host(&writers));
+    assert_eq!((ledger.captured, ledger.drops["relay"], ledger.drops["kernel"]), (2000, 0, 666));
+    assert!(closes(&ledger), "{ledger:?}");
+    writers.iter_mut().for_each(Writer::close);
+    relay.complete();
+    feeder.wait_for_end();
+    assert_eq!(read(&relay), (2000, true));
+}
+
+#[test]
+fn a_relay_that_fails_half_way_says_why_and_counts_what_is_left() {
+    let guest = Guest::new();
+    let large = |name: &str| Interface { filter: Some("x".repeat(40_000)), ..interface(name) };
+    let mut writers = vec![writer(large("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    feeder.push(0, &mut writers[0], 1000);
+    within_limit("frames", || relay.ring.frames_written() == 1000);
+    let (told, said) = mpsc::channel();
+    relay.listen(move |reason| told.send(reason.to_owned()).unwrap());
+    // The guest's ring has no room for the description of a second interface.
+    let second = [writer(large("b"))];
+    feeder.join(2, &second);
+    let reason = said.recv_timeout(LIMIT).unwrap();
+    assert!(reason.starts_with("copying to the guest: "), "{reason}");
+    writers.extend(second);
+    feeder.push(0, &mut writers[0], 500);
+    feeder.push(1, &mut writers[1], 70);
+    assert_eq!(read(&relay), (1000, true), "readers are not left waiting");
+    for _ in 0..2 {
+        let ledger = relay.account(|| host(&writers));
+        assert_eq!((ledger.captured, ledger.drops["relay"]), (1000, 570));
+        assert!(closes(&ledger), "{ledger:?}");
+        relay.finish();
+    }
+    // Who asks later is told, too.
+    let (told, said) = mpsc::channel();
+    relay.listen(move |reason| told.send(reason.to_owned()).unwrap());
+    assert_eq!(said.recv_timeout(LIMIT).unwrap(), reason);
+}
+
+#[test]
+fn a_relay_whose_thread_panics_has_failed() {
+    let guest = Guest::new();
+    let mut writers = [writer(interface("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    let (told, said) = mpsc::channel();
+    relay.listen(move |reason| told.send(reason.to_owned()).unwrap());
+    feeder.change(|queue| queue.fault = Some(Fault::Panics));
+    said.recv_timeout(LIMIT).unwrap();
+    feeder.push(0, &mut writers[0], 9);
+    relay.finish();
+    let ledger = relay.account(|| host(&writers));
+    assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (0, 9, true));
+    assert_eq!(read(&relay), (0, true));
+}
+
+#[test]
+fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
+    let guest = Guest::new();
+    let mut writers = [writer(interface("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    feeder.push(0, &mut writers[0], 100);
+    within_limit("frames", || relay.ring.frames_written() == 100);
+    let (go_on, hangs) = mpsc::channel();
+    feeder.change(|queue| queue.fault = Some(Fault::Hangs(hangs)));
+    within_limit("it hangs", || feeder.queue.lock().unwrap().fault.is_none());
+    feeder.push(0, &mut writers[0], 50);
+    let begin = Instant::now();
+    relay.complete();
+    assert!(closes(&relay.account(|| host(&writers))));
+    assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
+    std::thread::scope(|scope| {
+        // Whoever else waits for the end of it holds up nobody.
+        scope.spawn(|| relay.finish_within(Duration::from_millis(300)));
+        assert_eq!(relay.account(|| host(&writers)).captured, 100);
+        relay.finish_within(Duration::from_millis(100));
+    });
+    let ledger = relay.account(|| host(&writers));
+    assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (100, 50, true));
+    drop(go_on);
+    feeder.wait_for_end();
+    assert_eq!(relay.account(|| host(&writers)), ledger);
+    assert_eq!(read(&relay), (100, true));
+}
+
+#[test]
+fn a_bell_is_rung_once_and_only_for_a_threshold_that_is_reached() {
+    let guest = Guest::new();
+    let mut writers = [writer(interface("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    for burst in 1..=10 {
+        feeder.push(0, &mut writers[0], 100);
+        within_limit("frames", || relay.ring.frames_written() == 100 * burst);
+    }
+    assert_eq!(guest.bells(), 0, "nobody sleeps");
+    guest.set_threshold(&relay, 1200);
+    feeder.push(0, &mut writers[0], 199);
+    within_limit("frames", || relay.ring.frames_written() == 1199);
+    assert_eq!(guest.bells(), 0, "one frame is missing");
+    for frames in [1, 50, 50] {
+        feeder.push(0, &mut writers[0], frames);
+        within_limit("the bell", || guest.bells() == 1);
+    }
+    within_limit("frames", || relay.ring.frames_written() == 1300);
+    assert_eq!(guest.bells(), 1);
+    drop(relay);
+    assert_eq!(guest.bells(), 2, "the end");
+}
+
+#[test]
+fn a_place_is_free_once_its_relay_is_gone() {
+    let guest = Guest::new();
+    let writers = [writer(interface("a"))];
+    for _ in 0..3 {
+        let (_feeder, relay) = Feeder::relay(&guest, &writers);
+        assert_eq!(guest.memory.rings(), 1);
+        drop(relay);
+        assert_eq!(guest.memory.rings(), 0);
+    }
+}
+
+/// What a test does next.
+#[derive(Clone, Debug)]
+enum Doing {
+    Push(usize, u64),
+    Read,
+    Pause,
+}
+
+fn doing() -> impl Strategy<Value = Doing> {
+    prop_oneof![
+        // A ring has room for some 40,000.
+        3 => (0usize..2, prop_oneof![1u64..500, 20_000u64..90_000])
+            .prop_map(|(ring, frames)| Doing::Push(ring, frames)),
+        4 => Just(Doing::Read),
+        1 => Just(Doing::Pause),
+    ]
+}
+
+/// Counts that may not shrink.
+fn counts(ledger: &Ledger) -> [u64; 5] {
+    let Ledger { offered, captured, kept_bytes, wire_bytes, drops, .. } = ledger;
+    [*offered, *captured, *kept_bytes, *wire_bytes, drops["relay"]]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn a_ledger_closes_whenever_it_is_read_and_never_shrinks(
+        all in prop::collection::vec(doing(), 1..30),
+        fails in any::<bool>(),
+    ) {
+        let guest = Guest::new();
+        let mut writers = [writer(interface("a")), writer(interface("a"))];
+        let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+        let mut before = [0; 5];
+        let mut check = |ledger: &Ledger, writers: &[Writer<Mapping>]| {
+            prop_assert!(closes(ledger), "{ledger:?}");
+            let now = counts(ledger);
+            prop_assert!(now.iter().zip(before).all(|(now, before)| *now >= before), "{now:?} {before:?}");
+            before = now;
+            prop_assert!(ledger.captured + ledger.drops["relay"] <= host(writers).captured, "{ledger:?}");
+            Ok(())
+        };
+        for doing in all {
+            match doing {
+                Doing::Push(ring, frames) => feeder.push(ring, &mut writers[ring], frames),
+                Doing::Read => check(&relay.account(|| host(&writers)), &writers)?,
+                Doing::Pause => std::thread::yield_now(),
+            }
+        }
+        if fails {
+            feeder.change(|queue| queue.fault = Some(Fault::Panics));
+        }
+        writers.iter_mut().for_each(Writer::close);
+        relay.finish();
+        let ledger = relay.account(|| host(&writers));
+        check(&ledger, &writers)?;
+        prop_assert_eq!(ledger.captured + ledger.drops["relay"], host(&writers).captured);
+        prop_assert_eq!(ledger.captured, relay.ring.frames_written());
+    }
+}

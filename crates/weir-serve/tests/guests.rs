@@ -1,0 +1,405 @@
+//! A daemon and the guests of its file, each a [`machine::Machine`] in this process.
+
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/machine.rs"]
+mod machine;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::Command;
+
+use weir_client::protocol::{Ledger, Open};
+use weir_client::{Connection, EndReason, FeedSource, OpenFeed};
+use weir_consumer::thread::{Finished, Plan, Running, spawn};
+use weir_consumer::{Consumer, Null};
+use weir_frame::read::FrameReader;
+use weir_ring::{Batch, Mapping, Poll, Reader, Ring, Start};
+use weir_serve::Config;
+
+use common::{setup, within_limit};
+use machine::{Machine, serve_guests};
+
+fn open(source: &str) -> Open {
+    Open { source: source.into(), ..Open::default() }
+}
+
+fn read(source: FeedSource) -> Running<Null> {
+    spawn(Box::new(Null::new()), Plan::new(Box::new(source)).unwrap()).unwrap()
+}
+
+/// Frames that were delivered, and lapped.
+fn taken(running: Running<Null>) -> (u64, u64) {
+    let Finished { consumer, failure, .. } = running.wait();
+    assert!(failure.is_none(), "{failure:?}");
+    (consumer.delivered().frames, consumer.delivered().lapped)
+}
+
+fn closes(ledger: &Ledger) {
+    let Ledger { offered, filtered, blocked, sampled, captured, drops, .. } = ledger;
+    let drops: u64 = drops.values().sum();
+    assert_eq!(*offered, filtered + blocked + sampled + captured + drops, "{ledger:?}");
+}
+
+/// A source of made-up frames, which these guests may read.
+fn source(spec: &str, more: &str, machines: &[&Machine]) -> String {
+    let guests: String = machines.iter().map(|machine| machine.config()).collect();
+    let names: Vec<_> = machines.iter().map(|machine| machine.name()).collect();
+    format!(
+        "[sources.all]\nsource = 'gen:{spec}'\nring_mib = 16\nguests = {names:?}\n{more}\n{guests}"
+    )
+}
+
+/// Has read so many frames.
+fn until_read(running: &Running<Null>, more: u64) {
+    let before = running.delivered().frames;
+    within_limit("frames", || running.delivered().frames >= before + more);
+}
+
+#[test]
+fn every_frame_comes_to_a_guest_to_the_end_of_its_source() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("frames=50k,rate=100kpps", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    let connection = machine.connect();
+    for _ in 0..3 {
+        let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
+        assert_eq!(taken(read(source)), (50_000, 0));
+        assert_eq!(feed.ended(), Some(EndReason::SourceEnded));
+        let ledger = feed.close().unwrap().ledger.expect("it is told");
+        closes(&ledger);
+        assert_eq!((ledger.captured, ledger.drops["relay"]), (50_000, 0), "{ledger:?}");
+    }
+}
+
+#[test]
+fn a_ledger_that_is_asked_for_all_the_time_closes_and_never_shrinks() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("frames=300k,rate=300kpps", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    let (feed, source) = OpenFeed::new(&machine.connect(), &open("all")).unwrap();
+    let running = read(source);
+    let mut before = Ledger::default();
+    while feed.ended().is_none() {
+        let now = feed.ledger().unwrap();
+        closes(&now);
+        assert!(
+            now.offered >= before.offered && now.captured >= before.captured,
+            "{now:?} {before:?}"
+        );
+        before = now;
+    }
+    assert_eq!(taken(running), (300_000, 0));
+    assert_eq!(feed.close().unwrap().ledger.unwrap().captured, 300_000);
+}
+
+#[test]
+fn two_guests_read_the_same_and_one_that_never_reads_costs_the_other_nothing() {
+    let (one, other) = (Machine::new("one"), Machine::new("other"));
+    let setup = setup(&source("rate=300kpps", "", &[&one, &other]));
+    let _served = serve_guests(&setup);
+    let (feed, source) = OpenFeed::new(&one.connect(), &open("all")).unwrap();
+    let running = read(source);
+    let (idle, unread) = OpenFeed::new(&other.connect(), &open("all")).unwrap();
+    // Several times what a ring holds.
+    until_read(&running, 600_000);
+    let closed = feed.close().unwrap();
+    let ledger = closed.ledger.unwrap();
+    closes(&ledger);
+    assert_eq!(ledger.drops.values().sum::<u64>(), 0, "{ledger:?}");
+    assert_eq!(taken(running), (ledger.captured, 0));
+    let ledger = idle.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
+    let (frames, lapped) = taken(read(unread));
+    assert!(lapped > 0, "{frames} frames fit");
+    assert_eq!(frames + lapped, ledger.captured);
+}
+
+#[test]
+fn a_guest_reads_on_when_the_right_of_another_reader_is_withdrawn() {
+    let machine = Machine::new("one");
+    let text = |more: &str| source("frames=400k,rate=200kpps", more, &[&machine]);
+    let setup = setup(&text("everybody = true"));
+    let _served = serve_guests(&setup);
+    let (feed, source) = OpenFeed::new(&machine.connect(), &open("all")).unwrap();
+    let running = read(source);
+    let process = Connection::open(&setup.path()).unwrap();
+    let (other, others) = OpenFeed::new(&process, &open("all")).unwrap();
+    let other_reads = read(others);
+    until_read(&running, 20_000);
+    until_read(&other_reads, 20_000);
+    assert_eq!(setup.daemon.reload(Config::parse(&text("")).unwrap()).unwrap(), 1);
+    within_limit("the other ends", || other.ended().is_some());
+    assert_eq!(feed.ended(), None, "the guest is told nothing");
+    let ledger = feed.ledger().unwrap();
+    closes(&ledger);
+    assert!(ledger.captured >= 20_000, "{ledger:?}");
+    until_read(&running, 20_000);
+    // And once more, with rings that another has again.
+    setup.daemon.reload(Config::parse(&text("everybody = true")).unwrap()).unwrap();
+    let (other, others) = OpenFeed::new(&process, &open("all")).unwrap();
+    let others_again = read(others);
+    until_read(&others_again, 20_000);
+    assert_eq!(setup.daemon.reload(Config::parse(&text("")).unwrap()).unwrap(), 1);
+    within_limit("the other ends", || other.ended().is_some());
+    within_limit("the source ends", || feed.ended().is_some());
+    assert_eq!(feed.ended(), Some(EndReason::SourceEnded));
+    assert_eq!(taken(running), (400_000, 0));
+    let ledger = feed.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!((ledger.offered, ledger.captured), (400_000, 400_000), "{ledger:?}");
+    let _ = (taken(other_reads), taken(others_again));
+}
+
+#[test]
+fn a_guest_whose_right_is_withdrawn_is_told_and_others_read_on_where_they_are() {
+    let machine = Machine::new("one");
+    let allowed = source("rate=100kpps", "everybody = true", &[&machine]);
+    let denied = allowed.replace("guests = [\"one\"]", "guests = []");
+    assert_ne!(allowed, denied);
+    let setup = setup(&allowed);
+    let _served = serve_guests(&setup);
+    let (feed, source) = OpenFeed::new(&machine.connect(), &open("all")).unwrap();
+    let running = read(source);
+    let process = Connection::open(&setup.path()).unwrap();
+    let (other, others) = OpenFeed::new(&process, &open("all")).unwrap();
+    let other_reads = read(others);
+    until_read(&running, 10_000);
+    assert_eq!(setup.daemon.reload(Config::parse(&denied).unwrap()).unwrap(), 1);
+    within_limit("it ends", || feed.ended().is_some());
+    assert!(
+        matches!(feed.ended(), Some(EndReason::Failed(why)) if why.contains("file has changed"))
+    );
+    let (frames, lapped) = taken(running);
+    let ledger = feed.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!((frames + lapped, ledger.drops["relay"]), (ledger.captured, 0));
+    until_read(&other_reads, 10_000);
+    assert_eq!(other.ended(), None);
+    other.close().unwrap();
+    let _ = taken(other_reads);
+}
+
+#[test]
+fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("rate=100kpps,flows=10", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    let connection = machine.connect();
+    let named = Open { name: Some("ids".into()), ..open("all") };
+    let (feed, source) = OpenFeed::new(&connection, &named).unwrap();
+    let running = read(source);
+    until_read(&running, 10_000);
+    // Takes none. As bytecode: the compiler of filters is a process of the program `weir`.
+    feed.set_filter("1,6 0 0 0").unwrap();
+    let captured = feed.ledger().unwrap().captured;
+    within_limit("frames are filtered", || feed.ledger().unwrap().filtered > 10_000);
+    let ledger = feed.ledger().unwrap();
+    closes(&ledger);
+    // What was on its way.
+    assert!(ledger.captured < captured + 20_000, "{ledger:?} {captured}");
+    within_limit("nothing more comes", || {
+        let before = feed.ledger().unwrap().captured;
+        let filtered = feed.ledger().unwrap().filtered;
+        within_limit("frames", || feed.ledger().unwrap().filtered > filtered + 5_000);
+        feed.ledger().unwrap().captured == before
+    });
+    feed.set_filter("").unwrap();
+    until_read(&running, 10_000);
+    let all = ["0.0.0.0/0".to_owned()];
+    feed.block(&all, &[]).unwrap();
+    within_limit("frames are blocked", || feed.ledger().unwrap().blocked > 10_000);
+    feed.block(&[], &all).unwrap();
+    until_read(&running, 10_000);
+    // By name, as another program in the guest does.
+    let blocked = feed.ledger().unwrap().blocked;
+    assert_eq!(connection.block_named("ids", &all, &[], None).unwrap().changed, 1);
+    within_limit("frames are blocked", || feed.ledger().unwrap().blocked > blocked + 10_000);
+    assert!(connection.block_named("other", &all, &[], None).is_err());
+    connection.block_named("ids", &[], &all, None).unwrap();
+    until_read(&running, 10_000);
+    let ledger = feed.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!(taken(running), (ledger.captured, 0));
+    assert_eq!(ledger.drops["relay"], 0);
+}
+
+#[test]
+fn parts_samples_and_cut_frames_come_as_they_are_captured() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("frames=100k,rate=100kpps,flows=1000,size=512", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    let connection = machine.connect();
+    let part = |part: &str| Open { part: Some(part.into()), ..open("all") };
+    let (one, first) = OpenFeed::new(&connection, &part("1/2")).unwrap();
+    let (two, second) = OpenFeed::new(&connection, &part("2/2")).unwrap();
+    let sampled = Open { sample: Some(10), snaplen: Some(64), ..open("all") };
+    let (ten, tenth) = OpenFeed::new(&connection, &sampled).unwrap();
+    let mut frames = Vec::new();
+    let feeds = [(one, first), (two, second), (ten, tenth)];
+    for (feed, running) in feeds.map(|(feed, source)| (feed, read(source))) {
+        let (read, lapped) = taken(running);
+        let ledger = feed.close().unwrap().ledger.unwrap();
+        closes(&ledger);
+        assert_eq!((read, lapped, ledger.drops["relay"]), (ledger.captured, 0, 0));
+        frames.push(ledger);
+    }
+    let [one, two, ten] = &frames[..] else { panic!("three") };
+    // Those that joined a source that ran begin later.
+    assert!(one.offered == 100_000 && one.captured > 0 && two.captured > 0, "{frames:?}");
+    assert!(one.captured + two.captured <= 100_000, "{frames:?}");
+    assert!(ten.captured.abs_diff(ten.offered / 10) <= 1, "{ten:?}");
+    assert_eq!(ten.kept_bytes, 64 * ten.captured, "{ten:?}");
+    assert_eq!(ten.wire_bytes, 508 * ten.captured, "without FCS: {ten:?}");
+}
+
+/// How often the threads of this name have slept so far; one of them is there.
+fn sleeps(name: &str) -> Option<u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let of_one = |folder: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let status = std::fs::read_to_string(folder.join("status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        let count: u64 = line.split_whitespace().last()?.parse().ok()?;
+        (comm.trim() == name).then_some(count)
+    };
+    let all: Vec<u64> = tasks.filter_map(|task| of_one(task.path())).collect();
+    (!all.is_empty()).then(|| all.iter().sum())
+}
+
+#[test]
+fn a_relay_that_has_nothing_to_do_is_not_woken() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("rate=10kpps", "", &[&machine]));
+    let _served = serve_guests(&setup);
+    // Takes none.
+    let none = Open { filter: "1,6 0 0 0".into(), ..open("all") };
+    // Nobody reads in the guest: the only consumer is the relay.
+    let (feed, _unread) = OpenFeed::new(&machine.connect(), &none).unwrap();
+    within_limit("the source runs", || feed.ledger().unwrap().filtered > 1000);
+    within_limit("it sleeps, for longer than the second of other consumers", || {
+        let before = sleeps("weir-consumer").expect("the relay runs");
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        sleeps("weir-consumer") == Some(before)
+    });
+    let filtered = feed.ledger().unwrap().filtered;
+    within_limit("the source runs", || feed.ledger().unwrap().filtered > filtered);
+    closes(&feed.close().unwrap().ledger.unwrap());
+}
+
+/// A network namespace of this test's own.
+struct Namespace(String);
+
+impl Namespace {
+    fn new(of: &str) -> Namespace {
+        let name = format!("weir-guests-{of}-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().unwrap();
+        assert!(made.success(), "ip netns add {name}");
+        Namespace(name)
+    }
+
+    fn ip(&self, args: &str) {
+        let done = Command::new("ip").args(["-n", &self.0]).args(args.split(' ')).status().unwrap();
+        assert!(done.success(), "ip -n {} {args}", self.0);
+    }
+
+    /// A pair of interfaces that are up: the kernel announces itself there at once.
+    fn pair(&self, name: &str) {
+        self.ip(&format!("link add {name} type veth peer name peer-{name}"));
+        self.ip(&format!("link set {name} up"));
+        self.ip(&format!("link set peer-{name} up"));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let line = format!("SKIPPED {test}: needs root\n");
+        eprint!("{line}");
+        if let Some(path) = std::env::var_os("WEIR_SKIP_LOG") {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            file.unwrap().write_all(line.as_bytes()).unwrap();
+        }
+    }
+    is_root
+}
+
+/// Frames of each interface that a ring has, by name.
+fn by_interface(ring: &Ring<Mapping>) -> BTreeMap<String, u64> {
+    let (mut frames, mut batch) = (BTreeMap::new(), Batch::new());
+    let header = ring.identity().unwrap().pcapng_header;
+    let mut described = FrameReader::open(&header[..]).unwrap();
+    while described.next().unwrap().is_some() {}
+    let names: Vec<_> = described.interfaces().iter().map(|of| of.name.clone()).collect();
+    let mut reader = Reader::new(ring, Start::Oldest).unwrap();
+    while let Poll::Frames(_) = reader.poll(&mut batch).unwrap() {
+        for record in batch.records() {
+            *frames.entry(names[record.meta.interface_id as usize].clone()).or_default() += 1;
+        }
+    }
+    frames
+}
+
+#[test]
+fn root_interfaces_that_join_a_pattern_are_described_to_a_guest() {
+    if !is_root("root_interfaces_that_join_a_pattern_are_described_to_a_guest") {
+        return;
+    }
+    let (machine, netns) = (Machine::new("one"), Namespace::new("pattern"));
+    let setup =
+        setup(&source("", "", &[&machine]).replace("gen:", &format!("netns:{}/own*", netns.0)));
+    let _served = serve_guests(&setup);
+    let feed = machine.connect().open_feed(&open("all")).unwrap();
+    for name in ["own0", "own1", "own2"] {
+        netns.pair(name);
+        within_limit("its frames", || by_interface(&feed.rings()[0]).contains_key(name));
+    }
+    netns.ip("link delete own1");
+    netns.pair("own3");
+    within_limit("its frames", || by_interface(&feed.rings()[0]).contains_key("own3"));
+    let found = by_interface(&feed.rings()[0]);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["own0", "own1", "own2", "own3"]);
+    let ledger = feed.close().unwrap().ledger.unwrap();
+    closes(&ledger);
+    assert_eq!(by_interface(&feed.rings()[0]).values().sum::<u64>(), ledger.captured);
+    assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
+}
+
+#[test]
+fn root_an_interface_that_vanishes_ends_a_guests_feed_and_it_is_opened_again() {
+    if !is_root("root_an_interface_that_vanishes_ends_a_guests_feed_and_it_is_opened_again") {
+        return;
+    }
+    let (machine, netns) = (Machine::new("one"), Namespace::new("follow"));
+    let setup =
+        setup(&source("", "", &[&machine]).replace("gen:", &format!("netns:{}/own0", netns.0)));
+    let _served = serve_guests(&setup);
+    let connection = machine.connect();
+    for life in 0..3 {
+        netns.pair("own0");
+        let (feed, source) = OpenFeed::new(&connection, &open("all")).unwrap();
+        let running = read(source);
+        netns.ip("addr add fe80::77/64 dev peer-own0");
+        within_limit("frames", || running.delivered().frames > 0);
+        netns.ip("link delete own0");
+        within_limit("it ends", || feed.ended().is_some());
+        assert!(
+            matches!(feed.ended(), Some(EndReason::Failed(_))),
+            "life {life}: {:?}",
+            feed.ended()
+        );
+        // The ring's end, which the consumer finds by itself.
+        let (frames, lapped) = taken(running);
+        let ledger = feed.close().unwrap().ledger.unwrap();
+        closes(&ledger);
+        assert_eq!((frames + lapped, ledger.drops["relay"]), (ledger.captured, 0), "{ledger:?}");
+        assert!(OpenFeed::new(&connection, &open("all")).is_err(), "it is not there");
+    }
+}
