@@ -142,4 +142,5 @@ for machine in pc q35; do
     daemon_pid=
     [[ -z $(ls -A "$memory") ]] || die "the daemon has left files: $(ls "$memory")"
 done
+WEIR_BIN=$weir tests/vm/vsock.sh
 say 'vm: every frame of the host was read in the guest'

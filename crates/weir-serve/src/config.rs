@@ -37,7 +37,11 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
     /// The socket of its port: QEMU's `-chardev socket,path=PORT,server=on,wait=off`.
-    pub port: PathBuf,
+    #[serde(default)]
+    pub port: Option<PathBuf>,
+    /// Instead of a port: the `uds-path` of the guest's `vhost-device-vsock`.
+    #[serde(default)]
+    pub vsock: Option<PathBuf>,
     /// The socket of its monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
     pub qmp: PathBuf,
     /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
@@ -186,6 +190,9 @@ impl Config {
         for (name, source) in &config.sources {
             source.check(name).map_err(|what| format!("sources.{name}: {what}"))?;
         }
+        for (name, guest) in &config.guests {
+            guest.check().map_err(|what| format!("guests.{name}: {what}"))?;
+        }
         for (name, source) in &config.sources {
             if let Some(unknown) =
                 source.guests.iter().find(|name| !config.guests.contains_key(*name))
@@ -200,6 +207,18 @@ impl Config {
             return Err("limits: each is 1 at least; to deny, leave out users and groups".into());
         }
         Ok(config)
+    }
+}
+
+impl GuestConfig {
+    fn check(&self) -> Result<(), String> {
+        match (&self.port, &self.vsock) {
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            (None, None) => Err("it has no channel to the guest; write port = \"PATH\" with the socket of QEMU's \
+                                 chardev, or vsock = \"PATH\" with the uds-path of vhost-device-vsock"
+                .into()),
+            (Some(_), Some(_)) => Err("it has both a port and a vsock; leave out one".into()),
+        }
     }
 }
 

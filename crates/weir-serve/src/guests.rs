@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,6 +22,7 @@ use weir_vm::hotplug::{self, Plugged};
 use weir_vm::{GuestMemory, Qmp, TakenRing, VmError};
 
 use crate::config::GuestConfig;
+use crate::guest_channel::GuestListener;
 use crate::limits::{GUEST_CONNECT_EVERY, GUEST_LINGER, GUEST_LOOK_EVERY, QMP_PATIENCE_MAX};
 use crate::private;
 use crate::relay::{Bell, Relay, RelayError};
@@ -110,12 +113,16 @@ impl Guest {
 
     /// Serves whoever speaks on its port, QEMU after QEMU, until `is_over`.
     pub(crate) fn serve(&self, serving: &Serving, is_over: &AtomicBool, say: impl Fn(&str)) {
+        if let Some(uds_path) = &self.config.vsock {
+            return self.serve_vsock(uds_path, serving, is_over, say);
+        }
+        let Some(port) = &self.config.port else { return };
         let mut was_there = true;
         while !is_over.load(Ordering::Acquire) {
-            match UnixStream::connect(&self.config.port) {
+            match UnixStream::connect(port) {
                 Ok(stream) => {
                     was_there = true;
-                    if let Err(error) = self.serve_port(stream, serving, is_over) {
+                    if let Err(error) = self.serve_port(stream.into(), serving, is_over) {
                         say(&format!("guest {}: its port has ended: {error}", self.name));
                     }
                     *lock(&self.port) = None;
@@ -126,7 +133,7 @@ impl Guest {
                 }
                 Err(error) => {
                     if std::mem::replace(&mut was_there, false) {
-                        let port = self.config.port.display();
+                        let port = port.display();
                         say(&format!("guest {}: {port}: {error}; it is looked for", self.name));
                     }
                     thread::sleep(GUEST_CONNECT_EVERY);
@@ -135,13 +142,38 @@ impl Guest {
         }
     }
 
+    /// Serves each stream that the guest makes, until `is_over`. A stream's end says nothing of QEMU's.
+    fn serve_vsock(
+        &self,
+        uds_path: &Path,
+        serving: &Serving,
+        is_over: &AtomicBool,
+        say: impl Fn(&str),
+    ) {
+        let serve = |stream: OwnedFd| {
+            // It ends by what the guest does.
+            let _ = self.serve_port(stream, serving, is_over);
+            *lock(&self.port) = None;
+        };
+        let mut was_said = false;
+        while !is_over.load(Ordering::Acquire) {
+            let served = GuestListener::bind(uds_path).and_then(|own| own.serve(is_over, serve));
+            if let Err(error) = served {
+                if !std::mem::replace(&mut was_said, true) {
+                    say(&format!("guest {}: {error}; it is tried again", self.name));
+                }
+                thread::sleep(GUEST_CONNECT_EVERY);
+            }
+        }
+    }
+
     fn serve_port(
         &self,
-        stream: UnixStream,
+        stream: OwnedFd,
         serving: &Serving,
         is_over: &AtomicBool,
     ) -> std::io::Result<()> {
-        let port = Port::new(stream.into(), || ())?;
+        let port = Port::new(stream, || ())?;
         *lock(&self.port) = Some(Arc::clone(&port));
         port.announce()?;
         while !is_over.load(Ordering::Acquire) {

@@ -40,7 +40,10 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let folder = folder.unwrap_or(Path::new("."));
     make_folder(folder).map_err(with_way_out)?;
     private::check(folder)?;
-    let link = Arc::new(Link::open(args.port.as_deref()).map_err(with_way_out)?);
+    let link = Arc::new(match args.vsock {
+        Some(port) => Link::by_vsock(port),
+        None => Link::open(args.port.as_deref()).map_err(with_way_out)?,
+    });
     let mut offered = BTreeMap::new();
     let mut was_there = true;
     let daemon = {
