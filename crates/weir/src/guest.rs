@@ -26,6 +26,7 @@ use link::Link;
 use weir_capture::engines::host::HostLink;
 
 use crate::cli::GuestArgs;
+use crate::serve::systemd::Manager;
 use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
 use crate::{EXIT_RAN, capture, signals};
 
@@ -44,6 +45,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         Some(port) => Link::by_vsock(port),
         None => Link::open(args.port.as_deref()).map_err(with_way_out)?,
     });
+    let manager = Manager::new();
     let mut offered = BTreeMap::new();
     let mut was_there = true;
     let daemon = {
@@ -58,29 +60,42 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
     let serving = server.managed_by(rights::manages_as).serve(listener)?;
+    // Clients can connect, whether the host answers or not.
+    manager.ready("the host's daemon is looked for");
     while !signals::is_set(&stop) {
         match link.sources() {
             Ok(sources) => {
-                was_there = true;
-                if sources != offered {
+                let is_back = !std::mem::replace(&mut was_there, true);
+                if is_back || sources != offered {
                     let config = config(args, &sources)?;
                     daemon.reload(config).map_err(|what| anyhow!(what))?;
                     let names: Vec<&str> = sources.keys().map(String::as_str).collect();
                     let names =
                         if names.is_empty() { "no source".into() } else { names.join(", ") };
-                    eprintln!("weir: serving {names} of the host at {}", args.socket.display());
+                    let served =
+                        format!("serving {names} of the host at {}", args.socket.display());
+                    eprintln!("weir: {served}");
+                    manager.ready(&served);
                     offered = sources;
                 }
             }
             Err(error) => {
                 if std::mem::replace(&mut was_there, false) {
-                    eprintln!("weir: {}", no_host(&link.path(), &error));
+                    let said = no_host(&link.path(), &error);
+                    eprintln!("weir: {said}");
+                    manager.ready(&said);
                 }
             }
         }
         daemon.close_unclaimed();
+        if daemon.is_alive() {
+            manager.alive();
+        }
         thread::park_timeout(LOOK_EVERY);
     }
+    manager.stopping();
+    // Clients hear of it, and the host of the end of their feeds, before the session ends.
+    serving.end();
     drop(serving);
     Ok(EXIT_RAN)
 }

@@ -169,6 +169,10 @@ impl HostLink for Link {
         }
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.region.note().into_iter().collect()
+    }
+
     fn link_type(&self, source: &str) -> u16 {
         self.session().sources.get(source).map_or(LINKTYPE_ETHERNET, |source| source.link_type)
     }
