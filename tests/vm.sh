@@ -13,14 +13,12 @@ daemon_pid=
 guest_pid=
 rx=weir-vm-rx-$$
 tx=weir-vm-tx-$$
-memory=/dev/shm/weir-vm-$$
 
 # shellcheck disable=SC2317  # by the trap
 tidy() {
     end "$guest_pid"
     end "$daemon_pid"
     remove_namespaces "$rx" "$tx"
-    rm -rf "$memory"
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
 }
 trap tidy EXIT
@@ -67,7 +65,6 @@ users = [0]
 port = "$scratch/port"
 qmp = "$scratch/qmp"
 region_mib = 128
-folder = "$memory"
 CONFIG
 serve() {
     ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
@@ -91,7 +88,7 @@ run_guest() { # MACHINE [QEMU's arguments]
     : >"$scratch/guest.log"
     WEIR_GUEST_MACHINE=$machine WEIR_GUEST_MODULES='virtio_console' WEIR_GUEST_TIMEOUT=300 WEIR_BIN=$weir \
         WEIR_GUEST_QEMU="-device virtio-serial -chardev socket,id=weir,path=$scratch/port,server=on,wait=off \
-            -device virtserialport,chardev=weir,name=org.weir.0 -qmp unix:$scratch/qmp,server=on,wait=off $*" \
+            -device virtserialport,id=weir,chardev=weir,name=org.weir.0 -qmp unix:$scratch/qmp,server=on,wait=off $*" \
         tests/guest/run.sh --add tests/vm/inside.sh --add "$library" --add "$(command -v tcpdump)" --out "$scratch/out" \
         -- inside.sh >"$scratch/guest.log" 2>&1 &
     guest_pid=$!
@@ -140,7 +137,6 @@ for machine in pc q35; do
     }
     end "$daemon_pid"
     daemon_pid=
-    [[ -z $(ls -A "$memory") ]] || die "the daemon has left files: $(ls "$memory")"
 done
 WEIR_BIN=$weir tests/vm/vsock.sh
 say 'vm: every frame of the host was read in the guest'

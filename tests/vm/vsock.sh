@@ -21,7 +21,6 @@ tidy() {
     end "$daemon_pid"
     end "$vsock_pid"
     remove_namespaces "$rx" "$tx"
-    rm -rf "/dev/shm/weir-vsock-$$"
     if [[ -n $scratch ]]; then rm -rf "$scratch"; fi
 }
 trap tidy EXIT

@@ -64,12 +64,22 @@ pub fn create_memfd_with(
     placement: Placement,
 ) -> Result<Ring<Mapping>, RingError> {
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
+    let mapping = create_region(name, bytes, placement)?;
+    let geometry = header::format(mapping.words(), spec)?;
+    Ring::new(Arc::new(mapping), geometry)
+}
+
+/// Makes memory in a new memfd, of zeros, for rings to be [parts](Mapping::part) of it. It is sealed so that the returned
+/// mapping stays the only writable one, and that nobody changes its size or takes pages out.
+///
+/// # Errors
+/// [`RingError`]: no memory, or [`RingError::NoHugePages`].
+pub fn create_region(name: &str, bytes: u64, placement: Placement) -> Result<Mapping, RingError> {
     let mapping = map_new_memfd(name, placement.pages.file_bytes(bytes), placement)
         .map_err(|error| placement.pages.explain(bytes, error))?;
-    let geometry = header::format(mapping.words(), spec)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&mapping, seals).map_err(RingError::os("sealing a memfd"))?;
-    Ring::new(Arc::new(mapping), geometry)
+    Ok(mapping)
 }
 
 /// Memory of a new memfd, mapped, with its pages.

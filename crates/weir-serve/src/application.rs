@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use weir_capture::error::error_text;
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, InRegion, OfFeed, Open,
-    Opened, Part, SHARED, SetFilter, Source, Statistics,
+    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, GuestAttach, GuestDetach,
+    InRegion, OfFeed, Open, Opened, Part, SHARED, SetFilter, Source, Statistics,
 };
 use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Answer, Application, Peer, Session, Who};
@@ -28,7 +28,7 @@ use crate::rights;
 use crate::slots::Claim;
 use crate::user::User;
 
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 16] = [
     "sources",
     "open",
     "attach",
@@ -42,6 +42,9 @@ const METHODS: [&str; 13] = [
     "close",
     "let_go",
     "status",
+    "guests",
+    "guest_detach",
+    "guest_attach",
 ];
 
 /// The application `capture`.
@@ -126,6 +129,22 @@ impl Session for Client {
                 done()
             }
             "status" => self.status(),
+            "guests" => {
+                self.manages()?;
+                answer(json!({ "guests": self.daemon.guests() }))
+            }
+            "guest_detach" => {
+                self.manages()?;
+                let GuestDetach { name, within_ms } = read(params)?;
+                self.daemon.detach_guest(&name, within_ms)?;
+                done()
+            }
+            "guest_attach" => {
+                self.manages()?;
+                let GuestAttach { name } = read(params)?;
+                self.daemon.attach_guest(&name)?;
+                done()
+            }
             _ => Err(RpcError::no_method(method, &METHODS)),
         }
     }
@@ -167,6 +186,12 @@ fn no_source(name: &str) -> RpcError {
 impl Client {
     fn user(&self) -> User {
         User::from(&self.who)
+    }
+
+    /// Whether this client may ask about guests.
+    fn manages(&self) -> Result<(), RpcError> {
+        let refused = || RpcError::refused("only root and the daemon's user may; run it as root");
+        if rights::manages(&self.who) { Ok(()) } else { Err(refused()) }
     }
 
     fn feed(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {

@@ -12,6 +12,7 @@ use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Who;
 
+pub use crate::guest_config::GuestConfig;
 use crate::{limits, names};
 
 /// MiB of the rings of a feed, where the file says nothing.
@@ -30,29 +31,6 @@ pub struct Config {
     /// Virtual machines that may have feeds, by the names that sources know them by.
     #[serde(default)]
     pub guests: BTreeMap<String, GuestConfig>,
-}
-
-/// A virtual machine that may have feeds, and how it is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GuestConfig {
-    /// The socket of its port: QEMU's `-chardev socket,path=PORT,server=on,wait=off`.
-    #[serde(default)]
-    pub port: Option<PathBuf>,
-    /// Instead of a port: the `uds-path` of the guest's `vhost-device-vsock`.
-    #[serde(default)]
-    pub vsock: Option<PathBuf>,
-    /// The socket of its monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
-    pub qmp: PathBuf,
-    /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
-    #[serde(default = "region_mib")]
-    pub region_mib: u64,
-    /// The folder of that memory's files, on tmpfs or hugetlbfs.
-    #[serde(default = "memory_folder")]
-    pub folder: PathBuf,
-    /// The group that QEMU runs as, by name or id, if it is not the daemon's own user.
-    #[serde(default, deserialize_with = "names::group")]
-    pub group: Option<u32>,
 }
 
 /// A source, and who may open it.
@@ -109,16 +87,6 @@ impl Default for ClientLimits {
             opens_per_second: limits::CLIENT_OPENS_PER_SECOND_MAX,
         }
     }
-}
-
-/// MiB of a guest's region: the rings of three feeds of the usual size.
-fn region_mib() -> u64 {
-    256
-}
-
-/// Where the files of guests' memory lie.
-fn memory_folder() -> PathBuf {
-    PathBuf::from("/dev/shm/weir")
 }
 
 fn whole() -> u32 {
@@ -207,18 +175,6 @@ impl Config {
             return Err("limits: each is 1 at least; to deny, leave out users and groups".into());
         }
         Ok(config)
-    }
-}
-
-impl GuestConfig {
-    fn check(&self) -> Result<(), String> {
-        match (&self.port, &self.vsock) {
-            (Some(_), None) | (None, Some(_)) => Ok(()),
-            (None, None) => Err("it has no channel to the guest; write port = \"PATH\" with the socket of QEMU's \
-                                 chardev, or vsock = \"PATH\" with the uds-path of vhost-device-vsock"
-                .into()),
-            (Some(_), Some(_)) => Err("it has both a port and a vsock; leave out one".into()),
-        }
     }
 }
 
@@ -397,6 +353,14 @@ mod tests {
             ("[sources.eth0]\nring_mib = 3", ["sources.eth0", "ring_mib is 4 to"]),
             ("[sources.\"a/b\"]", ["sources.a/b", "source ="]),
             ("[limits]\nfeeds = 0", ["limits", "1 at least"]),
+            ("[guests.a]\nport = \"/a\"", ["guests.a", "port and qmp"]),
+            ("[guests.a]\nlibvirt = \"a\"\nqmp = \"/a\"", ["guests.a", "or libvirt"]),
+            ("[guests.a]\nlibvirt = \"--all\"", ["guests.a", "no '-'"]),
+            (
+                "[guests.a]\nport = \"/a\"\nqmp = \"/b\"\nlibvirt_uri = \"x\"",
+                ["guests.a", "libvirt_uri"],
+            ),
+            ("[guests.a]\nfolder = \"/dev/shm\"", ["line 2", "unknown field `folder`"]),
             ("[sources.eth0", ["line 1", ""]),
         ] {
             let error = Config::parse(text).unwrap_err();

@@ -10,7 +10,6 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -49,7 +48,7 @@ impl GuestListener {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("listening at {}: {error}", path.display()))
         };
-        private::check(path.parent().unwrap_or(Path::new("/"))).map_err(io::Error::other)?;
+        private::check_folder_of(&path).map_err(io::Error::other)?;
         let (listener, file) = socket::bind(&path, SOCKET_MODE).map_err(named)?;
         listener.set_nonblocking(true)?;
         Ok(GuestListener { listener, _file: file })
@@ -75,14 +74,14 @@ impl GuestListener {
     /// What the kernel says: there is no thread or no descriptor left.
     pub(crate) fn serve(
         &self,
-        is_over: &AtomicBool,
+        is_over: impl Fn() -> bool,
         serve: impl Fn(OwnedFd) + Sync,
     ) -> io::Result<()> {
         let serve = &serve;
         thread::scope(|scope| {
             // Its end is the end of its stream, also where this fails.
             let mut served: Option<Served<'_>> = None;
-            while !is_over.load(Ordering::Acquire) {
+            while !is_over() {
                 let Some(stream) = self.accept(GUEST_LOOK_EVERY)? else { continue };
                 drop(served.take());
                 let end = stream.try_clone()?;
@@ -118,6 +117,7 @@ impl Drop for Served<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
     use super::*;
@@ -152,7 +152,7 @@ mod tests {
             assert_eq!(byte, *b"x");
         };
         thread::scope(|scope| {
-            let serving = scope.spawn(|| listener.serve(&is_over, serve));
+            let serving = scope.spawn(|| listener.serve(|| is_over.load(Ordering::Acquire), serve));
             let first = connect();
             repeats(&first);
             let second = connect();

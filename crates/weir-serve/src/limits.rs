@@ -25,8 +25,28 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
 /// How often the thread of a guest that has no session looks whether the daemon ends.
 pub const GUEST_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How long QEMU, and the guest in it, has to plug memory in or out.
+/// How often a domain of libvirt's that does not run is looked for: a process each time.
+pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long QEMU has to greet whoever connects to its monitor.
 pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// Events of QEMU's that are looked at before anything else is.
+pub const QMP_EVENTS_AT_A_TIME: usize = 256;
+/// How long whoever opens a guest's feed waits for the devices, in all.
+pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits for the guest to release those that are leaving.
+pub const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often a guest is asked to release its devices.
+pub const UNPLUG_AGAIN_EVERY: Duration = Duration::from_secs(1);
+/// How often is looked whether QEMU has let go of memory whose device is gone.
+pub const UNPLUG_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long a guest has to release its devices when it is detached, if nothing is said.
+pub const DETACH_WAIT: Duration = Duration::from_secs(10);
+/// The longest that can be said.
+pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
+/// How long whoever detaches a guest waits beyond that for its machine's thread, which may wait for QEMU.
+pub const DETACH_EXTRA_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How long the end of the daemon, or a guest that begins anew, waits for the threads of a guest.
+pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long the devices of a guest that has no feeds stay, and the places of feeds that it had when its session ended:
 /// its applications read what is there, and begin anew.
 pub const GUEST_LINGER: Duration = Duration::from_secs(5);

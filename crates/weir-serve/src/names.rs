@@ -30,16 +30,6 @@ pub fn groups<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> 
     ids(from, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
-/// The id of a group, if there is one.
-///
-/// # Errors
-/// As [`users`].
-pub fn group<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    let given = NameOrId::deserialize(from)?;
-    let find = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
-    id_of(given, "group", find).map(Some).map_err(D::Error::custom)
-}
-
 fn ids<'de, D: Deserializer<'de>>(
     from: D,
     what: &str,

@@ -50,6 +50,27 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
+/// Refuses a socket of another program's that any user could replace: by the permissions of its folder, or of one above
+/// it. Who owns the folder, and the folder's group, are trusted: that is whom the other program runs as.
+///
+/// # Errors
+/// Which folder it is, and how to mend it.
+pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
+    let Some(folder) = socket.parent() else { return Ok(()) };
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    for (level, part) in real.ancestors().enumerate() {
+        let Ok(meta) = part.metadata() else { continue };
+        // In a folder with the sticky bit only owners replace what is theirs: a folder, but a socket may come and go.
+        let is_guarded = level > 0 && meta.mode() & 0o1000 != 0;
+        if meta.mode() & 0o002 != 0 && !is_guarded {
+            let way =
+                format!("`chmod o-w {}`, or use a folder of the machine's own", part.display());
+            return Err(NotPrivate { path: part.to_owned(), is_path: false, who: "anybody", way });
+        }
+    }
+    Ok(())
+}
+
 /// Who else may replace it, and what to do.
 fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static str, String)> {
     let name = part.display();
@@ -103,6 +124,17 @@ mod tests {
         assert_eq!(check(&file), Ok(()));
         assert!(refused(&inner).contains("others could change it"), "{}", refused(&inner));
         assert!(refused(&inner.join("not there yet")).contains("inner"));
+    }
+
+    #[test]
+    fn a_socket_that_anybody_could_replace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let mode = |mode| fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+        for (bits, is_good) in [(0o700, true), (0o2770, true), (0o777, false), (0o1777, false)] {
+            mode(bits);
+            assert_eq!(check_folder_of(&socket).is_ok(), is_good, "{bits:o}");
+        }
     }
 
     #[test]

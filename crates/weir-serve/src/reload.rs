@@ -14,7 +14,7 @@ use crate::moved::MovedFeed;
 use crate::reader::Reader;
 
 /// What clients are told.
-const CHANGED: &str = "the daemon's file has changed";
+pub(crate) const CHANGED: &str = "the daemon's file has changed";
 
 impl Daemon {
     /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
@@ -29,9 +29,7 @@ impl Daemon {
             self.journal.say(&warning);
         }
         let before = self.config();
-        if config.guests != before.guests {
-            return Err("[guests] is read at the start only: restart the daemon".into());
-        }
+        let _guests = self.guests.lock_changes();
         // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
         let names = before.sources.keys();
         let handing: Vec<Arc<RwLock<()>>> = names.map(|name| self.handing(name)).collect();
@@ -81,6 +79,7 @@ impl Daemon {
                 }
             }
         }
+        self.change_guests();
         // A client that is told opens all of its feeds again: they wait by now.
         told.iter().for_each(|reader| tell_moved(reader));
         Ok(closed)

@@ -7,21 +7,10 @@ use thiserror::Error;
 use weir_region::places::NoPlace;
 use weir_ring::RingError;
 
-use crate::limits::GUEST_NAME_BYTES_MAX;
-
 /// Why a guest has no shared memory, or QEMU did not do what it was told.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VmError {
-    /// The name cannot be part of a file name.
-    #[error(
-        "{name:?} cannot name the files of a guest; use 1 to {GUEST_NAME_BYTES_MAX} bytes without `/` and control \
-         characters, and no `.` in front"
-    )]
-    Name {
-        /// The name.
-        name: String,
-    },
     /// A size that no region can have.
     #[error(
         "a region of {mib} MiB is impossible; use a power of two from {min} to {max} (region_mib)"
@@ -34,55 +23,23 @@ pub enum VmError {
         /// Largest region, MiB.
         max: u64,
     },
-    /// The folder is on a disk.
+    /// No memory for a region.
     #[error(
-        "{folder} is on neither tmpfs nor hugetlbfs, so QEMU and its guest would wait for a disk; use a folder in \
-         /dev/shm or /run, or mount a tmpfs there"
-    )]
-    NotMemory {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// A folder whose path cannot be sent to QEMU.
-    #[error("{folder:?} is not UTF-8, and QEMU takes paths as JSON text; use another folder")]
-    NotText {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Huge pages that are larger than the region.
-    #[error(
-        "a page of {folder} has {page_mib} MiB, more than half of the region of {mib} MiB; give the guest more \
-         (region_mib), or use a folder with smaller pages"
-    )]
-    PageSize {
-        /// The folder.
-        folder: PathBuf,
-        /// MiB of a page.
-        page_mib: u64,
-        /// MiB of the region.
-        mib: u64,
-    },
-    /// No memory for a file.
-    #[error(
-        "{path}: its {bytes} bytes cannot be reserved; make the file system larger (`mount -o remount,size=`; for \
-         hugetlbfs `sysctl vm.nr_hugepages`), or the region smaller (region_mib)"
+        "a region of {mib} MiB cannot be had; make it smaller (region_mib), or free memory (huge pages: `sysctl \
+         vm.nr_hugepages`, or leave out hugepages)"
     )]
     NoMemory {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        bytes: u64,
-        /// The kernel's answer.
+        /// MiB of the region.
+        mib: u64,
+        /// What is missing.
         #[source]
-        source: io::Error,
+        source: RingError,
     },
-    /// A file or folder refused something.
-    #[error("{path}: cannot {doing}")]
-    File {
+    /// The page of the guest's words cannot be made.
+    #[error("the words of a guest: cannot {doing}")]
+    Words {
         /// What was tried.
         doing: &'static str,
-        /// The file.
-        path: PathBuf,
         /// The kernel's answer.
         #[source]
         source: io::Error,
@@ -161,6 +118,38 @@ pub enum VmError {
         /// QEMU's text, shortened.
         text: String,
     },
+    /// Libvirt does not do what it was told.
+    #[error("libvirt: {doing} fails: {text}")]
+    Libvirt {
+        /// What was tried.
+        doing: &'static str,
+        /// What virsh said, shortened.
+        text: String,
+    },
+    /// Libvirt knows no such domain, or it does not run.
+    #[error("libvirt: the domain {domain} does not run: {text}")]
+    NotRunning {
+        /// Its name.
+        domain: String,
+        /// What virsh said, shortened.
+        text: String,
+    },
+    /// The domain has no channel for feeds.
+    #[error(
+        "libvirt: the domain {domain} has no channel {target} with a socket; `weir vm prepare --libvirt` prints what it \
+         needs"
+    )]
+    NoChannel {
+        /// Its name.
+        domain: String,
+        /// Name of the channel's target.
+        target: String,
+    },
+    /// There is no virsh, or it cannot be started.
+    #[error(
+        "virsh cannot be started; install libvirt's clients (Debian: libvirt-clients), 8.5 or later"
+    )]
+    NoVirsh(#[source] io::Error),
     /// There are not enough ports to plug devices into, or none that has room for the region.
     #[error(
         "this machine ({machine}) takes hot-plugged devices in PCIe root ports only. Two are needed, one with room for \
@@ -206,6 +195,12 @@ impl VmError {
     /// Whether QEMU says that there is no such device.
     pub(crate) fn is_device_missing(&self) -> bool {
         matches!(self, VmError::Refused { class, .. } if class == "DeviceNotFound")
+    }
+
+    /// Whether there is no machine: nobody is at its monitor.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        matches!(self, VmError::Connect { .. } | VmError::NotRunning { .. })
     }
 
     /// Whether QEMU refused, which leaves the connection as it was.

@@ -12,6 +12,7 @@
 mod ports;
 mod qom;
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::error::VmError;
-use crate::limits::TAKE_BACK_TIME_MAX;
+use crate::limits::{QMP_COMMAND_TIME_MAX, TAKE_BACK_TIME_MAX};
 use crate::memory::GuestMemory;
 use crate::qmp::{Event, Monitor};
 use qom::{command, list};
@@ -59,6 +60,13 @@ impl Plugged {
         self.parts.iter().filter(|part| part.has_device).map(|part| &*part.id)
     }
 
+    /// Takes down what QEMU says; whether one of these devices is gone by that.
+    pub fn note(&mut self, event: &Event) -> bool {
+        let device = event.text("device").filter(|_| event.name == "DEVICE_DELETED");
+        let gone = self.parts.iter_mut().find(|part| part.has_device && device == Some(&*part.id));
+        gone.map(|part| part.has_device = false).is_some()
+    }
+
     /// Whether nothing is left.
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -74,23 +82,21 @@ impl Plugged {
 ///
 /// # Errors
 /// [`VmError::NoPort`], [`VmError::Refused`], and those of the monitor.
-pub fn plug(monitor: &mut impl Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
+pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
     let number = fresh_number(monitor)?;
     let [region_port, words_port] =
         ports::choose(monitor, [memory.region_bytes(), memory.words_bytes()])?;
     let mut plugged = Plugged { number, parts: Vec::new() };
     let region = json!({
         "qom-type": "memory-backend-file", "id": format!("{REGION_ID}{number}"),
-        "mem-path": memory.region_path(), "size": memory.region_bytes(),
-        "share": true, "readonly": true, "dump": false,
+        "size": memory.region_bytes(), "share": true, "readonly": true, "dump": false,
     });
     let words = json!({
         "qom-type": "memory-backend-file", "id": format!("{WORDS_ID}{number}"),
-        "mem-path": memory.words_path(), "size": memory.words_bytes(),
-        "share": true, "dump": false,
+        "size": memory.words_bytes(), "share": true, "dump": false,
     });
-    let result = add(monitor, &mut plugged, region, region_port)
-        .and_then(|()| add(monitor, &mut plugged, words, words_port));
+    let result = add(monitor, &mut plugged, region, memory.region_fd(), region_port)
+        .and_then(|()| add(monitor, &mut plugged, words, memory.words_fd(), words_port));
     match result {
         Ok(()) => Ok(plugged),
         Err(error) => {
@@ -103,9 +109,10 @@ pub fn plug(monitor: &mut impl Monitor, memory: &GuestMemory) -> Result<Plugged,
 
 /// Adds a memory object and its device. `plugged` has them before QEMU does: after a time-out they may be there.
 fn add(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
-    object: Value,
+    mut object: Value,
+    memory: BorrowedFd<'_>,
     port: Option<String>,
 ) -> Result<(), VmError> {
     let id = object["id"].as_str().unwrap_or_default().to_owned();
@@ -113,8 +120,19 @@ fn add(
     if let Some(port) = port {
         device["bus"] = port.into();
     }
-    plugged.parts.push(Part { id, has_device: false });
-    command(monitor, "object-add", object)?;
+    plugged.parts.push(Part { id: id.clone(), has_device: false });
+    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): what QEMU has is opened
+    // again by its number, and then given back.
+    let given = json!({"opaque": id});
+    let given = monitor.execute_with("add-fd", given, Some(memory), QMP_COMMAND_TIME_MAX)?;
+    let number = |key| given.get(key).and_then(Value::as_u64);
+    let (Some(fd), Some(set)) = (number("fd"), number("fdset-id")) else {
+        return Err(VmError::Protocol { what: "add-fd gives no number" });
+    };
+    object["mem-path"] = format!("/proc/self/fd/{fd}").into();
+    let added = command(monitor, "object-add", object);
+    command(monitor, "remove-fd", json!({"fdset-id": set}))?;
+    added?;
     if let Some(part) = plugged.parts.last_mut() {
         part.has_device = true;
     }
@@ -129,7 +147,7 @@ fn add(
 /// [`VmError::NotReleased`] where the guest has not answered, [`VmError::StillHeld`] where QEMU has not let go of the
 /// memory, and those of the monitor.
 pub fn unplug(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
     limit: Duration,
 ) -> Result<(), VmError> {
@@ -137,13 +155,8 @@ pub fn unplug(
     let left = || limit.saturating_sub(start.elapsed());
     let mut refusal = None;
     while plugged.devices().next().is_some() {
-        for part in plugged.parts.iter_mut().filter(|part| part.has_device) {
-            match command(monitor, "device_del", json!({"id": part.id})) {
-                Ok(_) => {}
-                Err(error) if error.is_device_missing() => part.has_device = false,
-                Err(error) if error.is_refusal() => refusal = Some(Box::new(error)),
-                Err(error) => return Err(error),
-            }
+        if let Some(error) = ask(monitor, plugged)? {
+            refusal = Some(Box::new(error));
         }
         await_deleted(monitor, plugged, left().min(REPEAT))?;
         if left().is_zero() && plugged.devices().next().is_some() {
@@ -167,9 +180,38 @@ pub fn unplug(
     }
 }
 
+/// Asks the guest to release the devices that are still there, once; gives QEMU's refusal, if there was one. For who
+/// cannot wait, with [`Plugged::note`] and [`take_back`]; [`unplug`] is all three.
+///
+/// # Errors
+/// Those of the monitor.
+pub fn ask(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<Option<VmError>, VmError> {
+    let mut refusal = None;
+    for part in plugged.parts.iter_mut().filter(|part| part.has_device) {
+        match command(monitor, "device_del", json!({"id": part.id})) {
+            Ok(_) => {}
+            Err(error) if error.is_device_missing() => part.has_device = false,
+            Err(error) if error.is_refusal() => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(refusal)
+}
+
+/// Takes back the memory of devices that are gone. Afterwards [`Plugged::is_gone`] says whether anything is left.
+///
+/// # Errors
+/// [`VmError::Refused`] as long as QEMU has not let go of it, and those of the monitor.
+pub fn take_back(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
+    if plugged.devices().count() == plugged.parts.len() {
+        return Ok(());
+    }
+    delete_objects(monitor, plugged)
+}
+
 /// Waits until QEMU says that all devices are gone, or the limit has passed.
 fn await_deleted(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     plugged: &mut Plugged,
     limit: Duration,
 ) -> Result<(), VmError> {
@@ -182,15 +224,13 @@ fn await_deleted(
         };
         let left = limit.saturating_sub(start.elapsed());
         let Some(event) = monitor.wait_event(left, &mut is_ours)? else { break };
-        for part in &mut plugged.parts {
-            part.has_device &= event.text("device") != Some(&*part.id);
-        }
+        plugged.note(&event);
     }
     Ok(())
 }
 
 /// Deletes the memory objects of devices that are gone, and forgets those that are not there.
-fn delete_objects(monitor: &mut impl Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
+fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<(), VmError> {
     let objects = list(monitor, "/objects")?;
     plugged
         .parts
@@ -207,11 +247,11 @@ fn delete_objects(monitor: &mut impl Monitor, plugged: &mut Plugged) -> Result<(
 }
 
 /// Devices and memory objects of this kind that QEMU has, by number: what a daemon left that was killed. To be
-/// unplugged, also because their memory is that of files which no longer exist.
+/// unplugged: nobody has their memory any more.
 ///
 /// # Errors
 /// Those of the monitor.
-pub fn find_plugged(monitor: &mut impl Monitor) -> Result<Vec<Plugged>, VmError> {
+pub fn find_plugged(monitor: &mut dyn Monitor) -> Result<Vec<Plugged>, VmError> {
     let devices = list(monitor, "/machine/peripheral")?;
     let objects = list(monitor, "/objects")?;
     let mut found: Vec<Plugged> = Vec::new();
@@ -234,6 +274,33 @@ pub fn find_plugged(monitor: &mut impl Monitor) -> Result<Vec<Plugged>, VmError>
     Ok(found)
 }
 
+/// QEMU's id of the virtio-serial port of this name, if it has one: by that it tells of the guest's opening and closing
+/// it (`VSERPORT_CHANGE`).
+///
+/// # Errors
+/// Those of the monitor.
+pub fn find_port(monitor: &mut dyn Monitor, name: &str) -> Result<Option<String>, VmError> {
+    for device in list(monitor, "/machine/peripheral")? {
+        if device.kind != "child<virtserialport>" {
+            continue;
+        }
+        let own = qom::get(monitor, &format!("/machine/peripheral/{}", device.name), "name")?;
+        if own.as_ref().and_then(Value::as_str) == Some(name) {
+            return Ok(Some(device.name));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the machine does not run: it is paused, or waits for another machine's memory.
+///
+/// # Errors
+/// Those of the monitor.
+pub fn is_paused(monitor: &mut dyn Monitor) -> Result<bool, VmError> {
+    let status = command(monitor, "query-status", json!({}))?;
+    Ok(status.get("running") == Some(&Value::Bool(false)))
+}
+
 fn number_of(id: &str) -> Option<u64> {
     let number = id.strip_prefix(REGION_ID).or_else(|| id.strip_prefix(WORDS_ID))?;
     // No sign, no leading zeros: only what this crate has written itself.
@@ -241,7 +308,7 @@ fn number_of(id: &str) -> Option<u64> {
 }
 
 /// Larger than that of anything that is there, and than any that this process has used.
-fn fresh_number(monitor: &mut impl Monitor) -> Result<u64, VmError> {
+fn fresh_number(monitor: &mut dyn Monitor) -> Result<u64, VmError> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let largest = find_plugged(monitor)?.last().map_or(0, |plugged| plugged.number);
     NEXT.fetch_max(largest.saturating_add(1), Ordering::Relaxed);

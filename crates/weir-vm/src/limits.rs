@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// Longest name of a guest's files: a file name has 255 bytes, and an ending is added.
-pub const GUEST_NAME_BYTES_MAX: usize = 200;
-
 /// Longest message of QEMU. `query-pci` of a machine with all its slots taken is a tenth of it.
 pub const QMP_LINE_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of messages with events that nobody has taken yet; then the oldest go. An event has some 150 bytes.
@@ -14,6 +11,11 @@ pub const QMP_TEXT_CHARS_MAX: usize = 300;
 /// Longest wait for the answer to a command. QEMU answers between two turns of its main loop, which writing a snapshot
 /// can stop for seconds.
 pub const QMP_COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Longest wait for virsh, beyond what the command itself may take.
+pub const VIRSH_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest text of virsh that is read: the XML of a domain has some 10 KiB.
+pub const VIRSH_BYTES_MAX: usize = 4 << 20;
 
 /// Most PCIe ports of a machine that are looked at: a bus number each, of which there are 256.
 pub const PORTS_MAX: usize = 256;

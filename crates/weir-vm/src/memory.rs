@@ -1,88 +1,77 @@
-//! The memory that a guest maps: two files that QEMU gives it as devices.
+//! The memory that a guest maps: two memfds that QEMU gives it as devices.
 //!
-//! | file | mode | what it holds |
-//! |---|---|---|
-//! | `NAME.region` | 0640: QEMU reads | header, then the rings of the guest's feeds |
-//! | `NAME.words` | 0660: QEMU writes | header, then the guest's thresholds and positions |
+//! | memory | seals | mode | what it holds |
+//! |---|---|---|---|
+//! | region | `SHRINK`, `GROW`, `FUTURE_WRITE` | 0444 | header, then the rings of the guest's feeds |
+//! | words | `SHRINK`, `GROW` | 0666 | header, then the guest's thresholds and positions |
+//!
+//! They have no names, so only whoever is given a descriptor reaches them: the guest's own QEMU, which opens it anew by
+//! its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well: nobody
+//! writes the region but by the mapping that is here, and nobody cuts either short.
 //!
 //! All pages are there from the start: neither this process, nor QEMU, nor the guest can touch one that cannot be had.
-//! The words are never mapped here once QEMU can open them: it could cut the file short, and a load would end this
-//! process. They are read with `pread`.
-//!
-//! The modes hold only for a QEMU that runs as another user than this process. One that runs as the same user, or as
-//! root, is trusted not to cut the region short.
+//! The words are never mapped here: QEMU can take pages out of them. They are read with `pread`.
 
-mod file;
 mod taken;
 
-use std::fs::File;
-use std::path::Path;
+use std::fs::{File, Permissions};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use weir_region::limits::{REGION_BYTES_MAX, REGION_BYTES_MIN, SLOTS_MAX, UNIT_BYTES, WORDS_BYTES};
 use weir_region::words::{AWAKE, position_at, threshold_at};
 use weir_region::{Header, Kind, Token};
-use weir_ring::memory::Access;
+use weir_ring::memory::{HUGE_PAGE_BYTES, Pages, Placement, create_region};
 use weir_ring::{Geometry, Mapping, Ring, RingSpec, Words, header};
 
 use crate::error::VmError;
-use crate::limits::GUEST_NAME_BYTES_MAX;
-use file::{MemoryFile, page_bytes};
 pub use taken::TakenRing;
 use taken::{Book, Lease};
 
-/// Owner writes, the group reads.
-const REGION_MODE: u32 = 0o640;
-/// Owner and group write.
-const WORDS_MODE: u32 = 0o660;
+/// QEMU reads.
+const REGION_MODE: u32 = 0o444;
+/// QEMU reads and writes.
+const WORDS_MODE: u32 = 0o666;
 
-/// The region and the words of one guest. Dropping it removes their files; rings that are still held stay mapped.
+/// The region and the words of one guest. Rings that are still held when it is dropped stay mapped.
 #[derive(Debug)]
 pub struct GuestMemory {
-    region: MemoryFile,
-    words: MemoryFile,
+    region: Arc<Mapping>,
+    region_bytes: u64,
+    words: File,
     token: Token,
     page_bytes: u64,
     book: Arc<Mutex<Book>>,
 }
 
 impl GuestMemory {
-    /// Makes both files in `folder`, with all their pages and a fresh token, and gives them to the group `gid` if there
-    /// is one: that of QEMU. Files of the same names, which an earlier daemon left, are replaced; a QEMU that has them
-    /// open keeps the old ones.
+    /// Makes both, with all their pages and a fresh token: the region of such pages.
     ///
     /// # Errors
-    /// [`VmError::Name`], [`VmError::RegionSize`], [`VmError::NotMemory`], [`VmError::NotText`],
-    /// [`VmError::PageSize`], [`VmError::NoMemory`], [`VmError::File`] or [`VmError::Random`]. No file is left then.
-    pub fn create(
-        folder: &Path,
-        name: &str,
-        region_mib: u64,
-        gid: Option<u32>,
-    ) -> Result<GuestMemory, VmError> {
-        check_name(name)?;
+    /// [`VmError::RegionSize`], [`VmError::NoMemory`], [`VmError::Words`] or [`VmError::Random`].
+    pub fn create(region_mib: u64, pages: Pages) -> Result<GuestMemory, VmError> {
         let region_bytes = check_size(region_mib)?;
-        if folder.to_str().is_none() {
-            return Err(VmError::NotText { folder: folder.to_owned() });
-        }
-        let page_bytes = page_bytes(folder)?;
-        if page_bytes > region_bytes / 2 {
-            let page_mib = page_bytes / UNIT_BYTES;
-            let folder = folder.to_owned();
-            return Err(VmError::PageSize { folder, page_mib, mib: region_mib });
-        }
         let token = fresh_token()?;
-        let region = MemoryFile::create(folder.join(format!("{name}.region")), region_bytes)?;
-        write_header(&region, page_bytes, Kind::Region, token)?;
-        region.open_to(gid, REGION_MODE)?;
-        let words_bytes = WORDS_BYTES.next_multiple_of(page_bytes);
-        let words = MemoryFile::create(folder.join(format!("{name}.words")), words_bytes)?;
-        write_header(&words, page_bytes, Kind::Words, token)?;
-        words.open_to(gid, WORDS_MODE)?;
+        let page_bytes = if pages == Pages::Reserved { HUGE_PAGE_BYTES } else { 4096 };
+        let placement = Placement { pages, ..Placement::default() };
+        let region = create_region("weir-region", region_bytes, placement)
+            .map_err(|source| VmError::NoMemory { mib: region_mib, source })?;
+        let line = Header { kind: Kind::Region, token, bytes: region_bytes }.encode();
+        for (word, bytes) in region.words().iter().zip(line.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(bytes.try_into().expect("8 bytes")), Ordering::Relaxed);
+        }
+        let mode = rustix::fs::Mode::from_raw_mode(REGION_MODE);
+        rustix::fs::fchmod(&region, mode).map_err(|errno| VmError::Words {
+            doing: "open the region to QEMU",
+            source: errno.into(),
+        })?;
+        let words = create_words(token)?;
         let book = Arc::new(Mutex::new(Book::new(region_bytes, page_bytes)));
-        Ok(GuestMemory { region, words, token, page_bytes, book })
+        Ok(GuestMemory { region: Arc::new(region), region_bytes, words, token, page_bytes, book })
     }
 
     /// The number by which the guest tells this memory from other, and from that of an earlier daemon.
@@ -91,28 +80,34 @@ impl GuestMemory {
         self.token
     }
 
-    /// The file of the region.
+    /// The region, for QEMU.
     #[must_use]
-    pub fn region_path(&self) -> &Path {
-        self.region.path()
+    pub fn region_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
     }
 
-    /// The file of the words.
+    /// The words, for QEMU.
     #[must_use]
-    pub fn words_path(&self) -> &Path {
-        self.words.path()
+    pub fn words_fd(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
     }
 
     /// Bytes of the region, a power of two.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
-        self.region.bytes()
+        self.region_bytes
     }
 
-    /// Bytes of the file of the words: a page of its file system, which on hugetlbfs is more than the words take.
+    /// Bytes of the words.
     #[must_use]
     pub fn words_bytes(&self) -> u64 {
-        self.words.bytes()
+        WORDS_BYTES
+    }
+
+    /// Bytes of the region that rings have.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        taken::lock(&self.book).used_bytes()
     }
 
     /// Rings that have a place, those included that only a writer or a reader still holds.
@@ -135,12 +130,7 @@ impl GuestMemory {
         let mut lease = Lease::take(&self.book, bytes)?;
         let place = lease.place();
         self.reset_line(place.slot);
-        let fd = self.region.duplicate()?;
-        // SAFETY: the file is as long as `place.offset + place.bytes` and stays so: `Places` keeps places inside of the
-        // region, and only the file's owner, whose process this is, may write and so cut it short, because its mode
-        // gives QEMU's group reading at most (module documentation). Ring memory is reached as `Words` only.
-        let mapping =
-            unsafe { Mapping::map_part(fd.into(), place.offset, place.bytes, Access::Write) }?;
+        let mapping = Mapping::part(&self.region, place.offset, place.bytes);
         mapping.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let geometry = header::format(mapping.words(), spec)?;
         let memory = Arc::new(mapping);
@@ -149,39 +139,32 @@ impl GuestMemory {
     }
 
     /// The ordinal at which somebody in the guest wants to be woken for the feed of this slot; [`AWAKE`] where nobody
-    /// sleeps, and where QEMU has cut the file short. It is what the guest says, and may be anything.
+    /// sleeps. It is what the guest says, and may be anything.
     ///
     /// # Panics
     /// If there is no such slot.
     #[must_use]
     pub fn threshold(&self, slot: u32) -> u64 {
-        read_word(self.words.file(), threshold_at(slot)).unwrap_or(AWAKE)
+        read_word(&self.words, threshold_at(slot)).unwrap_or(AWAKE)
     }
 
-    /// The ordinal that the slowest reader in the guest takes next, by what the guest says; `None` where QEMU has cut
-    /// the file short.
+    /// The ordinal that the slowest reader in the guest takes next, by what the guest says; `None` where it
+    /// cannot be read.
     ///
     /// # Panics
     /// If there is no such slot.
     #[must_use]
     pub fn position(&self, slot: u32) -> Option<u64> {
-        read_word(self.words.file(), position_at(slot))
+        read_word(&self.words, position_at(slot))
     }
 
     /// Removes what the last feed of this slot left in its line. Only for better figures, so a failure makes no
-    /// difference: the guest can write the same at any time. (hugetlbfs has no `write`; there the line stays.)
+    /// difference: the guest can write the same at any time.
     fn reset_line(&self, slot: u32) {
         let mut line = [0; 16];
         line[..8].copy_from_slice(&AWAKE.to_le_bytes());
-        let _ = rustix::io::pwrite(self.words.file(), &line, threshold_at(slot));
+        let _ = rustix::io::pwrite(&self.words, &line, threshold_at(slot));
     }
-}
-
-fn check_name(name: &str) -> Result<(), VmError> {
-    let is_good = (1..=GUEST_NAME_BYTES_MAX).contains(&name.len())
-        && !name.starts_with('.')
-        && !name.chars().any(|c| c == '/' || c.is_control());
-    if is_good { Ok(()) } else { Err(VmError::Name { name: name.to_owned() }) }
 }
 
 fn check_size(mib: u64) -> Result<u64, VmError> {
@@ -203,35 +186,31 @@ fn fresh_token() -> Result<Token, VmError> {
     }
 }
 
-/// Writes the header, and for words a line for each slot in which nobody sleeps. Through a mapping, because
-/// hugetlbfs has no `write`.
-fn write_header(
-    file: &MemoryFile,
-    page_bytes: u64,
-    kind: Kind,
-    token: Token,
-) -> Result<(), VmError> {
-    let bytes = match kind {
-        Kind::Region => file.bytes(),
-        Kind::Words => WORDS_BYTES,
-    };
-    let line = Header { kind, token, bytes }.encode();
-    // SAFETY: the file has at least a page, and stays as long: nobody else can open it yet (`MemoryFile::create`). The
-    // mapping goes before others can, and is reached as `Words` only.
-    let mapping = unsafe { Mapping::map(file.duplicate()?.into(), page_bytes, Access::Write) }?;
-    let words = mapping.words();
-    for (word, bytes) in words.iter().zip(line.chunks_exact(8)) {
-        word.store(u64::from_ne_bytes(bytes.try_into().expect("8 bytes")), Ordering::Relaxed);
+/// The words: a header, and for each slot a line in which nobody sleeps.
+fn create_words(token: Token) -> Result<File, VmError> {
+    let failed = |doing| move |source| VmError::Words { doing, source };
+    let mut page = vec![0; WORDS_BYTES as usize];
+    let line = Header { kind: Kind::Words, token, bytes: WORDS_BYTES }.encode();
+    page[..line.len()].copy_from_slice(&line);
+    for slot in 0..SLOTS_MAX {
+        let at = threshold_at(slot) as usize;
+        page[at..at + 8].copy_from_slice(&AWAKE.to_le_bytes());
     }
-    if kind == Kind::Words {
-        for slot in 0..SLOTS_MAX {
-            words[(threshold_at(slot) / 8) as usize].store(AWAKE, Ordering::Relaxed);
-        }
-    }
-    Ok(())
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let words = rustix::fs::memfd_create("weir-words", flags);
+    let words = File::from(words.map_err(|errno| failed("make them")(errno.into()))?);
+    retry_on_intr(|| rustix::fs::fallocate(&words, FallocateFlags::empty(), 0, WORDS_BYTES))
+        .map_err(|errno| failed("reserve their page")(errno.into()))?;
+    words.write_all_at(&page, 0).map_err(failed("write their header"))?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&words, seals)
+        .map_err(|errno| failed("seal them")(errno.into()))?;
+    let mode = Permissions::from_mode(WORDS_MODE);
+    words.set_permissions(mode).map_err(failed("open them to QEMU"))?;
+    Ok(words)
 }
 
-/// A word of the guest's; `None` if the file ends before it does, or cannot be read.
+/// A word of the guest's; `None` if it cannot be read.
 fn read_word(file: &File, at: u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let read = retry_on_intr(|| rustix::io::pread(file, &mut bytes, at));

@@ -11,20 +11,25 @@ mod lines;
 mod message;
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
 use serde_json::{Value, json};
 
 use crate::error::VmError;
 use crate::limits::{QMP_EVENTS_BYTES_MAX, QMP_LINE_BYTES_MAX};
-use lines::Lines;
+pub(crate) use lines::Lines;
 pub use message::Event;
-use message::Message;
+pub(crate) use message::{Message, parse, printable};
 
 /// Who carries out QMP commands: a [`Qmp`] socket, or another way to the same QEMU, such as libvirt's.
 pub trait Monitor {
@@ -38,7 +43,30 @@ pub trait Monitor {
         command: &'static str,
         arguments: Value,
         limit: Duration,
+    ) -> Result<Value, VmError> {
+        self.execute_with(command, arguments, None, limit)
+    }
+
+    /// The same, of a command that takes a descriptor: QEMU gets one that is open like this.
+    ///
+    /// # Errors
+    /// As [`execute`](Monitor::execute).
+    fn execute_with(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+        descriptor: Option<BorrowedFd<'_>>,
+        limit: Duration,
     ) -> Result<Value, VmError>;
+
+    /// What gets readable when events have come, beside those that came with an answer; `None`: events are to be asked
+    /// for from time to time.
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// QEMU's version, such as `7.2.22`.
+    fn version(&self) -> &str;
 
     /// Takes the oldest event that is wanted, and leaves the others; `None` if none has come within the limit. A
     /// monitor without events waits.
@@ -118,12 +146,6 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// QEMU's version, such as `7.2.22`.
-    #[must_use]
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
     /// Events that had to go because nobody took them.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
@@ -138,12 +160,24 @@ impl Qmp {
         self.wait_event(limit, &mut |_| true)
     }
 
-    /// Sends one line whole, or breaks the connection.
-    fn send(&mut self, call: &Call, mut line: &[u8]) -> Result<(), VmError> {
+    /// Sends one line whole, with the descriptor beside its first byte, or breaks the connection.
+    fn send(
+        &mut self,
+        call: &Call,
+        mut line: &[u8],
+        mut descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(), VmError> {
         self.is_broken = true;
         while !line.is_empty() {
-            match rustix::net::send(&self.socket, line, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(sent) => line = &line[sent..],
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let fds = descriptor.map(|fd| [fd]);
+            if let Some(fds) = &fds {
+                control.push(SendAncillaryMessage::ScmRights(fds));
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(line)], &mut control, flags) {
+                Ok(sent) => (line, descriptor) = (&line[sent..], None),
                 Err(Errno::AGAIN) => {
                     if !self.wait_for(PollFlags::OUT, call)? {
                         return Err(call.time_out());
@@ -191,7 +225,7 @@ impl Qmp {
         if line.trim_ascii().is_empty() {
             return Ok(Some(None));
         }
-        match message::parse(&line) {
+        match parse(&line) {
             Ok(Message::Event(event)) => {
                 self.queue(line.len(), event);
                 Ok(Some(None))
@@ -261,10 +295,19 @@ impl Qmp {
 }
 
 impl Monitor for Qmp {
-    fn execute(
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn execute_with(
         &mut self,
         command: &'static str,
         arguments: Value,
+        descriptor: Option<BorrowedFd<'_>>,
         limit: Duration,
     ) -> Result<Value, VmError> {
         self.check(command)?;
@@ -273,7 +316,7 @@ impl Monitor for Qmp {
         self.next_id += 1;
         let mut line = json!({"execute": command, "arguments": arguments, "id": id}).to_string();
         line.push('\n');
-        self.send(&call, line.as_bytes())?;
+        self.send(&call, line.as_bytes(), descriptor)?;
         loop {
             match self.receive(&call)? {
                 // One that nobody waited for any more.

@@ -3,13 +3,15 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use weir_region::words::AWAKE;
 use weir_ring::Writer;
-use weir_vm::{GuestMemory, Monitor, Plugged, VmError, find_plugged, plug, unplug};
+use weir_vm::{
+    Event, GuestMemory, Monitor, Pages, Plugged, Qmp, VmError, find_plugged, plug, unplug,
+};
 
 use common::{Guest, LIMIT, Means, means, spec, write};
 
@@ -58,10 +60,8 @@ while :; do
 done
 "#;
 
-fn memory() -> (TempDir, GuestMemory) {
-    let folder = TempDir::with_prefix_in("weir-vm-test-", "/dev/shm").unwrap();
-    let memory = GuestMemory::create(folder.path(), "guest", MIB, None).unwrap();
-    (folder, memory)
+fn memory() -> GuestMemory {
+    GuestMemory::create(MIB, Pages::Now).unwrap()
 }
 
 fn qom_names(guest: &mut Guest, path: &str) -> BTreeSet<String> {
@@ -105,12 +105,12 @@ fn ten_times(means: &Means, machine: &str, options: &str) {
     let (mut plugging, mut unplugging) = (Duration::ZERO, Duration::ZERO);
     let mut ids = BTreeSet::new();
     for round in 1..=10 {
-        let (folder, memory) = memory();
+        let memory = memory();
         let start = Instant::now();
         let mut plugged = plug(&mut guest.qmp, &memory).unwrap();
         plugging = plugging.max(start.elapsed());
         assert!(ids.insert(plugged.number()));
-        assert!(!guest.holds(folder.path()).is_empty());
+        assert!(!guest.holds().is_empty());
         guest.wait_for(&line(1, MIB << 20, &memory));
         guest.wait_for(&line(2, 4096, &memory));
         let said = |console: &str, text| console.matches(text).count();
@@ -119,12 +119,14 @@ fn ten_times(means: &Means, machine: &str, options: &str) {
         });
         assert_eq!((memory.threshold(0), memory.position(0)), (0x11, Some(0x10)));
         assert_eq!(memory.threshold(1), AWAKE);
-        let region = std::fs::read(memory.region_path()).unwrap();
+        let mut region = vec![0; usize::try_from(MIB << 20).unwrap()];
+        let file = std::fs::File::from(memory.region_fd().try_clone_to_owned().unwrap());
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut region, 0).unwrap();
         assert_eq!(region[16..32], memory.token().0);
         assert!(region[40..].iter().all(|byte| *byte == 0), "the guest has written the region");
         unplugging = unplugging.max(unplug_in_time(&mut guest, &mut plugged));
         assert!(plugged.is_gone());
-        guest.wait_until_released(folder.path());
+        guest.wait_until_released();
         assert_eq!(find_plugged(&mut guest.qmp).unwrap(), []);
         guest.wait_until("going", |console| said(console, "gone") == 2 * round);
     }
@@ -150,7 +152,7 @@ fn vm_on_q35_without_room_the_remedy_is_told() {
     let Some(means) = means("vm_on_q35_without_room_the_remedy_is_told") else { return };
     let mut guest = Guest::boot(&means, "q35", NO_ROOM, SCRIPT);
     let before = inventory(&mut guest);
-    let (_folder, memory) = memory();
+    let memory = memory();
     let error = plug(&mut guest.qmp, &memory).unwrap_err();
     assert!(matches!(error, VmError::NoPort { free: 2, mib: MIB, .. }), "{error}");
     assert!(error.to_string().contains("pref64-reserve=32M"), "{error}");
@@ -162,7 +164,7 @@ fn vm_on_q35_without_ports_the_remedy_is_told() {
     let Some(means) = means("vm_on_q35_without_ports_the_remedy_is_told") else { return };
     let mut guest = Guest::boot(&means, "q35", "-S", SCRIPT);
     let before = inventory(&mut guest);
-    let (_folder, memory) = memory();
+    let memory = memory();
     let error = plug(&mut guest.qmp, &memory).unwrap_err();
     assert!(matches!(error, VmError::NoPort { free: 0, mib: MIB, .. }), "{error}");
     assert_eq!(inventory(&mut guest), before);
@@ -194,7 +196,7 @@ fn vm_a_ring_lies_in_the_guests_memory() {
     done
     "#;
     let mut guest = Guest::boot(&means, "pc", "", script);
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut plugged = plug(&mut guest.qmp, &memory).unwrap();
     let magic = u64::from_le_bytes(*b"WEIRRNG1");
     for frames in [3u64, 5] {
@@ -212,7 +214,7 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
     let Some(means) = means("vm_a_stopped_guest_is_told_of_and_tried_again") else { return };
     let mut guest = Guest::boot(&means, "pc", "", SCRIPT);
     let before = inventory(&mut guest);
-    let (folder, memory) = memory();
+    let memory = memory();
     let mut plugged = plug(&mut guest.qmp, &memory).unwrap();
     guest.wait_for(&line(1, MIB << 20, &memory));
     guest.qmp.execute("stop", json!({}), LIMIT).unwrap();
@@ -226,8 +228,69 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
     let mut plugged = find_plugged(&mut guest.qmp).unwrap().remove(0);
     guest.qmp.execute("cont", json!({}), LIMIT).unwrap();
     unplug_in_time(&mut guest, &mut plugged);
-    guest.wait_until_released(folder.path());
+    guest.wait_until_released();
     assert_eq!(inventory(&mut guest), before);
+}
+
+/// QEMU runs as another user than the owner of the memory, and as root of its own: what it is given it can open again,
+/// and write only the words.
+#[test]
+fn vm_as_another_user_qemu_writes_only_the_words() {
+    const TEST: &str = "vm_as_another_user_qemu_writes_only_the_words";
+    if !rustix::process::geteuid().is_root() {
+        return common::skip(TEST, "needs root, to become another user");
+    }
+    let Some(means) = means(TEST) else { return };
+    let mut guest = Guest::boot_as(&means, Some(65_534), "pc", "", SCRIPT);
+    let memory = memory();
+    let mut plugged = plug(&mut guest.qmp, &memory).unwrap();
+    guest.wait_for(&line(1, MIB << 20, &memory));
+    guest.wait_for("wrote words");
+    assert_eq!(memory.threshold(0), 0x11);
+    // As QEMU itself could try it, were it root.
+    for held in guest.held_files() {
+        let again = std::fs::OpenOptions::new().read(true).write(true).open(&held.path);
+        let file = again.unwrap();
+        assert!(file.set_len(0).is_err(), "{held:?} was cut short");
+        let written = std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 8], 4088);
+        assert_eq!(written.is_ok(), held.name.contains("words"), "{held:?}: {written:?}");
+    }
+    unplug_in_time(&mut guest, &mut plugged);
+    guest.wait_until_released();
+}
+
+/// A monitor at which the second device is none.
+struct Spoilt<'a> {
+    qmp: &'a mut Qmp,
+    devices: usize,
+}
+
+impl Monitor for Spoilt<'_> {
+    fn execute_with(
+        &mut self,
+        command: &'static str,
+        mut arguments: Value,
+        descriptor: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> Result<Value, VmError> {
+        self.devices += usize::from(command == "device_add");
+        if command == "device_add" && self.devices == 2 {
+            arguments["driver"] = "no-such-device".into();
+        }
+        self.qmp.execute_with(command, arguments, descriptor, limit)
+    }
+
+    fn version(&self) -> &str {
+        self.qmp.version()
+    }
+
+    fn wait_event(
+        &mut self,
+        limit: Duration,
+        is_wanted: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<Option<Event>, VmError> {
+        self.qmp.wait_event(limit, is_wanted)
+    }
 }
 
 #[test]
@@ -235,11 +298,10 @@ fn vm_what_fails_half_way_is_taken_back() {
     let Some(means) = means("vm_what_fails_half_way_is_taken_back") else { return };
     let mut guest = Guest::boot(&means, "pc", "", SCRIPT);
     let before = inventory(&mut guest);
-    let (folder, memory) = memory();
-    // QEMU refuses memory whose file is too short.
-    std::fs::OpenOptions::new().write(true).open(memory.words_path()).unwrap().set_len(9).unwrap();
-    let error = plug(&mut guest.qmp, &memory).unwrap_err();
-    assert!(matches!(error, VmError::Refused { command: "object-add", .. }), "{error}");
-    guest.wait_until_released(folder.path());
+    let memory = memory();
+    let mut spoilt = Spoilt { qmp: &mut guest.qmp, devices: 0 };
+    let error = plug(&mut spoilt, &memory).unwrap_err();
+    assert!(matches!(error, VmError::Refused { command: "device_add", .. }), "{error}");
+    guest.wait_until_released();
     assert_eq!(inventory(&mut guest), before);
 }

@@ -57,8 +57,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
     let server = server.managed_by(rights::manages_as);
     let serving = Arc::new(server.serve(listener)?);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let guests = daemon.serve_guests(&serving, &is_over)?;
+    daemon.serve_guests(&serving)?;
     let metrics = match args.metrics {
         Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),
         None => None,
@@ -85,9 +84,8 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     manager.stopping();
     // Clients hear of it, and their feeds are closed, before the sources stop.
     drop(metrics);
-    is_over.store(true, Ordering::Release);
     serving.end();
-    guests.into_iter().for_each(|guest| drop(guest.join()));
+    daemon.end_guests();
     drop(serving);
     Ok(EXIT_RAN)
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -18,9 +19,18 @@ pub struct Mapping {
     base: NonNull<AtomicU64>,
     words: usize,
     access: Access,
-    fd: OwnedFd,
+    backing: Backing,
     /// Where in the descriptor it begins, in bytes.
     offset: u64,
+}
+
+/// What keeps the memory.
+#[derive(Debug)]
+enum Backing {
+    /// The mapping is its own.
+    Own(OwnedFd),
+    /// It is a part of this one.
+    Whole(Arc<Mapping>),
 }
 
 // SAFETY: the mapping belongs to no thread, and is only ever reached as `&[AtomicU64]`, or by `copy` (decision 0003).
@@ -31,8 +41,8 @@ unsafe impl Sync for Mapping {}
 impl Words for Mapping {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes that
-        // only `Drop` removes, and the borrow ends before. Aligned: mmap returns whole pages.
+        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one, that
+        // only the `Drop` of its owner removes, which `backing` holds; and the borrow ends before. Aligned: mmap returns whole pages.
         // Races: every process of ours touches this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
         // store to it from the kernel, outside this language's memory model, with the ordering that
         // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
@@ -48,12 +58,18 @@ impl Words for Mapping {
 
 impl AsFd for Mapping {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.backing {
+            Backing::Own(fd) => fd.as_fd(),
+            Backing::Whole(whole) => whole.as_fd(),
+        }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Backing::Whole(_) = self.backing {
+            return;
+        }
         // SAFETY: exactly the range that `map` got from mmap, and nothing borrows it any more.
         // A failure could only leave it mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.words * 8) };
@@ -81,7 +97,13 @@ impl Mapping {
         });
         let base = base.map_err(RingError::os("mapping ring memory"))?;
         let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
-        Ok(Mapping { base, words: bytes as usize / 8, access, fd, offset: 0 })
+        Ok(Mapping {
+            base,
+            words: bytes as usize / 8,
+            access,
+            backing: Backing::Own(fd),
+            offset: 0,
+        })
     }
 
     /// Maps `bytes` of `fd` from `offset` on, a multiple of the page size: a part of memory that holds more.
@@ -106,7 +128,23 @@ impl Mapping {
         let base = unsafe { rustix::mm::mmap(any, bytes, prot, MapFlags::SHARED, &fd, offset) };
         let base = base.map_err(RingError::os("mapping ring memory"))?;
         let base = NonNull::new(base.cast()).expect("mmap returns no null without MAP_FIXED");
-        Ok(Mapping { base, words: bytes / 8, access, fd, offset })
+        Ok(Mapping { base, words: bytes / 8, access, backing: Backing::Own(fd), offset })
+    }
+
+    /// A part of a mapping, which stays as long as the part does: for memory that nobody can map again for writing.
+    ///
+    /// # Panics
+    /// If `offset` and `bytes`, multiples of 8, are not inside of it.
+    #[must_use]
+    pub fn part(whole: &Arc<Mapping>, offset: u64, bytes: u64) -> Mapping {
+        let end = offset.checked_add(bytes).filter(|end| *end <= whole.words as u64 * 8);
+        assert!(end.is_some() && offset % 8 == 0 && bytes % 8 == 0, "{bytes} bytes at {offset}");
+        let (skipped, words) = (offset as usize / 8, bytes as usize / 8);
+        // SAFETY: inside of the mapping, as was just checked.
+        let base = unsafe { whole.base.add(skipped) };
+        let offset = whole.offset + offset;
+        let backing = Backing::Whole(Arc::clone(whole));
+        Mapping { base, words, access: whole.access, backing, offset }
     }
 
     /// Where in the descriptor it begins, in bytes: 0, unless it is a [part](Mapping::map_part).
@@ -145,7 +183,7 @@ impl Mapping {
         }
         // Where no page is, the kernel makes no huge one.
         for offset in (0..whole as u64).step_by(HUGE_PAGE_BYTES) {
-            reserve(self.fd.as_fd(), offset, 4096)?;
+            reserve(self.as_fd(), offset, 4096)?;
         }
         // SAFETY: whole pages of this mapping. What they hold stays as it is, and where; only the pages change. A
         // kernel that refuses leaves them as they are.

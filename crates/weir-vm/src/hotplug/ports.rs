@@ -54,7 +54,7 @@ impl Port {
 
 /// The buses for the region and for the words; `None`: the root bus.
 pub(super) fn choose(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     [region_bytes, words_bytes]: [u64; 2],
 ) -> Result<[Option<String>; 2], VmError> {
     let machine = qom::get(monitor, "/machine", "type")?;
@@ -82,7 +82,7 @@ fn choose_of(mut ports: Vec<Port>, region_bytes: u64, words_bytes: u64) -> Optio
     Some([region, words])
 }
 
-fn free_ports(monitor: &mut impl Monitor) -> Result<Vec<Port>, VmError> {
+fn free_ports(monitor: &mut dyn Monitor) -> Result<Vec<Port>, VmError> {
     let pci = qom::command(monitor, "query-pci", json!({}))?;
     let mut free = Vec::new();
     let mut looked_at = 0;
@@ -101,7 +101,7 @@ fn free_ports(monitor: &mut impl Monitor) -> Result<Vec<Port>, VmError> {
 
 /// The port of this path, if it is free and takes hot-plugged devices.
 fn free_port(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     path: &str,
     window: Option<(u64, u64)>,
 ) -> Result<Option<Port>, VmError> {

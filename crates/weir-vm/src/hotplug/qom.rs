@@ -8,7 +8,7 @@ use crate::qmp::Monitor;
 
 /// Carries out a command within the time that commands have.
 pub(super) fn command(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     name: &'static str,
     arguments: Value,
 ) -> Result<Value, VmError> {
@@ -24,7 +24,7 @@ pub(super) struct Property {
 }
 
 /// The properties of an object.
-pub(super) fn list(monitor: &mut impl Monitor, path: &str) -> Result<Vec<Property>, VmError> {
+pub(super) fn list(monitor: &mut dyn Monitor, path: &str) -> Result<Vec<Property>, VmError> {
     let answer = command(monitor, "qom-list", json!({"path": path}))?;
     let entries = answer.as_array().ok_or(VmError::Protocol { what: "qom-list gives no list" })?;
     let text = |entry: &Value, key| entry.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -35,7 +35,7 @@ pub(super) fn list(monitor: &mut impl Monitor, path: &str) -> Result<Vec<Propert
 
 /// The value of a property; `None` where the object has none of that name.
 pub(super) fn get(
-    monitor: &mut impl Monitor,
+    monitor: &mut dyn Monitor,
     path: &str,
     property: &str,
 ) -> Result<Option<Value>, VmError> {

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
-use std::path::Path;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use proptest::prelude::*;
 
@@ -25,6 +26,8 @@ struct Machine {
     refuse: Option<(&'static str, usize)>,
     /// Whether events are told.
     tells: bool,
+    /// A descriptor that was given, and not taken back.
+    given: Option<OwnedFd>,
 }
 
 impl Machine {
@@ -40,11 +43,12 @@ impl Machine {
             held: 0,
             refuse: None,
             tells: true,
+            given: None,
         }
     }
 
     fn is_clean(&self) -> bool {
-        self.objects == ["mem0"] && self.devices.is_empty()
+        self.objects == ["mem0"] && self.devices.is_empty() && self.given.is_none()
     }
 
     fn refused(command: &'static str, class: &str, text: &str) -> VmError {
@@ -86,10 +90,15 @@ impl Machine {
 }
 
 impl Monitor for Machine {
-    fn execute(
+    fn version(&self) -> &str {
+        "7.2.22"
+    }
+
+    fn execute_with(
         &mut self,
         command: &'static str,
         arguments: Value,
+        descriptor: Option<BorrowedFd<'_>>,
         _limit: Duration,
     ) -> Result<Value, VmError> {
         if let Some((refused, left)) = &mut self.refuse
@@ -119,8 +128,19 @@ impl Monitor for Machine {
                     _ => Err(Machine::refused(command, "GenericError", "no such property")),
                 };
             }
+            "add-fd" => {
+                let given = descriptor.unwrap().try_clone_to_owned().unwrap();
+                let fd = given.as_raw_fd();
+                self.given = Some(given);
+                return Ok(json!({"fd": fd, "fdset-id": 7}));
+            }
+            "remove-fd" => {
+                assert_eq!(arguments["fdset-id"], 7);
+                assert!(self.given.take().is_some());
+            }
             "object-add" => {
-                assert!(Path::new(arguments["mem-path"].as_str().unwrap()).exists());
+                let file = File::open(arguments["mem-path"].as_str().unwrap()).unwrap();
+                assert_eq!(json!(file.metadata().unwrap().len()), arguments["size"]);
                 assert!(!self.objects.contains(&id));
                 self.objects.push(id);
             }
@@ -167,15 +187,13 @@ const PC: &str = "pc-i440fx-7.2-machine";
 const Q35: &str = "pc-q35-10.0-machine";
 const LONG: Duration = Duration::from_secs(20);
 
-fn memory() -> (tempfile::TempDir, GuestMemory) {
-    let folder = tempfile::TempDir::with_prefix_in("weir-vm-test-", "/dev/shm").unwrap();
-    let memory = GuestMemory::create(folder.path(), "guest", 8, None).unwrap();
-    (folder, memory)
+fn memory() -> GuestMemory {
+    GuestMemory::create(8, weir_ring::memory::Pages::Now).unwrap()
 }
 
 #[test]
 fn what_is_plugged_is_unplugged_and_no_id_comes_twice() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     let ports = [("small", u64::MAX), ("taken", 16 << 20), ("large", 16 << 20)];
     for (kind, buses) in [(PC, [None, None]), (Q35, [Some("large"), Some("small")])] {
         let mut machine = Machine::new(kind, &ports);
@@ -205,7 +223,7 @@ fn clone(plugged: &Plugged) -> Plugged {
 
 #[test]
 fn without_two_ports_the_remedy_is_told_and_nothing_is_done() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     for ports in [&[][..], &[("one", 16 << 20)], &[("one", u64::MAX), ("two", 8 << 20)]] {
         let mut machine = Machine::new(Q35, ports);
         let error = plug(&mut machine, &memory).unwrap_err();
@@ -217,8 +235,15 @@ fn without_two_ports_the_remedy_is_told_and_nothing_is_done() {
 
 #[test]
 fn what_fails_half_way_is_taken_back() {
-    let (_folder, memory) = memory();
-    for refuse in [("object-add", 0), ("device_add", 0), ("object-add", 1), ("device_add", 1)] {
+    let memory = memory();
+    for refuse in [
+        ("add-fd", 0),
+        ("object-add", 0),
+        ("device_add", 0),
+        ("add-fd", 1),
+        ("object-add", 1),
+        ("device_add", 1),
+    ] {
         let mut machine = Machine::new(PC, &[]);
         machine.refuse = Some(refuse);
         let error = plug(&mut machine, &memory).unwrap_err();
@@ -229,7 +254,7 @@ fn what_fails_half_way_is_taken_back() {
 
 #[test]
 fn a_guest_that_never_answers_is_an_error_and_can_be_tried_again() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut machine = Machine::new(PC, &[]);
     let mut plugged = plug(&mut machine, &memory).unwrap();
     machine.deaf = usize::MAX;
@@ -248,7 +273,7 @@ fn a_guest_that_never_answers_is_an_error_and_can_be_tried_again() {
 
 #[test]
 fn the_guest_is_asked_again_until_it_answers() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut machine = Machine::new(PC, &[]);
     let mut plugged = plug(&mut machine, &memory).unwrap();
     (machine.deaf, machine.held) = (4, 3);
@@ -259,7 +284,7 @@ fn the_guest_is_asked_again_until_it_answers() {
 
 #[test]
 fn without_events_the_next_command_finds_the_devices_gone() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut machine = Machine::new(PC, &[]);
     machine.tells = false;
     let mut plugged = plug(&mut machine, &memory).unwrap();
@@ -269,7 +294,7 @@ fn without_events_the_next_command_finds_the_devices_gone() {
 
 #[test]
 fn memory_that_qemu_keeps_is_an_error_and_can_be_tried_again() {
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut machine = Machine::new(PC, &[]);
     let mut plugged = plug(&mut machine, &memory).unwrap();
     machine.held = usize::MAX;
@@ -292,7 +317,7 @@ fn what_a_killed_daemon_left_is_found() {
     let mut found = find_plugged(&mut machine).unwrap();
     assert_eq!(found.iter().map(Plugged::number).collect::<Vec<_>>(), [7, 90]);
     assert_eq!(found[0].devices().collect::<Vec<_>>(), ["weir-region-7"]);
-    let (_folder, memory) = memory();
+    let memory = memory();
     let mut plugged = plug(&mut machine, &memory).unwrap();
     assert!(plugged.number() > 90);
     for one in found.iter_mut().chain([&mut plugged]) {
@@ -307,12 +332,12 @@ proptest! {
     /// Whatever is refused, and however often, nothing is left at last.
     #[test]
     fn nothing_is_left_at_last(
-        command in prop::sample::select(vec!["object-add", "device_add", "device_del", "object-del"]),
+        command in prop::sample::select(vec!["add-fd", "object-add", "device_add", "device_del", "object-del"]),
         at in 0usize..3,
         held in 0usize..3,
         is_pc: bool,
     ) {
-        let (_folder, memory) = memory();
+        let memory = memory();
         let (one, two) = (("one", u64::MAX), ("two", 1 << 30));
         let mut machine = Machine::new(if is_pc { PC } else { Q35 }, &[one, two]);
         (machine.refuse, machine.held) = (Some((command, at)), held);

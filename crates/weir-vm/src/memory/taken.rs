@@ -66,6 +66,11 @@ impl Book {
         self.places.taken().len() - self.padding
     }
 
+    pub(super) fn used_bytes(&mut self) -> u64 {
+        self.sweep();
+        self.places.taken()[self.padding..].iter().map(|place| place.bytes).sum()
+    }
+
     fn sweep(&mut self) {
         let places = &mut self.places;
         self.lingering.retain(|(place, memory)| {

@@ -1,3 +1,4 @@
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use proptest::prelude::*;
@@ -9,12 +10,8 @@ use weir_ring::{Clock, Poll, Reader, Start, Writer, WriterKind};
 
 use super::*;
 
-fn folder() -> tempfile::TempDir {
-    tempfile::TempDir::with_prefix_in("weir-vm-test-", "/dev/shm").unwrap()
-}
-
-fn memory(folder: &tempfile::TempDir, mib: u64) -> GuestMemory {
-    GuestMemory::create(folder.path(), "guest", mib, None).unwrap()
+fn memory(mib: u64) -> GuestMemory {
+    GuestMemory::create(mib, Pages::Now).unwrap()
 }
 
 fn spec(data_blocks: u64) -> RingSpec {
@@ -32,70 +29,66 @@ fn meta(ts_ns: u64) -> Meta {
     Meta { interface_id: 0, ts_ns, wire_len: 60, flags: None, queue: None }
 }
 
-fn head(path: &Path) -> Header {
+/// As QEMU: opened anew, by its number.
+fn open(fd: BorrowedFd<'_>, is_for_writing: bool) -> File {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::OpenOptions::new().read(true).write(is_for_writing).open(path).unwrap()
+}
+
+fn head(fd: BorrowedFd<'_>) -> Header {
     let mut line = [0; 64];
-    std::fs::File::open(path).unwrap().read_exact_at(&mut line, 0).unwrap();
+    open(fd, false).read_exact_at(&mut line, 0).unwrap();
     Header::decode(&line).unwrap()
 }
 
 #[test]
-fn the_files_have_headers_modes_and_all_pages() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
+fn both_have_headers_modes_and_all_pages() {
+    let memory = memory(8);
     let token = memory.token();
     let region = Header { kind: Kind::Region, token, bytes: 8 << 20 };
-    assert_eq!(head(memory.region_path()), region);
-    assert_eq!(head(memory.words_path()), Header { kind: Kind::Words, token, bytes: 4096 });
-    for (path, mode, bytes) in
-        [(memory.region_path(), 0o640, 8 << 20), (memory.words_path(), 0o660, 4096)]
+    assert_eq!(head(memory.region_fd()), region);
+    assert_eq!(head(memory.words_fd()), Header { kind: Kind::Words, token, bytes: 4096 });
+    for (fd, mode, bytes) in
+        [(memory.region_fd(), 0o444, 8 << 20), (memory.words_fd(), 0o666, 4096)]
     {
-        let stat = std::fs::metadata(path).unwrap();
+        let stat = open(fd, false).metadata().unwrap();
         assert_eq!((stat.mode() & 0o7777, stat.size()), (mode, bytes));
         assert!(stat.blocks() * 512 >= bytes, "{} of {bytes} bytes are there", stat.blocks() * 512);
     }
     assert!((0..SLOTS_MAX).all(|slot| memory.threshold(slot) == AWAKE));
-    drop(memory);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_ne!(token, GuestMemory::create(8, Pages::Now).unwrap().token());
 }
 
+/// Root included, as which this may run: modes would not hold it.
 #[test]
-fn files_of_an_earlier_daemon_are_replaced_and_its_end_leaves_the_new_ones() {
-    let folder = folder();
-    let earlier = memory(&folder, 8);
-    let later = memory(&folder, 16);
-    assert_ne!(earlier.token(), later.token());
-    drop(earlier);
-    assert_eq!(head(later.region_path()).token, later.token());
-    assert_eq!(head(later.words_path()).token, later.token());
-}
-
-#[test]
-fn what_cannot_be_is_refused_and_leaves_nothing() {
-    let folder = folder();
-    let create = |folder: &Path, name: &str, mib| GuestMemory::create(folder, name, mib, None);
-    for name in ["", ".hidden", "a/b", "a\nb", "..", &"x".repeat(GUEST_NAME_BYTES_MAX + 1)] {
-        let refused = create(folder.path(), name, 8);
-        assert!(matches!(refused, Err(VmError::Name { .. })), "{name:?}: {refused:?}");
+fn nobody_cuts_either_short_and_nobody_writes_the_region() {
+    let memory = memory(8);
+    for fd in [memory.region_fd(), memory.words_fd()] {
+        for bytes in [0, 1 << 30] {
+            assert!(rustix::fs::ftruncate(fd, bytes).is_err());
+        }
     }
+    let region = memory.region_fd();
+    assert_eq!(rustix::io::pwrite(region, &[1], 4096), Err(Errno::PERM));
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(rustix::fs::fallocate(region, hole, 0, 4096), Err(Errno::PERM));
+    let own = region.try_clone_to_owned().unwrap();
+    // SAFETY: refused, and else of memory that keeps its size.
+    let mapped = unsafe { Mapping::map(own, 4096, weir_ring::memory::Access::Write) };
+    assert!(mapped.is_err());
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused() {
     for mib in [0, 4, 9, 12, 1 << 17, u64::MAX] {
-        let refused = create(folder.path(), "guest", mib);
+        let refused = GuestMemory::create(mib, Pages::Now);
         assert!(matches!(refused, Err(VmError::RegionSize { .. })), "{mib}: {refused:?}");
     }
-    let refused = create(Path::new("/proc"), "guest", 8);
-    assert!(matches!(refused, Err(VmError::NotMemory { .. })), "{refused:?}");
-    let refused = create(Path::new("/dev/shm/no-such-folder"), "guest", 8);
-    assert!(matches!(refused, Err(VmError::File { .. })), "{refused:?}");
-    // The words cannot be made: the region goes, too.
-    std::fs::create_dir(folder.path().join("guest.words")).unwrap();
-    let refused = create(folder.path(), "guest", 8);
-    assert!(matches!(refused, Err(VmError::File { .. })), "{refused:?}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn a_ring_is_read_where_its_place_says() {
-    let folder = folder();
-    let memory = memory(&folder, 16);
+    let memory = memory(16);
     let first = memory.take_ring(&spec(4)).unwrap();
     let second = memory.take_ring(&spec(4)).unwrap();
     assert_eq!(first.place(), Place { offset: 1 << 20, bytes: 5 << 20, slot: 0 });
@@ -104,10 +97,12 @@ fn a_ring_is_read_where_its_place_says() {
     writer.push(&meta(7), b"frame");
     writer.publish();
     // As a guest: another mapping, read-only.
-    let file = std::fs::File::open(memory.region_path()).unwrap();
+    let file = open(memory.region_fd(), false);
     let Place { offset, bytes, .. } = second.place();
     // SAFETY: the file is this test's and keeps its length; reached as `Words` only.
-    let mapping = unsafe { Mapping::map_part(file.into(), offset, bytes, Access::Read) }.unwrap();
+    let mapping =
+        unsafe { Mapping::map_part(file.into(), offset, bytes, weir_ring::memory::Access::Read) }
+            .unwrap();
     let mut reader = Reader::new(&Ring::open(Arc::new(mapping)).unwrap(), Start::Oldest).unwrap();
     let mut batch = weir_ring::Batch::new();
     assert!(matches!(reader.poll(&mut batch).unwrap(), Poll::Frames(1)));
@@ -116,8 +111,7 @@ fn a_ring_is_read_where_its_place_says() {
 
 #[test]
 fn a_place_is_used_again_with_zeros_once_nobody_holds_it() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
+    let memory = memory(8);
     let taken = memory.take_ring(&spec(4)).unwrap();
     let place = taken.place();
     let mut writer = Writer::new(taken.ring().clone());
@@ -145,8 +139,7 @@ fn a_place_is_used_again_with_zeros_once_nobody_holds_it() {
 
 #[test]
 fn an_impossible_ring_takes_no_place() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
+    let memory = memory(8);
     assert!(matches!(memory.take_ring(&spec(5)), Err(VmError::Ring(_))));
     let mut long = spec(4);
     long.interfaces[0].filter = Some("x".repeat(1 << 17));
@@ -156,8 +149,7 @@ fn an_impossible_ring_takes_no_place() {
 
 #[test]
 fn a_ring_outlives_the_memory_it_was_taken_from() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
+    let memory = memory(8);
     let taken = memory.take_ring(&spec(4)).unwrap();
     drop(memory);
     let mut writer = Writer::new(taken.ring().clone());
@@ -167,30 +159,22 @@ fn a_ring_outlives_the_memory_it_was_taken_from() {
 }
 
 #[test]
-fn the_guests_words_are_read_and_words_cut_short_mean_awake() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
-    let qemu = std::fs::OpenOptions::new().write(true).open(memory.words_path()).unwrap();
+fn the_guests_words_are_read() {
+    let memory = memory(8);
+    let qemu = open(memory.words_fd(), true);
     let write = |at, value: u64| qemu.write_all_at(&value.to_le_bytes(), at).unwrap();
     write(threshold_at(3), 17);
     write(position_at(3), 16);
     write(threshold_at(SLOTS_MAX - 1), 5);
     assert_eq!((memory.threshold(3), memory.position(3)), (17, Some(16)));
     assert_eq!((memory.threshold(2), memory.position(2)), (AWAKE, Some(0)));
-    for bytes in [threshold_at(3) + 12, threshold_at(3) + 7, 0] {
-        qemu.set_len(bytes).unwrap();
-        let is_whole = bytes >= threshold_at(3) + 8;
-        assert_eq!(memory.threshold(3), if is_whole { 17 } else { AWAKE }, "{bytes} bytes");
-        assert_eq!(memory.position(3), None, "{bytes} bytes");
-    }
-    assert_eq!(memory.threshold(SLOTS_MAX - 1), AWAKE);
+    assert_eq!(memory.threshold(SLOTS_MAX - 1), 5);
 }
 
 #[test]
 fn a_new_ring_finds_nobody_asleep() {
-    let folder = folder();
-    let memory = memory(&folder, 8);
-    let qemu = std::fs::OpenOptions::new().write(true).open(memory.words_path()).unwrap();
+    let memory = memory(8);
+    let qemu = open(memory.words_fd(), true);
     qemu.write_all_at(&[1; 16], threshold_at(0)).unwrap();
     let taken = memory.take_ring(&spec(4)).unwrap();
     let slot = taken.place().slot;
@@ -219,8 +203,7 @@ proptest! {
     /// Whatever is opened, held and dropped in whatever order, the rings that live have each its own memory.
     #[test]
     fn rings_that_live_never_share_memory(steps in prop::collection::vec(0u8..6, 1..40)) {
-        let folder = folder();
-        let memory = memory(&folder, 16);
+            let memory = memory(16);
         let (mut taken, mut writers) = (Vec::new(), Vec::new());
         for step in steps {
             match step {

@@ -2,7 +2,7 @@
 
 /// What has come and was not taken yet.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     bytes: Vec<u8>,
     /// Bytes in front that hold no end of a line: they are not looked through again.
     searched: usize,
@@ -10,16 +10,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(line_bytes_max: usize) -> Lines {
+    pub(crate) fn new(line_bytes_max: usize) -> Lines {
         Lines { bytes: Vec::new(), searched: 0, line_bytes_max }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next whole line, without its end.
-    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
         let Some(at) = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') else {
             self.searched = self.bytes.len();
             return None;
@@ -33,7 +33,7 @@ impl Lines {
     }
 
     /// Whether the line that has begun is too long already.
-    pub(super) fn is_too_long(&self) -> bool {
+    pub(crate) fn is_too_long(&self) -> bool {
         self.searched > self.line_bytes_max
     }
 }

@@ -22,7 +22,7 @@ impl Event {
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum Message {
+pub(crate) enum Message {
     Greeting {
         version: String,
     },
@@ -41,7 +41,7 @@ pub(super) enum Message {
 
 impl Message {
     /// The command that it answers.
-    pub(super) fn id(&self) -> Option<u64> {
+    pub(crate) fn id(&self) -> Option<u64> {
         match self {
             Message::Return { id, .. } => Some(*id),
             Message::Error { id, .. } => *id,
@@ -51,7 +51,7 @@ impl Message {
 }
 
 /// Reads one line, or says what is wrong with it. Nesting is bounded by serde_json.
-pub(super) fn parse(line: &[u8]) -> Result<Message, &'static str> {
+pub(crate) fn parse(line: &[u8]) -> Result<Message, &'static str> {
     let value: Value = serde_json::from_slice(line).map_err(|_| "a line that is no JSON")?;
     let Value::Object(mut object) = value else { return Err("a line that is no JSON object") };
     if let Some(greeting) = object.get("QMP") {
@@ -81,7 +81,7 @@ fn version_of(greeting: &Value) -> String {
 }
 
 /// The text as an error may repeat it: on one line, without control characters, not too long.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let kept = text.chars().take(QMP_TEXT_CHARS_MAX);
     kept.map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

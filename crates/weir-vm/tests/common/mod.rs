@@ -7,6 +7,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,6 +97,16 @@ pub fn write(writer: &mut Writer<Mapping>, frames: u64) {
     writer.publish();
 }
 
+/// What the names of our memory begin with.
+const MEMORY: &str = "/memfd:weir-";
+
+/// A descriptor of QEMU's.
+#[derive(Debug)]
+pub struct Held {
+    pub name: String,
+    pub path: PathBuf,
+}
+
 /// A running guest.
 pub struct Guest {
     qemu: Child,
@@ -107,12 +118,27 @@ impl Guest {
     /// Boots a guest of this kind of machine (`pc`, `q35`), with more options, that runs this script; until it does,
     /// unless it is to stay stopped.
     pub fn boot(means: &Means, machine: &str, options: &str, script: &str) -> Guest {
+        Guest::boot_as(means, None, machine, options, script)
+    }
+
+    /// The same, of a QEMU that runs as another user.
+    pub fn boot_as(
+        means: &Means,
+        user: Option<u32>,
+        machine: &str,
+        options: &str,
+        script: &str,
+    ) -> Guest {
         let folder = TempDir::with_prefix("weir-vm-guest-").unwrap();
         let initramfs = make_initramfs(folder.path(), script);
         let socket = folder.path().join("qmp");
         let log = |name: &str| fs::File::create(folder.path().join(name)).unwrap();
         let accel = std::env::var("WEIR_GUEST_ACCEL").unwrap_or_else(|_| "tcg".to_owned());
         let mut command = Command::new("qemu-system-x86_64");
+        if let Some(user) = user {
+            std::os::unix::fs::chown(folder.path(), Some(user), None).unwrap();
+            command.uid(user).gid(user);
+        }
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         command.args(["-machine", machine, "-cpu", "max", "-smp", "1", "-m", "256M"]);
         accel.split(':').for_each(|accel| _ = command.args(["-accel", accel]));
@@ -166,23 +192,29 @@ impl Guest {
         }
     }
 
-    /// Descriptors and mappings of QEMU that are of a file in this folder.
-    pub fn holds(&self, folder: &Path) -> Vec<String> {
-        let process = PathBuf::from(format!("/proc/{}", self.qemu.id()));
-        let fds = fs::read_dir(process.join("fd")).unwrap().filter_map(Result::ok);
-        let targets = fds.filter_map(|fd| fs::read_link(fd.path()).ok());
-        let mut held: Vec<String> = targets.map(|path| path.display().to_string()).collect();
-        let maps = fs::read_to_string(process.join("maps")).unwrap();
-        held.extend(maps.lines().map(str::to_owned));
-        held.retain(|line| line.contains(folder.to_str().unwrap()));
+    /// Memory of ours that QEMU has open.
+    pub fn held_files(&self) -> Vec<Held> {
+        let fds = fs::read_dir(format!("/proc/{}/fd", self.qemu.id())).unwrap();
+        let paths = fds.filter_map(Result::ok).map(|fd| fd.path());
+        let of = |path: PathBuf| {
+            Some(Held { name: fs::read_link(&path).ok()?.display().to_string(), path })
+        };
+        paths.filter_map(of).filter(|held| held.name.starts_with(MEMORY)).collect()
+    }
+
+    /// The same, and what it has mapped.
+    pub fn holds(&self) -> Vec<String> {
+        let mut held: Vec<String> = self.held_files().into_iter().map(|held| held.name).collect();
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.qemu.id())).unwrap();
+        held.extend(maps.lines().filter(|line| line.contains(MEMORY)).map(str::to_owned));
         held
     }
 
-    /// Waits until QEMU holds none of them: it closes files in a thread of its own, after the object has gone.
-    pub fn wait_until_released(&self, folder: &Path) {
+    /// Waits until QEMU holds none of it: it closes files in a thread of its own, after the object has gone.
+    pub fn wait_until_released(&self) {
         let start = Instant::now();
-        while !self.holds(folder).is_empty() {
-            assert!(start.elapsed() < LIMIT, "QEMU still holds {:?}", self.holds(folder));
+        while !self.holds().is_empty() {
+            assert!(start.elapsed() < LIMIT, "QEMU still holds {:?}", self.holds());
             sleep(Duration::from_millis(20));
         }
     }

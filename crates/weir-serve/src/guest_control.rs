@@ -1,0 +1,203 @@
+//! Which guests are served, and what whoever runs the daemon asks of them.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use weir_client::protocol;
+use weir_plug::message::RpcError;
+use weir_plug::{Serving, Who};
+
+use crate::board::tell_gone;
+use crate::config::GuestConfig;
+use crate::daemon::Daemon;
+use crate::guest_ports::Line;
+use crate::guests::{Guest, Life};
+use crate::hypervisor;
+use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
+use crate::machine::{Machine, Spec};
+use crate::reload::CHANGED;
+
+impl Daemon {
+    /// Serves each guest of the file over `serving`, on threads of its own, until [`end_guests`](Daemon::end_guests).
+    ///
+    /// # Errors
+    /// There is no thread left, or no descriptor.
+    pub fn serve_guests(self: &Arc<Daemon>, serving: &Arc<Serving>) -> io::Result<()> {
+        let _changes = self.guests.lock_changes();
+        *self.guests.serving.lock().unwrap_or_else(PoisonError::into_inner) =
+            Arc::downgrade(serving);
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+        let config = self.config();
+        config.guests.iter().try_for_each(|(name, guest)| self.begin_guest(name, guest, None))
+    }
+
+    /// Ends the threads of all guests, and waits for them, but not for one that waits for a QEMU that does not answer.
+    /// What is plugged in stays: the next daemon takes it out.
+    pub fn end_guests(&self) {
+        let _changes = self.guests.lock_changes();
+        let all = self.guests.all();
+        for guest in &all {
+            guest.life.end();
+            guest.line.end_session();
+            guest.machine.end(None);
+        }
+        all.iter().for_each(|guest| guest.life.wait(GUEST_END_WAIT_MAX));
+    }
+
+    /// The guests of another file: those that are new or changed begin, those that are gone or changed end; their feeds
+    /// are closed, and their devices unplugged. Asked by who holds [`lock_changes`](crate::guests::Guests).
+    pub(crate) fn change_guests(&self) {
+        let config = self.config();
+        let mut ended = Vec::new();
+        for guest in self.guests.all() {
+            if config.guests.get(&*guest.name) != Some(&guest.config) {
+                self.guests.remove(&guest);
+                self.close_feeds_of(&guest.name, CHANGED);
+                guest.machine.end(Some(DETACH_WAIT));
+                ended.push(guest);
+            }
+        }
+        for (name, guest) in &config.guests {
+            if self.guests.get(name).is_some() {
+                continue;
+            }
+            let before = ended.iter().find(|ended| *ended.name == **name).cloned();
+            if let Err(error) = self.begin_guest(name, guest, before) {
+                self.journal.say(&format!("guest {name}: it is not served: {error}"));
+            }
+        }
+    }
+
+    /// Starts the threads of a guest, once those of an earlier one of this name have ended.
+    fn begin_guest(
+        &self,
+        name: &str,
+        config: &GuestConfig,
+        before: Option<Arc<Guest>>,
+    ) -> io::Result<()> {
+        let serving = self.guests.serving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if own.strong_count() == 0 {
+            // Nothing is served yet.
+            return Ok(());
+        }
+        let say =
+            move |line: &str| own.upgrade().iter().for_each(|daemon| daemon.journal.say(line));
+        let (name, line): (Arc<str>, _) = (name.into(), Arc::new(Line::default()));
+        let session = Arc::clone(&line);
+        let spec = Spec {
+            name: Arc::clone(&name),
+            hypervisor: hypervisor::of(config),
+            region_mib: config.region_mib,
+            pages: config.pages(),
+            end_session: Box::new(move || session.end_session()),
+            say: Box::new(say.clone()),
+        };
+        let (machine, worker) = Machine::new(spec)?;
+        let (config, life) = (config.clone(), Arc::new(Life::default()));
+        let guest = Arc::new(Guest { name, config, line, machine, life });
+        let living = (guest.life.living(), guest.life.living());
+        let (earlier, own) = (before.clone(), Arc::clone(&guest));
+        let wait = move |before: Option<Arc<Guest>>| {
+            before.iter().for_each(|before| before.life.wait(DETACH_WAIT + GUEST_END_WAIT_MAX));
+        };
+        let thread = thread::Builder::new().name(format!("machine {}", guest.name));
+        thread.spawn(move || {
+            wait(earlier);
+            worker.run();
+            // Until then the guest can say that it has let go of its feeds.
+            own.life.end();
+            own.line.end_session();
+            drop(living.0);
+        })?;
+        let served = Arc::clone(&guest);
+        let thread = thread::Builder::new().name(format!("guest {}", guest.name));
+        let spawned = thread.spawn(move || {
+            wait(before);
+            let hypervisor = hypervisor::of(&served.config);
+            served.serve(hypervisor.as_ref(), &serving, say);
+            drop(living.1);
+        });
+        if let Err(error) = spawned {
+            guest.machine.end(None);
+            return Err(error);
+        }
+        self.guests.add(&guest);
+        Ok(())
+    }
+
+    /// The guests that are served. Waits for no machine.
+    #[must_use]
+    pub fn guests(&self) -> Vec<protocol::Guest> {
+        let readers = self.board.readers();
+        let of = |guest: &Arc<Guest>| {
+            let shown = guest.machine.shown();
+            let is_own = |who: &Who| matches!(who, Who::Guest(name) if *name == guest.name);
+            let feeds = readers.iter().filter(|reader| is_own(&reader.who) && !reader.is_closed());
+            protocol::Guest {
+                name: guest.name.to_string(),
+                state: shown.state,
+                reason: shown.reason,
+                qemu: shown.qemu,
+                has_session: guest.line.has_session(),
+                feeds: feeds.count(),
+                region_mib: guest.config.region_mib,
+                used_mib: shown.used_mib,
+            }
+        };
+        self.guests.all().iter().map(of).collect()
+    }
+
+    /// Closes the feeds of a guest and unplugs its devices; it opens none until
+    /// [`attach_guest`](Daemon::attach_guest).
+    ///
+    /// # Errors
+    /// There is no such guest, its machine cannot be reached, or it has not released the devices in time.
+    pub fn detach_guest(&self, name: &str, within_ms: Option<u64>) -> Result<(), RpcError> {
+        let guest = self.known_guest(name)?;
+        let within = within_ms.map_or(DETACH_WAIT, Duration::from_millis).min(DETACH_WAIT_MAX);
+        let detached = guest.machine.detach(within, || {
+            let reason = format!(
+                "detached from the host; feeds open again after `weir vm attach {name}` there"
+            );
+            self.close_feeds_of(name, &reason);
+        });
+        detached.map_err(RpcError::refused)
+    }
+
+    /// Has a guest open feeds again.
+    ///
+    /// # Errors
+    /// There is no such guest.
+    pub fn attach_guest(&self, name: &str) -> Result<(), RpcError> {
+        self.known_guest(name)?.machine.attach();
+        Ok(())
+    }
+
+    fn known_guest(&self, name: &str) -> Result<Arc<Guest>, RpcError> {
+        self.guests.get(name).ok_or_else(|| {
+            let all: Vec<String> =
+                self.guests.all().iter().map(|guest| guest.name.to_string()).collect();
+            let name: String = name.chars().take(64).collect();
+            let there = match all.is_empty() {
+                true => "has none".to_owned(),
+                false => format!("has {}", all.join(", ")),
+            };
+            RpcError::params(format!(
+                "there is no guest '{name}': [guests] of the daemon's file {there}"
+            ))
+        })
+    }
+
+    fn close_feeds_of(&self, guest: &str, reason: &str) {
+        let is_own = |who: &Who| matches!(who, Who::Guest(name) if **name == *guest);
+        for reader in self.board.readers().iter().filter(|reader| is_own(&reader.who)) {
+            if !reader.is_closed() {
+                tell_gone(reader, Some(reason));
+                self.close(reader);
+            }
+        }
+    }
+}

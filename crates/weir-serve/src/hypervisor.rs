@@ -1,0 +1,90 @@
+//! Where a guest's port and its monitor are.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weir_vm::{Domain, Monitor, Qmp, VmError};
+
+use crate::guest_config::GuestConfig;
+use crate::limits::{GUEST_CONNECT_EVERY, LIBVIRT_LOOK_EVERY, QMP_PATIENCE_MAX};
+use crate::private::{self, NotPrivate};
+
+/// Who runs a guest's machine.
+pub(crate) trait Hypervisor: Send + Sync {
+    /// Connects to the machine's monitor.
+    fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable>;
+    /// The socket of the machine's port.
+    fn port(&self) -> Result<PathBuf, Unreachable>;
+    /// How often a machine that is not there is looked for.
+    fn look_every(&self) -> Duration;
+}
+
+/// Why a machine cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreachable {
+    #[error(transparent)]
+    Vm(#[from] VmError),
+    #[error(transparent)]
+    Exposed(#[from] NotPrivate),
+}
+
+impl Unreachable {
+    /// There is no machine.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Unreachable::Vm(error) if error.is_absence())
+    }
+}
+
+/// What the file says of a guest.
+pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
+    match (&config.port, &config.qmp, &config.libvirt) {
+        (_, _, Some(domain)) => Box::new(Domain::new(config.libvirt_uri.as_deref(), domain)),
+        (port, qmp, None) => Box::new(Sockets {
+            port: port.clone().unwrap_or_default(),
+            qmp: qmp.clone().unwrap_or_default(),
+        }),
+    }
+}
+
+/// A QEMU that somebody has started, with two sockets.
+struct Sockets {
+    port: PathBuf,
+    qmp: PathBuf,
+}
+
+impl Sockets {
+    /// Whoever can put a socket of his own there would be taken for the guest, and be given its memory.
+    fn check(path: &Path) -> Result<(), NotPrivate> {
+        private::check_folder_of(path)
+    }
+}
+
+impl Hypervisor for Sockets {
+    fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable> {
+        Sockets::check(&self.qmp)?;
+        Ok(Box::new(Qmp::connect(&self.qmp, QMP_PATIENCE_MAX)?))
+    }
+
+    fn port(&self) -> Result<PathBuf, Unreachable> {
+        Sockets::check(&self.port)?;
+        Ok(self.port.clone())
+    }
+
+    fn look_every(&self) -> Duration {
+        GUEST_CONNECT_EVERY
+    }
+}
+
+impl Hypervisor for Domain {
+    fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable> {
+        Ok(Box::new(self.connect()?))
+    }
+
+    fn port(&self) -> Result<PathBuf, Unreachable> {
+        Ok(self.channel(weir_plug::port::NAME)?)
+    }
+
+    fn look_every(&self) -> Duration {
+        LIBVIRT_LOOK_EVERY
+    }
+}

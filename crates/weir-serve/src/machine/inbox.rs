@@ -1,0 +1,71 @@
+//! Requests to the thread of a machine.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use weir_vm::{GuestMemory, TakenRing};
+
+use super::Claim;
+
+/// What is asked of a machine.
+pub(super) enum Request {
+    Claim(SyncSender<Result<Claim, String>>),
+    LetGo {
+        memory: Arc<GuestMemory>,
+        left: Option<Arc<TakenRing>>,
+    },
+    Detach {
+        within: Duration,
+        reply: SyncSender<Result<(), String>>,
+    },
+    Attach,
+    PortEnded,
+    /// The thread is to end, after unplugging what it can within this time.
+    End {
+        unplugs: Option<Duration>,
+    },
+}
+
+/// A queue that a thread can wait for beside other descriptors.
+pub(super) struct Inbox {
+    requests: Mutex<VecDeque<Request>>,
+    /// Written to when there is a request.
+    ready: OwnedFd,
+}
+
+impl Inbox {
+    pub(super) fn new() -> io::Result<Inbox> {
+        let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Inbox { requests: Mutex::default(), ready })
+    }
+
+    /// Never waits.
+    pub(super) fn post(&self, request: Request) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        // Fails only where it is readable anyhow.
+        let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn take(&self) -> VecDeque<Request> {
+        let _ = rustix::io::read(&self.ready, &mut [0; 8]);
+        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits for a request, or for the other descriptor to become readable, until then at most.
+    pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // Rounded up, so that what is due then is due.
+        let left = left.map(|left| left + Duration::from_millis(1));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let ready = PollFd::from_borrowed_fd(self.ready.as_fd(), PollFlags::IN);
+        let other = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [ready].into_iter().chain(other).collect();
+        // A failure is a look too many.
+        let _ = poll(&mut fds, left.as_ref());
+    }
+}

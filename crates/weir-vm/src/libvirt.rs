@@ -1,0 +1,230 @@
+//! The monitor of a domain of libvirt's, by libvirt's own client, `virsh`.
+//!
+//! A child and not libvirt's library: a static binary cannot load that, and what a child is told and answers is bounded
+//! like anything else from outside. Each command is a `virsh qemu-monitor-command`; events are the lines of a
+//! `virsh qemu-monitor-event --loop` that is started before the first command, and ended with the [`Virsh`].
+//!
+//! Source: virsh(1), of libvirt 8.5 and later (`--pass-fds`, `--xpath`).
+
+mod child;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::error::VmError;
+use crate::limits::{QMP_COMMAND_TIME_MAX, QMP_LINE_BYTES_MAX, VIRSH_TIME_MAX};
+use crate::qmp::{Event, Lines, Message, Monitor, parse, printable};
+use child::{EventChild, Said, run};
+
+/// The system's libvirt.
+const SYSTEM: &str = "qemu:///system";
+/// Events that wait to be taken; then the oldest go.
+const EVENTS_MAX: usize = 4096;
+
+/// A domain.
+#[derive(Clone, Debug)]
+pub struct Domain {
+    virsh: PathBuf,
+    uri: String,
+    name: String,
+}
+
+impl Domain {
+    /// The domain of this name, UUID or number, of the libvirt at `uri`, or of the system's.
+    #[must_use]
+    pub fn new(uri: Option<&str>, name: &str) -> Domain {
+        let uri = uri.unwrap_or(SYSTEM).to_owned();
+        Domain { virsh: "virsh".into(), uri, name: name.to_owned() }
+    }
+
+    /// Another program that speaks as virsh does.
+    #[must_use]
+    pub fn by(self, virsh: PathBuf) -> Domain {
+        Domain { virsh, ..self }
+    }
+
+    /// The socket of the channel whose target has this name.
+    ///
+    /// # Errors
+    /// [`VmError::NotRunning`], [`VmError::NoChannel`], or what virsh says.
+    pub fn channel(&self, target: &str) -> Result<PathBuf, VmError> {
+        let xpath = format!("//channel[target/@name='{target}']/source/@path");
+        let arguments = ["dumpxml", &self.name, "--xpath", &xpath];
+        let said = run(&mut self.command(&arguments, None)?, VIRSH_TIME_MAX, "dumpxml")?;
+        if !said.is_good && !said.errors.contains("XPath") {
+            return Err(self.failed("virsh dumpxml", &said));
+        }
+        let path = attribute(&said.output);
+        path.ok_or_else(|| VmError::NoChannel {
+            domain: self.name.clone(),
+            target: target.to_owned(),
+        })
+    }
+
+    /// Its monitor.
+    ///
+    /// # Errors
+    /// [`VmError::NotRunning`], [`VmError::NoVirsh`], or what virsh says.
+    pub fn connect(&self) -> Result<Virsh, VmError> {
+        // Before the first command: an event that follows from one must not be missed.
+        let events = ["qemu-monitor-event", &self.name, "--loop"];
+        let events = EventChild::spawn(self.command(&events, None)?)?;
+        let lines = Lines::new(QMP_LINE_BYTES_MAX);
+        let mut virsh = Virsh {
+            domain: self.clone(),
+            events,
+            lines,
+            queue: VecDeque::new(),
+            version: String::new(),
+        };
+        let version = virsh.execute("query-version", json!({}), QMP_COMMAND_TIME_MAX)?;
+        let part = |key| version.pointer(&format!("/qemu/{key}")).and_then(Value::as_u64);
+        if let (Some(major), Some(minor), Some(micro)) =
+            (part("major"), part("minor"), part("micro"))
+        {
+            virsh.version = format!("{major}.{minor}.{micro}");
+        }
+        Ok(virsh)
+    }
+
+    /// A virsh with these arguments, and a descriptor as its standard input.
+    fn command(
+        &self,
+        arguments: &[&str],
+        input: Option<BorrowedFd<'_>>,
+    ) -> Result<std::process::Command, VmError> {
+        let mut command = std::process::Command::new(&self.virsh);
+        command.args(["--quiet", "--connect", &self.uri]).args(arguments);
+        // What it says of errors is looked into.
+        command.env("LC_ALL", "C");
+        match input {
+            None => command.stdin(std::process::Stdio::null()),
+            Some(fd) => {
+                let own = fd.try_clone_to_owned().map_err(VmError::NoVirsh)?;
+                command.stdin(std::process::Stdio::from(own))
+            }
+        };
+        Ok(command)
+    }
+
+    fn failed(&self, doing: &'static str, said: &Said) -> VmError {
+        let text = printable(said.errors.trim());
+        let is_absent = ["failed to get domain", "domain is not running", "Domain not found"];
+        if is_absent.iter().any(|words| said.errors.contains(words)) {
+            return VmError::NotRunning { domain: self.name.clone(), text };
+        }
+        VmError::Libvirt { doing, text }
+    }
+}
+
+/// The value of the first attribute, as ` path="/run/x"` has it.
+fn attribute(text: &str) -> Option<PathBuf> {
+    let value = text.split_once("=\"")?.1.split_once('"')?.0;
+    let plain = value.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
+    Some(plain.replace("&apos;", "'").replace("&amp;", "&").into())
+}
+
+/// A monitor by virsh.
+#[derive(Debug)]
+pub struct Virsh {
+    domain: Domain,
+    events: EventChild,
+    lines: Lines,
+    queue: VecDeque<Event>,
+    version: String,
+}
+
+impl Virsh {
+    /// Takes what the child that is told of events has said.
+    fn fill(&mut self) -> Result<(), VmError> {
+        let is_over = self.events.read(&mut self.lines)?;
+        while let Some(line) = self.lines.next() {
+            self.queue.extend(event(&line));
+            if self.queue.len() > EVENTS_MAX {
+                self.queue.pop_front();
+            }
+        }
+        if is_over || self.lines.is_too_long() {
+            return Err(VmError::Closed { command: "virsh qemu-monitor-event" });
+        }
+        Ok(())
+    }
+}
+
+/// `event SHUTDOWN at 1700000000.123456 for domain 'web1': {"guest":true}`, without the facts where there are none.
+fn event(line: &[u8]) -> Option<Event> {
+    let text = std::str::from_utf8(line).ok()?.trim();
+    let (name, rest) = text.strip_prefix("event ")?.split_once(' ')?;
+    // A name has no `{`.
+    let data = rest.find('{').and_then(|at| serde_json::from_str(&rest[at..]).ok());
+    Some(Event { name: name.to_owned(), data: data.unwrap_or_else(|| json!({})) })
+}
+
+impl Monitor for Virsh {
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn execute_with(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+        descriptor: Option<BorrowedFd<'_>>,
+        limit: Duration,
+    ) -> Result<Value, VmError> {
+        let text = json!({"execute": command, "arguments": arguments}).to_string();
+        let mut all = vec!["qemu-monitor-command", &self.domain.name];
+        if descriptor.is_some() {
+            // Its standard input: no other child gets that by accident.
+            all.extend(["--pass-fds", "0"]);
+        }
+        all.push(&text);
+        let mut virsh = self.domain.command(&all, descriptor)?;
+        let said = run(&mut virsh, limit.max(VIRSH_TIME_MAX), command)?;
+        if !said.is_good {
+            return Err(self.domain.failed("virsh qemu-monitor-command", &said));
+        }
+        // Libvirt's own ids are no numbers.
+        let mut answer: Value = serde_json::from_str(&said.output)
+            .map_err(|_| VmError::Protocol { what: "virsh gives no JSON" })?;
+        answer["id"] = 0.into();
+        match parse(answer.to_string().as_bytes()) {
+            Ok(Message::Return { value, .. }) => Ok(value),
+            Ok(Message::Error { class, text, .. }) => {
+                Err(VmError::Refused { command, class, text })
+            }
+            _ => Err(VmError::Protocol { what: "an answer to no command" }),
+        }
+    }
+
+    fn wait_event(
+        &mut self,
+        limit: Duration,
+        is_wanted: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<Option<Event>, VmError> {
+        let start = Instant::now();
+        loop {
+            let filled = self.fill();
+            if let Some(at) = self.queue.iter().position(&mut *is_wanted) {
+                return Ok(self.queue.remove(at));
+            }
+            filled?;
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            child::wait_readable(self.events.as_fd(), left)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

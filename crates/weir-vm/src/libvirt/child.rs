@@ -1,0 +1,148 @@
+//! Children that are waited for a bounded time, and whose output is bounded.
+
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::error::VmError;
+use crate::limits::VIRSH_BYTES_MAX;
+use crate::qmp::Lines;
+
+/// What a child has said.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) is_good: bool,
+    pub(super) output: String,
+    pub(super) errors: String,
+}
+
+/// A child that is ended with this.
+#[derive(Debug)]
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Fails where it has ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn failed(command: &'static str, errno: Errno) -> VmError {
+    VmError::Socket { command, source: errno.into() }
+}
+
+fn make_nonblocking(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
+}
+
+fn poll_at_most(fds: &mut [PollFd<'_>], limit: Duration) -> Result<(), Errno> {
+    let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
+    match poll(fds, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Waits until there is something to read, or the end, at most so long.
+pub(super) fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) -> Result<(), VmError> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll_at_most(&mut fds, limit).map_err(|errno| failed("virsh", errno))
+}
+
+/// Runs a child to its end, which is at `limit`.
+pub(super) fn run(
+    command: &mut Command,
+    limit: Duration,
+    name: &'static str,
+) -> Result<Said, VmError> {
+    let start = Instant::now();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Ended(command.spawn().map_err(VmError::NoVirsh)?);
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let (mut stdout, mut stderr) = (child.0.stdout.take(), child.0.stderr.take());
+    for fd in [stdout.as_ref().map(AsFd::as_fd), stderr.as_ref().map(AsFd::as_fd)] {
+        fd.map_or(Ok(()), make_nonblocking).map_err(|errno| failed(name, errno))?;
+    }
+    while stdout.is_some() || stderr.is_some() {
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+            return Err(VmError::TimeOut { command: name, limit_ms });
+        }
+        let open = [stdout.as_ref().map(AsFd::as_fd), stderr.as_ref().map(AsFd::as_fd)];
+        let open = open.into_iter().flatten();
+        let mut fds: Vec<_> = open.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        poll_at_most(&mut fds, left).map_err(|errno| failed(name, errno))?;
+        drop(fds);
+        take(&mut stdout, &mut output)?;
+        take(&mut stderr, &mut errors)?;
+    }
+    let status = child.0.wait().map_err(VmError::NoVirsh)?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Said { is_good: status.success(), output: text(output), errors: text(errors) })
+}
+
+/// Reads what has come; a pipe at its end is none any more.
+fn take(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> Result<(), VmError> {
+    let Some(from) = pipe else { return Ok(()) };
+    let mut chunk = [0; 16 << 10];
+    match from.read(&mut chunk) {
+        Ok(0) => *pipe = None,
+        Ok(bytes) => into.extend_from_slice(&chunk[..bytes]),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+        Err(error) => return Err(VmError::NoVirsh(error)),
+    }
+    if into.len() > VIRSH_BYTES_MAX {
+        return Err(VmError::Protocol { what: "virsh says too much" });
+    }
+    Ok(())
+}
+
+/// The child that is told of events.
+#[derive(Debug)]
+pub(super) struct EventChild {
+    _child: Ended,
+    output: ChildStdout,
+}
+
+impl EventChild {
+    pub(super) fn spawn(mut command: Command) -> Result<EventChild, VmError> {
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Ended(command.spawn().map_err(VmError::NoVirsh)?);
+        let missing = || VmError::Protocol { what: "virsh has no output" };
+        let output = child.0.stdout.take().ok_or_else(missing)?;
+        make_nonblocking(output.as_fd()).map_err(|errno| failed("virsh", errno))?;
+        Ok(EventChild { _child: child, output })
+    }
+
+    /// Reads what has come; whether it has ended.
+    pub(super) fn read(&mut self, lines: &mut Lines) -> Result<bool, VmError> {
+        let mut chunk = [0; 16 << 10];
+        loop {
+            match self.output.read(&mut chunk) {
+                Ok(0) => return Ok(true),
+                Ok(bytes) => lines.push(&chunk[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(VmError::NoVirsh(error)),
+            }
+            if lines.is_too_long() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl AsFd for EventChild {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.output.as_fd()
+    }
+}
