@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
@@ -21,6 +22,7 @@ use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
+use crate::limits::WRITER_END_MAX;
 use weir_client::Address;
 
 /// Feeds of one source of a daemon.
@@ -123,6 +125,7 @@ impl HostFeed {
             Ok(closed) => (closed.ledger.map(ledger_of), (!closed.ended).then_some(closed.until)),
             Err(_) => {
                 self.remote.forget();
+                self.wait_for_the_writer();
                 (None, Some(self.remote.rings().iter().map(Ring::frames_written).collect()))
             }
         };
@@ -137,6 +140,18 @@ impl HostFeed {
             ledger
         });
         state.end = Some(until);
+    }
+
+    /// A daemon that has gone writes no more. But rings in a device are written by the machine's host, which closes them
+    /// when it hears of the end of the daemon here: what it writes until then is read, and so has to be counted.
+    fn wait_for_the_writer(&self) {
+        if self.remote.opened().parts.is_empty() {
+            return;
+        }
+        let begin = Instant::now();
+        while !self.remote.rings().iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn handle(&self, slot: FeedSlot) -> FeedHandle {

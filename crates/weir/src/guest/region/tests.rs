@@ -38,7 +38,7 @@ fn a_hundred_feeds_that_came_and_went_leave_nothing_behind() {
     let (second, _other) = host.writer(1, 8 * MIB);
     let with_host = held(&host);
     for _ in 0..100 {
-        let rings = [first, second].map(|place| region.ring(&at(place)).unwrap());
+        let rings = [first, second].map(|place| Region::ring(&region, &at(place)).unwrap());
         for (place, ring) in [first, second].into_iter().zip(&rings) {
             let sleeper = Sleeper::new(1).unwrap();
             let number = region.attach(&at(place), ring, sleeper.waker().unwrap(), 0).unwrap();
@@ -59,7 +59,7 @@ fn what_a_hostile_host_names_is_refused_and_costs_nothing() {
     let region = region(&host);
     let (place, _writer) = host.writer(0, MIB);
     let nothing = held(&host);
-    let refused = |at: &InRegion| region.ring(at).map(drop).unwrap_err().to_string();
+    let refused = |at: &InRegion| Region::ring(&region, at).map(drop).unwrap_err().to_string();
     assert!(refused(&InRegion { token: "x".into(), ..at(place) }).contains("32 hexadecimal"));
     let said = refused(&InRegion { token: "0".repeat(32), ..at(place) });
     assert!(said.contains("did not appear"), "{said}");
@@ -76,7 +76,7 @@ fn what_a_hostile_host_names_is_refused_and_costs_nothing() {
     // No ring lies there.
     let said = refused(&at(Place { offset: 8 * MIB, ..place }));
     assert!(said.contains("cannot be read"), "{said}");
-    region.ring(&at(place)).unwrap();
+    Region::ring(&region, &at(place)).unwrap();
     region.let_go(&at(place));
     assert_eq!(held(&host), nothing);
 }
