@@ -47,18 +47,12 @@ said=$(weir guest --socket /tmp/other/weir.sock 2>&1) && die 'two brokers have o
 [[ $said == *'another program has it open'*'weir-guest'* ]] || die "the second broker says: $said"
 done_with 'weir-guest starts with its port, and the group weir reads what the host captures'
 
-# It is told to end: its readers hear why, and its successor serves.
-of_group weir capture host:made --json >/tmp/ends.json 2>/tmp/ends.talk &
-ends=$!
-until_true 'a reader that does not follow' grep -q 'made: host' /tmp/ends.talk
+# It is told to end: its reader goes on with its successor.
 of_group weir capture host:made --follow --json >/tmp/follow.json 2>/tmp/follow.talk &
 reader=$!
 until_true 'a reader' grep -q 'made: host' /tmp/follow.talk
 systemctl restart weir-guest
 [[ $(guest_property Result) == success ]] || die "it ended with $(guest_property Result)"
-status=0
-wait $ends || status=$?
-[[ $status -ne 0 && $(cat /tmp/ends.talk) == *'the daemon'* ]] || die "a reader ended with $status: $(cat /tmp/ends.talk)"
 until_true 'the reader goes on' grep -q 'captured from here on' /tmp/follow.talk
 kill -INT $reader
 wait $reader || die "the reader ended with $?: $(cat /tmp/follow.talk)"
@@ -82,7 +76,14 @@ systemctl start weir
 systemctl stop weir
 systemctl start weir-guest
 until_true 'it serves again' guest_serves
+of_group weir capture host:made --json >/tmp/ends.json 2>/tmp/ends.talk &
+reader=$!
+until_true 'a reader that does not follow' grep -q 'made: host' /tmp/ends.talk
 systemctl stop weir-guest
+status=0
+wait $reader || status=$?
+[[ $status -ne 0 && $(cat /tmp/ends.talk) == *'the daemon'* ]] || die "a reader ended with $status: $(cat /tmp/ends.talk)"
+jq -e '.unexplained == 0' /tmp/ends.json >/dev/null || die "$(cat /tmp/ends.json)"
 [[ $(guest_property Result) == success ]] || die "stopped: $(guest_property Result)"
 until_true 'nothing of the region is mapped' eval '! region_is_mapped'
 systemctl disable weir-guest 2>/dev/null

@@ -37,6 +37,5 @@ pub const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
 /// machine that is busy with other things.
 pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a feed whose daemon in a guest has gone waits for the host to close its ring. A host hears of it within
-/// milliseconds; one that has gone itself never closes it, and its rings' memory stays for longer (`weir-serve`'s
-/// `GUEST_LINGER`).
-pub const WRITER_END_MAX: Duration = Duration::from_secs(2);
+/// milliseconds; one that has gone itself never closes it, and its successor takes the memory away.
+pub const WRITER_END_MAX: Duration = Duration::from_millis(200);

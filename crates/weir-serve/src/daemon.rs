@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
@@ -78,8 +78,6 @@ pub struct Daemon {
     /// What is said to whoever runs the daemon.
     pub(crate) journal: Journal,
     pub(crate) guests: Guests,
-    /// Itself, once it serves guests.
-    pub(crate) own: Mutex<Weak<Daemon>>,
 }
 
 impl Daemon {
@@ -102,7 +100,6 @@ impl Daemon {
         let lists =
             BlockLists::new(move |subscription, change| changer.change(subscription, change));
         let usage = Usage::new(config.limits.clone());
-        let guests = Guests::default();
         let config = RwLock::new(Arc::new(config));
         let (slots, resolve, group) = (Slots::default(), Box::new(resolve), AtomicUsize::new(1));
         let (moved, handing) = (Moved::default(), Mutex::default());
@@ -119,8 +116,7 @@ impl Daemon {
             group,
             handing,
             journal,
-            guests,
-            own: Mutex::default(),
+            guests: Guests::default(),
         })
     }
 

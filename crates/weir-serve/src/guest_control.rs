@@ -1,7 +1,7 @@
 //! Which guests are served, and what whoever runs the daemon asks of them.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use weir_plug::{Serving, Who};
 use crate::board::tell_gone;
 use crate::config::GuestConfig;
 use crate::daemon::Daemon;
-use crate::guest_ports::Line;
-use crate::guests::{Guest, Life};
+use crate::guest_line::Line;
+use crate::guests::{Guest, Life, Served};
 use crate::hypervisor;
 use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
 use crate::machine::{Machine, Spec};
@@ -26,9 +26,11 @@ impl Daemon {
     /// There is no thread left, or no descriptor.
     pub fn serve_guests(self: &Arc<Daemon>, serving: &Arc<Serving>) -> io::Result<()> {
         let _changes = self.guests.lock_changes();
-        *self.guests.serving.lock().unwrap_or_else(PoisonError::into_inner) =
-            Arc::downgrade(serving);
-        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+        let own = Arc::downgrade(self);
+        let say =
+            move |line: &str| own.upgrade().iter().for_each(|daemon| daemon.journal.say(line));
+        *self.guests.served() =
+            Some(Served { serving: Arc::downgrade(serving), say: Arc::new(say) });
         let config = self.config();
         config.guests.iter().try_for_each(|(name, guest)| self.begin_guest(name, guest, None))
     }
@@ -77,14 +79,7 @@ impl Daemon {
         config: &GuestConfig,
         before: Option<Arc<Guest>>,
     ) -> io::Result<()> {
-        let serving = self.guests.serving.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if own.strong_count() == 0 {
-            // Nothing is served yet.
-            return Ok(());
-        }
-        let say =
-            move |line: &str| own.upgrade().iter().for_each(|daemon| daemon.journal.say(line));
+        let Some(Served { serving, say }) = self.guests.served().clone() else { return Ok(()) };
         let (name, line): (Arc<str>, _) = (name.into(), Arc::new(Line::default()));
         let session = Arc::clone(&line);
         let spec = Spec {
@@ -93,7 +88,7 @@ impl Daemon {
             region_mib: config.region_mib,
             pages: config.pages(),
             end_session: Box::new(move || session.end_session()),
-            say: Box::new(say.clone()),
+            say: Arc::clone(&say),
         };
         let (machine, worker) = Machine::new(spec)?;
         let (config, life) = (config.clone(), Arc::new(Life::default()));
@@ -117,7 +112,7 @@ impl Daemon {
         let spawned = thread.spawn(move || {
             wait(before);
             let hypervisor = hypervisor::of(&served.config);
-            served.serve(hypervisor.as_ref(), &serving, say);
+            served.serve(hypervisor.as_ref(), &serving, say.as_ref());
             drop(living.1);
         });
         if let Err(error) = spawned {

@@ -3,57 +3,16 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use weir_plug::port::{Port, PortTransport};
-use weir_plug::transport::Transport;
+use weir_plug::port::Port;
 use weir_plug::{Serving, Who};
 
 use crate::guest_channel::GuestListener;
 use crate::guests::Guest;
 use crate::hypervisor::Hypervisor;
 use crate::limits::{GUEST_CONNECT_EVERY, GUEST_LOOK_EVERY};
-
-/// A guest's port and its session, while there are such.
-#[derive(Default)]
-pub(crate) struct Line {
-    port: Mutex<Option<Arc<Port>>>,
-    session: Mutex<Option<Arc<PortTransport>>>,
-    /// The last session was ended here, and not by the guest.
-    is_ended_here: AtomicBool,
-}
-
-impl Line {
-    /// The port, while QEMU is there.
-    pub(crate) fn port(&self) -> Option<Arc<Port>> {
-        self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Whether a broker has a session.
-    pub(crate) fn has_session(&self) -> bool {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    /// Ends the session, if there is one: its feeds are closed by that, soon.
-    pub(crate) fn end_session(&self) {
-        if let Some(session) = &*self.session.lock().unwrap_or_else(PoisonError::into_inner) {
-            self.is_ended_here.store(true, Ordering::Release);
-            session.hang_up();
-        }
-    }
-
-    fn set_port(&self, port: Option<&Arc<Port>>) {
-        *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port.cloned();
-    }
-
-    fn set_session(&self, session: Option<&Arc<PortTransport>>) {
-        let mut own = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_ended_here.store(false, Ordering::Release);
-        *own = session.cloned();
-    }
-}
 
 impl Guest {
     /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
@@ -126,7 +85,7 @@ impl Guest {
             self.line.set_session(Some(&transport));
             // Too many connections: the guest tries again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
-            let is_ended_here = self.line.is_ended_here.load(Ordering::Acquire);
+            let is_ended_here = self.line.is_ended_here();
             self.line.set_session(None);
             if is_ended_here {
                 // A broker that is still there begins anew. One that does not read is not waited for.

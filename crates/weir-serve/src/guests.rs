@@ -11,7 +11,7 @@ use weir_plug::message::RpcError;
 use weir_probe::{Probe, SubscriptionId};
 
 use crate::config::GuestConfig;
-use crate::guest_ports::Line;
+use crate::guest_line::Line;
 use crate::machine::{Claim, Machine};
 use crate::relay::{Bell, Relay, RelayError};
 
@@ -19,10 +19,19 @@ use crate::relay::{Bell, Relay, RelayError};
 #[derive(Default)]
 pub(crate) struct Guests {
     all: RwLock<BTreeMap<String, Arc<Guest>>>,
-    /// The server over whose ports they speak, once there is one.
-    pub(crate) serving: Mutex<Weak<Serving>>,
+    /// Once guests are served.
+    served: Mutex<Option<Served>>,
     /// Held by who changes which guests there are.
     changes: Mutex<()>,
+}
+
+/// Who serves guests.
+#[derive(Clone)]
+pub(crate) struct Served {
+    /// The server whose connections go over their ports.
+    pub(crate) serving: Weak<Serving>,
+    /// Told what whoever runs the daemon should know.
+    pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// A guest.
@@ -80,6 +89,11 @@ impl Guests {
 
     pub(crate) fn all(&self) -> Vec<Arc<Guest>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Who serves them, once they are served.
+    pub(crate) fn served(&self) -> MutexGuard<'_, Option<Served>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Held by who changes which guests there are: one at a time.

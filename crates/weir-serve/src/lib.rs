@@ -23,6 +23,7 @@ mod feed_request;
 mod guest_channel;
 mod guest_config;
 mod guest_control;
+mod guest_line;
 mod guest_ports;
 mod guests;
 mod hypervisor;

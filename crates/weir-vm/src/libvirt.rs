@@ -16,14 +16,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::error::VmError;
-use crate::limits::{QMP_COMMAND_TIME_MAX, QMP_LINE_BYTES_MAX, VIRSH_TIME_MAX};
+use crate::limits::{QMP_COMMAND_TIME_MAX, QMP_LINE_BYTES_MAX, VIRSH_EVENTS_MAX, VIRSH_TIME_MAX};
 use crate::qmp::{Event, Lines, Message, Monitor, parse, printable};
 use child::{EventChild, Said, run};
 
 /// The system's libvirt.
 const SYSTEM: &str = "qemu:///system";
-/// Events that wait to be taken; then the oldest go.
-const EVENTS_MAX: usize = 4096;
 
 /// A domain.
 #[derive(Clone, Debug)]
@@ -144,7 +142,7 @@ impl Virsh {
         let is_over = self.events.read(&mut self.lines)?;
         while let Some(line) = self.lines.next() {
             self.queue.extend(event(&line));
-            if self.queue.len() > EVENTS_MAX {
+            if self.queue.len() > VIRSH_EVENTS_MAX {
                 self.queue.pop_front();
             }
         }

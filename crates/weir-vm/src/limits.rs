@@ -16,6 +16,8 @@ pub const QMP_COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 pub const VIRSH_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest text of virsh that is read: the XML of a domain has some 10 KiB.
 pub const VIRSH_BYTES_MAX: usize = 4 << 20;
+/// Most events of virsh that nobody has taken yet; then the oldest go.
+pub const VIRSH_EVENTS_MAX: usize = 4096;
 
 /// Most PCIe ports of a machine that are looked at: a bus number each, of which there are 256.
 pub const PORTS_MAX: usize = 256;

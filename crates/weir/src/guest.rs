@@ -46,12 +46,14 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         None => Link::open(args.port.as_deref()).map_err(with_way_out)?,
     });
     let manager = Manager::new();
-    let mut offered = BTreeMap::new();
+    // Before anybody can connect: who read from an earlier broker must not find that there is no source.
+    let first = link.sources().unwrap_or_default();
+    let mut offered = None;
     let mut was_there = true;
     let daemon = {
         let (link, log) = (Arc::clone(&link), |line: &str| eprintln!("weir: {line}"));
         let resolve = move |_: &str, source: &SourceConfig| resolve(&link, source);
-        Arc::new(Daemon::new(Config::default(), resolve, log).map_err(|what| anyhow!(what))?)
+        Arc::new(Daemon::new(config(args, &first)?, resolve, log).map_err(|what| anyhow!(what))?)
     };
     let bound = socket::bind(&args.socket, SOCKET_MODE)
         .with_context(|| format!("--socket {}", args.socket.display()));
@@ -66,7 +68,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         match link.sources() {
             Ok(sources) => {
                 let is_back = !std::mem::replace(&mut was_there, true);
-                if is_back || sources != offered {
+                if is_back || offered.as_ref() != Some(&sources) {
                     let config = config(args, &sources)?;
                     daemon.reload(config).map_err(|what| anyhow!(what))?;
                     let names: Vec<&str> = sources.keys().map(String::as_str).collect();
@@ -76,7 +78,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
                         format!("serving {names} of the host at {}", args.socket.display());
                     eprintln!("weir: {served}");
                     manager.ready(&served);
-                    offered = sources;
+                    offered = Some(sources);
                 }
             }
             Err(error) => {

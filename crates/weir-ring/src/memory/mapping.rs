@@ -138,7 +138,10 @@ impl Mapping {
     #[must_use]
     pub fn part(whole: &Arc<Mapping>, offset: u64, bytes: u64) -> Mapping {
         let end = offset.checked_add(bytes).filter(|end| *end <= whole.words as u64 * 8);
-        assert!(end.is_some() && offset % 8 == 0 && bytes % 8 == 0, "{bytes} bytes at {offset}");
+        assert!(
+            end.is_some() && offset.is_multiple_of(8) && bytes.is_multiple_of(8),
+            "{bytes} bytes at {offset}"
+        );
         let (skipped, words) = (offset as usize / 8, bytes as usize / 8);
         // SAFETY: inside of the mapping, as was just checked.
         let base = unsafe { whole.base.add(skipped) };

@@ -1,19 +1,19 @@
 //! What looks after a machine.
 
+mod claims;
+mod connection;
+
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_client::error_text;
 use weir_client::protocol::GuestState;
-use weir_vm::{Event, GuestMemory, Monitor, Pages, Plugged, TakenRing, VmError, hotplug};
+use weir_vm::{GuestMemory, Monitor, Pages, Plugged, TakenRing, VmError, hotplug};
 
 use super::inbox::{Inbox, Request};
 use super::{Claim, Shown};
 use crate::hypervisor::Hypervisor;
-use crate::limits::{
-    GUEST_LINGER, QMP_EVENTS_AT_A_TIME, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY, UNPLUG_LOOK_EVERY,
-};
+use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY, UNPLUG_LOOK_EVERY};
 
 /// What a machine is made of.
 pub(crate) struct Spec {
@@ -24,7 +24,7 @@ pub(crate) struct Spec {
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
     /// Told what whoever runs the daemon should know.
-    pub(crate) say: Box<dyn Fn(&str) + Send>,
+    pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 /// Looks after a machine.
@@ -138,7 +138,11 @@ impl Worker {
     fn take(&mut self, request: Request) {
         let now = Instant::now();
         match request {
-            Request::Claim(reply) => self.waiting.push((now + RELEASE_WAIT_MAX, reply)),
+            Request::Claim(reply) => {
+                self.waiting.push((now + RELEASE_WAIT_MAX, reply));
+                // Who opens a feed has no earlier one any more.
+                self.leaving.ask_at = self.leaving.ask_at.min(now);
+            }
             Request::LetGo { memory, left } => {
                 // Of a QEMU that has ended nothing is to be given back.
                 let own = self.active.as_mut().filter(|own| Arc::ptr_eq(&own.memory, &memory));
@@ -185,125 +189,6 @@ impl Worker {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Connects to a monitor that is not there, if it is time.
-    fn connect(&mut self) {
-        if self.monitor.is_some() || self.connect_at > Instant::now() {
-            return;
-        }
-        match self.spec.hypervisor.monitor() {
-            Ok(mut monitor) => match self.begin(monitor.as_mut()) {
-                Ok(()) => {
-                    self.monitor = Some(monitor);
-                    self.blame(None);
-                }
-                Err(error) => {
-                    self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
-                    self.blame(Some(error_text(&error)));
-                }
-            },
-            Err(error) => {
-                self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
-                if error.is_absence() {
-                    self.forget();
-                }
-                self.blame(Some(error_text(&error)));
-            }
-        }
-    }
-
-    /// A fault is told once.
-    fn blame(&mut self, fault: Option<String>) {
-        if let Some(fault) = fault.as_ref().filter(|fault| self.fault.as_ref() != Some(fault)) {
-            (self.spec.say)(&format!("guest {}: {fault}", self.spec.name));
-        }
-        self.fault = fault;
-    }
-
-    /// Finds what there is at a monitor: our devices are still there if it is the same QEMU, and others are what a
-    /// daemon left that was killed.
-    fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
-        let mut found = hotplug::find_plugged(monitor)?;
-        self.port_id = hotplug::find_port(monitor, weir_plug::port::NAME)?;
-        self.is_paused = hotplug::is_paused(monitor)?;
-        if let Some(active) = &self.active {
-            let own = found.iter().position(|one| *one == active.plugged);
-            match own {
-                Some(at) => drop(found.remove(at)),
-                None => self.forget(),
-            }
-        }
-        let now = Instant::now();
-        self.leaving = Leaving { all: found, ask_at: now, look_at: None };
-        Ok(())
-    }
-
-    /// The machine has ended, and with it all that was plugged in.
-    fn forget(&mut self) {
-        self.monitor = None;
-        self.is_paused = false;
-        self.is_detached = self.ends_by.is_some();
-        self.leaving.all.clear();
-        if self.active.take().is_some() {
-            (self.spec.end_session)();
-        }
-    }
-
-    /// Takes down what the monitor has failed at.
-    fn failed(&mut self, error: &VmError) {
-        // After a refusal, and after a time-out, the monitor can be used on.
-        if !matches!(error, VmError::Refused { .. } | VmError::TimeOut { .. }) {
-            self.monitor = None;
-            self.connect_at = Instant::now();
-        }
-        self.blame(Some(error_text(error)));
-    }
-
-    fn take_events(&mut self) {
-        let mut is_open = None;
-        for _ in 0..QMP_EVENTS_AT_A_TIME {
-            let Some(monitor) = &mut self.monitor else { return };
-            match monitor.wait_event(Duration::ZERO, &mut |_| true) {
-                Ok(Some(event)) => self.note(&event, &mut is_open),
-                Ok(None) => break,
-                Err(error) => {
-                    self.failed(&error);
-                    // QEMU has ended, most likely.
-                    return self.connect();
-                }
-            }
-        }
-        // The next broker has a session of its own by then, or is about to.
-        if is_open == Some(false) {
-            (self.spec.end_session)();
-        }
-    }
-
-    fn note(&mut self, event: &Event, is_open: &mut Option<bool>) {
-        for plugged in &mut self.leaving.all {
-            if plugged.note(event) {
-                self.leaving.look_at = Some(Instant::now());
-            }
-        }
-        match &*event.name {
-            "STOP" => self.is_paused = true,
-            "RESUME" => self.is_paused = false,
-            "RESET" | "SHUTDOWN" => {
-                // Nobody in it reads anything any more.
-                self.active.iter_mut().for_each(|active| active.left.clear());
-                (self.spec.end_session)();
-            }
-            "VSERPORT_CHANGE" if event.text("id") == self.port_id.as_deref() => {
-                *is_open = event.data.get("open").and_then(serde_json::Value::as_bool);
-            }
-            _ => {}
-        }
-        // Somebody else has taken a device out: what is left of both goes.
-        if self.active.as_mut().is_some_and(|active| active.plugged.note(event)) {
-            self.give_up();
-            (self.spec.end_session)();
-        }
     }
 
     /// The guest is to release its devices.
@@ -395,76 +280,6 @@ impl Worker {
         match result {
             Ok(()) => self.go_on_detaching(),
             Err(error) => self.failed(&error),
-        }
-    }
-
-    /// Answers claims: once nothing is leaving any more, or when they have waited long enough.
-    fn answer(&mut self) {
-        for (until, reply) in std::mem::take(&mut self.waiting) {
-            let refused = if self.is_detached {
-                format!(
-                    "guest {name} is detached from the host; feeds open again after `weir vm attach {name}` there",
-                    name = self.spec.name
-                )
-            } else if self.monitor.is_none() && self.active.is_none() {
-                self.not_there()
-            } else if self.leaving.all.is_empty() || self.active.is_some() {
-                match self.claim() {
-                    Ok(claim) => {
-                        // Whoever does not wait any more gives it back by that.
-                        let _ = reply.send(Ok(claim));
-                        continue;
-                    }
-                    Err(refused) => refused,
-                }
-            } else if until > Instant::now() {
-                self.waiting.push((until, reply));
-                continue;
-            } else {
-                self.unreleased()
-            };
-            let _ = reply.send(Err(refused));
-        }
-    }
-
-    /// One more feed, whose devices are plugged in if need be.
-    fn claim(&mut self) -> Result<Claim, String> {
-        if self.active.is_none() {
-            self.plug().map_err(|error| {
-                let text = error_text(&error);
-                // What was refused is the guest's affair, and no fault of its monitor.
-                if !matches!(
-                    error,
-                    VmError::Refused { .. } | VmError::NoPort { .. } | VmError::NoMemory { .. }
-                ) {
-                    self.failed(&error);
-                }
-                text
-            })?;
-        }
-        let active = self.active.as_mut().ok_or("it has gone")?;
-        active.feeds += 1;
-        let (memory, inbox) = (Arc::clone(&active.memory), Arc::clone(&self.inbox));
-        Ok(Claim { memory, inbox, left: None })
-    }
-
-    fn plug(&mut self) -> Result<(), VmError> {
-        let memory = Arc::new(GuestMemory::create(self.spec.region_mib, self.spec.pages)?);
-        let gone = VmError::Closed { command: "device_add" };
-        let monitor = self.monitor.as_mut().ok_or(gone)?.as_mut();
-        match hotplug::plug(monitor, &memory) {
-            Ok(plugged) => {
-                let (idle_since, left) = (Instant::now(), Vec::new());
-                self.active = Some(Active { memory, plugged, feeds: 0, idle_since, left });
-                self.blame(None);
-                Ok(())
-            }
-            Err(error) => {
-                // What could not be taken back is taken back later.
-                self.leaving.all = hotplug::find_plugged(monitor).unwrap_or_default();
-                self.leaving.ask_at = Instant::now();
-                Err(error)
-            }
         }
     }
 

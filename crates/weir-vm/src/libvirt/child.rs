@@ -2,12 +2,14 @@
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use crate::error::VmError;
 use crate::limits::VIRSH_BYTES_MAX;
@@ -116,6 +118,10 @@ pub(super) struct EventChild {
 impl EventChild {
     pub(super) fn spawn(mut command: Command) -> Result<EventChild, VmError> {
         command.stdout(Stdio::piped()).stderr(Stdio::null());
+        // With the thread that has it, also when that is killed: by itself it would wait for events for ever.
+        let die = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
+        // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
+        unsafe { command.pre_exec(die) };
         let mut child = Ended(command.spawn().map_err(VmError::NoVirsh)?);
         let missing = || VmError::Protocol { what: "virsh has no output" };
         let output = child.0.stdout.take().ok_or_else(missing)?;

@@ -26,7 +26,7 @@ const PORTS: &str = "/sys/class/virtio-ports";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it has to answer in one. A vsock does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to
 /// the guest when the host's daemon is killed.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The way to the host's daemon.
 pub struct Link {

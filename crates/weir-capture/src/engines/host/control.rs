@@ -125,8 +125,7 @@ impl HostFeed {
             Ok(closed) => (closed.ledger.map(ledger_of), (!closed.ended).then_some(closed.until)),
             Err(_) => {
                 self.remote.forget();
-                self.wait_for_the_writer();
-                (None, Some(self.remote.rings().iter().map(Ring::frames_written).collect()))
+                (None, Some(self.last_written()))
             }
         };
         state.latest = ledger.unwrap_or_else(|| {
@@ -142,16 +141,21 @@ impl HostFeed {
         state.end = Some(until);
     }
 
-    /// A daemon that has gone writes no more. But rings in a device are written by the machine's host, which closes them
-    /// when it hears of the end of the daemon here: what it writes until then is read, and so has to be counted.
-    fn wait_for_the_writer(&self) {
-        if self.remote.opened().parts.is_empty() {
-            return;
-        }
-        let begin = Instant::now();
-        while !self.remote.rings().iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
+    /// How many frames the rings have had. A daemon that has gone writes no more; but rings in a device are written by
+    /// the machine's host, which closes them when it hears of the end of the daemon here. What it writes until then is
+    /// read, and so has to be counted.
+    fn last_written(&self) -> Vec<u64> {
+        let rings = self.remote.rings();
+        let mut all: Vec<u64> = rings.iter().map(Ring::frames_written).collect();
+        let (in_device, begin) = (!self.remote.opened().parts.is_empty(), Instant::now());
+        while in_device && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
             thread::sleep(Duration::from_millis(1));
+            for (last, ring) in all.iter_mut().zip(rings) {
+                // Not less: where the host has taken the device away, zeros are read.
+                *last = ring.frames_written().max(*last);
+            }
         }
+        all
     }
 
     fn handle(&self, slot: FeedSlot) -> FeedHandle {
