@@ -56,8 +56,8 @@ impl Bandwidth {
         let megabytes = self.bytes_per_second / 1e6;
         (!self.is_cached()).then(|| {
             format!(
-                "the host's memory is read at {megabytes:.0} MB/s: this machine's processor does not cache it, as guests \
-                 on AMD hosts do not; have a filter or --snaplen leave out what is not needed"
+                "the host's memory is read at {megabytes:.0} MB/s: this machine's processor does not cache it, as \
+                 guests on AMD hosts do not; have a filter or --snaplen leave out what is not needed"
             )
         })
     }
