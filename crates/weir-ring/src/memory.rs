@@ -69,8 +69,8 @@ pub fn create_memfd_with(
     Ring::new(Arc::new(mapping), geometry)
 }
 
-/// Makes memory in a new memfd, of zeros, for rings to be [parts](Mapping::part) of it. It is sealed so that the returned
-/// mapping stays the only writable one, and that nobody changes its size or takes pages out.
+/// Makes memory in a new memfd, of zeros, for rings to be [parts](Mapping::part) of it. It is sealed so that the
+/// returned mapping stays the only writable one, and that nobody changes its size or takes pages out.
 ///
 /// # Errors
 /// [`RingError`]: no memory, or [`RingError::NoHugePages`].

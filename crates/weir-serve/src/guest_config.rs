@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use weir_vm::Pages;
 
-/// A virtual machine that may have feeds, and how it is reached: by the sockets `port` (or `vsock`) and `qmp`, or as a domain of
-/// libvirt's.
+/// A virtual machine that may have feeds, and how it is reached: by the sockets `port` (or `vsock`) and `qmp`, or as a
+/// domain of libvirt's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
@@ -46,7 +46,9 @@ impl GuestConfig {
             (Some(_), Some(_), None) => Ok(()),
             (None, None, Some(domain)) => {
                 let is_name = |text: &str| {
-                    !text.is_empty() && !text.starts_with('-') && !text.chars().any(char::is_control)
+                    !text.is_empty()
+                        && !text.starts_with('-')
+                        && !text.chars().any(char::is_control)
                 };
                 let uri = self.libvirt_uri.as_deref().unwrap_or("qemu:///system");
                 if is_name(domain) && is_name(uri) {
@@ -55,7 +57,11 @@ impl GuestConfig {
                     Err("libvirt and libvirt_uri are names without control characters, and no '-' in front".into())
                 }
             }
-            _ => Err("say how it is reached: port (or vsock) and qmp, the sockets of its QEMU, or libvirt = \"DOMAIN\"".into()),
+            _ => {
+                Err("say how it is reached: port (or vsock) and qmp, the sockets of its QEMU, or \
+                      libvirt = \"DOMAIN\""
+                    .into())
+            }
         }
     }
 

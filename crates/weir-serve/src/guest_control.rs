@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_client::protocol;
 use weir_plug::message::RpcError;
@@ -45,7 +45,10 @@ impl Daemon {
             guest.line.end_session();
             guest.machine.end(None);
         }
-        all.iter().for_each(|guest| guest.life.wait(GUEST_END_WAIT_MAX));
+        let until = Instant::now() + GUEST_END_WAIT_MAX;
+        for guest in &all {
+            guest.life.wait(until.saturating_duration_since(Instant::now()));
+        }
     }
 
     /// The guests of another file: those that are new or changed begin, those that are gone or changed end; their feeds

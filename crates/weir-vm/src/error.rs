@@ -136,8 +136,8 @@ pub enum VmError {
     },
     /// The domain has no channel for feeds.
     #[error(
-        "libvirt: the domain {domain} has no channel {target} with a socket, or does not run; `weir vm prepare --libvirt` prints what it \
-         needs"
+        "libvirt: the domain {domain} has no channel {target} with a socket, or does not run; `weir vm prepare \
+         --libvirt` prints what it needs"
     )]
     NoChannel {
         /// Its name.

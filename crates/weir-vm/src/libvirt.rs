@@ -147,7 +147,8 @@ impl Virsh {
             }
         }
         if is_over || self.lines.is_too_long() {
-            return Err(VmError::Closed { command: "virsh qemu-monitor-event" });
+            let text = "it has ended".to_owned();
+            return Err(VmError::Libvirt { doing: "virsh qemu-monitor-event", text });
         }
         Ok(())
     }

@@ -41,8 +41,8 @@ unsafe impl Sync for Mapping {}
 impl Words for Mapping {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one, that
-        // only the `Drop` of its owner removes, which `backing` holds; and the borrow ends before. Aligned: mmap returns whole pages.
+        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one,
+        // that only the `Drop` of its owner removes, which `backing` holds; and the borrow ends before. Aligned: mmap returns whole pages.
         // Races: every process of ours touches this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
         // store to it from the kernel, outside this language's memory model, with the ordering that
         // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed

@@ -139,9 +139,8 @@ impl Worker {
         let now = Instant::now();
         match request {
             Request::Claim(reply) => {
+                self.hurry(now);
                 self.waiting.push((now + RELEASE_WAIT_MAX, reply));
-                // Who opens a feed has no earlier one any more.
-                self.leaving.ask_at = self.leaving.ask_at.min(now);
             }
             Request::LetGo { memory, left } => {
                 // Of a QEMU that has ended nothing is to be given back.
@@ -156,17 +155,29 @@ impl Worker {
                 if self.monitor.is_none() {
                     let _ = reply.send(Err(self.not_there()));
                 } else {
+                    self.hurry(now);
                     self.is_detached = true;
                     self.detaching = Some(Detaching::new(now, within, Some(reply)));
                 }
             }
             Request::Attach => self.is_detached = false,
             Request::PortEnded => {
-                // If QEMU has ended its monitor has, too; if not, what is plugged in is found again.
-                self.monitor = None;
+                // If QEMU has ended, its monitor has, too.
                 self.connect_at = now;
+                let monitor =
+                    self.monitor.as_mut().map(|monitor| hotplug::is_paused(monitor.as_mut()));
+                if let Some(Err(error)) = monitor {
+                    self.failed(&error);
+                }
             }
             Request::End { .. } => {}
+        }
+    }
+
+    /// What was to stay for a while is to go now.
+    fn hurry(&mut self, now: Instant) {
+        if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
+            self.leaving.ask_at = now;
         }
     }
 

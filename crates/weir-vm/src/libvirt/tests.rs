@@ -81,7 +81,7 @@ fn events_are_lines_of_a_child() {
     // The child's end is the connection's.
     fs::OpenOptions::new().write(true).open(fake.folder.path().join("virsh.fifo")).unwrap();
     let ended = virsh.wait_event(LONG, &mut |_| true).unwrap_err();
-    assert!(matches!(ended, VmError::Closed { .. }), "{ended}");
+    assert!(matches!(ended, VmError::Libvirt { .. }), "{ended}");
 }
 
 #[test]

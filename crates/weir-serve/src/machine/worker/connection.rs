@@ -56,9 +56,10 @@ impl Worker {
                 None => self.forget(),
             }
         }
-        // Of an earlier daemon: applications in the guest may still read what is there, as behind any session.
-        let ask_at = Instant::now() + GUEST_LINGER;
-        self.leaving = Leaving { all: found, ask_at, look_at: None };
+        // Applications in the guest may still read what a daemon has left that was here before.
+        let is_first = self.active.is_none() && self.leaving.all.is_empty();
+        let linger = if is_first { GUEST_LINGER } else { Duration::ZERO };
+        self.leaving = Leaving { all: found, ask_at: Instant::now() + linger, look_at: None };
         Ok(())
     }
 
@@ -79,6 +80,10 @@ impl Worker {
         if !matches!(error, VmError::Refused { .. } | VmError::TimeOut { .. }) {
             self.monitor = None;
             self.connect_at = Instant::now();
+        }
+        if matches!(error, VmError::Closed { .. } | VmError::NotRunning { .. }) {
+            // The machine has ended, and the next one may be there already.
+            self.is_detached = self.ends_by.is_some();
         }
         self.blame(Some(error_text(error)));
     }

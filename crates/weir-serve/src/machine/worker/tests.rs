@@ -287,7 +287,7 @@ fn a_monitor_that_breaks_is_connected_again_and_the_devices_are_found() {
     let claim = guest.claim();
     guest.qemu.look(|qemu| qemu.breaks = true);
     guest.machine.port_ended();
-    guest.qemu.wait("connecting again", |qemu| qemu.connections >= 3);
+    guest.qemu.wait("connecting again", |qemu| qemu.connections >= 2);
     within_limit("the version", || guest.machine.shown().qemu.is_some());
     assert_eq!(guest.claim().memory().token(), claim.memory().token());
     assert_eq!(guest.sessions_ended.load(Ordering::SeqCst), 0);
