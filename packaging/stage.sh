@@ -31,11 +31,12 @@ install -D -m 644 -t "$folder/share/doc/weir/docs" "$root"/docs/*.md
 install -D -m 644 -t "$folder/share/doc/weir/examples" \
     "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml" "$root/packaging/compose.yaml"
 install -D -m 644 -t "$folder/share/doc/weir/examples/kubernetes" "$root"/packaging/kubernetes/*.yaml
-# systemd looks here below /usr and /usr/local. The unit is not enabled.
+# systemd looks here below /usr and /usr/local. The units are not enabled.
 install -D -m 644 "$root/packaging/weir.sysusers" "$folder/lib/sysusers.d/weir.conf"
-install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service"
+install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service" "$root/packaging/weir-guest.service"
+install -D -m 644 "$root/packaging/weir-guest.rules" "$folder/lib/udev/rules.d/70-weir-guest.rules"
 sed -i "s|^ExecStart=/usr/bin/|ExecStart=$prefix/bin/|" \
-    "$folder/lib/systemd/system/weir.service" "$folder/share/doc/weir/examples/weir-capture@.service"
+    "$folder"/lib/systemd/system/weir{,-guest}.service "$folder/share/doc/weir/examples/weir-capture@.service"
 # A Wireshark of the same prefix looks here.
 install -D -m 755 -t "$folder/$lib/wireshark/extcap" "$root/packaging/weirextcap"
 

@@ -43,13 +43,14 @@ for file in bash-completion/completions/weir zsh/vendor-completions/_weir fish/v
 done
 # The daemon: for systemd to find, not enabled, and with a file that allows nobody anything.
 looked=$(dpkg -L weir | grep -E '^(/usr)?/lib/s|^/etc' | xargs -I{} find {} -maxdepth 0 -type f | sort)
-[[ $looked == /etc/weir/weir.toml$'\n'/usr/lib/systemd/system/weir.service$'\n'/usr/lib/sysusers.d/weir.conf ]] ||
+[[ $looked == /etc/weir/weir.toml$'\n'/usr/lib/systemd/system/weir-guest.service$'\n'/usr/lib/systemd/system/weir.service$'\n'/usr/lib/sysusers.d/weir.conf ]] ||
     die "where systemd and the administrator look, the package puts: $looked"
 [[ $(dpkg-query -W -f='${Conffiles}' weir) == *' /etc/weir/weir.toml '* ]] || die '/etc/weir/weir.toml is no conffile'
 [[ $(stat -c '%a %U' /etc/weir/weir.toml) == '640 root' ]] || die "$(ls -l /etc/weir/weir.toml)"
 allowed=$(grep -Ev '^(#.*)?$' /etc/weir/weir.toml || true)
 [[ -z $allowed ]] || die "the file allows something: $allowed"
 grep -qx 'ExecStart=/usr/bin/weir serve .*' /usr/lib/systemd/system/weir.service || die 'the unit runs another program'
+grep -qx 'ExecStart=/usr/bin/weir guest .*' /usr/lib/systemd/system/weir-guest.service || die 'the unit of guests runs another program'
 enabled=$(find /etc/systemd -name 'weir*' 2>/dev/null || true)
 [[ -z $enabled ]] || die "installing it enables the unit: $enabled"
 

@@ -47,9 +47,11 @@ if command -v systemd-analyze >/dev/null; then
     unit=$scratch/weir-capture@eth0.service
     sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir-capture@.service" >"$unit"
     said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "packaging/weir-capture@.service: $said"
-    unit=$scratch/weir.service
-    sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$scratch/weir/usr/lib/systemd/system/weir.service" >"$unit"
-    said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "weir.service: $said"
+    for name in weir weir-guest; do
+        unit=$scratch/$name.service
+        sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$scratch/weir/usr/lib/systemd/system/$name.service" >"$unit"
+        said=$(systemd-analyze --man=no verify "$unit" 2>&1) || die "$name.service: $said"
+    done
 fi
 for script in postinst prerm postrm; do [[ -x $scratch/weir/DEBIAN/$script ]] || die "the package has no $script"; done
 # A local install has its program and its libraries elsewhere.

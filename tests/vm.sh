@@ -182,4 +182,5 @@ for part in "${parts[@]}"; do
     fi
     say "=== $part: $((SECONDS - begin)) s"
 done
+WEIR_BIN=$weir tests/vm/vsock.sh
 say 'vm: every frame of the host was read in the guest'

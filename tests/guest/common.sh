@@ -5,8 +5,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 scratch=
 qemu_pid=
+host_pid=
 
-# Makes the folder $scratch; it is gone with the script, and so is QEMU, whose process id is $qemu_pid.
+# Makes the folder $scratch; it is gone with the script, and so are QEMU, whose process id is $qemu_pid, and a
+# daemon beside it, $host_pid.
 make_scratch() {
     scratch=$(mktemp -d)
     trap stop_guest EXIT
@@ -18,6 +20,10 @@ stop_guest() {
     if [[ -n $qemu_pid ]]; then
         kill "$qemu_pid" 2>/dev/null || true
         wait "$qemu_pid" || true
+    fi
+    if [[ -n $host_pid ]]; then
+        kill "$host_pid" 2>/dev/null || true
+        wait "$host_pid" || true
     fi
     rm -rf "$scratch"
 }

@@ -9,7 +9,7 @@ limit_s=60
 
 die() {
     printf 'error: under systemd: %s\n' "$*"
-    journalctl -u weir -o cat --no-pager | tail -n 40
+    journalctl -u weir -u weir-guest -o cat --no-pager | tail -n 40
     tail -n 20 /tmp/*.talk 2>/dev/null || true
     exit 1
 }
@@ -280,7 +280,11 @@ rm -r /var/lib/weir /etc/systemd/system/weir-capture@.service
 systemctl daemon-reload
 done_with 'weir-capture@ writes every frame'
 
-# 9. Purge, while it runs and is enabled.
+# 9. In a guest, what the host captures.
+# shellcheck source=tests/guest/systemd-guest.sh
+source /check/systemd-guest.sh
+
+# 10. Purge, while it runs and is enabled.
 systemctl start weir
 pid=$(property MainPID)
 dpkg --purge weir >/check/dpkg 2>&1 || die "$(cat /check/dpkg)"

@@ -15,8 +15,8 @@ mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 timeout_s=${WEIR_GUEST_TIMEOUT:-600}
 # Beside what the package depends on: bpftool and tc tell what is attached, jq reads ledgers, tcpdump has a profile of
 # AppArmor.
-packages=systemd,systemd-sysv,dbus,kmod,iproute2,bpftool,jq,apparmor,tcpdump,libelf1,libpcap0.8,zlib1g,libgcc-s1
-modules=(virtio_pci virtio_blk veth sch_ingress cls_bpf)
+packages=systemd,systemd-sysv,udev,dbus,kmod,iproute2,bpftool,jq,apparmor,tcpdump,libelf1,libpcap0.8,zlib1g,libgcc-s1
+modules=(virtio_pci virtio_blk virtio_console veth sch_ingress cls_bpf)
 
 # shellcheck source=/dev/null
 codename=$(source /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
@@ -100,7 +100,7 @@ mkdir "$scratch/check"
 cp "$scratch"/dist/weir_*.deb "$scratch/check/weir.deb"
 cp "$scratch"/dist/libweir1_*.deb "$scratch/check/libweir1.deb"
 cp docs/tools.md "$scratch/check/"
-cp tests/guest/systemd-inside.sh "$scratch/check/"
+cp tests/guest/systemd-inside.sh tests/guest/systemd-guest.sh "$scratch/check/"
 tar -C "$scratch/check" -cf "$scratch/check.tar" .
 truncate -s %1M "$scratch/check.tar"
 
@@ -132,6 +132,25 @@ for name in "${names[@]}"; do accel+=(-accel "$name"); done
 kernel_args='console=ttyS0 panic=-1 systemd.show_status=false'
 if [[ ${WEIR_GUEST_VERBOSE:-0} != 1 ]]; then kernel_args+=' quiet loglevel=1'; fi
 
+# A daemon of its host, for weir-guest.service. Its frames are made up, so that it needs no rights.
+start_host() { # WEIR
+    mkdir -m 755 "$scratch/host"
+    cat >"$scratch/host/weir.toml" <<CONFIG
+[sources.made]
+source = "gen:size=100,rate=1kpps"
+guests = ["systemd"]
+ring_mib = 16
+
+[guests.systemd]
+port = "$scratch/host/port"
+qmp = "$scratch/host/qmp"
+region_mib = 64
+CONFIG
+    "$1" serve --config "$scratch/host/weir.toml" --socket "$scratch/host/weir.sock" >"$scratch/host/log" 2>&1 &
+    host_pid=$!
+}
+start_host "$target_dir/release/weir"
+
 begin=$SECONDS
 mkfifo "$scratch/console"
 sed -u 's/\r$//' <"$scratch/console" &
@@ -140,6 +159,8 @@ timeout --kill-after=5 "$timeout_s" qemu-system-x86_64 -nodefaults -no-user-conf
     -display none -machine pc "${accel[@]}" -cpu "${WEIR_GUEST_CPU:-max}" -smp "${WEIR_GUEST_CPUS:-2}" -m 1G \
     -drive "file=$image,format=raw,if=virtio,snapshot=on" \
     -drive "file=$scratch/check.tar,format=raw,if=virtio,readonly=on" \
+    -device virtio-serial -chardev "socket,id=weir,path=$scratch/host/port,server=on,wait=off" \
+    -device virtserialport,id=weir,chardev=weir,name=org.weir.0 -qmp "unix:$scratch/host/qmp,server=on,wait=off" \
     -kernel "$kernel/vmlinuz" -initrd "$scratch/initramfs" -append "$kernel_args" \
     -serial stdio -serial "file:$scratch/status" </dev/null >"$scratch/console" &
 qemu_pid=$!
@@ -153,5 +174,5 @@ fi
 status=$(tr -d '\r' <"$scratch/status" 2>/dev/null | sed -n 's/^WEIR-GUEST-EXIT:\([0-9a-z]*\)$/\1/p' | tail -n 1)
 [[ -n $status ]] ||
     die "systemd: no exit status came back (QEMU: $rc); WEIR_GUEST_VERBOSE=1 shows the kernel's messages"
-[[ $status == 0 ]] || die "systemd: the check in the guest ended with $status, see above"
+[[ $status == 0 ]] || die "systemd: the check in the guest ended with $status, see above; its host says: $(tail -n 20 "$scratch/host/log")"
 say "systemd: the daemon as the package installs it, on $version, in $((SECONDS - begin)) s"

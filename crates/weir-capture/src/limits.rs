@@ -36,3 +36,6 @@ pub const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
 /// How long a packet socket that is stopped may take to hand over its last block: a few of its time-outs of 4 ms, on a
 /// machine that is busy with other things.
 pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long a feed whose daemon in a guest has gone waits for the host to close its ring. A host hears of it within
+/// milliseconds; one that has gone itself never closes it, and its successor takes the memory away.
+pub const WRITER_END_MAX: Duration = Duration::from_millis(200);

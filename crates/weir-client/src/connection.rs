@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weir_plug::limits::PATIENCE_MAX;
 use weir_plug::{Client, Incoming, PlugError, Transport};
 
 use crate::caller::{Caller, Endings};
@@ -94,7 +95,15 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn sources(&self) -> Result<Vec<Source>, ClientError> {
-        let (answer, _) = self.caller.call::<Value>("sources", &json!({}), &[])?;
+        self.sources_within(PATIENCE_MAX)
+    }
+
+    /// The same, if the daemon answers within `limit`.
+    ///
+    /// # Errors
+    /// [`ClientError::Plug`].
+    pub fn sources_within(&self, limit: Duration) -> Result<Vec<Source>, ClientError> {
+        let (answer, _) = self.caller.call_within::<Value>("sources", &json!({}), &[], limit)?;
         Ok(serde_json::from_value(answer["sources"].clone())?)
     }
 

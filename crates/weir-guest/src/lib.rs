@@ -28,7 +28,7 @@ pub mod words;
 #[cfg(not(loom))]
 pub use bells::{BellId, Bells};
 #[cfg(not(loom))]
-pub use devices::Devices;
+pub use devices::{Bandwidth, Devices};
 #[cfg(not(loom))]
 pub use error::{DeviceError, GuestError, SeenDevice};
 #[cfg(not(loom))]

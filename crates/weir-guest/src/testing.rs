@@ -15,7 +15,7 @@ use weir_region::{Header, Kind, Place, Token};
 use weir_ring::memory::Access;
 use weir_ring::{Clock, Mapping, Ring, RingSpec, Words as _, Writer, WriterKind, header};
 
-use crate::Devices;
+use super::Devices;
 
 pub const MIB: u64 = 1 << 20;
 pub const REGION_BYTES: u64 = 16 * MIB;

@@ -8,6 +8,7 @@
 //! | [`descriptors`] | descriptors beside a message, on Unix sockets |
 //! | [`transport`] | byte streams that messages travel on |
 //! | [`port`] | a serial port of a virtual machine as such a stream |
+//! | [`vsock`] | its way to the host without a port |
 //! | [`wire`] | a message and its descriptors, sent and received whole |
 //! | [`socket`] | a listening Unix socket at a path |
 //! | [`application`] | what an application implements |
@@ -32,6 +33,7 @@ pub mod port;
 pub mod server;
 pub mod socket;
 pub mod transport;
+pub mod vsock;
 pub mod wire;
 
 pub use application::{Answer, Application, Session};

@@ -174,9 +174,7 @@ impl Serving {
 impl Serving {
     /// Ends all connections, and takes no more. Dropping it does so as well.
     pub fn end(&self) {
-        self.shared.is_over.store(true, Ordering::Release);
-        // Whoever waits for connections returns.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.take_no_more();
         self.shared.places().iter().for_each(|place| place.peer.hang_up());
         // Their threads go by themselves; a second is far more than a session takes to end.
         for _ in 0..1000 {
@@ -186,13 +184,18 @@ impl Serving {
             thread::sleep(Duration::from_millis(1));
         }
     }
+
+    fn take_no_more(&self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // Whoever waits for connections returns.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Release);
-        // As in `end`, and behind it nobody takes another connection.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.take_no_more();
+        // Behind this nobody takes another connection.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -1,6 +1,7 @@
 //! A guest's port: who speaks on it, QEMU after QEMU, session after session.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -8,9 +9,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_plug::port::Port;
 use weir_plug::{Serving, Who};
 
+use crate::guest_channel::GuestListener;
 use crate::guests::Guest;
 use crate::hypervisor::Hypervisor;
-use crate::limits::GUEST_LOOK_EVERY;
+use crate::limits::{GUEST_CONNECT_EVERY, GUEST_LOOK_EVERY};
 
 impl Guest {
     /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
@@ -21,6 +23,9 @@ impl Guest {
         serving: &Weak<Serving>,
         say: impl Fn(&str),
     ) {
+        if let Some(uds_path) = &self.config.vsock {
+            return self.serve_vsock(uds_path, serving, say);
+        }
         let mut said = None;
         while !self.life.is_over() {
             let stream = hypervisor.port().map_err(|error| weir_client::error_text(&error));
@@ -48,6 +53,27 @@ impl Guest {
         }
     }
 
+    /// Serves each stream that the guest makes. Its end says nothing of QEMU's.
+    fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str)) {
+        let serve = |stream: OwnedFd| {
+            // It ends by what the guest does, and its successor comes behind that.
+            let _ = self.serve_port(stream, serving);
+            self.line.set_session(None);
+            self.line.set_port(None);
+        };
+        let mut was_said = false;
+        while !self.life.is_over() {
+            let served = GuestListener::bind(uds_path)
+                .and_then(|listener| listener.serve(|| self.life.is_over(), serve));
+            if let Err(error) = served {
+                if !std::mem::replace(&mut was_said, true) {
+                    say(&format!("guest {}: its vsock: {error}; it is tried again", self.name));
+                }
+                self.life.sleep(GUEST_CONNECT_EVERY);
+            }
+        }
+    }
+
     fn serve_port(&self, stream: std::os::fd::OwnedFd, serving: &Weak<Serving>) -> io::Result<()> {
         let port = Port::new(stream, || ())?;
         self.line.set_port(Some(&port));
@@ -71,7 +97,7 @@ impl Guest {
 }
 
 /// Connects without waiting: a QEMU that is stopped, and has others in its queue, says so.
-fn connect(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+fn connect(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

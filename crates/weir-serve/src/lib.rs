@@ -20,6 +20,7 @@ mod board;
 pub mod config;
 pub mod daemon;
 mod feed_request;
+mod guest_channel;
 mod guest_config;
 mod guest_control;
 mod guest_line;

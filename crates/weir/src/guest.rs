@@ -26,6 +26,7 @@ use link::Link;
 use weir_capture::engines::host::HostLink;
 
 use crate::cli::GuestArgs;
+use crate::serve::systemd::Manager;
 use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
 use crate::{EXIT_RAN, capture, signals};
 
@@ -40,13 +41,19 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let folder = folder.unwrap_or(Path::new("."));
     make_folder(folder).map_err(with_way_out)?;
     private::check(folder)?;
-    let link = Arc::new(Link::open(args.port.as_deref()).map_err(with_way_out)?);
-    let mut offered = BTreeMap::new();
+    let link = Arc::new(match args.vsock {
+        Some(port) => Link::by_vsock(port),
+        None => Link::open(args.port.as_deref()).map_err(with_way_out)?,
+    });
+    let manager = Manager::new();
+    // Before anybody can connect: who read from an earlier broker must not find that there is no source.
+    let first = link.sources().unwrap_or_default();
+    let mut offered = None;
     let mut was_there = true;
     let daemon = {
         let (link, log) = (Arc::clone(&link), |line: &str| eprintln!("weir: {line}"));
         let resolve = move |_: &str, source: &SourceConfig| resolve(&link, source);
-        Arc::new(Daemon::new(Config::default(), resolve, log).map_err(|what| anyhow!(what))?)
+        Arc::new(Daemon::new(config(args, &first)?, resolve, log).map_err(|what| anyhow!(what))?)
     };
     let bound = socket::bind(&args.socket, SOCKET_MODE)
         .with_context(|| format!("--socket {}", args.socket.display()));
@@ -55,29 +62,42 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
     let serving = server.managed_by(rights::manages_as).serve(listener)?;
+    // Clients can connect, whether the host answers or not.
+    manager.ready("the host's daemon is looked for");
     while !signals::is_set(&stop) {
         match link.sources() {
             Ok(sources) => {
-                was_there = true;
-                if sources != offered {
+                let is_back = !std::mem::replace(&mut was_there, true);
+                if is_back || offered.as_ref() != Some(&sources) {
                     let config = config(args, &sources)?;
                     daemon.reload(config).map_err(|what| anyhow!(what))?;
                     let names: Vec<&str> = sources.keys().map(String::as_str).collect();
                     let names =
                         if names.is_empty() { "no source".into() } else { names.join(", ") };
-                    eprintln!("weir: serving {names} of the host at {}", args.socket.display());
-                    offered = sources;
+                    let served =
+                        format!("serving {names} of the host at {}", args.socket.display());
+                    eprintln!("weir: {served}");
+                    manager.ready(&served);
+                    offered = Some(sources);
                 }
             }
             Err(error) => {
                 if std::mem::replace(&mut was_there, false) {
-                    eprintln!("weir: {}", no_host(&link.path(), &error));
+                    let said = no_host(&link.path(), &error);
+                    eprintln!("weir: {said}");
+                    manager.ready(&said);
                 }
             }
         }
         daemon.close_unclaimed();
+        if daemon.is_alive() {
+            manager.alive();
+        }
         thread::park_timeout(LOOK_EVERY);
     }
+    manager.stopping();
+    // Clients hear of it, and the host of the end of their feeds, before the session ends.
+    serving.end();
     drop(serving);
     Ok(EXIT_RAN)
 }

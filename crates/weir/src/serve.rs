@@ -1,7 +1,7 @@
 //! `weir serve`: captures once, and hands feeds to other processes.
 
 mod metrics;
-mod systemd;
+pub mod systemd;
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};

@@ -30,7 +30,7 @@ fn the_devices_of_a_token_are_found_among_others() {
     words.set_threshold(3, 17);
     words.set_position(3, 12);
     assert_eq!((host.threshold(3), host.position(3)), (17, 12));
-    assert!(devices.bandwidth() > 0.0);
+    assert!(devices.bandwidth().is_cached(), "{:?}", devices.bandwidth());
     // Only for reading.
     assert!(rustix::io::write(devices.region_fd(), b"x").is_err());
 }
@@ -193,5 +193,18 @@ proptest! {
             let mut batch = Batch::new();
             (0..20).for_each(|_| drop(reader.poll(&mut batch)));
         }
+    }
+}
+
+#[test]
+fn an_uncached_mapping_is_told_with_the_way_out() {
+    let of = |megabytes: f64| Bandwidth { bytes_per_second: megabytes * 1e6 };
+    for cached in [1_000.0, 12_000.0] {
+        assert!(of(cached).is_cached() && of(cached).note().is_none(), "{cached}");
+    }
+    // Reads of 8 bytes that go to memory each.
+    for uncached in [0.0, 31.0, 105.0] {
+        let said = of(uncached).note().unwrap_or_default();
+        assert!(said.contains(&format!("{uncached} MB/s")) && said.contains("--snaplen"), "{said}");
     }
 }

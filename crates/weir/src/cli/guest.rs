@@ -10,6 +10,16 @@ pub struct GuestArgs {
     /// The port to the daemon of this machine's host; the one called org.weir.0, if none is given
     #[arg(long, value_name = "PATH")]
     pub port: Option<PathBuf>,
+    /// Reach the daemon by vsock instead of a port: at 5745 of the host's, or another one of its
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "5745",
+        conflicts_with = "port"
+    )]
+    pub vsock: Option<u32>,
     /// The socket that clients in this machine connect to
     #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
     pub socket: PathBuf,

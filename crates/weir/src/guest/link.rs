@@ -1,8 +1,10 @@
-//! The way to the host's daemon: one session over the port, which all feeds share.
+//! The way to the host's daemon: one session over the port or a vsock, which all feeds share.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,27 +15,37 @@ use weir_client::protocol::Source;
 use weir_client::region::Region;
 use weir_client::{ClientError, Connection};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
-use weir_plug::PlugError;
-use weir_plug::port::{NAME, Port};
+use weir_plug::port::{NAME, Port, PortTransport};
+use weir_plug::{PlugError, Transport as _, vsock};
 
 use super::region::GuestRegion;
 
 /// Where the kernel names ports. Source: drivers/char/virtio_console.c.
 const PORTS: &str = "/sys/class/virtio-ports";
-/// How long the host has to answer.
+/// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it has to answer in one. A vsock does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to
+/// the guest when the host's daemon is killed.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The way to the host's daemon.
 pub struct Link {
-    path: PathBuf,
-    port: Arc<Port>,
+    channel: Channel,
     region: Arc<GuestRegion>,
     session: Mutex<Session>,
 }
 
+/// What carries a session.
+enum Channel {
+    /// A serial port, which is there as long as this machine, and one session behind the other on it.
+    Port { path: PathBuf, port: Arc<Port> },
+    /// A stream for each session, to this port of the host's.
+    Vsock(u32),
+}
+
 #[derive(Default)]
 struct Session {
-    connection: Option<Connection>,
+    current: Option<(Connection, Arc<PortTransport>)>,
     /// What the host offered when it was asked last.
     sources: BTreeMap<String, Source>,
     /// Sessions that were begun.
@@ -42,11 +54,16 @@ struct Session {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Link({})", self.path.display())
+        write!(f, "Link({})", self.path().display())
     }
 }
 
 impl Link {
+    /// Takes a port of the host's vsock, whether the host is there or not.
+    pub fn by_vsock(port: u32) -> Link {
+        Link { channel: Channel::Vsock(port), region: Arc::default(), session: Mutex::default() }
+    }
+
     /// Opens the port. A port can be open once.
     pub fn open(given: Option<&Path>) -> Result<Link> {
         let path = match given {
@@ -54,17 +71,16 @@ impl Link {
             None => own_port(Path::new(PORTS))?,
         };
         let opened = OpenOptions::new().read(true).write(true).open(&path);
-        let file = opened.with_context(|| format!("the port to the host, {}", path.display()))?;
+        let file = opened.map_err(|error| no_port(&path, error))?;
         let region = Arc::new(GuestRegion::default());
-        let rung = Arc::clone(&region);
-        let port = Port::new(file.into(), move || rung.ring())?;
+        let port = port_of(&region, file.into())?;
         let session = Mutex::default();
-        Ok(Link { path, port, region, session })
+        Ok(Link { channel: Channel::Port { path, port }, region, session })
     }
 
     /// What the host offers.
     pub fn sources(&self) -> Result<BTreeMap<String, Source>, ClientError> {
-        let sources = self.connection()?.sources()?;
+        let sources = self.connection()?.sources_within(ANSWER_TIME_MAX)?;
         let sources: BTreeMap<String, Source> =
             sources.into_iter().map(|source| (source.source.clone(), source)).collect();
         self.session().sources.clone_from(&sources);
@@ -74,6 +90,25 @@ impl Link {
     fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// One end of what carries a session, whose bells wake those who read the region.
+fn port_of(region: &Arc<GuestRegion>, fd: OwnedFd) -> std::io::Result<Arc<Port>> {
+    let rung = Arc::clone(region);
+    Port::new(fd, move || rung.ring())
+}
+
+/// Why a port cannot be opened, and what to do.
+fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let way = match error.kind() {
+        ErrorKind::ResourceBusy => {
+            "another program has it open, such as another `weir guest` (a service, perhaps: `systemctl status \
+             weir-guest`); end that one"
+        }
+        ErrorKind::PermissionDenied => "run as root",
+        _ => "is this a port of virtio-serial?",
+    };
+    anyhow::Error::new(error).context(format!("the port to the host, {}: {way}", path.display()))
 }
 
 /// The device of the port to the host, of those that a folder of the kernel names. No link of udev's is needed, which
@@ -100,25 +135,42 @@ impl HostLink for Link {
     fn connection(&self) -> Result<Connection, ClientError> {
         let mut session = self.session();
         // Asked, since the port says nothing of a host that has ended.
-        if let Some(connection) = &session.connection
-            && connection.sources().is_ok()
-        {
-            return Ok(connection.clone());
+        if let Some((connection, transport)) = session.current.take() {
+            if connection.sources_within(ANSWER_TIME_MAX).is_ok() {
+                session.current = Some((connection.clone(), transport));
+                return Ok(connection);
+            }
+            // For its feeds, which hear of it that the host's daemon has ended.
+            transport.hang_up();
         }
-        session.connection = None;
         session.begun += 1;
         // Not one that an earlier broker has drawn.
         let number = u64::from(std::process::id()) << 32 | session.begun;
-        let no_host = PlugError::os(format!("beginning a session over {}", self.path.display()));
-        let transport = self.port.connect(number, PATIENCE).map_err(no_host)?;
+        let no_host = PlugError::os(format!("beginning a session over {}", self.path().display()));
+        let port = match &self.channel {
+            Channel::Port { port, .. } => Ok(Arc::clone(port)),
+            Channel::Vsock(port) => {
+                vsock::connect_to_host(*port).and_then(|stream| port_of(&self.region, stream))
+            }
+        };
+        let transport = port.and_then(|port| port.connect(number, PATIENCE)).map_err(no_host)?;
+        let transport = Arc::new(transport);
         let region = Arc::clone(&self.region) as Arc<dyn Region>;
-        let connection = Connection::of_guest(Arc::new(transport), region)?;
-        session.connection = Some(connection.clone());
+        let connection = Connection::of_guest(Arc::clone(&transport) as _, region)?;
+        session.current = Some((connection.clone(), transport));
         Ok(connection)
     }
 
     fn path(&self) -> PathBuf {
-        self.path.clone()
+        match &self.channel {
+            Channel::Port { path, .. } => path.clone(),
+            // As people read it: it is no file.
+            Channel::Vsock(port) => format!("vsock:{port}").into(),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.region.note().into_iter().collect()
     }
 
     fn link_type(&self, source: &str) -> u16 {

@@ -1,7 +1,7 @@
 //! The devices that the host has plugged in, as long as there are feeds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,18 +16,28 @@ use weir_ring::{Mapping, Ring};
 const PCI: &str = "/sys/bus/pci/devices";
 /// How long a device that the host has plugged in takes to appear.
 const APPEARS_WITHIN: Duration = Duration::from_secs(5);
-/// Bytes a second below which reading the region is too slow to be cached memory.
-const UNCACHED_BELOW: f64 = 500e6;
 
 /// The devices, if any feed is open.
-#[derive(Default)]
-pub struct GuestRegion(Mutex<State>);
+pub struct GuestRegion {
+    /// The folder of PCI devices.
+    pci: PathBuf,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
     plugged: Option<Plugged>,
     sleepers: BTreeMap<u64, BellId>,
     numbered: u64,
+    /// Of the devices that were there last.
+    note: Option<String>,
+}
+
+impl State {
+    fn let_go_of_devices(&mut self) {
+        self.plugged = None;
+        self.sleepers.clear();
+    }
 }
 
 struct Plugged {
@@ -42,10 +52,21 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Default for GuestRegion {
+    fn default() -> GuestRegion {
+        GuestRegion { pci: PCI.into(), state: Mutex::default() }
+    }
+}
+
 impl GuestRegion {
+    /// What users of the devices should know.
+    pub fn note(&self) -> Option<String> {
+        lock(&self.state).note.clone()
+    }
+
     /// A bell came from the host.
     pub fn ring(&self) {
-        if let Some(plugged) = &lock(&self.0).plugged {
+        if let Some(plugged) = &lock(&self.state).plugged {
             plugged.bells.ring();
         }
     }
@@ -54,22 +75,32 @@ impl GuestRegion {
 impl Region for GuestRegion {
     fn ring(&self, at: &InRegion) -> Result<Ring<Mapping>, RegionError> {
         let token: Token = at.token.parse()?;
-        let mut state = lock(&self.0);
-        if state.plugged.as_ref().is_none_or(|plugged| plugged.token != token) {
-            let devices = Devices::find(Path::new(PCI), token, APPEARS_WITHIN)?;
-            let bytes_per_second = devices.bandwidth();
-            if bytes_per_second < UNCACHED_BELOW {
-                eprintln!(
-                    "weir: the region is read at {:.0} MB/s: the processor does not cache it",
-                    bytes_per_second / 1e6
-                );
-            }
+        let is_there = |state: &State| state.plugged.as_ref().is_some_and(|own| own.token == token);
+        let find = || Devices::find(&self.pci, token, APPEARS_WITHIN);
+        // Not under the lock, which whoever reads from the host takes at each bell.
+        let found = if is_there(&lock(&self.state)) { None } else { Some(find()?) };
+        let mut state = lock(&self.state);
+        // Another feed may have found them meanwhile, or the last one have let go of them.
+        if !is_there(&state) {
+            let devices = found.map_or_else(find, Ok)?;
+            let bandwidth = devices.bandwidth();
+            let megabytes = bandwidth.bytes_per_second / 1e6;
+            eprintln!("weir: the host's memory is there: it is read at {megabytes:.0} MB/s");
+            state.note = bandwidth.note();
             let bells = Bells::start(devices.words()?)?;
             state.sleepers.clear();
             state.plugged = Some(Plugged { token, devices, bells, slots: BTreeSet::new() });
         }
         let plugged = state.plugged.as_mut().ok_or("there is no device")?;
-        let ring = plugged.devices.ring(&at.place)?;
+        let ring = match plugged.devices.ring(&at.place) {
+            Ok(ring) => ring,
+            Err(error) => {
+                if plugged.slots.is_empty() {
+                    state.let_go_of_devices();
+                }
+                return Err(error.into());
+            }
+        };
         plugged.slots.insert(at.place.slot);
         Ok(ring)
     }
@@ -81,7 +112,7 @@ impl Region for GuestRegion {
         waker: Waker,
         first_line: usize,
     ) -> Result<u64, RegionError> {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let plugged = state.plugged.as_ref().filter(|own| own.token.to_string() == at.token);
         let plugged = plugged.ok_or("the host has taken the devices away")?;
         let bell = plugged.bells.add(at.place.slot, ring.clone(), waker, first_line)?;
@@ -92,7 +123,7 @@ impl Region for GuestRegion {
     }
 
     fn detach(&self, number: u64) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         if let Some(bell) = state.sleepers.remove(&number)
             && let Some(plugged) = &state.plugged
         {
@@ -101,13 +132,12 @@ impl Region for GuestRegion {
     }
 
     fn let_go(&self, at: &InRegion) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         let Some(plugged) = own(&mut state, at) else { return };
         plugged.bells.forget_slot(at.place.slot);
         // One that could not be had has none.
         if plugged.slots.remove(&at.place.slot) && plugged.slots.is_empty() {
-            state.plugged = None;
-            state.sleepers.clear();
+            state.let_go_of_devices();
         }
     }
 }
@@ -116,3 +146,7 @@ impl Region for GuestRegion {
 fn own<'a>(state: &'a mut State, at: &InRegion) -> Option<&'a mut Plugged> {
     state.plugged.as_mut().filter(|plugged| plugged.token.to_string() == at.token)
 }
+
+#[cfg(test)]
+#[path = "region/tests.rs"]
+mod tests;

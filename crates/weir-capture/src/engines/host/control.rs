@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
@@ -22,6 +23,7 @@ use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
+use crate::limits::WRITER_END_MAX;
 use weir_client::Address;
 
 /// Feeds of one source of a daemon.
@@ -134,7 +136,7 @@ impl HostFeed {
             Ok(closed) => (closed.ledger.map(ledger_of), (!closed.ended).then_some(closed.until)),
             Err(_) => {
                 self.remote.forget();
-                (None, Some(self.remote.rings().iter().map(Ring::frames_written).collect()))
+                (None, Some(self.last_written()))
             }
         };
         state.latest = ledger.unwrap_or_else(|| {
@@ -148,6 +150,23 @@ impl HostFeed {
             ledger
         });
         state.end = Some(until);
+    }
+
+    /// How many frames the rings have had. A daemon that has gone writes no more; but rings in a device are written by
+    /// the machine's host, which closes them when it hears of the end of the daemon here. What it writes until then is
+    /// read, and so has to be counted.
+    fn last_written(&self) -> Vec<u64> {
+        let rings = self.remote.rings();
+        let mut all: Vec<u64> = rings.iter().map(Ring::frames_written).collect();
+        let (in_device, begin) = (!self.remote.opened().parts.is_empty(), Instant::now());
+        while in_device && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
+            thread::sleep(Duration::from_millis(1));
+            for (last, ring) in all.iter_mut().zip(rings) {
+                // Not less: where the host has taken the device away, zeros are read.
+                *last = ring.frames_written().max(*last);
+            }
+        }
+        all
     }
 
     fn handle(&self, slot: FeedSlot) -> FeedHandle {

@@ -37,6 +37,11 @@ pub trait HostLink: fmt::Debug + Send + Sync {
     /// By what the daemon is reached: a device, say.
     fn path(&self) -> PathBuf;
 
+    /// What users of a feed that is open should know of the way to it.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The pcap link type of a source's frames, as the daemon told it last.
     fn link_type(&self, source: &str) -> u16;
 }
@@ -79,7 +84,9 @@ impl HostFeeds {
         let path = link.path();
         let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
         let connection = link.connection().map_err(missing)?;
-        HostFeeds::over(connection, path, address, setup, follows)
+        let mut feeds = HostFeeds::over(connection, path, address, setup, follows)?;
+        feeds.info.notes.extend(link.notes());
+        Ok(feeds)
     }
 
     fn over(

@@ -1,0 +1,183 @@
+//! Streams that a guest's broker makes to the host by vsock: each is one session, from its beginning to its end.
+//!
+//! The daemon `vhost-device-vsock` hands a connection to port P over at a Unix socket, whose path is that of its option
+//! `uds-path` with `_P` behind it (the crate's README, "Using the vsock device"). Which guest it is, the path says.
+//!
+//! A newer stream takes the place of the one before it. A guest that is reset leaves a stream behind that nobody ends,
+//! and its next broker must not wait for that.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
+use weir_plug::socket::{self, SocketFile};
+use weir_plug::vsock;
+
+use crate::limits::GUEST_LOOK_EVERY;
+use crate::private;
+
+/// Of the socket: `vhost-device-vsock` may be another user's. Who may look into its folder may connect.
+const SOCKET_MODE: u32 = 0o666;
+
+/// A guest's way to the daemon by vsock.
+pub(crate) struct GuestListener {
+    listener: UnixListener,
+    _file: SocketFile,
+}
+
+/// Where the daemon listens for a guest whose `vhost-device-vsock` has this `uds-path`.
+pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
+    let mut path = uds_path.as_os_str().to_owned();
+    path.push(format!("_{}", vsock::PORT));
+    path.into()
+}
+
+impl GuestListener {
+    /// Listens. Nobody else may be able to listen in its place: whoever did would get the guest's block lists and
+    /// filters.
+    ///
+    /// # Errors
+    /// The folder is not there, is others', or another daemon listens there.
+    pub(crate) fn bind(uds_path: &Path) -> io::Result<GuestListener> {
+        let path = socket_of(uds_path);
+        let named = |error: io::Error| {
+            io::Error::new(error.kind(), format!("listening at {}: {error}", path.display()))
+        };
+        private::check_folder_of(&path).map_err(io::Error::other)?;
+        let (listener, file) = socket::bind(&path, SOCKET_MODE).map_err(named)?;
+        listener.set_nonblocking(true)?;
+        Ok(GuestListener { listener, _file: file })
+    }
+
+    /// The next stream, if there is one within `limit`.
+    fn accept(&self, limit: Duration) -> io::Result<Option<UnixStream>> {
+        let limit = Timespec::try_from(limit).map_err(|_| ErrorKind::InvalidInput)?;
+        rustix::io::retry_on_intr(|| {
+            poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&limit))
+        })?;
+        match self.listener.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            // Gone again, or none has come.
+            Err(error) if is_passing(error.kind()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has each stream served on a thread, one at a time, until `is_over`.
+    ///
+    /// # Errors
+    /// What the kernel says: there is no thread or no descriptor left.
+    pub(crate) fn serve(
+        &self,
+        is_over: impl Fn() -> bool,
+        serve: impl Fn(OwnedFd) + Sync,
+    ) -> io::Result<()> {
+        let serve = &serve;
+        thread::scope(|scope| {
+            // Its end is the end of its stream, also where this fails.
+            let mut served: Option<Served<'_>> = None;
+            while !is_over() {
+                let Some(stream) = self.accept(GUEST_LOOK_EVERY)? else { continue };
+                drop(served.take());
+                let end = stream.try_clone()?;
+                let thread = thread::Builder::new().name("guest-vsock".into());
+                let thread = thread.spawn_scoped(scope, move || serve(stream.into()))?;
+                served = Some(Served { end, thread: Some(thread) });
+            }
+            Ok(())
+        })
+    }
+}
+
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
+}
+
+/// The stream that is served. Dropping it ends it and waits for its thread.
+struct Served<'scope> {
+    end: UnixStream,
+    thread: Option<ScopedJoinHandle<'scope, ()>>,
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        // It fails where the stream has ended already.
+        let _ = shutdown(&self.end, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn each_stream_is_served_and_a_newer_one_ends_the_one_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let uds_path = folder.path().join("web1.vsock");
+        let listener = GuestListener::bind(&uds_path).unwrap();
+        let connect = || {
+            let stream = UnixStream::connect(folder.path().join("web1.vsock_5745")).unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream
+        };
+        let (is_over, (said, ended)) = (AtomicBool::new(false), mpsc::channel());
+        // Repeats what comes, and says when a stream has ended.
+        let serve = |stream: OwnedFd| {
+            let mut stream = UnixStream::from(stream);
+            stream.set_nonblocking(false).unwrap();
+            let mut bytes = [0; 9];
+            while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                stream.write_all(&bytes[..count]).unwrap();
+            }
+            said.send(()).unwrap();
+        };
+        let repeats = |mut stream: &UnixStream| {
+            stream.write_all(b"x").unwrap();
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, *b"x");
+        };
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| listener.serve(|| is_over.load(Ordering::Acquire), serve));
+            let first = connect();
+            repeats(&first);
+            let second = connect();
+            repeats(&second);
+            ended.recv_timeout(LONG).unwrap();
+            assert_eq!((&first).read(&mut [0]).unwrap(), 0, "the first has ended");
+            drop(second);
+            ended.recv_timeout(LONG).unwrap();
+            let third = connect();
+            repeats(&third);
+            is_over.store(true, Ordering::Release);
+            serving.join().unwrap().unwrap();
+            ended.recv_timeout(LONG).unwrap();
+            assert_eq!((&third).read(&mut [0]).unwrap(), 0, "the last has ended");
+        });
+        drop(listener);
+        assert!(!socket_of(&uds_path).exists());
+    }
+
+    #[test]
+    fn a_second_daemon_does_not_take_the_guests_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let uds_path = folder.path().join("web1.vsock");
+        let _first = GuestListener::bind(&uds_path).unwrap();
+        let said = GuestListener::bind(&uds_path).err().unwrap().to_string();
+        assert!(said.contains("web1.vsock_5745") && said.contains("in use"), "{said}");
+    }
+}
