@@ -9,7 +9,6 @@ use std::time::Duration;
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
 use weir_client::{ClientError, Connection, RemoteFeed, error_text};
-use weir_frame::shard::Shard;
 use weir_plug::PlugError;
 use weir_plug::message::{BUSY, RpcError};
 use weir_ring::wake::Waker;
@@ -54,16 +53,6 @@ struct State {
     latest: Ledger,
     /// Once it has stopped: where it ends in its rings, if others go on writing them.
     end: Option<Option<Vec<u64>>>,
-}
-
-/// Which part of the source a feed is, as the daemon is asked for it: the feed's own, which a guest's daemon has from its
-/// client, before that of the source's name.
-fn part(feed: &Feed, address: &Address) -> Option<String> {
-    match feed.queue {
-        Some(queue) => Some(format!("q{queue}")),
-        None if feed.shard != Shard::WHOLE => Some(feed.shard.to_string()),
-        None => address.part.clone(),
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -177,7 +166,7 @@ impl FeedControl for HostControl {
                 Direction::Out => protocol::Direction::Out,
                 Direction::Both => protocol::Direction::Both,
             },
-            part: part(&feed, &self.address),
+            part: self.address.part.clone(),
             sample,
             flows,
             own: self.own,
@@ -305,22 +294,5 @@ fn ledger_of(told: protocol::Ledger) -> Ledger {
         super_frames: bound(told.super_frames),
         drops,
         missed_before: told.missed_before.map(bound),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_feed_that_is_a_part_is_asked_for_as_one() {
-        let whole = Address { source: "lan".to_owned(), part: None };
-        let of_name = Address { part: Some("2/4".to_owned()), ..whole.clone() };
-        let shard = Feed { shard: Shard::new(1, 2).unwrap(), ..Feed::default() };
-        assert_eq!(part(&Feed::default(), &whole), None);
-        assert_eq!(part(&Feed::default(), &of_name).as_deref(), Some("2/4"));
-        assert_eq!(part(&shard, &whole), Some(shard.shard.to_string()));
-        let queue = Feed { queue: Some(3), ..Feed::default() };
-        assert_eq!(part(&queue, &whole).as_deref(), Some("q3"));
     }
 }
