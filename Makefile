@@ -9,6 +9,7 @@ export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 SIMULATE_SEEDS ?= 10000
 KILLS ?= 1000
+CYCLES ?= 100
 REPEAT ?= 50
 export REPEAT
 # Another build of weir for the bench to hold this one against.
@@ -64,11 +65,12 @@ peers:
 	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
 	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
+	WEIR_CYCLES=$(CYCLES) tests/vm.sh cycles
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

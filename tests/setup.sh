@@ -31,6 +31,7 @@ test_packages=(
     'iperf3          traffic that must not be slowed by watching it'
     'netsniff-ng     traffic generator and capture to compare with'
     'qemu-system-x86 boots the Debian 6.1 guest'
+    'qemu-utils      makes the disks that machines are saved to'
     'busybox-static  user space of that guest'
     'cpio            packs that guest'"'"'s initramfs'
     'e2fsprogs       makes the disk of that guest'
@@ -102,6 +103,16 @@ build_vsock_device() {
 }
 if [[ $1 == test ]] && ! command -v vhost-device-vsock >/dev/null &&
     [[ ! -x $root/.cache/tools/bin/vhost-device-vsock ]]; then build_vsock_device; fi
+
+# QEMU 10 and Linux 5.10 for tests/vm.sh, unpacked here and not installed.
+fetch_for_guests() {
+    local what
+    for what in qemu10 linux510; do
+        "$root/tests/vm/fetch.sh" "$what" >/dev/null ||
+            say "warning: $what cannot be had here: guests are tested without it"
+    done
+}
+if [[ $1 == test ]]; then fetch_for_guests; fi
 
 # Suricata 7 for the bench, unpacked anew when its image is another one.
 unpack_suricata() {

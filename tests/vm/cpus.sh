@@ -57,7 +57,7 @@ qemu=qemu-system-x86_64
 booted one
 guest one broker
 
-flows=64 frames=4000
+flows=64 frames=2000
 guest one "reads all host:lan --frames $frames"
 guest one 'reads filtered host:lan --filter "udp src port 9"'
 guest one 'reads first host:lan@1/2 --write /tmp/first.pcapng'
@@ -113,4 +113,4 @@ counted=$(guest one 'count_for_others')
 {"number":3} 3' ]] || die "count_for_others: $counted"
 until_true 'the feeds to be closed' feeds_of one 0
 until_true 'the devices to be gone' has_no_objects one
-say "cpus: $frames frames, all of them in each of six readers; the halves are a whole"
+say "cpus: $frames frames, all of them in each reader of all; the halves are a whole"

@@ -39,7 +39,7 @@ load() { # RATE
 stop_load() {
     kill -TERM "$load_pid"
     wait "$load_pid" || die "weir gen: $(cat "$scratch/load.err")"
-    sent=$(jq .sent.frames "$scratch/load.json")
+    sent=$(jq .sent "$scratch/load.json")
 }
 # A reader in the guest that has read something since it said so many lives.
 reads_again() { # NAME LIVES
@@ -75,10 +75,16 @@ guest one 'ended paused'
 [[ $(guest one 'counts paused') == '[3000,0,3000,3000,0,0,0]' ]] || die "paused: $(guest one 'counts paused')"
 
 say '--- paused while its devices are to be unplugged'
-until_true 'the feed to be closed' feeds_of one 0
-done_by_qmp one stop
-# What is to be seen from outside is that nothing comes of it: the daemon has asked by then, and the guest has not answered.
-sleep 8
+# On a busy machine it may have released them before it was paused: once more then.
+for _ in 1 2 3; do
+    until_true 'the feed to be closed' feeds_of one 0
+    done_by_qmp one stop
+    # From outside is to be seen only that nothing comes of it: by then the daemon has asked, and there is no answer.
+    sleep 8
+    [[ -z $(qemu_objects one) ]] || break
+    done_by_qmp one cont
+    guest one 'reads brief host:lan; kill $pid_brief; ended brief'
+done
 [[ -n $(qemu_objects one) ]] || die 'a guest that is paused has released its devices'
 begin_ms=${EPOCHREALTIME//[^0-9]/}
 status >/dev/null

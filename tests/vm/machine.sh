@@ -71,8 +71,10 @@ is_ready_or_ended() { ! is_running "$1" || grep -q READY "$scratch/$1.agent.log"
 
 # Runs a command in the guest: prints what it says, and has its status.
 in_guest() { # NAME COMMAND
-    local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID status
-    tell "$name" agent "$id $2"
+    local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID status command
+    # A command is one line there.
+    command=${2//$'\\\n'/ }
+    tell "$name" agent "$id ${command//$'\n'/ }"
     until_true "the guest's answer to: $2" has_answered "$name" "$id"
     sed -n "/^BEGIN $id\$/,/^END $id /p" "$scratch/$name.agent.log" | sed '1d;$d'
     status=$(sed -n "s/^END $id //p" "$scratch/$name.agent.log")

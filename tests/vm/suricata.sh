@@ -31,7 +31,7 @@ install -m 755 "$library" "$disk_tree/usr/bin/libweirpcap.so"
 while IFS= read -r path; do
     [[ -n $(find "$disk_tree/usr/lib" -name "$(basename "$path")" -print -quit) ]] ||
         install -m 755 "$(realpath "$path")" "$disk_tree/usr/lib/x86_64-linux-gnu/$(basename "$path")"
-done < <(ldd "$weir" "$library" | grep -o '/[^ )]*\.so[^ )]*' | sort -u)
+done < <(for file in "$weir" "$library"; do ldd "$file"; done | grep -o "/[^ )]*\.so[^ )]*" | sort -u)
 python3 tests/tools/trace.py "$scratch/trace.pcap"
 frames=$(LC_ALL=C capinfos -TrcM "$scratch/trace.pcap" | cut -f2)
 of_flow=$(tcpdump -nr "$scratch/trace.pcap" 'port 40007' 2>/dev/null | wc -l)
@@ -49,7 +49,8 @@ guest one 'modprobe virtio_blk; modprobe ext4; mkdir /disk && mount -t ext4 /dev
 guest one 'for one in proc sys dev run; do mount --bind /$one /disk/$one; done'
 guest one 'start suricata env WEIR_FEED=ids chroot /disk /usr/bin/weir run -- \
     /usr/bin/suricata -c /tools/suricata.yaml -l /log --pcap=host:lan -S /tools/weir.rules'
-limit_s=90 until_true 'Suricata in the guest' in_guest one 'grep -q "Engine started" /tmp/suricata.json /tmp/suricata.err'
+guest one 'within 80 sh -c "grep -q \"Engine started\" /tmp/suricata.json /tmp/suricata.err || ! kill -0 $pid_suricata";
+    grep -q "Engine started" /tmp/suricata.json /tmp/suricata.err || { cat /tmp/suricata.*; false; }'
 until_true 'Suricata to read the feed' feeds_of one 1
 guest one 'start block chroot /disk /usr/bin/weir block --from /log/eve.json --follow --feed ids'
 

@@ -58,16 +58,6 @@ struct State {
     end: Option<Option<Vec<u64>>>,
 }
 
-/// Which part of the source a feed is, as the daemon is asked for it: the feed's own, which a guest's daemon has from its
-/// client, before that of the source's name.
-fn part(feed: &Feed, address: &Address) -> Option<String> {
-    match feed.queue {
-        Some(queue) => Some(format!("q{queue}")),
-        None if feed.shard != Shard::WHOLE => Some(feed.shard.to_string()),
-        None => address.part.clone(),
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -196,7 +186,7 @@ impl FeedControl for HostControl {
                 Direction::Out => protocol::Direction::Out,
                 Direction::Both => protocol::Direction::Both,
             },
-            part: part(&feed, &self.address),
+            part: part_of(&feed).or_else(|| self.address.part.clone()),
             sample,
             flows,
             own: self.own,
@@ -327,19 +317,27 @@ fn ledger_of(told: protocol::Ledger) -> Ledger {
     }
 }
 
+/// The part of the source's frames that a feed has, as the daemon names it; `None` of one that has all.
+///
+/// A broker's feeds have parts of their own: its sources are whole ones.
+fn part_of(feed: &Feed) -> Option<String> {
+    match feed.queue {
+        Some(queue) => Some(format!("q{queue}")),
+        None => (feed.shard != Shard::WHOLE).then(|| feed.shard.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_feed_that_is_a_part_is_asked_for_as_one() {
-        let whole = Address { source: "lan".to_owned(), part: None };
-        let of_name = Address { part: Some("2/4".to_owned()), ..whole.clone() };
-        let shard = Feed { shard: Shard::new(1, 2).unwrap(), ..Feed::default() };
-        assert_eq!(part(&Feed::default(), &whole), None);
-        assert_eq!(part(&Feed::default(), &of_name).as_deref(), Some("2/4"));
-        assert_eq!(part(&shard, &whole), Some(shard.shard.to_string()));
-        let queue = Feed { queue: Some(3), ..Feed::default() };
-        assert_eq!(part(&queue, &whole).as_deref(), Some("q3"));
+    fn a_feed_names_its_own_part() {
+        let mut feed = Feed::default();
+        assert_eq!(part_of(&feed), None);
+        feed.shard = Shard::new(2, 4).unwrap();
+        assert_eq!(part_of(&feed).as_deref(), Some("2/4"));
+        feed.queue = Some(3);
+        assert_eq!(part_of(&feed).as_deref(), Some("q3"));
     }
 }
