@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
 use weir_client::{ClientError, Connection, RemoteFeed, error_text};
+use weir_frame::shard::Shard;
 use weir_plug::PlugError;
 use weir_plug::message::{BUSY, RpcError};
 use weir_ring::wake::Waker;
@@ -166,7 +167,7 @@ impl FeedControl for HostControl {
                 Direction::Out => protocol::Direction::Out,
                 Direction::Both => protocol::Direction::Both,
             },
-            part: self.address.part.clone(),
+            part: part_of(&feed).or_else(|| self.address.part.clone()),
             sample,
             flows,
             own: self.own,
@@ -294,5 +295,30 @@ fn ledger_of(told: protocol::Ledger) -> Ledger {
         super_frames: bound(told.super_frames),
         drops,
         missed_before: told.missed_before.map(bound),
+    }
+}
+
+/// The part of the source's frames that a feed has, as the daemon names it; `None` of one that has all.
+///
+/// A broker's feeds have parts of their own: its sources are whole ones.
+fn part_of(feed: &Feed) -> Option<String> {
+    match feed.queue {
+        Some(queue) => Some(format!("q{queue}")),
+        None => (feed.shard != Shard::WHOLE).then(|| feed.shard.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feed_names_its_own_part() {
+        let mut feed = Feed::default();
+        assert_eq!(part_of(&feed), None);
+        feed.shard = Shard::new(2, 4).unwrap();
+        assert_eq!(part_of(&feed).as_deref(), Some("2/4"));
+        feed.queue = Some(3);
+        assert_eq!(part_of(&feed).as_deref(), Some("q3"));
     }
 }
