@@ -11,8 +11,9 @@ use crate::{Error, Result};
 /// Drivers of the port, of the network interface, and of the bus that both are on.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtio_net"];
 
-/// The first process: it loads drivers, starts the broker, and runs the commands that come by the second serial port.
-/// Each command is a line; behind what it prints stands a line with its number and its status.
+/// The first process: it loads drivers, starts the broker, and runs the commands that come by the second port (a serial
+/// line loses characters while the host is busy). Each command is a line; behind what it prints stands a line with its
+/// number and its status. The interface takes frames to every address, as one does that is watched.
 const INIT: &str = r#"#!/bin/busybox sh
 export PATH=/bin HOME=/
 /bin/busybox --install -s /bin
@@ -24,11 +25,13 @@ mount -t tmpfs tmpfs /tmp
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 for module in virtio_pci virtio_console virtio_net; do modprobe $module; done
 ip link set lo up
-ip link set eth0 up
-stty -F /dev/ttyS1 raw -echo
+ip link set eth0 up promisc on
 weir guest >/tmp/guest.out 2>/tmp/guest.err &
 echo $! >/tmp/guest.pid
-exec </dev/ttyS1 >/dev/ttyS1 2>&1
+for port in /sys/class/virtio-ports/*; do
+    grep -qx org.weir.bench "$port/name" && commands=/dev/${port##*/}
+done
+exec <>"$commands" >&0 2>&1
 echo WEIR-READY
 while read -r number command; do
     sh -c "$command" </dev/null 2>&1

@@ -114,15 +114,19 @@ impl Guest {
         command.args(["-accel", accelerator.name()]);
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);
-        command.args([
-            "-serial",
-            &format!("file:{}", sockets.console.display()),
-            "-serial",
-            "stdio",
-        ]);
+        command.args(["-serial", &format!("file:{}", sockets.console.display())]);
         command.args(["-device", "virtio-serial"]);
         command.args(["-chardev", &format!("socket,id=weir,{}", listen(&sockets.port))]);
         command.args(["-device", "virtserialport,chardev=weir,name=org.weir.0"]);
+        // On a device of its own: what the bench asks is no traffic of the first one.
+        command.args([
+            "-chardev",
+            "stdio,id=commands,signal=off",
+            "-device",
+            "virtio-serial,id=bench",
+        ]);
+        command
+            .args(["-device", "virtserialport,bus=bench.0,chardev=commands,name=org.weir.bench"]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", sockets.qmp.display())]);
         if let Some(tap) = tap {
             command.args(["-netdev", &format!("tap,id=net,ifname={tap},script=no,downscript=no")]);

@@ -6,7 +6,7 @@
 //! | `image` | what is in that of a guest |
 //! | `machine` | QEMU, and commands that run in the guest |
 //!
-//! A guest has the port of `weir guest` and a monitor for the daemon, and a serial port over which the bench has it run
+//! A guest has the port of `weir guest` and a monitor for the daemon, and a second port over which the bench has it run
 //! commands. Everything has a time limit: a guest that does not boot is an error, not a hang.
 
 mod archive;

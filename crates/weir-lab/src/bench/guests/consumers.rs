@@ -1,13 +1,15 @@
 //! Consumers in guests: how they are started, and what they say they got.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
 
 use super::host::{ASKING, Host, failed, until};
 use crate::Result;
 use crate::bench::counted::WeirReport;
 use crate::bench::row::Frames;
 use crate::bench::serve::READY;
-use crate::guests::Guest;
 
 /// Consumers, and the guests that they are in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +32,14 @@ pub(super) const SHAPES: [Shape; 5] = [
     Shape { name: "4 guests, a shard each", guests: &[0, 1, 2, 3], is_sharded: true },
 ];
 
-/// A running consumer: the guest's number and its own there.
-pub(super) struct Consumer {
+/// A program that runs in a guest: the guest's number and its own there.
+pub(super) struct Program {
     guest: usize,
     number: usize,
 }
+
+/// A running `weir capture`.
+pub(super) struct Consumer(Program);
 
 impl Shape {
     /// Starts one consumer after the other, and waits for each feed.
@@ -83,8 +88,40 @@ fn together(offered: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
     Frames::new(offered, kept, drops, seconds)
 }
 
+impl Program {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`] if the guest does not answer.
+    pub(super) fn start(
+        host: &mut Host,
+        guest: usize,
+        number: usize,
+        command: &str,
+    ) -> Result<Program> {
+        // Its exit status is a file: it has then written all that it says.
+        let script = format!(
+            "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec \"$@\"' sh {command} >{number}.out \
+             2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
+        );
+        host.guests[guest].run(&script, ASKING)?;
+        Ok(Program { guest, number })
+    }
+
+    /// Waits for its own end, and gives what it printed; on failure that is the error.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
+    pub(super) fn wait(&self, host: &mut Host, limit: Duration) -> Result<String> {
+        let (number, vm) = (self.number, &mut host.guests[self.guest]);
+        until(vm, &format!("test -e /tmp/{number}.rc"), limit)?;
+        let said = format!("cd /tmp; cat {number}.err {number}.out; exit $(cat {number}.rc)");
+        vm.run(&said, ASKING)
+    }
+}
+
 impl Consumer {
-    /// `weir capture` in a guest, which counts.
+    /// `weir capture` in a guest, which counts. It has its feed when this returns.
     ///
     /// # Errors
     /// [`crate::Error::Measure`]: what it said.
@@ -94,15 +131,9 @@ impl Consumer {
         number: usize,
         arguments: &str,
     ) -> Result<Consumer> {
+        let command = format!("weir capture --json {arguments}");
+        let program = Program::start(host, guest, number, &command)?;
         let vm = &mut host.guests[guest];
-        // Its exit status is a file: it has then written all that it says.
-        vm.run(
-            &format!(
-                "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec weir capture \"$@\" --json' sh \
-                 {arguments} >{number}.out 2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
-            ),
-            ASKING,
-        )?;
         let ready =
             format!("test -e /tmp/{number}.rc || grep -q ' host at tc: ' /tmp/{number}.err");
         until(vm, &ready, READY)?;
@@ -110,7 +141,7 @@ impl Consumer {
             &format!("test ! -e /tmp/{number}.rc || {{ cat /tmp/{number}.err; false; }}"),
             ASKING,
         )?;
-        Ok(Consumer { guest, number })
+        Ok(Consumer(program))
     }
 
     /// Has it end, and reads what it got.
@@ -118,15 +149,21 @@ impl Consumer {
     /// # Errors
     /// [`crate::Error::Measure`] if it does not say.
     pub(super) fn finish(&self, host: &mut Host) -> Result<WeirReport> {
-        let Consumer { guest, number } = *self;
-        let vm: &mut Guest = &mut host.guests[guest];
-        vm.run(&format!("kill -INT $(cat /tmp/{number}.pid)"), ASKING)?;
-        until(vm, &format!("test -e /tmp/{number}.rc"), READY)?;
-        let text = vm.run(&format!("cat /tmp/{number}.err /tmp/{number}.out"), ASKING)?;
-        let report = text.lines().rev().filter(|line| line.starts_with('{'));
-        let report = report.filter_map(|line| serde_json::from_str(line).ok()).next();
-        report.ok_or_else(|| failed(text.lines().last().unwrap_or("it said nothing")))
+        let Program { guest, number } = self.0;
+        host.guests[guest].run(&format!("kill -INT $(cat /tmp/{number}.pid)"), ASKING)?;
+        let text = self.0.wait(host, READY)?;
+        last_object(&text)
     }
+}
+
+/// The JSON object that a program has ended with.
+///
+/// # Errors
+/// [`crate::Error::Measure`] with its last words, if it has not.
+pub(super) fn last_object<T: DeserializeOwned>(text: &str) -> Result<T> {
+    let found = text.lines().rev().filter(|line| line.starts_with('{'));
+    let found = found.filter_map(|line| serde_json::from_str(line).ok()).next();
+    found.ok_or_else(|| failed(text.lines().last().unwrap_or("it said nothing")))
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@ use std::fs;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use super::consumers::Consumer;
-use super::host::{ASKING, Host, failed};
 use super::COSTS;
+use super::consumers::{Consumer, Program, last_object};
+use super::host::{ASKING, Host, failed};
 use crate::bench::bar::{Bar, Side};
 use crate::bench::context::{Context, stopped};
 use crate::bench::row::{Row, conclude};
-use crate::bench::switches::Switches;
 use crate::bench::wire::{Traffic, send_flows};
 use crate::generator::{Flows, Rate, SIZE_MIN};
 use crate::reread::Reread;
@@ -21,10 +20,13 @@ const RESIDENT: &str = "null read of a resident ring, Mpps";
 const BANDWIDTH: &str = "words of that ring, GB/s";
 const ANEW: &str = "first frame, devices plugged anew, ms";
 const PLUGGED: &str = "first frame, devices plugged already, ms";
+/// What is sent is UDP.
+const NOTHING: &str = "tcp port 80";
 const FILTERED: &str = "bytes in rings of a filter that nothing meets";
 const BELLS: &str = "idle guest: interrupts of its port a second, frames flowing less not";
-const BROKER: &str = "idle guest: switches a second of its broker";
-const DAEMON: &str = "idle guest: switches a second of the daemon's copying threads";
+const BROKER: &str = "idle guest: switches a second of its broker, frames flowing";
+const SILENT: &str =
+    "guest with a feed that no frame meets: interrupts of its port a second, less those of no feed";
 /// Frames that fill the rings once, so that the reader has most of 64 MiB to read.
 const FILL_SECONDS: f64 = 1.0;
 /// Frames come while a feed is opened: one every 10 us.
@@ -44,15 +46,18 @@ pub(super) fn measure(context: &Context, bed: &Testbed, host: &mut Host) -> Resu
     if stopped(context.stop) {
         return Ok(rows);
     }
-    add(&mut rows, context, [(RESIDENT, "Mpps"), (BANDWIDTH, "GB/s")], context.rounds, || {
-        resident(context, bed, host)
-    })?;
-    add(&mut rows, context, [(ANEW, "ms"), (PLUGGED, "ms")], context.rounds, || {
+    let names = [(RESIDENT, "Mpps"), (BANDWIDTH, "GB/s")];
+    add(&mut rows, context, host, names, context.rounds, |host| resident(context, bed, host))?;
+    let names = [(ANEW, "ms"), (PLUGGED, "ms")];
+    add(&mut rows, context, host, names, context.rounds, |host| {
         host.wait_until_unplugged()?;
         Ok([first_frame(context, bed, host)?, first_frame(context, bed, host)?])
     })?;
-    add(&mut rows, context, [(FILTERED, "B")], 1, || Ok([filtered(context, bed, host)?]))?;
-    add(&mut rows, context, [(BELLS, "1/s"), (BROKER, "1/s"), (DAEMON, "1/s")], 1, || {
+    add(&mut rows, context, host, [(FILTERED, "B")], 1, |host| {
+        Ok([filtered(context, bed, host)?])
+    })?;
+    let names = [(BELLS, "1/s"), (BROKER, "1/s"), (SILENT, "1/s")];
+    add(&mut rows, context, host, names, 1, |host| {
         host.wait_until_unplugged()?;
         idle(context, bed, host)
     })?;
@@ -63,9 +68,10 @@ pub(super) fn measure(context: &Context, bed: &Testbed, host: &mut Host) -> Resu
 fn add<const N: usize>(
     rows: &mut Vec<Row>,
     context: &Context,
+    host: &mut Host,
     names: [(&str, &'static str); N],
     rounds: u32,
-    mut measure: impl FnMut() -> Result<[f64; N]>,
+    mut measure: impl FnMut(&mut Host) -> Result<[f64; N]>,
 ) -> Result<()> {
     let mut own = names.map(|(what, unit)| Row::new(COSTS, what, unit));
     for round in 0..rounds {
@@ -73,7 +79,7 @@ fn add<const N: usize>(
             break;
         }
         let neighbours = context.calm();
-        match measure() {
+        match measure(host) {
             Ok(values) => {
                 let disturbance = neighbours.done();
                 for (row, value) in own.iter_mut().zip(values) {
@@ -83,6 +89,7 @@ fn add<const N: usize>(
             }
             Err(Error::Measure { reason, .. }) => {
                 own.iter_mut().for_each(|row| row.absent = Some(reason.clone()));
+                host.clear();
                 break;
             }
             Err(error) => return Err(error),
@@ -128,27 +135,29 @@ fn while_sending<T>(
     })
 }
 
-fn reread(host: &mut Host, seconds: f64) -> Result<Reread> {
-    let text =
-        host.guests[0].run(&format!("weir lab reread lan --json --seconds {seconds}s"), READING)?;
-    let line = text.lines().rev().find(|line| line.starts_with('{'));
-    line.and_then(|line| serde_json::from_str(line).ok()).ok_or_else(|| failed(text.clone()))
+fn reread_command(seconds: f64) -> String {
+    format!("weir lab reread lan --json --seconds {seconds}s")
 }
 
+/// Frames that fill most of a ring come once the reader is there.
 fn resident(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 2]> {
-    let traffic = traffic(Rate::Max, FILL_SECONDS);
-    let found = while_sending(context, bed, traffic, || reread(host, context.seconds))?;
+    let program = Program::start(host, 0, 0, &reread_command(context.seconds))?;
+    host.wait_for_feeds(1)?;
+    send_flows(context, &bed.tx, traffic(Rate::Max, FILL_SECONDS), Flows::N(1000))?;
+    let found: Reread = last_object(&program.wait(host, READING)?)?;
     Ok([found.mpps, found.bytes_per_second / 1e9])
 }
 
 fn first_frame(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
-    let found = while_sending(context, bed, traffic(FLOWING, OPENING), || reread(host, 0.0))?;
+    let found: Reread = while_sending(context, bed, traffic(FLOWING, OPENING), || {
+        last_object(&host.guests[0].run(&reread_command(0.0), READING)?)
+    })?;
     Ok(found.first_ms)
 }
 
 /// Bytes in the host's rings and the guest's, of a filter that no frame meets.
 fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
-    let consumer = Consumer::start(host, 0, 0, "host:lan --filter 'tcp port 80'")?;
+    let consumer = Consumer::start(host, 0, 0, &format!("host:lan --filter '{NOTHING}'"))?;
     let sent = send_flows(context, &bed.tx, traffic(Rate::Max, context.seconds), Flows::N(1000))?;
     let status = host.status()?;
     let report = consumer.finish(host)?;
@@ -158,16 +167,22 @@ fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
             report.filtered, sent.sent
         )));
     }
-    let of_feeds = status.feeds.iter().filter_map(|feed| feed.ledger.as_ref());
-    let of_guests = status.clients.iter().filter_map(|client| client.ledger.as_ref());
+    let is_own = |filter: &str| filter.contains(NOTHING);
+    let of_feeds = status.feeds.iter().filter(|feed| is_own(&feed.filter));
+    let of_feeds = of_feeds.filter_map(|feed| feed.ledger.as_ref());
+    let of_guests = status.clients.iter().filter(|client| is_own(&client.filter));
+    let of_guests = of_guests.filter_map(|client| client.ledger.as_ref());
+    if of_feeds.clone().next().is_none() || of_guests.clone().next().is_none() {
+        return Err(failed("the daemon has no feed with that filter"));
+    }
     let bytes: u64 = of_feeds.chain(of_guests).map(|ledger| ledger.kept_bytes).sum();
     Ok((bytes + report.delivered) as f64)
 }
 
 /// Interrupts of the guest's port, and of its broker's threads the times that they went to sleep.
 fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
-    let interrupts =
-        "awk '/virtio.-input|virtio.-virtqueues/ {sum += $2} END {print sum + 0}' /proc/interrupts";
+    // The port is on the first of the guest's virtio devices.
+    let interrupts = "awk '/virtio0-/ {sum += $2} END {print sum + 0}' /proc/interrupts";
     let switches = "cat /proc/$(cat /tmp/guest.pid)/task/*/status | awk '/^voluntary/ {sum += $2} END {print sum + 0}'";
     let mut number = |command: &str| -> Result<f64> {
         let text = host.guests[0].run(command, ASKING)?;
@@ -176,29 +191,28 @@ fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([number(interrupts)?, number(switches)?])
 }
 
-/// Of a guest without feeds, while a consumer in another one has frames.
+/// The same a second, over some seconds.
+fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
+    let (begin, before) = (Instant::now(), seen_in_guest(host)?);
+    sleep(IDLE);
+    let (seconds, after) = (begin.elapsed().as_secs_f64(), seen_in_guest(host)?);
+    Ok([0, 1].map(|index| (after[index] - before[index]) / seconds))
+}
+
+/// Of the first guest, without feeds and with one that has no frames, while a consumer in another one has frames.
 fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
-    let per_second = |host: &mut Host| -> Result<[f64; 2]> {
-        let (begin, before) = (Instant::now(), seen_in_guest(host)?);
-        sleep(IDLE);
-        let (seconds, after) = (begin.elapsed().as_secs_f64(), seen_in_guest(host)?);
-        Ok([0, 1].map(|index| (after[index] - before[index]) / seconds))
-    };
-    let [silent, _] = per_second(host)?;
+    let [still, _] = per_second_in_guest(host)?;
     let consumer = Consumer::start(host, 1, 0, "host:lan")?;
-    let id = host.daemon.id();
+    // What is asked of the guest takes some time, too.
     let seconds = IDLE.as_secs_f64() + 2.0;
-    let found = while_sending(context, bed, traffic(FLOWING, seconds), || {
-        let daemon = Switches::look(id);
-        let [flowing, broker] = per_second(host)?;
-        let copying = daemon.zip(Switches::look(id)).map_or(0.0, |(before, after)| {
-            let rates = after.per_second_since(&before);
-            rates.consumer
-        });
-        Ok([(flowing - silent).max(0.0), broker, copying])
-    });
+    let [flowing, broker] =
+        while_sending(context, bed, traffic(FLOWING, seconds), || per_second_in_guest(host))?;
+    let waiting = Consumer::start(host, 0, 0, &format!("host:lan --filter '{NOTHING}'"))?;
+    let [waited, _] =
+        while_sending(context, bed, traffic(FLOWING, seconds), || per_second_in_guest(host))?;
+    waiting.finish(host)?;
     consumer.finish(host)?;
-    found
+    Ok([(flowing - still).max(0.0), broker, (waited - still).max(0.0)])
 }
 
 /// What is asked of them.
@@ -209,5 +223,6 @@ pub(super) fn bars(value: &dyn Fn(&str) -> Option<f64>) -> Vec<Bar> {
         Bar::new(PLUGGED, value(PLUGGED), Side::AtMost, 500.0),
         Bar::new(FILTERED, value(FILTERED), Side::AtMost, 0.0),
         Bar::new(BELLS, value(BELLS), Side::Below, 0.5),
+        Bar::new(SILENT, value(SILENT), Side::Below, 0.5),
     ]
 }

@@ -145,6 +145,34 @@ impl Host {
         Ok(())
     }
 
+    /// Waits until the daemon has so many feeds of guests.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] if it has not after some seconds.
+    pub(super) fn wait_for_feeds(&self, count: usize) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let clients = self.status()?.clients;
+            let feeds = clients.iter().filter(|client| client.guest.is_some() && !client.is_closed);
+            match feeds.count() {
+                found if found >= count => return Ok(()),
+                found if begin.elapsed() > READY => {
+                    return Err(failed(format!("{found} of {count} feeds were opened")));
+                }
+                _ => sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    /// Ends all programs in guests but the brokers, after one that has failed. What fails of this makes the next row
+    /// fail.
+    pub(super) fn clear(&mut self) {
+        for guest in &mut self.guests {
+            let _ = guest
+                .run("for file in /tmp/[0-9]*.pid; do kill -KILL $(cat $file); done; true", ASKING);
+        }
+    }
+
     /// Waits until the first guest has no device of the host's any more.
     ///
     /// # Errors

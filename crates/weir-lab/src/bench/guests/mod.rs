@@ -82,20 +82,24 @@ impl Measured {
         &mut self,
         context: &Context,
         round: u32,
-        measure: impl FnOnce() -> Result<(Frames, f64)>,
+        host: &mut Host,
+        measure: impl FnOnce(&mut Host) -> Result<(Frames, f64)>,
     ) -> Result<()> {
         if stopped(context.stop) || self.row.absent.is_some() {
             return Ok(());
         }
         let neighbours = context.calm();
-        match measure() {
+        match measure(host) {
             Ok((frames, idle)) => {
                 let (what, mpps) = (&self.row.what, frames.kept_mpps());
                 context.say(&format!("{SECTION}, round {}: {what} {mpps:.2}", round + 1));
                 self.row.add_frames(round, frames, neighbours.done());
                 self.idle.push(idle);
             }
-            Err(Error::Measure { reason, .. }) => self.row.absent = Some(reason),
+            Err(Error::Measure { reason, .. }) => {
+                self.row.absent = Some(reason);
+                host.clear();
+            }
             Err(error) => return Err(error),
         }
         Ok(())
@@ -115,12 +119,12 @@ fn rates(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Row>> 
     let mut virtio = Measured::new(VIRTIO);
     for round in 0..context.rounds {
         for (shape, measured) in SHAPES.iter().zip(&mut shapes) {
-            measured.round(context, round, || {
+            measured.round(context, round, host, |host| {
                 let sent = run(context, bed, host, shape, Rate::Max, context.seconds)?;
                 Ok((sent.frames(shape), sent.idle))
             })?;
         }
-        virtio.round(context, round, || by_virtio(context, bed, host))?;
+        virtio.round(context, round, host, |host| by_virtio(context, bed, host))?;
     }
     let mut rows: Vec<Row> = shapes.into_iter().chain([virtio]).map(Measured::row).collect();
     conclude(&mut rows, ONE.name);
@@ -131,7 +135,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Ro
     let mut shapes = SHAPES.map(|shape| Measured::new(name_at_1_mpps(&shape)));
     for round in 0..context.rounds {
         for (shape, measured) in SHAPES.iter().zip(&mut shapes) {
-            measured.round(context, round, || {
+            measured.round(context, round, host, |host| {
                 let rate = Rate::Pps(ONE_MILLION);
                 let sent = run(context, bed, host, shape, rate, context.seconds)?;
                 let frames = shape.all_frames(sent.frames, sent.seconds, &sent.reports);
@@ -154,7 +158,7 @@ fn at_length(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Row> {
         false => context.options.seconds.unwrap_or(LONG_SECONDS),
     };
     let mut measured = Measured::new(LONG);
-    measured.round(context, 0, || {
+    measured.round(context, 0, host, |host| {
         let sent = run(context, bed, host, &ONE, Rate::Max, seconds)?;
         Ok((sent.frames(&ONE), sent.idle))
     })?;
