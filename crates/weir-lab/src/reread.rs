@@ -1,4 +1,5 @@
-//! `weir lab reread`: how soon a feed of a daemon has its first frame, and how fast rings are read that stay as they are.
+//! `weir lab reread`: how soon a feed of a daemon has its first frame, and how fast rings are read that stay as they
+//! are.
 //!
 //! In a guest this is the memory that its host shares, without a writer beside the reader.
 

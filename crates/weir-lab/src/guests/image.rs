@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_module_brings_what_it_needs() {
-        let dependencies = "kernel/drivers/net/virtio_net.ko: kernel/net/core/failover.ko kernel/drivers/virtio/virtio.ko\n\
+        let dependencies = "kernel/drivers/net/virtio_net.ko: kernel/net/core/failover.ko \
+            kernel/drivers/virtio/virtio.ko\n\
             kernel/net/core/failover.ko:\nkernel/drivers/net/veth.ko:\nkernel/drivers/virtio/virtio.ko:\n";
         let files: Vec<String> =
             needed(dependencies, &["virtio_net", "virtio_pci"]).into_iter().collect();
@@ -173,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_loader_is_a_library_too() {
-        let text = "\tlinux-vdso.so.1 (0x00007f5a59aeb000)\n\tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f5a)\n\
+        let text = "\tlinux-vdso.so.1 (0x00007f5a59aeb000)\n\
+            \tlibz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f5a)\n\
             \t/lib64/ld-linux-x86-64.so.2 (0x00007f5a59aed000)\n";
         assert_eq!(
             parse_libraries(text),
