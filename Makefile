@@ -51,14 +51,17 @@ mutants: setup ## change the code piece by piece and see that a test fails each 
 # Suricata 7 is in no package of Debian 12: tests/setup.sh bench unpacks it here, where it can.
 SURICATA := .cache/tools/suricata
 suricata = $(if $(wildcard $(SURICATA)/usr/bin/suricata), --suricata $(SURICATA))
+# A kernel for guests, as for the tests: tests/setup.sh bench unpacks it here.
+GUEST_KERNEL := .cache/guest/debian-6.1
+guests = $(if $(wildcard $(GUEST_KERNEL)/vmlinuz), --guest-kernel $(GUEST_KERNEL))
 
 bench: build peers ## measure every engine beside other tools, some 20 minutes (BEFORE=PROGRAM: beside another build, too); needs root
-	@$(call need_root,lab bench$(before)$(suricata))
-	$(WEIR) lab bench$(before)$(suricata)
+	@$(call need_root,lab bench$(before)$(suricata)$(guests))
+	$(WEIR) lab bench$(before)$(suricata)$(guests)
 
 bench-full: build peers ## the same at six frame sizes, some 30 minutes, into bench.html and bench.json; needs root
-	@$(call need_root,lab bench --full$(before)$(suricata))
-	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)$(suricata)
+	@$(call need_root,lab bench --full$(before)$(suricata)$(guests))
+	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)$(suricata)$(guests)
 
 # A tool that cannot be installed is a row that says so. libweirpcap is loaded into those that read a daemon's feed.
 peers:

@@ -57,6 +57,8 @@ bench_packages=(
     'librte-meta-net those drivers of DPDK'
     'librte-meta-mempool memory pools for the frames that it receives'
     'iperf3          sends the TCP traffic that is watched'
+    'qemu-system-x86 boots guests that read what their host captures'
+    'busybox-static  user space of those guests'
     'debootstrap     makes the root file system with Suricata 7'
     'wget            looks whether its mirror can be reached'
 )
@@ -131,6 +133,9 @@ unpack_suricata() {
 
 finish() {
     if [[ $1 == bench && $EUID -eq 0 ]]; then unpack_suricata; fi
+    if [[ $1 == bench ]]; then
+        "$root/tests/guest/kernel.sh" >/dev/null || say 'warning: no kernel for guests here: their rows will say so'
+    fi
     exit 0
 }
 

@@ -7,7 +7,9 @@ pub mod bench;
 pub mod error;
 pub mod ethtool;
 pub mod generator;
+mod guests;
 pub mod limits;
+pub mod reread;
 pub mod testbed;
 pub mod verdict;
 

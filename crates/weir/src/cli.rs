@@ -41,7 +41,8 @@ pub use generate::GenArgs;
 pub use guest::GuestArgs;
 pub use input::InputArgs;
 pub use lab::{
-    BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, SimulateArgs, SoakArgs,
+    BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, RereadArgs, SimulateArgs,
+    SoakArgs,
 };
 pub use pages::PagesArgs;
 pub use run::RunArgs;

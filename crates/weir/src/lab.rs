@@ -15,7 +15,7 @@ use weir_capture::error::error_text;
 use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, SoakOptions, Verdict};
 
-use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, SoakArgs};
+use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadArgs, SoakArgs};
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
 /// What a frame on the wire has behind its bytes in memory.
@@ -32,6 +32,7 @@ pub fn run(args: &LabArgs) -> Result<u8> {
         LabCommand::Copiers(args) => copiers(args),
         LabCommand::Soak(args) => soak(args),
         LabCommand::Churn(args) => churn(args),
+        LabCommand::Reread(args) => reread(args),
         LabCommand::Simulate(args) => simulate::run(args),
     }
 }
@@ -51,6 +52,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         searches: args.searches,
         before: before.transpose()?,
         suricata: args.suricata.clone(),
+        guest_kernel: args.guest_kernel.clone(),
         singles: args.singles,
         only: args.only,
     };
@@ -108,6 +110,24 @@ fn churn(args: &ChurnArgs) -> Result<u8> {
         println!("{}", serde_json::to_string(&churned)?);
     } else {
         println!("{churned:#?}");
+    }
+    Ok(EXIT_RAN)
+}
+
+fn reread(args: &RereadArgs) -> Result<u8> {
+    let socket = weir_client::socket_path(args.socket.as_deref());
+    let found = weir_lab::reread::reread(&socket, &args.source, args.seconds.as_secs_f64())?;
+    if args.json {
+        println!("{}", serde_json::to_string(&found)?);
+    } else {
+        println!(
+            "first frame after {:.1} ms; {} frames in {:.2} s: {:.2} Mpps; memory {:.2} GB/s",
+            found.first_ms,
+            found.frames,
+            found.seconds,
+            found.mpps,
+            found.bytes_per_second / 1e9
+        );
     }
     Ok(EXIT_RAN)
 }

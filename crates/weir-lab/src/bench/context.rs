@@ -42,6 +42,8 @@ pub struct Options {
     pub before: Option<PathBuf>,
     /// A folder with a root file system that has Suricata 7.
     pub suricata: Option<PathBuf>,
+    /// A folder with a kernel for virtual machines: `vmlinuz` and `lib/modules`.
+    pub guest_kernel: Option<PathBuf>,
     /// Frames that come one by one to a consumer that sleeps; 50 if not said.
     pub singles: Option<u64>,
     /// Leave the others out.

@@ -143,6 +143,29 @@ fn kib(text: String) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// Idle time of all CPUs, measured from here on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdleTime(CpuTime);
+
+impl IdleTime {
+    /// From here on.
+    pub(super) fn look() -> IdleTime {
+        IdleTime(cpu_time())
+    }
+
+    /// Its share up to here, percent.
+    pub(super) fn percent(self) -> f64 {
+        cpu_time().idle_percent_since(self.0)
+    }
+}
+
+impl CpuTime {
+    fn idle_percent_since(self, before: CpuTime) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        100.0 * self.idle.saturating_sub(before.idle) as f64 / all as f64
+    }
+}
+
 fn cpu_time() -> CpuTime {
     parse_cpu_time(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -296,6 +319,14 @@ mod tests {
         let stat = "cpu  10 20 30 40 50 60 70 80 1000 1000\ncpu0 1 2 3\n";
         assert_eq!(parse_cpu_time(stat), CpuTime { all: 360, idle: 90, steal: 80 });
         assert_eq!(parse_cpu_time(""), CpuTime::default());
+    }
+
+    #[test]
+    fn idle_time_is_a_share_of_all_cpus_time() {
+        let before = CpuTime { all: 1000, idle: 400, steal: 0 };
+        let after = CpuTime { all: 1400, idle: 500, steal: 0 };
+        assert_eq!(after.idle_percent_since(before), 25.0);
+        assert_eq!(before.idle_percent_since(before), 0.0);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
 //! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
+//! | `guests` | virtual machines that read the host's feeds, beside virtio-net |
 //! | `suricata` | Suricata on its own socket, and on a daemon's feed |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `churn` | feeds and consumers that come and go at full rate |
@@ -42,6 +43,7 @@ mod counted;
 mod files;
 mod filter;
 mod footprint;
+mod guests;
 mod idle;
 mod iperf;
 mod latency;
@@ -93,7 +95,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 18] = [
+const PARTS: [Part; 19] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -185,6 +187,12 @@ const PARTS: [Part; 18] = [
         condition: serve::condition,
     },
     Part {
+        name: guests::SECTION,
+        measure: guests::measure,
+        bars: guests::bars,
+        condition: guests::condition,
+    },
+    Part {
         name: tools::SECTION,
         measure: tools::measure,
         bars: tools::bars,
@@ -270,6 +278,7 @@ mod tests {
             memory::READERS,
             af_xdp::PROGRAMS,
             serve::COSTS,
+            guests::COSTS,
         ]) {
             assert!(!page::words::of_section(name).is_empty(), "{name}");
         }

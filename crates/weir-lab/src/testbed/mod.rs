@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::{Error, Result, ethtool};
 
 pub use command::Running;
+pub(crate) use command::ip;
 pub use huge_pages::HugePages;
 pub use image::pack_image;
 pub use netns::{in_netns, spawn_in_netns, sweep};

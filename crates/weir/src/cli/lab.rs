@@ -28,6 +28,8 @@ pub enum LabCommand {
     Soak(SoakArgs),
     /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
     Churn(ChurnArgs),
+    /// Open a feed of a daemon, time its first frame, and read rings that get no more frames, again and again
+    Reread(RereadArgs),
     /// Simulate a probe from random numbers, and check after each event that every frame is accounted for
     Simulate(SimulateArgs),
 }
@@ -59,11 +61,14 @@ pub struct BenchArgs {
     /// A folder with a root file system that has Suricata 7, to measure it (/ if it is installed)
     #[arg(long, value_name = "DIR")]
     pub suricata: Option<PathBuf>,
+    /// A folder with a kernel to boot in virtual machines, vmlinuz and lib/modules, to measure what they read
+    #[arg(long, value_name = "DIR")]
+    pub guest_kernel: Option<PathBuf>,
     /// Number of single frames sent to a sleeping consumer [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
     /// Measure one part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter,
-    /// idle, wake-ups, serve, tools, suricata or any
+    /// idle, wake-ups, serve, guests, tools, suricata or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)
@@ -103,6 +108,23 @@ pub struct ChurnArgs {
     /// How many consumers to attach and detach
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub consumers: u64,
+    /// End with one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `weir lab reread`.
+#[derive(Args, Debug)]
+pub struct RereadArgs {
+    /// The daemon's source
+    #[arg(value_name = "SOURCE")]
+    pub source: String,
+    /// How long to read; 0 times the first frame only
+    #[arg(long, value_name = "TIME", default_value = "2", value_parser = units::duration)]
+    pub seconds: Duration,
+    /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// End with one JSON object on standard output
     #[arg(long)]
     pub json: bool,

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 22] = [
+const SECTIONS: [(&str, &str); 24] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -65,6 +65,19 @@ const SECTIONS: [(&str, &str); 22] = [
         "serve",
         "weir serve and processes that read its feeds, beside as many tcpdumps on the same interface. The rate is that \
          of the reader which kept least.",
+    ),
+    (
+        "guests-costs",
+        "A ring that is full and stays as it is, read again and again in a guest; the time from opening a feed to its \
+         first frame; what a filter that no frame meets leaves in rings; and what a guest without feeds does while \
+         another one has frames.",
+    ),
+    (
+        "guests",
+        "weir capture in virtual machines, on what a daemon on the host captures: the host's ring in the guest's memory. \
+         Beside it the same traffic by virtio-net, a tap and a bridge, counted by the interface of the same guest. The \
+         rate is that of the consumer which kept least; relay is what the copying into the guest's ring was too slow \
+         for, lapped what the guest's reader was. An emulated guest's figures are not those of one that runs by KVM.",
     ),
     (
         "files",

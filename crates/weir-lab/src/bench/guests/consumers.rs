@@ -1,0 +1,209 @@
+//! Consumers in guests: how they are started, and what they say they got.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::host::{ASKING, Host, failed, until};
+use crate::Result;
+use crate::bench::counted::WeirReport;
+use crate::bench::row::Frames;
+use crate::bench::serve::READY;
+
+/// Consumers, and the guests that they are in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    /// The number of each one's guest.
+    guests: &'static [usize],
+    /// Each has a part of the flows.
+    is_sharded: bool,
+}
+
+/// What the others are held against.
+pub(super) const ONE: Shape = Shape { name: "1 guest", guests: &[0], is_sharded: false };
+/// The shapes of the papers.
+pub(super) const SHAPES: [Shape; 5] = [
+    ONE,
+    Shape { name: "2 guests", guests: &[0, 1], is_sharded: false },
+    Shape { name: "4 guests", guests: &[0, 1, 2, 3], is_sharded: false },
+    Shape { name: "2 consumers in 1 guest", guests: &[0, 0], is_sharded: false },
+    Shape { name: "4 guests, a shard each", guests: &[0, 1, 2, 3], is_sharded: true },
+];
+
+/// A program that runs in a guest: the guest's number and its own there.
+pub(super) struct Program {
+    guest: usize,
+    number: usize,
+}
+
+/// A running `weir capture`.
+pub(super) struct Consumer(Program);
+
+impl Shape {
+    /// Starts one consumer after the other, and waits for each feed.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`]: what the consumer said.
+    pub(super) fn start(&self, host: &mut Host) -> Result<Vec<Consumer>> {
+        let mut consumers = Vec::new();
+        for (number, &guest) in self.guests.iter().enumerate() {
+            let part = match self.is_sharded {
+                true => format!("@{}/{}", number + 1, self.guests.len()),
+                false => String::new(),
+            };
+            let arguments = format!("host:lan{part}");
+            consumers.push(Consumer::start(host, guest, number, &arguments)?);
+        }
+        Ok(consumers)
+    }
+
+    /// What became of the frames: of the consumer that kept least, or of all shards together.
+    pub(super) fn frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
+        if self.is_sharded {
+            return together(sent, seconds, reports);
+        }
+        let worst = reports.iter().min_by_key(|report| report.delivered);
+        let counted = worst.map(WeirReport::counted).unwrap_or_default();
+        Frames::new(sent, counted.kept, counted.drops, seconds)
+    }
+
+    /// All consumers' frames, by their time together.
+    pub(super) fn all_frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
+        let times = if self.is_sharded { 1 } else { self.guests.len() as u64 };
+        together(sent * times, seconds * times as f64, reports)
+    }
+}
+
+/// The sum of all. A frame that a filter leaves out is none that is missed: of shards, each has those of the others.
+fn together(offered: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
+    let kept = reports.iter().map(|report| report.delivered).sum();
+    let mut drops = BTreeMap::new();
+    for (name, count) in reports.iter().flat_map(|report| report.counted().drops) {
+        if name != "filtered" {
+            *drops.entry(name).or_default() += count;
+        }
+    }
+    Frames::new(offered, kept, drops, seconds)
+}
+
+impl Program {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`] if the guest does not answer.
+    pub(super) fn start(
+        host: &mut Host,
+        guest: usize,
+        number: usize,
+        command: &str,
+    ) -> Result<Program> {
+        // Its exit status is a file: it has then written all that it says.
+        let script = format!(
+            "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec \"$@\"' sh {command} >{number}.out \
+             2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
+        );
+        host.guests[guest].run(&script, ASKING)?;
+        Ok(Program { guest, number })
+    }
+
+    /// Waits for its own end, and gives what it printed; on failure that is the error.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
+    pub(super) fn wait(&self, host: &mut Host, limit: Duration) -> Result<String> {
+        let (number, vm) = (self.number, &mut host.guests[self.guest]);
+        until(vm, &format!("test -e /tmp/{number}.rc"), limit)?;
+        let said = format!("cd /tmp; cat {number}.err {number}.out; exit $(cat {number}.rc)");
+        vm.run(&said, ASKING)
+    }
+}
+
+impl Consumer {
+    /// `weir capture` in a guest, which counts. It has its feed when this returns.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`]: what it said.
+    pub(super) fn start(
+        host: &mut Host,
+        guest: usize,
+        number: usize,
+        arguments: &str,
+    ) -> Result<Consumer> {
+        let command = format!("weir capture --json {arguments}");
+        let program = Program::start(host, guest, number, &command)?;
+        let vm = &mut host.guests[guest];
+        let ready =
+            format!("test -e /tmp/{number}.rc || grep -q ' host at tc: ' /tmp/{number}.err");
+        until(vm, &ready, READY)?;
+        vm.run(
+            &format!("test ! -e /tmp/{number}.rc || {{ cat /tmp/{number}.err; false; }}"),
+            ASKING,
+        )?;
+        Ok(Consumer(program))
+    }
+
+    /// Has it end, and reads what it got.
+    ///
+    /// # Errors
+    /// [`crate::Error::Measure`] if it does not say.
+    pub(super) fn finish(&self, host: &mut Host) -> Result<WeirReport> {
+        let Program { guest, number } = self.0;
+        host.guests[guest].run(&format!("kill -INT $(cat /tmp/{number}.pid)"), ASKING)?;
+        let text = self.0.wait(host, READY)?;
+        last_object(&text)
+    }
+}
+
+/// The JSON object that a program has ended with.
+///
+/// # Errors
+/// [`crate::Error::Measure`] with its last words, if it has not.
+pub(super) fn last_object<T: DeserializeOwned>(text: &str) -> Result<T> {
+    let found = text.lines().rev().filter(|line| line.starts_with('{'));
+    let found = found.filter_map(|line| serde_json::from_str(line).ok()).next();
+    found.ok_or_else(|| failed(text.lines().last().unwrap_or("it said nothing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(delivered: u64, lapped: u64, relay: u64, filtered: u64) -> WeirReport {
+        let drops = [("relay".to_owned(), relay)].into();
+        WeirReport { delivered, lapped, filtered, drops, ..WeirReport::default() }
+    }
+
+    #[test]
+    fn the_consumer_that_kept_least_speaks_for_all() {
+        let reports = [report(100, 0, 0, 0), report(90, 7, 3, 0)];
+        let frames = SHAPES[1].frames(100, 1.0, &reports);
+        assert_eq!(
+            (frames.kept, frames.lapped(), frames.drops["relay"], frames.unaccounted),
+            (90, 7, 3, 0)
+        );
+        let all = SHAPES[1].all_frames(100, 1.0, &reports);
+        assert_eq!((all.offered, all.kept, all.unaccounted), (200, 190, 0));
+        assert!((all.kept_mpps() - 95e-6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn shards_are_counted_together_and_the_others_frames_are_no_loss() {
+        let reports = [
+            report(25, 0, 0, 75),
+            report(24, 1, 0, 75),
+            report(25, 0, 0, 75),
+            report(25, 0, 0, 75),
+        ];
+        for frames in
+            [SHAPES[4].frames(100, 1.0, &reports), SHAPES[4].all_frames(100, 1.0, &reports)]
+        {
+            assert_eq!(
+                (frames.offered, frames.kept, frames.lapped(), frames.unaccounted),
+                (100, 99, 1, 0)
+            );
+            assert!(!frames.drops.contains_key("filtered"));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A guest: QEMU as a child, and commands that run in it.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::testbed::{End, Running};
+use crate::{Error, Result};
+
+use super::Image;
+
+const QEMU: &str = "qemu-system-x86_64";
+/// An emulated guest boots in 2.5 s alone, and several at a time share the CPUs.
+const BOOTS_WITHIN: Duration = Duration::from_secs(90);
+/// With KVM it takes less than 2 s, or is not there.
+const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
+const MEMORY: &str = "512M";
+
+/// What runs a guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// QEMU's emulation.
+    Tcg,
+}
+
+impl Accelerator {
+    /// KVM where it boots a guest, which takes a trial: a `/dev/kvm` that can be opened and boots nothing is common in
+    /// virtual machines.
+    pub(crate) fn find(image: &Image, end: &End, folder: &Path) -> Accelerator {
+        let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        if opened.is_err() {
+            return Accelerator::Tcg;
+        }
+        let sockets = Sockets::new(folder, "trial");
+        let guest = Guest::start(image, Accelerator::Kvm, end, &sockets, None, None);
+        match guest.and_then(|mut guest| guest.wait_until_ready(KVM_BOOTS_WITHIN)) {
+            Ok(()) => Accelerator::Kvm,
+            Err(_) => Accelerator::Tcg,
+        }
+    }
+
+    /// Its name for QEMU.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+/// Where QEMU listens for the daemon.
+#[derive(Debug, Clone)]
+pub(crate) struct Sockets {
+    /// Of the port of `weir guest`.
+    pub(crate) port: PathBuf,
+    /// Of the monitor.
+    pub(crate) qmp: PathBuf,
+    console: PathBuf,
+}
+
+impl Sockets {
+    /// In this folder, of the guest of this name.
+    pub(crate) fn new(folder: &Path, name: &str) -> Sockets {
+        let path = |what: &str| folder.join(format!("{name}.{what}"));
+        Sockets { port: path("port"), qmp: path("qmp"), console: path("console") }
+    }
+}
+
+/// A running guest; QEMU is killed and waited for when the handle goes.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    qemu: Running,
+    commands: ChildStdin,
+    answers: Receiver<String>,
+    console: PathBuf,
+    number: u64,
+}
+
+fn failed(reason: impl ToString) -> Error {
+    Error::Measure { what: "guest".to_owned(), reason: reason.to_string() }
+}
+
+impl Guest {
+    /// Starts QEMU in the namespace of `end`, on this CPU if one is named, with a network interface on this tap if
+    /// there is one. [`wait_until_ready`](Guest::wait_until_ready) says when it has booted.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] without QEMU.
+    pub(crate) fn start(
+        image: &Image,
+        accelerator: Accelerator,
+        end: &End,
+        sockets: &Sockets,
+        cpu: Option<usize>,
+        tap: Option<&str>,
+    ) -> Result<Guest> {
+        let mut command = match cpu {
+            Some(cpu) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &cpu.to_string(), QEMU]);
+                command
+            }
+            None => Command::new(QEMU),
+        };
+        let listen = |path: &Path| format!("path={},server=on,wait=off", path.display());
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        command.args(["-machine", "pc", "-cpu", "max", "-smp", "1", "-m", MEMORY]);
+        command.args(["-accel", accelerator.name()]);
+        command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
+        command.args(["-append", "console=ttyS0 quiet panic=-1"]);
+        command.args(["-serial", &format!("file:{}", sockets.console.display())]);
+        command.args(["-device", "virtio-serial"]);
+        command.args(["-chardev", &format!("socket,id=weir,{}", listen(&sockets.port))]);
+        command.args(["-device", "virtserialport,chardev=weir,name=org.weir.0"]);
+        // On a device of its own: what the bench asks is no traffic of the first one.
+        command.args([
+            "-chardev",
+            "stdio,id=commands,signal=off",
+            "-device",
+            "virtio-serial,id=bench",
+        ]);
+        command
+            .args(["-device", "virtserialport,bus=bench.0,chardev=commands,name=org.weir.bench"]);
+        command.args(["-qmp", &format!("unix:{},server=on,wait=off", sockets.qmp.display())]);
+        if let Some(tap) = tap {
+            command.args(["-netdev", &format!("tap,id=net,ifname={tap},script=no,downscript=no")]);
+            command.args(["-device", "virtio-net-pci,netdev=net"]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut qemu = end.spawn(command).map_err(|error| match error {
+            Error::Spawn { .. } => {
+                failed(format!("{QEMU} cannot be run (Debian: qemu-system-x86)"))
+            }
+            error => error,
+        })?;
+        let commands = qemu.stdin.take().expect("it was piped");
+        let (send, answers) = channel();
+        let output = qemu.stdout.take().expect("it was piped");
+        let errors = qemu.stderr.take().expect("it was piped");
+        let forward = |reader: Box<dyn std::io::Read + Send>,
+                       send: std::sync::mpsc::Sender<String>| {
+            // Ends with the pipe, so with QEMU.
+            thread::spawn(move || {
+                let lines = BufReader::new(reader).split(b'\n').map_while(std::result::Result::ok);
+                for line in lines {
+                    let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+                    if send.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+        };
+        forward(Box::new(output), send.clone());
+        forward(Box::new(errors), send);
+        Ok(Guest { qemu, commands, answers, console: sockets.console.clone(), number: 0 })
+    }
+
+    /// Waits until the guest takes commands, and its broker has found the daemon or goes on looking for it.
+    ///
+    /// # Errors
+    /// [`Error::Measure`] with the guest's last words, if it does not come so far.
+    pub(crate) fn wait_until_ready(&mut self, limit: Duration) -> Result<()> {
+        self.read_until(limit, "booting", |line| (line == "WEIR-READY").then_some(())).map(|_| ())
+    }
+
+    /// [`wait_until_ready`](Guest::wait_until_ready) with the time that emulation takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn wait_for_boot(&mut self) -> Result<()> {
+        self.wait_until_ready(BOOTS_WITHIN)
+    }
+
+    /// Runs a line of shell in the guest, and gives what it prints.
+    ///
+    /// # Errors
+    /// [`Error::Measure`]: it fails, or takes longer than `limit`; later commands fail then, too.
+    pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<String> {
+        assert!(!command.contains('\n'), "a command is a line");
+        self.number += 1;
+        let number = self.number;
+        writeln!(self.commands, "{number} {command}")
+            .map_err(|error| failed(format!("QEMU has ended: {error}")))?;
+        let (mut lines, status) =
+            self.read_until(limit, command, |line| status_of(line, number))?;
+        match status {
+            0 => Ok(lines.join("\n")),
+            status => {
+                let last = lines.pop().unwrap_or_default();
+                Err(failed(format!("`{command}` ended with {status}: {last}")))
+            }
+        }
+    }
+
+    /// QEMU's process.
+    pub(crate) fn id(&self) -> u32 {
+        self.qemu.id()
+    }
+
+    /// The lines before the one that `wanted` takes, and what it makes of that.
+    fn read_until<T>(
+        &mut self,
+        limit: Duration,
+        doing: &str,
+        wanted: impl Fn(&str) -> Option<T>,
+    ) -> Result<(Vec<String>, T)> {
+        let (begin, mut lines) = (Instant::now(), Vec::new());
+        loop {
+            match self.answers.recv_timeout(limit.saturating_sub(begin.elapsed())) {
+                Ok(line) => match wanted(&line) {
+                    Some(found) => return Ok((lines, found)),
+                    None => lines.push(line),
+                },
+                Err(error) => {
+                    let what = match error {
+                        RecvTimeoutError::Timeout => {
+                            format!("took longer than {} s", limit.as_secs())
+                        }
+                        RecvTimeoutError::Disconnected => "ended with QEMU".to_owned(),
+                    };
+                    let console = std::fs::read_to_string(&self.console).unwrap_or_default();
+                    let last = lines.iter().map(String::as_str).rev().chain(console.lines().rev());
+                    let last = last
+                        .map(str::trim)
+                        .find(|line| !line.is_empty())
+                        .unwrap_or("it said nothing");
+                    return Err(failed(format!("{doing} {what}: {last}")));
+                }
+            }
+        }
+    }
+}
+
+/// `WEIR-DONE NUMBER STATUS`.
+fn status_of(line: &str, number: u64) -> Option<i32> {
+    let (found, status) = line.strip_prefix("WEIR-DONE ")?.split_once(' ')?;
+    (found.parse() == Ok(number)).then(|| status.trim().parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_commands_own_end_is_its_end() {
+        assert_eq!(status_of("WEIR-DONE 7 0", 7), Some(0));
+        assert_eq!(status_of("WEIR-DONE 7 127", 7), Some(127));
+        assert_eq!(status_of("WEIR-DONE 6 0", 7), None);
+        assert_eq!(status_of("WEIR-DONE 7", 7), None);
+        assert_eq!(status_of("frames 7 0", 7), None);
+    }
+}

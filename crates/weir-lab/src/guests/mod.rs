@@ -1,0 +1,17 @@
+//! Virtual machines of the bench: a stock Debian kernel, busybox, and weir, booted by QEMU.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `archive` | an initramfs in memory |
+//! | `image` | what is in that of a guest |
+//! | `machine` | QEMU, and commands that run in the guest |
+//!
+//! A guest has the port of `weir guest` and a monitor for the daemon, and a second port over which the bench has it run
+//! commands. Everything has a time limit: a guest that does not boot is an error, not a hang.
+
+mod archive;
+mod image;
+mod machine;
+
+pub(crate) use image::Image;
+pub(crate) use machine::{Accelerator, Guest, Sockets};
