@@ -32,7 +32,7 @@ host_has_read() { # FRAMES
 load_pid=
 sent=0
 load() { # RATE
-    ip netns exec "$tx" "$weir" gen eth0 --rate "$1" --duration 120s --json >"$scratch/load.json" 2>"$scratch/load.err" &
+    ip netns exec "$tx" "$weir" gen eth0 --rate "$1" --flows 50 --duration 200s --json >"$scratch/load.json" 2>"$scratch/load.err" &
     load_pid=$!
     helpers+=("$load_pid")
 }
