@@ -38,7 +38,7 @@ fn a_stopped_qemu_delays_neither_status_nor_reload_nor_the_end() {
     let source = "[sources.a]\nsource = \"gen:frames=1\"\nusers = [0]\nguests = [\"one\"]\n";
     let text = |mib, more: &str| format!("{source}{}{more}", qemu.config("one", mib));
     let setup = setup(&text(64, ""));
-    let serving = Arc::new(setup.serving);
+    let serving = Arc::clone(&setup.serving);
     setup.daemon.serve_guests(&serving).unwrap();
     let quick = |what: &str, act: &dyn Fn()| {
         let start = Instant::now();

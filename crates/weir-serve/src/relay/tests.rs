@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -9,6 +10,7 @@ use proptest::prelude::*;
 use weir_frame::pcapng::Interface;
 use weir_frame::record::Meta;
 use weir_region::words::threshold_at;
+use weir_ring::memory::Pages;
 use weir_ring::wake::Waker;
 use weir_ring::{Batch, Clock, Poll, Reader, RingSpec, Start, Writer, WriterKind, memory};
 
@@ -26,16 +28,14 @@ fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A guest's memory, and how often its bell was rung.
 struct Guest {
-    _folder: tempfile::TempDir,
     memory: Arc<GuestMemory>,
     bells: Arc<AtomicU64>,
 }
 
 impl Guest {
     fn new() -> Guest {
-        let folder = tempfile::TempDir::with_prefix_in("weir-relay-test-", "/dev/shm").unwrap();
-        let memory = GuestMemory::create(folder.path(), "guest", 32, None).unwrap();
-        Guest { _folder: folder, memory: Arc::new(memory), bells: Arc::default() }
+        let memory = GuestMemory::create(32, Pages::Now).unwrap();
+        Guest { memory: Arc::new(memory), bells: Arc::default() }
     }
 
     fn bell(&self) -> Bell {
@@ -49,7 +49,7 @@ impl Guest {
     }
 
     fn set_threshold(&self, relay: &Relay, threshold: u64) {
-        let words = std::fs::OpenOptions::new().write(true).open(self.memory.words_path()).unwrap();
+        let words = File::from(self.memory.words_fd().try_clone_to_owned().unwrap());
         words.write_all_at(&threshold.to_le_bytes(), threshold_at(relay.place().slot)).unwrap();
     }
 }

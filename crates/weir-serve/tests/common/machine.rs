@@ -2,15 +2,19 @@
 //! folder like the kernel's. No QEMU: memory is shared as files are, and nothing boots.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{self, File};
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde_json::{Value, json};
 use weir_client::Connection;
 use weir_client::protocol::InRegion;
@@ -44,7 +48,7 @@ impl Machine {
         let region = Arc::new(GuestRegion { pci: pci.clone(), state: Mutex::default() });
         // Ends with the test's process.
         thread::spawn(move || {
-            let mut monitor = Monitor { pci, objects: BTreeMap::new(), devices: BTreeSet::new() };
+            let mut monitor = Monitor { pci, ..Monitor::default() };
             qmp.incoming().flatten().for_each(|stream| _ = monitor.serve(stream));
         });
         let (sessions, guest_port) = (AtomicU64::new(0), Mutex::default());
@@ -59,9 +63,7 @@ impl Machine {
     /// Of the daemon's file.
     pub fn config(&self) -> String {
         let (name, path) = (self.name, self.folder.path().display());
-        format!(
-            "[guests.{name}]\nport = '{path}/port'\nqmp = '{path}/qmp'\nfolder = '{path}/memory'\nregion_mib = 64\n"
-        )
+        format!("[guests.{name}]\nport = '{path}/port'\nqmp = '{path}/qmp'\nregion_mib = 64\n")
     }
 
     /// A session of the guest with the daemon.
@@ -80,26 +82,28 @@ impl Machine {
     }
 }
 
-/// The guests of the daemon's file are served as long as this lives. Their threads end with the daemon's connections.
-pub struct Served(Arc<AtomicBool>);
+/// The guests of the daemon's file are served as long as this lives.
+pub struct Served<'a>(&'a Setup);
 
-pub fn serve_guests(setup: &Setup) -> Served {
-    let is_over = Arc::new(AtomicBool::new(false));
-    setup.daemon.serve_guests(&setup.serving, &is_over).unwrap();
-    Served(is_over)
+pub fn serve_guests(setup: &Setup) -> Served<'_> {
+    setup.daemon.serve_guests(&setup.serving).unwrap();
+    Served(setup)
 }
 
-impl Drop for Served {
+impl Drop for Served<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
+        self.0.daemon.end_guests();
     }
 }
 
 /// QEMU, as far as the daemon asks it.
+#[derive(Default)]
 struct Monitor {
     pci: PathBuf,
+    /// Descriptors that were passed and that no object has opened yet.
+    passed: BTreeMap<i32, OwnedFd>,
     /// Files of memory.
-    objects: BTreeMap<String, PathBuf>,
+    objects: BTreeMap<String, File>,
     devices: BTreeSet<String>,
 }
 
@@ -107,8 +111,9 @@ impl Monitor {
     fn serve(&mut self, mut stream: UnixStream) -> std::io::Result<()> {
         let version = json!({"qemu": {"major": 7, "minor": 2, "micro": 22}, "package": ""});
         writeln!(stream, "{}", json!({"QMP": {"version": version, "capabilities": []}}))?;
-        for line in BufReader::new(stream.try_clone()?).lines() {
-            let command: Value = serde_json::from_str(&line?)?;
+        let mut received = Vec::new();
+        while let Some(line) = self.next_line(&stream, &mut received)? {
+            let command: Value = serde_json::from_slice(&line)?;
             let name = command["execute"].as_str().unwrap_or_default();
             let answer = self.execute(name, &command["arguments"]);
             writeln!(stream, "{}", json!({"return": answer, "id": command["id"]}))?;
@@ -121,6 +126,34 @@ impl Monitor {
             }
         }
         Ok(())
+    }
+
+    /// The next line, and the descriptors that come with it.
+    fn next_line(
+        &mut self,
+        stream: &UnixStream,
+        received: &mut Vec<u8>,
+    ) -> std::io::Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = received.iter().position(|byte| *byte == b'\n') {
+                return Ok(Some(received.drain(..=end).collect()));
+            }
+            let mut chunk = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut chunk)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let bytes = recvmsg(stream, &mut slices, &mut control, flags)?.bytes;
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    self.passed.extend(fds.map(|fd| (fd.as_raw_fd(), fd)));
+                }
+            }
+            if bytes == 0 {
+                return Ok(None);
+            }
+            received.extend_from_slice(&chunk[..bytes]);
+        }
     }
 
     fn execute(&mut self, command: &str, arguments: &Value) -> Value {
@@ -137,8 +170,19 @@ impl Monitor {
             }
             ("qom-list" | "query-pci", _) => json!([]),
             ("qom-get", _) => json!("pc-i440fx-7.2-machine"),
+            ("query-status", _) => json!({"status": "running"}),
+            ("add-fd", _) => {
+                let number = self.passed.keys().next().copied().expect("a descriptor comes along");
+                json!({"fd": number, "fdset-id": number})
+            }
+            ("remove-fd", _) => {
+                self.passed.clear();
+                json!({})
+            }
             ("object-add", _) => {
-                self.objects.insert(text("id"), text("mem-path").into());
+                let writes = arguments["readonly"] != json!(true);
+                let options = File::options().read(true).write(writes).open(text("mem-path"));
+                self.objects.insert(text("id"), options.unwrap());
                 json!({})
             }
             ("object-del", _) => {
@@ -161,9 +205,9 @@ impl Monitor {
 }
 
 /// A device as the guest's kernel shows it.
-fn show(device: &Path, memory: &Path) {
+fn show(device: &Path, memory: &File) {
     fs::create_dir(device).unwrap();
-    let bytes = fs::metadata(memory).unwrap().len();
+    let bytes = memory.metadata().unwrap().len();
     let (none, first) = ("0x0 0x0 0x0\n", 0xfe00_0000_u64);
     let last = first + bytes - 1;
     for (file, text) in [
@@ -174,7 +218,8 @@ fn show(device: &Path, memory: &Path) {
     ] {
         fs::write(device.join(file), text).unwrap();
     }
-    fs::hard_link(memory, device.join("resource2")).unwrap();
+    let file = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    symlink(file, device.join("resource2")).unwrap();
 }
 
 /// The guest's devices, as `weir guest` uses them.
