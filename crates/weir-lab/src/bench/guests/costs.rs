@@ -25,6 +25,7 @@ const NOTHING: &str = "tcp port 80";
 const FILTERED: &str = "bytes in rings of a filter that nothing meets";
 const BELLS: &str = "idle guest: interrupts of its port a second, frames flowing less not";
 const BROKER: &str = "idle guest: switches a second of its broker, frames flowing";
+/// No bar: the consumer asks for its ledger over the same port.
 const SILENT: &str =
     "guest with a feed that no frame meets: interrupts of its port a second, less those of no feed";
 /// Frames that fill the rings once, so that the reader has most of 64 MiB to read.
@@ -223,6 +224,5 @@ pub(super) fn bars(value: &dyn Fn(&str) -> Option<f64>) -> Vec<Bar> {
         Bar::new(PLUGGED, value(PLUGGED), Side::AtMost, 500.0),
         Bar::new(FILTERED, value(FILTERED), Side::AtMost, 0.0),
         Bar::new(BELLS, value(BELLS), Side::Below, 0.5),
-        Bar::new(SILENT, value(SILENT), Side::Below, 0.5),
     ]
 }
