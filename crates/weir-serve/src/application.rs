@@ -1,5 +1,7 @@
 //! The methods of `capture`, and what is taken back when a client goes.
 
+mod guest;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
@@ -9,18 +11,16 @@ use serde_json::{Value, json};
 use weir_capture::error::error_text;
 use weir_capture::{Change, engines};
 use weir_client::protocol::{
-    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, GuestAttach, GuestDetach,
-    InRegion, OfFeed, Open, Opened, Part, SHARED, SetFilter, Source, Statistics,
+    self, APPLICATION, Attach, Block, BlockNamed, BlockedNamed, Detach, OfFeed, Open, Opened, Part,
+    SHARED, SetFilter, Source, Statistics,
 };
 use weir_plug::message::{BUSY, RpcError};
 use weir_plug::{Answer, Application, Peer, Session, Who};
 use weir_probe::ProbeError;
-use weir_ring::limits::DATA_BLOCKS_MIN;
 use weir_ring::wake::{RINGS_MAX, Waker};
 use weir_ring::{Mapping, Ring};
 
 use crate::blocking::read_change;
-use crate::board::tell_gone;
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::reader::{Opening, Reader};
@@ -130,22 +130,9 @@ impl Session for Client {
                 done()
             }
             "status" => self.status(),
-            "guests" => {
-                self.manages()?;
-                answer(json!({ "guests": self.daemon.guests() }))
-            }
-            "guest_detach" => {
-                self.manages()?;
-                let GuestDetach { name, within_ms } = read(params)?;
-                self.daemon.detach_guest(&name, within_ms)?;
-                done()
-            }
-            "guest_attach" => {
-                self.manages()?;
-                let GuestAttach { name } = read(params)?;
-                self.daemon.attach_guest(&name)?;
-                done()
-            }
+            "guests" => self.guests(),
+            "guest_detach" => self.detach_guest(&read(params)?),
+            "guest_attach" => self.attach_guest(&read(params)?),
             _ => Err(RpcError::no_method(method, &METHODS)),
         }
     }
@@ -187,12 +174,6 @@ fn no_source(name: &str) -> RpcError {
 impl Client {
     fn user(&self) -> User {
         User::from(&self.who)
-    }
-
-    /// Whether this client may ask about guests.
-    fn manages(&self) -> Result<(), RpcError> {
-        let refused = || RpcError::refused("only root and the daemon's user may; run it as root");
-        if rights::manages(&self.who) { Ok(()) } else { Err(refused()) }
     }
 
     fn feed(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
@@ -290,21 +271,6 @@ impl Client {
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();
         let descriptors = descriptors.map_err(|error| RpcError::refused(error.to_string()))?;
         Ok(Answer { descriptors, ..answer(opened)? })
-    }
-
-    /// Has a guest read a copy of a feed in its region.
-    fn copy(&self, guest: &str, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
-        let unknown = || RpcError::refused("the daemon's file has no such guest any more");
-        let guest = self.daemon.guests.get(guest).ok_or_else(unknown)?;
-        let blocks = reader.mib.max(DATA_BLOCKS_MIN).ilog2();
-        let (probe, from) = (&self.daemon.probe, reader.reads().from.clone());
-        let (copy, at) = guest.copy(probe, reader.claim.subscription, from, 1 << blocks)?;
-        reader.set_copy(copy)?;
-        let failed = Arc::downgrade(reader);
-        reader.listen(move |reason| {
-            failed.upgrade().iter().for_each(|reader| tell_gone(reader, Some(reason)));
-        });
-        Ok(at)
     }
 
     fn attach(&self, attach: &Attach, fds: Vec<OwnedFd>) -> Result<Answer, RpcError> {

@@ -353,7 +353,7 @@ mod tests {
             ("[sources.eth0]\nring_mib = 3", ["sources.eth0", "ring_mib is 4 to"]),
             ("[sources.\"a/b\"]", ["sources.a/b", "source ="]),
             ("[limits]\nfeeds = 0", ["limits", "1 at least"]),
-            ("[guests.a]\nport = \"/a\"", ["guests.a", "port and qmp"]),
+            ("[guests.a]\nport = \"/a\"", ["guests.a", "and qmp"]),
             ("[guests.a]\nlibvirt = \"a\"\nqmp = \"/a\"", ["guests.a", "or libvirt"]),
             ("[guests.a]\nlibvirt = \"--all\"", ["guests.a", "no '-'"]),
             (

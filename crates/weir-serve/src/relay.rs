@@ -1,7 +1,7 @@
 //! What a feed's rings have, merged into the one ring that a guest reads.
 //!
-//! A consumer of the probe like any other, whose output is a ring in the guest's region. What does not come there is the
-//! drop `relay` of the guest's feed: what the relay was too slow for, and all that is left when it fails.
+//! A consumer of the probe like any other, whose output is a ring in the guest's region. What does not come there is
+//! the drop `relay` of the guest's feed: what the relay was too slow for, and all that is left when it fails.
 
 mod account;
 mod ending;
@@ -113,8 +113,8 @@ impl Relay {
         self.running.drain();
     }
 
-    /// Passes on what the rings have, closes the guest's, and ends. A relay that hangs is not waited for for longer than
-    /// [`RELAY_END_TIME_MAX`]: it has failed then.
+    /// Passes on what the rings have, closes the guest's, and ends. A relay that hangs is waited for
+    /// [`RELAY_END_TIME_MAX`] at most: it has failed then.
     pub(crate) fn finish(&self) {
         self.finish_within(RELAY_END_TIME_MAX);
     }

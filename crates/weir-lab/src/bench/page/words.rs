@@ -74,7 +74,7 @@ const SECTIONS: [(&str, &str); 24] = [
     ),
     (
         "guests",
-        "weir capture in virtual machines, on what a daemon on the host captures: the host's ring in the guest's memory. \
+        "weir capture in virtual machines, of what the host's daemon captures: the host's ring in the guest's memory. \
          Beside it the same traffic by virtio-net, a tap and a bridge, counted by the interface of the same guest. The \
          rate is that of the consumer which kept least; relay is what the copying into the guest's ring was too slow \
          for, lapped what the guest's reader was. An emulated guest's figures are not those of one that runs by KVM.",

@@ -1,0 +1,54 @@
+//! Of `capture`, what has to do with guests: their list, detaching one, and the copy that one reads.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use weir_client::protocol::{GuestAttach, GuestDetach, InRegion};
+use weir_plug::Answer;
+use weir_plug::message::RpcError;
+use weir_ring::limits::DATA_BLOCKS_MIN;
+
+use super::{Client, answer, done};
+use crate::board::tell_gone;
+use crate::reader::Reader;
+use crate::rights;
+
+impl Client {
+    /// Whether this client may ask about guests.
+    fn manages(&self) -> Result<(), RpcError> {
+        let refused = || RpcError::refused("only root and the daemon's user may; run it as root");
+        if rights::manages(&self.who) { Ok(()) } else { Err(refused()) }
+    }
+
+    pub(super) fn guests(&self) -> Result<Answer, RpcError> {
+        self.manages()?;
+        answer(json!({ "guests": self.daemon.guests() }))
+    }
+
+    pub(super) fn detach_guest(&self, detach: &GuestDetach) -> Result<Answer, RpcError> {
+        self.manages()?;
+        self.daemon.detach_guest(&detach.name, detach.within_ms)?;
+        done()
+    }
+
+    pub(super) fn attach_guest(&self, attach: &GuestAttach) -> Result<Answer, RpcError> {
+        self.manages()?;
+        self.daemon.attach_guest(&attach.name)?;
+        done()
+    }
+
+    /// Has a guest read a copy of a feed in its region.
+    pub(super) fn copy(&self, guest: &str, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
+        let unknown = || RpcError::refused("the daemon's file has no such guest any more");
+        let guest = self.daemon.guests.get(guest).ok_or_else(unknown)?;
+        let blocks = reader.mib.max(DATA_BLOCKS_MIN).ilog2();
+        let (probe, from) = (&self.daemon.probe, reader.reads().from.clone());
+        let (copy, at) = guest.copy(probe, reader.claim.subscription, from, 1 << blocks)?;
+        reader.set_copy(copy)?;
+        let failed = Arc::downgrade(reader);
+        reader.listen(move |reason| {
+            failed.upgrade().iter().for_each(|reader| tell_gone(reader, Some(reason)));
+        });
+        Ok(at)
+    }
+}
