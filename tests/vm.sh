@@ -5,7 +5,7 @@
 #
 #     tests/vm.sh [PART]...     all of them, unless named: feeds cpus life migrate cycles kernel suricata
 #
-# WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each machine (10).
+# WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each of two machines (5).
 set -euo pipefail
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/live.sh"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Feeds are opened and closed again and again, each time with devices that are plugged in and unplugged: nothing leaks, in the
-# daemon, in QEMU or in the guest. WEIR_CYCLES of them (10) on each machine; `make soak` has 100.
+# daemon, in QEMU or in the guest. WEIR_CYCLES of them (5) on each of two machines; `make soak` has 100.
 
-rounds=${WEIR_CYCLES:-10}
+rounds=${WEIR_CYCLES:-5}
 # The first ones load what stays.
 warm=2
 
