@@ -26,7 +26,12 @@ pub(crate) struct Caller {
     pub(crate) region: Option<Arc<dyn Region>>,
     /// Feeds that nobody has any more, and whose rings somebody in this process has mapped yet.
     pub(crate) kept: Mutex<Vec<Kept>>,
+    /// Called when there is something to be done about the connection.
+    pub(crate) news: News,
 }
+
+/// What is called, on any thread, when there is something new; it must not wait.
+pub type News = Arc<dyn Fn() + Send + Sync>;
 
 /// A feed in a device's memory, which the daemon may give to another feed, or take away, once this lets go of it.
 pub(crate) struct Kept {
@@ -83,10 +88,13 @@ impl Caller {
     /// Lets go of a feed, at once or when a later call finds that nobody has its rings mapped any more.
     pub(crate) fn let_go(&self, feed: Kept) {
         lock(&self.kept).push(feed);
-        self.sweep();
+        if self.sweep() {
+            (self.news)();
+        }
     }
 
-    fn sweep(&self) {
+    /// Whether some feeds are mapped yet.
+    pub(crate) fn sweep(&self) -> bool {
         let gone: Vec<Kept> = lock(&self.kept).extract_if(.., |kept| !kept.is_mapped()).collect();
         for Kept { number, rings, at } in gone {
             drop(rings);
@@ -97,6 +105,7 @@ impl Caller {
             let of_feed = OfFeed { feed: number };
             let _ = self.ask::<Value>("let_go", &of_feed, &[], PATIENCE_MAX);
         }
+        !lock(&self.kept).is_empty()
     }
 
     pub(crate) fn forget(&self, feed: u64) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weir_plug::limits::PATIENCE_MAX;
 use weir_plug::{Client, Incoming, PlugError, Transport};
 
-use crate::caller::{Caller, Endings};
+use crate::caller::{Caller, Endings, News};
 use crate::ending::{EndReason, Ending};
 use crate::error::ClientError;
 use crate::lock::lock;
@@ -19,6 +19,10 @@ use crate::protocol::{
 use crate::region::Region;
 use crate::remote_feed::{RemoteFeed, attach_rings, in_messages, ring_of_region};
 use crate::status::Status;
+
+fn ignore() -> News {
+    Arc::new(|| ())
+}
 
 /// As the daemon is told.
 const NAME: &str = concat!("weir-client ", env!("CARGO_PKG_VERSION"));
@@ -36,7 +40,7 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn open(path: &Path) -> Result<Connection, ClientError> {
-        Connection::with(None, |incoming| Client::connect(path, NAME, incoming))
+        Connection::with(None, ignore(), |incoming| Client::connect(path, NAME, incoming))
     }
 
     /// The same, over any transport.
@@ -44,26 +48,30 @@ impl Connection {
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn over(transport: Arc<dyn Transport>) -> Result<Connection, ClientError> {
-        Connection::with(None, |incoming| Client::over(transport, NAME, incoming))
+        Connection::with(None, ignore(), |incoming| Client::over(transport, NAME, incoming))
     }
 
-    /// The same, of a guest with its host: rings are looked for in `region`.
+    /// The same, of a guest with its host: rings are looked for in `region`. `news` is called when the host may
+    /// offer other sources than before, when [`let_go_of_unread`](Connection::let_go_of_unread) is to be called, and
+    /// when the connection has ended; it must not wait, and must not call.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
     pub fn of_guest(
         transport: Arc<dyn Transport>,
         region: Arc<dyn Region>,
+        news: News,
     ) -> Result<Connection, ClientError> {
-        Connection::with(Some(region), |incoming| Client::over(transport, NAME, incoming))
+        Connection::with(Some(region), news, |incoming| Client::over(transport, NAME, incoming))
     }
 
     fn with(
         region: Option<Arc<dyn Region>>,
+        news: News,
         connect: impl FnOnce(Box<dyn FnMut(Incoming) + Send>) -> Result<Client, PlugError>,
     ) -> Result<Connection, ClientError> {
         let endings = Arc::new(Endings::default());
-        let own = Arc::clone(&endings);
+        let (own, told) = (Arc::clone(&endings), Arc::clone(&news));
         let client = connect(Box::new(move |incoming| match incoming {
             Incoming::Notification { method, params, .. } if method == "capture.gone" => {
                 if let Ok(Gone { feed, reason, moved }) = serde_json::from_value(params) {
@@ -76,16 +84,18 @@ impl Connection {
                     ending.into_iter().for_each(|ending| ending.end(why.clone()));
                 }
             }
+            Incoming::Notification { method, .. } if method == protocol::SOURCES_CHANGED => told(),
             // Of a later version.
             Incoming::Notification { .. } => {}
             Incoming::Ended => {
                 let all: Vec<Arc<Ending>> = lock(&own).values().cloned().collect();
                 all.iter().for_each(|ending| ending.end(EndReason::DaemonEnded));
+                told();
             }
         }))?;
         let next = Arc::new(AtomicU64::new(1));
         Ok(Connection {
-            caller: Arc::new(Caller { client, endings, region, kept: Mutex::default() }),
+            caller: Arc::new(Caller { client, endings, region, kept: Mutex::default(), news }),
             next,
         })
     }
@@ -105,6 +115,13 @@ impl Connection {
     pub fn sources_within(&self, limit: Duration) -> Result<Vec<Source>, ClientError> {
         let (answer, _) = self.caller.call_within::<Value>("sources", &json!({}), &[], limit)?;
         Ok(serde_json::from_value(answer["sources"].clone())?)
+    }
+
+    /// Lets go of feeds that nobody has any more and whose rings nobody in this process has mapped any more. Whether
+    /// there are such that somebody has mapped yet, so that this is to be called again.
+    #[must_use]
+    pub fn let_go_of_unread(&self) -> bool {
+        self.caller.sweep()
     }
 
     /// The ledgers so far of this connection's feeds.

@@ -15,6 +15,9 @@ pub use place::{InRegion, Part};
 /// The application's name.
 pub const APPLICATION: &str = "capture";
 
+/// A notification to guests, without params: the daemon's file has changed, so [`Source`]s may have.
+pub const SOURCES_CHANGED: &str = "capture.sources_changed";
+
 /// The code of an error: the feed shares its rings with others, so it cannot be changed. One that was opened as
 /// [`own`](Open::own) can.
 pub const SHARED: i32 = -32010;

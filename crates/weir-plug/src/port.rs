@@ -12,7 +12,7 @@ mod marks;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -84,7 +84,22 @@ impl Port {
     /// # Errors
     /// What the kernel says; `UnexpectedEof`: QEMU has gone.
     pub fn accept(self: &Arc<Port>, limit: Duration) -> io::Result<Option<PortTransport>> {
-        let Some(number) = self.next_reset(Instant::now() + limit, |_| true)? else {
+        self.begin(&Wait::Limit(Instant::now() + limit))
+    }
+
+    /// The same without a limit, until `end` is readable.
+    ///
+    /// # Errors
+    /// As [`accept`](Port::accept).
+    pub fn accept_until(
+        self: &Arc<Port>,
+        end: BorrowedFd<'_>,
+    ) -> io::Result<Option<PortTransport>> {
+        self.begin(&Wait::Until(end))
+    }
+
+    fn begin(self: &Arc<Port>, wait: &Wait<'_>) -> io::Result<Option<PortTransport>> {
+        let Some(number) = self.next_reset(wait, |_| true)? else {
             return Ok(None);
         };
         self.send(|out| marks::reset(out, number))?;
@@ -105,9 +120,9 @@ impl Port {
     /// # Errors
     /// What the kernel says; `TimedOut`.
     pub fn connect(self: &Arc<Port>, number: u64, limit: Duration) -> io::Result<PortTransport> {
-        let until = Instant::now() + limit;
+        let wait = Wait::Limit(Instant::now() + limit);
         self.send(|out| marks::reset(out, number))?;
-        match self.next_reset(until, |answer| answer == number)? {
+        match self.next_reset(&wait, |answer| answer == number)? {
             Some(_) => Ok(PortTransport::new(self)?),
             None => Err(ErrorKind::TimedOut.into()),
         }
@@ -136,13 +151,12 @@ impl Port {
     }
 
     /// Waits for a reset that is one of these, and throws away everything before it.
-    fn next_reset(&self, until: Instant, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
+    fn next_reset(&self, wait: &Wait<'_>, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
         loop {
             let next = self.next(&mut self.incoming())?;
             // Whatever comes: it is not to hold whoever waits longer than that.
-            let left = until.saturating_duration_since(Instant::now());
             match next {
-                _ if left.is_zero() => return Ok(None),
+                _ if wait.is_over()? => return Ok(None),
                 Next::Byte(_) => {}
                 Next::Over => {
                     let mut incoming = self.incoming();
@@ -154,7 +168,14 @@ impl Port {
                     }
                 }
                 Next::Nothing => {
-                    wait_for(&[(self.fd.as_fd(), PollFlags::IN)], Some(left))?;
+                    let port = (self.fd.as_fd(), PollFlags::IN);
+                    match wait {
+                        Wait::Limit(until) => {
+                            let left = until.saturating_duration_since(Instant::now());
+                            wait_for(&[port], Some(left))?;
+                        }
+                        Wait::Until(end) => wait_for(&[port, (*end, PollFlags::IN)], None)?,
+                    }
                 }
             }
         }
@@ -232,6 +253,25 @@ impl Port {
                 Err(rustix::io::Errno::AGAIN) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// How long a session is waited for.
+enum Wait<'a> {
+    Limit(Instant),
+    /// Until this is readable.
+    Until(BorrowedFd<'a>),
+}
+
+impl Wait<'_> {
+    fn is_over(&self) -> io::Result<bool> {
+        match self {
+            Wait::Limit(until) => Ok(*until <= Instant::now()),
+            Wait::Until(end) => {
+                let mut fds = [PollFd::from_borrowed_fd(*end, PollFlags::IN)];
+                Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
             }
         }
     }

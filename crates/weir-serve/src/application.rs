@@ -66,6 +66,11 @@ impl Application for Capture {
 
     fn connect(&self, peer: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError> {
         let who = peer.who().clone();
+        if let Who::Guest(name) = &who
+            && let Some(guest) = self.0.guests.get(name)
+        {
+            guest.line.set_peer(peer);
+        }
         let (daemon, peer) = (Arc::clone(&self.0), Arc::clone(peer));
         Ok(Box::new(Client { daemon, peer, who, feeds: BTreeMap::new() }))
     }

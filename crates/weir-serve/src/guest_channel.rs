@@ -7,18 +7,16 @@
 //! and its next broker must not wait for that.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, shutdown};
 use weir_plug::socket::{self, SocketFile};
 use weir_plug::vsock;
 
-use crate::limits::GUEST_LOOK_EVERY;
 use crate::private;
 
 /// Of the socket: `vhost-device-vsock` may be another user's. Who may look into its folder may connect.
@@ -54,40 +52,45 @@ impl GuestListener {
         Ok(GuestListener { listener, _file: file })
     }
 
-    /// The next stream, if there is one within `limit`.
-    fn accept(&self, limit: Duration) -> io::Result<Option<UnixStream>> {
-        let limit = Timespec::try_from(limit).map_err(|_| ErrorKind::InvalidInput)?;
-        rustix::io::retry_on_intr(|| {
-            poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&limit))
-        })?;
-        match self.listener.accept() {
-            Ok((stream, _)) => Ok(Some(stream)),
-            // Gone again, or none has come.
-            Err(error) if is_passing(error.kind()) => Ok(None),
-            Err(error) => Err(error),
+    /// The next stream; `None` once `end` is readable.
+    fn accept(&self, end: BorrowedFd<'_>) -> io::Result<Option<UnixStream>> {
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(end, PollFlags::IN),
+                PollFd::new(&self.listener, PollFlags::IN),
+            ];
+            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+            if !fds[0].revents().is_empty() {
+                return Ok(None);
+            }
+            match self.listener.accept() {
+                Ok((stream, _)) => return Ok(Some(stream)),
+                // Gone again.
+                Err(error) if is_passing(error.kind()) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// Has each stream served on a thread, one at a time, until `is_over`.
+    /// Has each stream served on a thread, one at a time, until `end` is readable.
     ///
     /// # Errors
     /// What the kernel says: there is no thread or no descriptor left.
     pub(crate) fn serve(
         &self,
-        is_over: impl Fn() -> bool,
+        end: BorrowedFd<'_>,
         serve: impl Fn(OwnedFd) + Sync,
     ) -> io::Result<()> {
         let serve = &serve;
         thread::scope(|scope| {
             // Its end is the end of its stream, also where this fails.
             let mut served: Option<Served<'_>> = None;
-            while !is_over() {
-                let Some(stream) = self.accept(GUEST_LOOK_EVERY)? else { continue };
+            while let Some(stream) = self.accept(end)? {
                 drop(served.take());
-                let end = stream.try_clone()?;
+                let own = stream.try_clone()?;
                 let thread = thread::Builder::new().name("guest-vsock".into());
                 let thread = thread.spawn_scoped(scope, move || serve(stream.into()))?;
-                served = Some(Served { end, thread: Some(thread) });
+                served = Some(Served { end: own, thread: Some(thread) });
             }
             Ok(())
         })
@@ -117,8 +120,11 @@ impl Drop for Served<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::os::fd::AsFd;
     use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
 
@@ -134,7 +140,7 @@ mod tests {
             stream.set_read_timeout(Some(LONG)).unwrap();
             stream
         };
-        let (is_over, (said, ended)) = (AtomicBool::new(false), mpsc::channel());
+        let (end, (said, ended)) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), mpsc::channel());
         // Repeats what comes, and says when a stream has ended.
         let serve = |stream: OwnedFd| {
             let mut stream = UnixStream::from(stream);
@@ -152,7 +158,7 @@ mod tests {
             assert_eq!(byte, *b"x");
         };
         thread::scope(|scope| {
-            let serving = scope.spawn(|| listener.serve(|| is_over.load(Ordering::Acquire), serve));
+            let serving = scope.spawn(|| listener.serve(end.as_fd(), serve));
             let first = connect();
             repeats(&first);
             let second = connect();
@@ -163,7 +169,7 @@ mod tests {
             ended.recv_timeout(LONG).unwrap();
             let third = connect();
             repeats(&third);
-            is_over.store(true, Ordering::Release);
+            rustix::io::write(&end, &1u64.to_ne_bytes()).unwrap();
             serving.join().unwrap().unwrap();
             ended.recv_timeout(LONG).unwrap();
             assert_eq!((&third).read(&mut [0]).unwrap(), 0, "the last has ended");

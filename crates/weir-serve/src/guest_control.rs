@@ -94,7 +94,7 @@ impl Daemon {
             say: Arc::clone(&say),
         };
         let (machine, worker) = Machine::new(spec)?;
-        let (config, life) = (config.clone(), Arc::new(Life::default()));
+        let (config, life) = (config.clone(), Arc::new(Life::new()?));
         let guest = Arc::new(Guest { name, config, line, machine, life });
         let living = (guest.life.living(), guest.life.living());
         let (earlier, own) = (before.clone(), Arc::clone(&guest));

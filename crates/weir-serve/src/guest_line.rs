@@ -1,8 +1,11 @@
 //! A guest's port and its session, for those who do not serve it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use serde_json::json;
+use weir_client::protocol::SOURCES_CHANGED;
+use weir_plug::Peer;
 use weir_plug::port::{Port, PortTransport};
 use weir_plug::transport::Transport;
 
@@ -11,6 +14,8 @@ use weir_plug::transport::Transport;
 pub(crate) struct Line {
     port: Mutex<Option<Arc<Port>>>,
     session: Mutex<Option<Arc<PortTransport>>>,
+    /// Whom a broker is to the daemon that it speaks to.
+    peer: Mutex<Weak<Peer>>,
     /// The last session was ended here, and not by the guest.
     is_ended_here: AtomicBool,
 }
@@ -32,6 +37,18 @@ impl Line {
             self.is_ended_here.store(true, Ordering::Release);
             session.hang_up();
         }
+    }
+
+    /// A broker is connected.
+    pub(crate) fn set_peer(&self, peer: &Arc<Peer>) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(peer);
+    }
+
+    /// Tells a broker that the daemon's file has changed: it asks for its sources again.
+    pub(crate) fn tell_of_sources(&self) {
+        let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        // One that does not take it is ended by that.
+        peer.iter().for_each(|peer| _ = peer.notify(SOURCES_CHANGED, json!({}), Vec::new()));
     }
 
     /// QEMU is there, or gone.

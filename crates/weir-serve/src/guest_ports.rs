@@ -12,7 +12,7 @@ use weir_plug::{Serving, Who};
 use crate::guest_channel::GuestListener;
 use crate::guests::Guest;
 use crate::hypervisor::Hypervisor;
-use crate::limits::{GUEST_CONNECT_EVERY, GUEST_LOOK_EVERY};
+use crate::limits::GUEST_CONNECT_EVERY;
 
 impl Guest {
     /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
@@ -64,7 +64,7 @@ impl Guest {
         let mut was_said = false;
         while !self.life.is_over() {
             let served = GuestListener::bind(uds_path)
-                .and_then(|listener| listener.serve(|| self.life.is_over(), serve));
+                .and_then(|listener| listener.serve(self.life.end_fd(), serve));
             if let Err(error) = served {
                 if !std::mem::replace(&mut was_said, true) {
                     say(&format!("guest {}: its vsock: {error}; it is tried again", self.name));
@@ -79,7 +79,7 @@ impl Guest {
         self.line.set_port(Some(&port));
         port.announce()?;
         while !self.life.is_over() {
-            let Some(transport) = port.accept(GUEST_LOOK_EVERY)? else { continue };
+            let Some(transport) = port.accept_until(self.life.end_fd())? else { continue };
             let Some(serving) = serving.upgrade() else { return Ok(()) };
             let transport = Arc::new(transport);
             self.line.set_session(Some(&transport));

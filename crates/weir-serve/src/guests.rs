@@ -1,10 +1,13 @@
 //! Virtual machines that read feeds: what they share with the daemon, as long as they have feeds.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, eventfd};
 use weir_client::protocol::InRegion;
 use weir_plug::Serving;
 use weir_plug::message::RpcError;
@@ -44,9 +47,10 @@ pub(crate) struct Guest {
 }
 
 /// Whether a guest's threads are to end, and have ended.
-#[derive(Default)]
 pub(crate) struct Life {
     is_over: AtomicBool,
+    /// Readable once they are to end.
+    end: OwnedFd,
     threads: Mutex<usize>,
     changed: Condvar,
 }
@@ -140,6 +144,19 @@ impl Guest {
 }
 
 impl Life {
+    /// # Errors
+    /// There is no descriptor left.
+    pub(crate) fn new() -> io::Result<Life> {
+        let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (threads, changed) = (Mutex::default(), Condvar::new());
+        Ok(Life { is_over: AtomicBool::new(false), end, threads, changed })
+    }
+
+    /// Readable once its threads are to end.
+    pub(crate) fn end_fd(&self) -> BorrowedFd<'_> {
+        self.end.as_fd()
+    }
+
     pub(crate) fn living(self: &Arc<Life>) -> Living {
         *self.threads() += 1;
         Living(Arc::clone(self))
@@ -153,6 +170,8 @@ impl Life {
     pub(crate) fn end(&self) {
         let _threads = self.threads();
         self.is_over.store(true, Ordering::Release);
+        // Fails only where it is readable anyhow.
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
         self.changed.notify_all();
     }
 

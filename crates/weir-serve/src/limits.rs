@@ -23,8 +23,6 @@ pub const TOLD_ENTRIES_MAX: usize = 3;
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How often a guest's port that is not there is looked for.
 pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// How often the thread of a guest that has no session looks whether the daemon ends.
-pub const GUEST_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often a domain of libvirt's that does not run is looked for: a process each time.
 pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long QEMU has to greet whoever connects to its monitor.

@@ -86,6 +86,7 @@ impl Daemon {
             }
         }
         self.change_guests();
+        self.guests.all().iter().for_each(|guest| guest.line.tell_of_sources());
         // A client that is told opens all of its feeds again: they wait by now.
         told.iter().for_each(|reader| tell_moved(reader));
         Ok(closed)

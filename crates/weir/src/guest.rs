@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use weir_capture::engines::auto::EngineRequest;
@@ -30,7 +30,8 @@ use crate::serve::systemd::Manager;
 use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
 use crate::{EXIT_RAN, capture, signals};
 
-/// How often a host that does not answer is looked for, and the sources of one that does.
+/// How often a host that does not answer is looked for, one is asked whose end is no news, and memory is looked at that
+/// somebody reads yet. A host that answers and has nothing new is left alone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the command.
@@ -64,9 +65,13 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let serving = server.managed_by(rights::manages_as).serve(listener)?;
     // Clients can connect, whether the host answers or not.
     manager.ready("the host's daemon is looked for");
+    let mut look_at = Some(Instant::now());
     while !signals::is_set(&stop) {
-        match link.sources() {
-            Ok(sources) => {
+        let is_due = link.take_news() || look_at.is_some_and(|at| at <= Instant::now());
+        match is_due.then(|| link.sources()) {
+            None => {}
+            Some(Ok(sources)) => {
+                look_at = (!link.tells_of_end()).then(|| Instant::now() + LOOK_EVERY);
                 let is_back = !std::mem::replace(&mut was_there, true);
                 if is_back || offered.as_ref() != Some(&sources) {
                     let config = config(args, &sources)?;
@@ -81,7 +86,8 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
                     offered = Some(sources);
                 }
             }
-            Err(error) => {
+            Some(Err(error)) => {
+                look_at = Some(Instant::now() + LOOK_EVERY);
                 if std::mem::replace(&mut was_there, false) {
                     let said = no_host(&link.path(), &error);
                     eprintln!("weir: {said}");
@@ -89,11 +95,17 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
                 }
             }
         }
-        daemon.close_unclaimed();
-        if daemon.is_alive() {
+        let unclaimed = daemon.close_unclaimed();
+        let unread = link.let_go_of_unread().then(|| Instant::now() + LOOK_EVERY);
+        if manager.alive_every().is_some() && daemon.is_alive() {
             manager.alive();
         }
-        thread::park_timeout(LOOK_EVERY);
+        let due = [look_at, unclaimed, unread].into_iter().flatten();
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        match manager.alive_every().into_iter().chain(left).min() {
+            Some(limit) => thread::park_timeout(limit),
+            None => thread::park(),
+        }
     }
     manager.stopping();
     // Clients hear of it, and the host of the end of their feeds, before the session ends.

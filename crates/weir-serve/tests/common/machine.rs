@@ -78,7 +78,7 @@ impl Machine {
         let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         let transport = port.connect(number, LIMIT).unwrap();
         let region = Arc::clone(&self.region) as Arc<dyn Region>;
-        Connection::of_guest(Arc::new(transport), region).unwrap()
+        Connection::of_guest(Arc::new(transport), region, Arc::new(|| ())).unwrap()
     }
 }
 

@@ -6,7 +6,9 @@ use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -33,6 +35,26 @@ pub struct Link {
     channel: Channel,
     region: Arc<GuestRegion>,
     session: Mutex<Session>,
+    news: Arc<News>,
+}
+
+/// That there is something new of the host, for the thread that made the link: it is unparked.
+struct News {
+    is_due: AtomicBool,
+    thread: Thread,
+}
+
+impl Default for News {
+    fn default() -> News {
+        News { is_due: AtomicBool::new(true), thread: thread::current() }
+    }
+}
+
+impl News {
+    fn tell(&self) {
+        self.is_due.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
 }
 
 /// What carries a session.
@@ -61,7 +83,7 @@ impl fmt::Debug for Link {
 impl Link {
     /// Takes a port of the host's vsock, whether the host is there or not.
     pub fn by_vsock(port: u32) -> Link {
-        Link { channel: Channel::Vsock(port), region: Arc::default(), session: Mutex::default() }
+        Link::over(Channel::Vsock(port), Arc::default())
     }
 
     /// Opens the port. A port can be open once.
@@ -74,8 +96,27 @@ impl Link {
         let file = opened.map_err(|error| no_port(&path, error))?;
         let region = Arc::new(GuestRegion::default());
         let port = port_of(&region, file.into())?;
-        let session = Mutex::default();
-        Ok(Link { channel: Channel::Port { path, port }, region, session })
+        Ok(Link::over(Channel::Port { path, port }, region))
+    }
+
+    fn over(channel: Channel, region: Arc<GuestRegion>) -> Link {
+        Link { channel, region, session: Mutex::default(), news: Arc::default() }
+    }
+
+    /// Whether there is something new of the host since the last call: it is to be asked for its sources.
+    pub fn take_news(&self) -> bool {
+        self.news.is_due.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether a host that has gone is news by itself. A port is closed when the host's daemon ends.
+    pub fn tells_of_end(&self) -> bool {
+        matches!(self.channel, Channel::Port { .. })
+    }
+
+    /// Gives the host the memory back that nobody reads any more; whether some of it is read yet.
+    pub fn let_go_of_unread(&self) -> bool {
+        let current = self.session().current.clone();
+        current.is_some_and(|(connection, _)| connection.let_go_of_unread())
     }
 
     /// What the host offers.
@@ -156,7 +197,9 @@ impl HostLink for Link {
         let transport = port.and_then(|port| port.connect(number, PATIENCE)).map_err(no_host)?;
         let transport = Arc::new(transport);
         let region = Arc::clone(&self.region) as Arc<dyn Region>;
-        let connection = Connection::of_guest(Arc::clone(&transport) as _, region)?;
+        let news = Arc::clone(&self.news);
+        let news = Arc::new(move || news.tell());
+        let connection = Connection::of_guest(Arc::clone(&transport) as _, region, news)?;
         session.current = Some((connection.clone(), transport));
         Ok(connection)
     }
