@@ -9,6 +9,7 @@
 //! Beside messages there is a *bell*: two bytes that say "look", without a message.
 
 mod marks;
+mod wait;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -17,12 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::fs::OFlags;
 
 use crate::limits::PATIENCE_MAX;
 use crate::transport::Transport;
 use marks::{Decoder, Item};
+use wait::{Wait, wait_for};
 
 /// The name by which a guest finds its port: `/dev/virtio-ports/org.weir.0`.
 pub const NAME: &str = "org.weir.0";
@@ -258,25 +260,6 @@ impl Port {
     }
 }
 
-/// How long a session is waited for.
-enum Wait<'a> {
-    Limit(Instant),
-    /// Until this is readable.
-    Until(BorrowedFd<'a>),
-}
-
-impl Wait<'_> {
-    fn is_over(&self) -> io::Result<bool> {
-        match self {
-            Wait::Limit(until) => Ok(*until <= Instant::now()),
-            Wait::Until(end) => {
-                let mut fds = [PollFd::from_borrowed_fd(*end, PollFlags::IN)];
-                Ok(poll(&mut fds, Some(&Timespec::default()))? > 0)
-            }
-        }
-    }
-}
-
 /// A session over a port.
 pub struct PortTransport {
     port: Arc<Port>,
@@ -377,29 +360,6 @@ impl Transport for PortTransport {
         // Fails only where it is readable anyhow.
         let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
     }
-}
-
-/// Waits until one of these is ready, at most `limit`.
-fn wait_for(
-    asked: &[(std::os::fd::BorrowedFd<'_>, PollFlags)],
-    limit: Option<Duration>,
-) -> io::Result<()> {
-    let limit = limit.map(Timespec::try_from).transpose();
-    let limit = limit.map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
-    let mut fds: Vec<PollFd<'_>> =
-        asked.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-    match poll(&mut fds, limit.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // Nobody is at the other end who could read. A guest's port without its host says so at once, again and again.
-    let is_lost = |(fd, (_, flags)): (&PollFd<'_>, &(_, PollFlags))| {
-        flags.contains(PollFlags::OUT) && fd.revents().intersects(PollFlags::HUP | PollFlags::ERR)
-    };
-    if fds.iter().zip(asked).any(is_lost) {
-        return Err(ErrorKind::BrokenPipe.into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

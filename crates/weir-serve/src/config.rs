@@ -12,7 +12,7 @@ use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Who;
 
-pub use crate::guest_config::GuestConfig;
+pub use crate::guests::config::GuestConfig;
 use crate::{limits, names};
 
 /// MiB of the rings of a feed, where the file says nothing.

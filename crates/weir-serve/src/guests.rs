@@ -1,5 +1,14 @@
 //! Virtual machines that read feeds: what they share with the daemon, as long as they have feeds.
 
+mod channel;
+pub(crate) mod config;
+mod control;
+mod hypervisor;
+pub(crate) mod line;
+pub(crate) mod machine;
+mod ports;
+pub(crate) mod relay;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,9 +23,9 @@ use weir_plug::message::RpcError;
 use weir_probe::{Probe, SubscriptionId};
 
 use crate::config::GuestConfig;
-use crate::guest_line::Line;
-use crate::machine::{Claim, Machine};
-use crate::relay::{Bell, Relay, RelayError};
+use crate::guests::line::Line;
+use crate::guests::machine::{Claim, Machine};
+use crate::guests::relay::{Bell, Relay, RelayError};
 
 /// The guests that are served.
 #[derive(Default)]

@@ -5,6 +5,7 @@
 //! | [`config`] | the daemon's file: sources, and who may open them |
 //! | [`daemon`] | sources that are open as long as somebody reads them |
 //! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
+//! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
 //! | [`reader`] | a feed as one client has it |
 //! | [`metrics`] | what is open, for Prometheus |
 //! | [`rights`] | who could write a BPF program's rings |
@@ -20,16 +21,9 @@ mod board;
 pub mod config;
 pub mod daemon;
 mod feed_request;
-mod guest_channel;
-mod guest_config;
-mod guest_control;
-mod guest_line;
-mod guest_ports;
 mod guests;
-mod hypervisor;
 mod journal;
 pub mod limits;
-mod machine;
 pub mod metrics;
 mod missing;
 mod moved;
@@ -37,7 +31,6 @@ mod names;
 pub mod private;
 pub mod reader;
 mod refusal;
-mod relay;
 mod reload;
 pub mod rights;
 mod slots;

@@ -12,11 +12,11 @@ use weir_plug::{Serving, Who};
 use crate::board::tell_gone;
 use crate::config::GuestConfig;
 use crate::daemon::Daemon;
-use crate::guest_line::Line;
+use crate::guests::hypervisor;
+use crate::guests::line::Line;
+use crate::guests::machine::{Machine, Spec};
 use crate::guests::{Guest, Life, Served};
-use crate::hypervisor;
 use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
-use crate::machine::{Machine, Spec};
 use crate::reload::CHANGED;
 
 impl Daemon {

@@ -12,7 +12,7 @@ use weir_vm::{GuestMemory, Monitor, Pages, Plugged, TakenRing, VmError, hotplug}
 
 use super::inbox::{Inbox, Request};
 use super::{Claim, Shown};
-use crate::hypervisor::Hypervisor;
+use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY, UNPLUG_LOOK_EVERY};
 
 /// What a machine is made of.

@@ -9,9 +9,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_plug::port::Port;
 use weir_plug::{Serving, Who};
 
-use crate::guest_channel::GuestListener;
 use crate::guests::Guest;
-use crate::hypervisor::Hypervisor;
+use crate::guests::channel::GuestListener;
+use crate::guests::hypervisor::Hypervisor;
 use crate::limits::GUEST_CONNECT_EVERY;
 
 impl Guest {

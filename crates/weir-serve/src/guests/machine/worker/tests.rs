@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use weir_vm::Event;
 
 use super::*;
-use crate::hypervisor::Unreachable;
-use crate::machine::Machine;
+use crate::guests::hypervisor::Unreachable;
+use crate::guests::machine::Machine;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_vm::{Domain, Monitor, Qmp, VmError};
 
-use crate::guest_config::GuestConfig;
+use crate::guests::config::GuestConfig;
 use crate::limits::{GUEST_CONNECT_EVERY, LIBVIRT_LOOK_EVERY, QMP_PATIENCE_MAX};
 use crate::private::{self, NotPrivate};
 

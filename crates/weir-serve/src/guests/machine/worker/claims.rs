@@ -7,7 +7,7 @@ use weir_client::error_text;
 use weir_vm::{GuestMemory, VmError, hotplug};
 
 use super::{Active, Worker};
-use crate::machine::Claim;
+use crate::guests::machine::Claim;
 
 impl Worker {
     /// Answers claims: once nothing is leaving any more, or when they have waited long enough.
