@@ -117,6 +117,12 @@ impl Connection {
         Ok(serde_json::from_value(answer["sources"].clone())?)
     }
 
+    /// Whether it has not ended, as far as this side knows.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.caller.client.is_open()
+    }
+
     /// Lets go of feeds that nobody has any more and whose rings nobody in this process has mapped any more. Whether
     /// there are such that somebody has mapped yet, so that this is to be called again.
     #[must_use]

@@ -131,6 +131,12 @@ impl Shared {
 }
 
 impl Client {
+    /// Whether the connection has not ended, as far as this side knows.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.shared.waiting().is_some()
+    }
+
     /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` hears what comes unasked, in
     /// order, on the connection's thread; it must not wait, and must not call.
     ///

@@ -194,7 +194,10 @@ impl Monitor for Virsh {
         // Libvirt's own ids are no numbers.
         let mut answer: Value = serde_json::from_str(&said.output)
             .map_err(|_| VmError::Protocol { what: "virsh gives no JSON" })?;
-        answer["id"] = 0.into();
+        let Some(fields) = answer.as_object_mut() else {
+            return Err(VmError::Protocol { what: "virsh gives no answer of QEMU's" });
+        };
+        fields.insert("id".to_owned(), 0.into());
         match parse(answer.to_string().as_bytes()) {
             Ok(Message::Return { value, .. }) => Ok(value),
             Ok(Message::Error { class, text, .. }) => {

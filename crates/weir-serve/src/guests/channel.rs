@@ -19,8 +19,8 @@ use weir_plug::vsock;
 
 use crate::private;
 
-/// Of the socket: `vhost-device-vsock` may be another user's. Who may look into its folder may connect.
-const SOCKET_MODE: u32 = 0o666;
+/// Of the socket: `vhost-device-vsock` may be another user's, of the folder's group.
+const SOCKET_MODE: u32 = 0o660;
 
 /// A guest's way to the daemon by vsock.
 pub(crate) struct GuestListener {

@@ -26,9 +26,9 @@ use super::region::GuestRegion;
 const PORTS: &str = "/sys/class/virtio-ports";
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it has to answer in one. A vsock does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to
-/// the guest when the host's daemon is killed.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long it has to answer in one, behind what else this guest has asked of it: opening a feed may take 10 s. A vsock
+/// does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to the guest when the host's daemon is killed.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The way to the host's daemon.
 pub struct Link {
@@ -175,9 +175,10 @@ fn own_port(ports: &Path) -> Result<PathBuf> {
 impl HostLink for Link {
     fn connection(&self) -> Result<Connection, ClientError> {
         let mut session = self.session();
-        // Asked, since the port says nothing of a host that has ended.
         if let Some((connection, transport)) = session.current.take() {
-            if connection.sources_within(ANSWER_TIME_MAX).is_ok() {
+            // A vsock says nothing of a host that has ended, so it is asked.
+            let answers = || connection.sources_within(ANSWER_TIME_MAX).is_ok();
+            if connection.is_open() && (self.tells_of_end() || answers()) {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
             }

@@ -66,7 +66,8 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
             found.as_ref().is_ok_and(|(state, ..)| state.is_on())
         }
         Some(Machine::Qemu { found, .. }) => found.is_some(),
-        None => guest.is_some_and(|guest| guest.state != GuestState::Absent),
+        // Only the daemon can say.
+        None => true,
     };
     if let Some(guest) = guest.filter(|_| runs) {
         of_guest(&mut all, guest);
@@ -198,6 +199,12 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
         GuestState::Detached => {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
+        // At the sockets, which QEMU makes for its own user.
+        GuestState::Absent if lower.contains("permission denied") => all.no(
+            "monitor",
+            reason,
+            "give the socket to a group that the daemon is in: chgrp weir SOCKET; chmod g+w SOCKET",
+        ),
         // Whoever labels files says no by this.
         _ if lower.contains("permission denied") => all.no(
             "monitor",
@@ -218,6 +225,9 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
             all.add(Grade::Note, "monitor", reason.to_owned(), None);
         }
         _ => all.ok("monitor", format!("the daemon has the monitor{version}; {state}")),
+    }
+    if guest.state == GuestState::Absent {
+        return;
     }
     match guest.has_session {
         true => all.ok("broker", "`weir guest` in the guest has a session"),
@@ -318,6 +328,14 @@ mod tests {
             "ausearch",
         );
         is_one(&guest(&|guest| guest.state = GuestState::Absent), "monitor", "journalctl");
+        // Also where only the daemon can say that there is no machine.
+        let blind = with(&|facts| {
+            facts.machine = None;
+            if let Ok(guests) = &mut facts.daemon {
+                guests[0].state = GuestState::Absent;
+            }
+        });
+        is_one(&blind, "monitor", "journalctl");
         let (channel, none) = (Lacks { channel: true, ports: false }, Lacks::default());
         is_one(&domain(Err("no domain with matching name".into())), "machine", "virsh list");
         is_one(&domain(Ok((DomainState::Off, none, none))), "machine", "virsh start web1");

@@ -23,19 +23,45 @@ pub fn reserve_mib(region_mib: u64) -> u64 {
 }
 
 /// The options of two root ports, of the region and of the words, in a slot of the root bus or where QEMU puts them.
-pub fn ports(region_mib: u64, slot: Option<u8>) -> [String; 2] {
+/// `pair` counts from 0: ids and chassis are those of no other pair.
+pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
     let reserve = reserve_mib(region_mib);
     let at = |function: u8, more: &str| {
         slot.map(|slot| format!(",addr={slot:#x}.{function}{more}")).unwrap_or_default()
     };
     let (first, second) = (at(0, ",multifunction=on"), at(1, ""));
     // Numbers that neither libvirt nor people give: they count from 1.
+    let (one, two) = (2 * pair, 2 * pair + 1);
+    let chassis = |number: u8| 201 + u16::from(number);
     [
         format!(
-            "pcie-root-port,id=weir0,bus=pcie.0{first},chassis=201,hotplug=on,pref64-reserve={reserve}M"
+            "pcie-root-port,id=weir{one},bus=pcie.0{first},chassis={},hotplug=on,pref64-reserve={reserve}M",
+            chassis(one)
         ),
-        format!("pcie-root-port,id=weir1,bus=pcie.0{second},chassis=202,hotplug=on"),
+        format!(
+            "pcie-root-port,id=weir{two},bus=pcie.0{second},chassis={},hotplug=on",
+            chassis(two)
+        ),
     ]
+}
+
+/// The first pair of ports whose names the domain does not have: ports of an earlier, smaller region stay.
+fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
+    let options = root.descendants().filter(|node| node.has_tag_name((QEMU, "arg")));
+    let options: Vec<&str> = options.filter_map(|node| node.attribute("value")).collect();
+    let is_named = |name: &str| {
+        options.iter().any(|option| option.split(',').any(|one| one.trim_matches('\'') == name))
+    };
+    let is_free = |pair: &u8| {
+        (2 * pair..=2 * pair + 1).all(|number| {
+            !is_named(&format!("id=weir{number}"))
+                && !is_named(&format!("chassis={}", 201 + u16::from(number)))
+        })
+    };
+    // QEMU's chassis numbers end at 255.
+    (0..25).find(is_free).ok_or_else(|| {
+        anyhow::anyhow!("it has 25 pairs of ports by now; remove those that are too small")
+    })
 }
 
 /// Slots of the root bus that are looked at for the root ports, in this order: libvirt gives slots from 1 on, and those
@@ -128,7 +154,7 @@ pub fn change(xml: &str, region_mib: u64) -> anyhow::Result<Change> {
                 SLOTS.end()
             );
         };
-        for port in ports(region_mib, Some(slot)) {
+        for port in ports(region_mib, Some(slot), free_pair(root)?) {
             text += &format!(
                 "    <{prefix}:arg value='-device'/>\n    <{prefix}:arg value='{port}'/>\n"
             );
@@ -231,7 +257,13 @@ mod tests {
         let taken = "<disk><address bus='0x00' slot='0x1c'/></disk><emulator>";
         let other = change(&q35.replace("<emulator>", taken), 64).unwrap();
         assert!(other.xml.contains("addr=0x1b.0"), "{}", other.xml);
-        assert!(change(&changed.xml, 128).unwrap().adds_ports, "they are too small for it");
+        let larger = change(&changed.xml, 128).unwrap();
+        assert!(larger.adds_ports, "they are too small for it");
+        for once in
+            ["id=weir0,", "id=weir1,", "id=weir2,", "id=weir3,", "chassis=201,", "chassis=203,"]
+        {
+            assert_eq!(larger.xml.matches(once).count(), 1, "{once}: {}", larger.xml);
+        }
     }
 
     #[test]
@@ -269,7 +301,7 @@ mod tests {
         ] {
             assert_eq!(reserved_mib(option), mib, "{option}");
         }
-        assert!(has_room(ports(256, None).iter().map(String::as_str), 256));
-        assert!(!has_room(ports(256, None).iter().map(String::as_str).take(1), 256));
+        assert!(has_room(ports(256, None, 0).iter().map(String::as_str), 256));
+        assert!(!has_room(ports(256, None, 0).iter().map(String::as_str).take(1), 256));
     }
 }

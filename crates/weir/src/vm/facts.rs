@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(lacks("sh -qmp unix:/q"), None);
         let q35 = format!("{all} -M q35");
         assert_eq!(lacks(&q35), Some(Lacks { channel: false, ports: true }));
-        let [region, words] = domain::ports(256, None);
+        let [region, words] = domain::ports(256, None, 0);
         assert_eq!(
             lacks(&format!("{q35} -device {region} -device {words}")),
             Some(Lacks::default())

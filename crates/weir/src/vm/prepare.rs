@@ -131,7 +131,7 @@ fn of_qemu(args: &PrepareArgs) -> String {
          -qmp unix:{FOLDER}/{name}.qmp,server=on,wait=off"
     );
     if args.machine == Some(MachineName::Q35) {
-        let ports = domain::ports(args.region_mib, None);
+        let ports = domain::ports(args.region_mib, None, 0);
         ports.iter().for_each(|port| _ = write!(text, " \\\n-device {port}"));
         let mib = reserve_mib(args.region_mib);
         let _ = write!(

@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     /// QEMU's id of our port, by which it tells of it.
     port_id: Option<String>,
     is_paused: bool,
+    /// Events wait in the monitor that there was no turn for.
+    has_more_events: bool,
     /// What is wrong with the monitor.
     fault: Option<String>,
     active: Option<Active>,
@@ -88,6 +90,7 @@ impl Worker {
             connect_at: now,
             port_id: None,
             is_paused: false,
+            has_more_events: false,
             fault: None,
             active: None,
             leaving: Leaving { all: Vec::new(), ask_at: now, look_at: None },
@@ -189,6 +192,7 @@ impl Worker {
     /// When something is to be done that nobody asks for.
     fn due(&self) -> Option<Instant> {
         let connect = self.monitor.is_none().then_some(self.connect_at);
+        let events = self.has_more_events.then(Instant::now);
         let active = self.active.as_ref().and_then(Active::due);
         let has_monitor = self.monitor.is_some() && !self.leaving.all.is_empty();
         let leaving = has_monitor.then(|| self.leaving.look_at.unwrap_or(self.leaving.ask_at));
@@ -196,7 +200,7 @@ impl Worker {
         let poll = unreadable.then(|| Instant::now() + UNPLUG_AGAIN_EVERY);
         let waiting = self.waiting.iter().map(|(until, _)| *until).min();
         let detaching = self.detaching.as_ref().map(Detaching::due);
-        [connect, active, leaving, poll, waiting, detaching, self.ends_by]
+        [connect, events, active, leaving, poll, waiting, detaching, self.ends_by]
             .into_iter()
             .flatten()
             .min()

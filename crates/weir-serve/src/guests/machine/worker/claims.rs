@@ -73,7 +73,13 @@ impl Worker {
             }
             Err(error) => {
                 // What could not be taken back is taken back later.
-                self.leaving.all = hotplug::find_plugged(monitor).unwrap_or_default();
+                let found = hotplug::find_plugged(monitor);
+                if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
+                    // QEMU may carry out yet what it has not answered: whoever connects next looks for it.
+                    self.monitor = None;
+                    self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
+                }
+                self.leaving.all = found.unwrap_or_default();
                 self.leaving.ask_at = Instant::now();
                 Err(error)
             }

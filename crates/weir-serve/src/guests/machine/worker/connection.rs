@@ -90,12 +90,17 @@ impl Worker {
 
     pub(super) fn take_events(&mut self) {
         let mut is_open = None;
+        self.has_more_events = self.monitor.is_some();
         for _ in 0..QMP_EVENTS_AT_A_TIME {
-            let Some(monitor) = &mut self.monitor else { return };
+            let Some(monitor) = &mut self.monitor else { break };
             match monitor.wait_event(Duration::ZERO, &mut |_| true) {
                 Ok(Some(event)) => self.note(&event, &mut is_open),
-                Ok(None) => break,
+                Ok(None) => {
+                    self.has_more_events = false;
+                    break;
+                }
                 Err(error) => {
+                    self.has_more_events = false;
                     self.failed(&error);
                     // QEMU has ended, most likely.
                     return self.connect();
