@@ -27,7 +27,7 @@ const PORTS: &str = "/sys/class/virtio-ports";
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it has to answer in one, behind what else this guest has asked of it: opening a feed may take 10 s. A vsock
-/// does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to the guest when the host's daemon is killed.
+/// does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The way to the host's daemon.
