@@ -11,7 +11,8 @@ use serde_json::json;
 use weir_vm::{Monitor, Qmp, VmError, find_plugged};
 
 /// What a QEMU begins with, up to the answer to the first command.
-const BEGIN: &[u8] = br#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": []}}
+const BEGIN: &[u8] =
+    br#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": []}}
 {"return": {}, "id": 1}
 "#;
 /// For what never comes: the stream ends instead, so nobody waits as long.
