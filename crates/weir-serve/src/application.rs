@@ -307,18 +307,26 @@ impl Client {
         done()
     }
 
-    /// A feed that can be changed: it is open, and nobody else reads its rings. Asked by who keeps others from joining.
-    fn own(&self, number: u64) -> Result<&Arc<Reader>, RpcError> {
+    /// Changes what a feed takes, by `change`; asked by who keeps others from joining. A guest's feed may share rings
+    /// that others read: it goes on in rings of its own, and its copy follows.
+    fn change(
+        &self,
+        number: u64,
+        change: impl FnOnce(&Reader) -> Result<(), RpcError>,
+    ) -> Result<(), RpcError> {
         let reader = self.feed(number)?;
         if reader.is_closed() {
             return Err(RpcError::params(format!("feed {number} is closed")));
         }
-        let is_shared = self.daemon.board.readers_of(reader.feed()).len() > 1;
-        if is_shared || self.daemon.is_waited_for(reader.feed()) {
+        let feed = reader.feed();
+        let is_shared = self.daemon.board.readers_of(feed).len() > 1;
+        if (is_shared || self.daemon.is_waited_for(feed)) && !reader.is_copied() {
             let said = "others read the same rings; open the feed with \"own\": true to change it";
             return Err(RpcError::new(SHARED, said));
         }
-        Ok(reader)
+        change(reader)?;
+        self.daemon.follow(reader);
+        Ok(())
     }
 
     fn set_filter(&self, number: u64, text: &str) -> Result<Answer, RpcError> {
@@ -328,13 +336,15 @@ impl Client {
         let filter = self.daemon.filter(&self.user(), &reader.source, &source, text)?;
         let handing = self.daemon.handing(&reader.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
-        let reader = self.own(number)?;
-        if self.source(&reader.source)? != source {
-            return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
-        }
-        let changed = self.daemon.probe.change(reader.claim.subscription, Change::Filter(filter));
-        changed.map_err(refused)?;
-        reader.set_filter(text, source.shown_filter(text));
+        self.change(number, |reader| {
+            if self.source(&reader.source)? != source {
+                return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
+            }
+            let subscription = reader.claim.subscription;
+            self.daemon.probe.change(subscription, Change::Filter(filter)).map_err(refused)?;
+            reader.set_filter(text, source.shown_filter(text));
+            Ok(())
+        })?;
         done()
     }
 
@@ -343,8 +353,9 @@ impl Client {
         self.daemon.usage.take_turn(&self.user())?;
         let change = read_change(&block.add, &block.remove, block.expires_ms)?;
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
-        let reader = self.own(block.feed)?;
-        self.daemon.block(reader.claim.subscription, &change)?;
+        self.change(block.feed, |reader| {
+            self.daemon.block(reader.claim.subscription, &change).map(drop)
+        })?;
         done()
     }
 

@@ -133,11 +133,18 @@ impl Board {
         state.forget(reader.feed());
     }
 
-    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there.
-    pub fn moved(&self, reader: &Reader, feed: FeedId, rings: Vec<Ring<Mapping>>) {
+    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there. `last` is the ledger
+    /// of those of before, if they are open still.
+    pub fn moved(
+        &self,
+        reader: &Reader,
+        feed: FeedId,
+        rings: Vec<Ring<Mapping>>,
+        last: Option<&Ledger>,
+    ) {
         let mut state = self.lock();
         let before = reader.feed();
-        reader.moved(feed, rings, state.closed.get(&before).and_then(Option::as_ref));
+        reader.moved(feed, rings, state.closed.get(&before).and_then(Option::as_ref).or(last));
         state.forget(before);
         state.hand(feed, &reader.who, &reader.source);
     }

@@ -184,7 +184,8 @@ impl Daemon {
         };
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
-        let is_own = open.own || open.name.is_some();
+        // A guest's copy can follow its feed to other rings: it shares rings until it changes what it takes.
+        let is_own = open.name.is_some() || open.own && !matches!(opening.who, Who::Guest(_));
         let group = if is_own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;

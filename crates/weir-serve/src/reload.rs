@@ -107,12 +107,17 @@ impl Daemon {
         withdrawn.is_ok() && now.is_some_and(|now| now != feed)
     }
 
-    /// Accounts a guest's feed by the rings that it has moved to.
-    fn follow(&self, reader: &Reader) {
+    /// Accounts a guest's feed by the rings that it has moved to, if it has.
+    pub(crate) fn follow(&self, reader: &Reader) {
         let subscription = reader.claim.subscription;
-        if let Some((fresh, _)) = self.probe.feed_of(subscription) {
-            self.board.moved(reader, fresh, self.probe.rings_of(subscription));
+        let Some((fresh, _)) = self.probe.feed_of(subscription) else { return };
+        if fresh == reader.feed() {
+            return;
         }
+        // Those of before may be read on by others.
+        let last =
+            self.ledgers_of(&[reader.claim]).ok().and_then(|mut all| all.remove(&reader.feed()));
+        self.board.moved(reader, fresh, self.probe.rings_of(subscription), last.as_ref());
     }
 
     /// Closes a client's feed, and keeps its subscription until the client comes for it.

@@ -77,6 +77,10 @@ impl<M: Words> Reader<M> {
 /// 3 KiB.
 const RECORDS_AHEAD: u32 = 32;
 
+/// After so many records of one length, more of them are expected: [`count_alike`]. In traffic of mixed lengths each
+/// attempt would be a branch that the processor does not foresee.
+const ALIKE_MIN: u32 = 8;
+
 /// Walks record headers in shared words. Every length is loaded once and bounded by `committed`, so
 /// hostile words end the walk and no more.
 fn count_words(
@@ -92,6 +96,8 @@ fn count_words(
     };
     let mut tally = Tally::default();
     let mut highest_id = 0;
+    let mut last = (0, 0);
+    let mut alike = 0;
     let end = loop {
         if at >= until || tally.frames == u64::from(frames_max) {
             break WalkEnd::Everything;
@@ -126,8 +132,55 @@ fn count_words(
         tally.last_ns = ts_ns;
         highest_id = interface_id.max(highest_id);
         at += bytes;
+        alike = if last == (bytes, caplen) { alike + 1 } else { 0 };
+        last = (bytes, caplen);
+        if alike >= ALIKE_MIN && (at | bytes).is_multiple_of(8) {
+            alike = 0;
+            let most = frames_max as usize - tally.frames as usize;
+            let run = &words[at as usize / 8..until as usize / 8];
+            let count = count_alike(run, bytes, caplen, most, &mut tally, &mut highest_id);
+            at += count * bytes;
+        }
     };
     Counted { found: tally, highest_id, at, end }
+}
+
+/// Counts up to `most` records that begin as a valid one of this length does: so they are valid, too. Gives how many
+/// there are before the first other one. Without the checks it takes a third of the time of the walk above, most of
+/// all where each branch is dear, as in an emulated guest.
+fn count_alike(
+    words: &[AtomicU64],
+    bytes: u32,
+    caplen: u32,
+    most: usize,
+    tally: &mut Tally,
+    highest_id: &mut u32,
+) -> u32 {
+    let step = bytes as usize / 8;
+    let (first, mut count, mut wire_bytes, mut highest, mut ts) =
+        (copy::join(EPB_TYPE, bytes), 0, 0, 0, (0, 0));
+    let mut rest = &words[..words.len().min(most.saturating_mul(step))];
+    while let Some((record, behind)) = rest.split_at_checked(step) {
+        let Some(words) = record.first_chunk::<4>() else { break };
+        let [a, b, c, d] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        if (a ^ first) | ((c >> 32) ^ u64::from(caplen)) != 0 {
+            break;
+        }
+        copy::prefetch(rest, bytes * RECORDS_AHEAD);
+        count += 1;
+        wire_bytes += d & u64::from(u32::MAX);
+        highest = highest.max(b as u32);
+        ts = (b, c);
+        rest = behind;
+    }
+    if count > 0 {
+        tally.frames += u64::from(count);
+        tally.kept_bytes += u64::from(count) * u64::from(caplen);
+        tally.wire_bytes += wire_bytes;
+        tally.last_ns = ts.0 >> 32 << 32 | ts.1 & u64::from(u32::MAX);
+        *highest_id = highest.max(*highest_id);
+    }
+    count
 }
 
 /// The result of a walk over record headers.
