@@ -230,6 +230,20 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 	return weir_blocked(front, list, &found->key);
 }
 
+/* Whether the frame is of the feed's part: its queue, its shard. Asked before a call is made for the feed. */
+static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame)
+{
+	const volatile struct weir_feed *setup;
+
+	if (feed >= WEIR_FEEDS_MAX)
+		return 0;
+	setup = &feed_of[feed];
+	if (by_queue && setup->queue != WEIR_ANY_QUEUE && setup->queue != frame->queue)
+		return 0;
+	return !by_flow || setup->shard_of <= 1 ||
+	       weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of);
+}
+
 /*
  * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
  * where one feed of one interface is served: each return costs where the kernel makes returns safe (SRSO, retbleed).
@@ -249,11 +263,6 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	if (feed >= WEIR_FEEDS_MAX)
 		return;
 	setup = &feed_of[feed];
-	if (by_queue && setup->queue != WEIR_ANY_QUEUE && setup->queue != frame->queue)
-		return;
-	if (by_flow && setup->shard_of > 1 &&
-	    !weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of))
-		return;
 	if (chooses)
 		line->chosen++;
 	if (several)
@@ -479,13 +488,15 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 
 			mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
 		}
-		if (mine_of_ring)
+		if (mine_of_ring && is_of_part(place, frame))
 			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
 	} else {
 		struct found_key found = {};
 
 		for (feed = 0; feed < WEIR_FEEDS_MAX; feed++) {
-			if (!(wanted & (1u << feed)))
+			if (!(wanted >> feed))
+				break;
+			if (!(wanted & (1u << feed)) || !is_of_part(feed, frame))
 				continue;
 			if (hook == WEIR_TC)
 				weir_write_tc(ctx, feed, frame, &found, interface);

@@ -134,8 +134,9 @@ impl Consumer {
         let command = format!("weir capture --json {arguments}");
         let program = Program::start(host, guest, number, &command)?;
         let vm = &mut host.guests[guest];
-        let ready =
-            format!("test -e /tmp/{number}.rc || grep -q ' host at tc: ' /tmp/{number}.err");
+        // It names the engine that it reads with.
+        let engine = "' (host|bpf|af_packet)( at [a-z]+)?: '";
+        let ready = format!("test -e /tmp/{number}.rc || grep -qE {engine} /tmp/{number}.err");
         until(vm, &ready, READY)?;
         vm.run(
             &format!("test ! -e /tmp/{number}.rc || {{ cat /tmp/{number}.err; false; }}"),
