@@ -99,10 +99,18 @@ pub struct Open {
     pub name: Option<String>,
 }
 
+impl Open {
+    /// Whether the feed has rings that no other feed shares.
+    #[must_use]
+    pub fn has_own_rings(&self) -> bool {
+        self.own || self.name.is_some()
+    }
+}
+
 /// The answer, with the descriptors of the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The daemon's number for the rings.
+    /// The daemon's number for the rings; to a guest, its own number for what the feed reads.
     pub key: u64,
     /// Ordinals of the first frames that are the feed's, ring by ring: others have had those before.
     pub from: Vec<u64>,
@@ -193,7 +201,8 @@ pub struct Closed {
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings.
+/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings; never for that to a guest, whose feed
+/// goes on in rings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFilter {
@@ -203,7 +212,7 @@ pub struct SetFilter {
     pub filter: String,
 }
 
-/// `capture.block`. Refused with [`SHARED`] while others read the same rings.
+/// `capture.block`. Refused as [`SetFilter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {

@@ -69,7 +69,7 @@ impl Application for Capture {
         if let Who::Guest(name) = &who
             && let Some(guest) = self.0.guests.get(name)
         {
-            guest.line.set_peer(peer);
+            guest.session.set_peer(peer);
         }
         let (daemon, peer) = (Arc::clone(&self.0), Arc::clone(peer));
         Ok(Box::new(Client { daemon, peer, who, feeds: BTreeMap::new() }))
@@ -207,6 +207,9 @@ impl Client {
             false => self.daemon.sources(&self.who),
         };
         let is_own = |reader: &Reader| User::from(&reader.who) == self.user();
+        if let Who::Guest(name) = &self.who {
+            return answer(self.daemon.status_of_guest(&sources, name));
+        }
         answer(self.daemon.status(&sources, |reader| sees_all || is_own(reader)))
     }
 
@@ -225,6 +228,7 @@ impl Client {
             filter: source.shown_filter(&open.filter),
             mib,
             copied: rights::copied_for(&self.who),
+            key: self.guest().map(|guest| guest.session.next_key()),
         });
         self.daemon.usage.open_again(&user, mib)?;
         let reader = self.daemon.open_moved(opening).or_else(|opening| {
@@ -254,7 +258,7 @@ impl Client {
         let reads = reader.reads();
         let first = reads.rings.first().map(|ring| ring.identity().map_err(broken)).transpose()?;
         let opened = Opened {
-            key: reads.feed.number(),
+            key: reader.key(),
             from: reads.from.clone(),
             link_type: first.map(|identity| identity.link_type).unwrap_or_default(),
             engine: info.engine.to_owned(),
@@ -265,12 +269,8 @@ impl Client {
             parts: parts(&reads.rings),
             region: None,
         };
-        if let Who::Guest(name) = &self.who {
-            return answer(Opened {
-                region: Some(self.copy(name, reader)?),
-                from: vec![0],
-                ..opened
-            });
+        if let Who::Guest(_) = &self.who {
+            return answer(Opened { region: Some(self.copy(reader)?), from: vec![0], ..opened });
         }
         let rings = reads.rings.iter().map(|ring| ring.memory().as_fd().try_clone_to_owned());
         let descriptors: Result<Vec<OwnedFd>, _> = rings.collect();

@@ -190,14 +190,19 @@ impl Daemon {
         let sees_all = rights::manages(who);
         let is_own = |other: &Who| sees_all || rights::is_same_user(who, other);
         let is_named = |own: &Option<String>| own.as_deref() == Some(name);
-        let mut claims = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(&feed.who));
+        let moved = self.moved.claims(|feed| is_named(&feed.asked.name) && is_own(&feed.who));
+        let mut claims: Vec<_> =
+            moved.into_iter().map(|(source, claim)| (source, claim, None)).collect();
         for reader in self.board.readers() {
             if is_named(&reader.asked.name) && is_own(&reader.who) && !reader.is_closed() {
-                claims.push((reader.source.clone(), reader.claim));
+                // A guest knows its feeds by numbers of its own.
+                let key = matches!(who, Who::Guest(_)).then(|| reader.key());
+                claims.push((reader.source.clone(), reader.claim, key));
             }
         }
-        let feed = |(source, claim): (String, Claim)| {
-            let key = self.probe.feed_of(claim.subscription)?.0.number();
+        let feed = |(source, claim, key): (String, Claim, Option<u64>)| {
+            let rings = self.probe.feed_of(claim.subscription)?.0;
+            let key = key.unwrap_or(rings.number());
             Some(Named { source, subscription: claim.subscription, key })
         };
         // Of a source that has ended nothing comes that could be blocked.

@@ -8,7 +8,7 @@ use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
 use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, Filter, Setup};
-use weir_client::protocol::{self, Closed, Open};
+use weir_client::protocol::{self, Open};
 use weir_filter::Program;
 use weir_filter_compile::{Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
@@ -185,7 +185,10 @@ impl Daemon {
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
         // A guest's copy can follow its feed to other rings: it shares rings until it changes what it takes.
-        let is_own = open.name.is_some() || open.own && !matches!(opening.who, Who::Guest(_));
+        let is_own = match opening.who {
+            Who::Guest(_) => open.name.is_some(),
+            Who::Process(_) => open.has_own_rings(),
+        };
         let group = if is_own { self.group.fetch_add(1, Ordering::Relaxed) } else { 0 };
         let wants = Wants { group, ..Wants::from(chosen(feed, open)?) };
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
@@ -241,35 +244,6 @@ impl Daemon {
         let reader = Arc::new(Reader::new(*opening, moved.claim, feed, rings, account));
         self.board.add(&reader);
         Ok(reader)
-    }
-
-    /// Closes a feed, once, and gives its account.
-    pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
-        reader.close(|| {
-            self.leave(&reader.source, reader.claim);
-            let feed = reader.feed();
-            match self.board.closed(feed) {
-                Some(ledger) => (ledger, true),
-                None => {
-                    let ledgers = self.ledgers_of(&[reader.claim]);
-                    (ledgers.ok().and_then(|mut all| all.remove(&feed)), false)
-                }
-            }
-        })
-    }
-
-    /// Ends a subscription.
-    pub(crate) fn leave(&self, source: &str, claim: Claim) {
-        self.slots.close(source, &self.probe, claim);
-        self.lists.forget(claim.subscription);
-    }
-
-    /// Takes back everything that a client has of a feed.
-    pub(crate) fn let_go(&self, reader: &Arc<Reader>) {
-        self.close(reader);
-        reader.remove_sleepers();
-        self.board.remove(reader);
-        self.usage.close(&User::from(&reader.who), reader.mib);
     }
 
     /// The ledgers so far of all rings.

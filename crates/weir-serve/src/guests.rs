@@ -4,17 +4,17 @@ mod channel;
 pub(crate) mod config;
 mod control;
 mod hypervisor;
-pub(crate) mod line;
 pub(crate) mod machine;
 mod ports;
 pub(crate) mod relay;
+pub(crate) mod session;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use weir_client::protocol::InRegion;
@@ -23,23 +23,25 @@ use weir_plug::message::RpcError;
 use weir_probe::{Probe, SubscriptionId};
 
 use crate::config::GuestConfig;
-use crate::guests::line::Line;
 use crate::guests::machine::{Claim, Machine};
 use crate::guests::relay::{Bell, Relay, RelayError};
+use crate::guests::session::GuestSession;
+use crate::limits::RELAY_END_TIME_MAX;
+use crate::reader::Reads;
 
 /// The guests that are served.
 #[derive(Default)]
 pub(crate) struct Guests {
     all: RwLock<BTreeMap<String, Arc<Guest>>>,
     /// Once guests are served.
-    served: Mutex<Option<Served>>,
+    server: Mutex<Option<GuestServer>>,
     /// Held by who changes which guests there are.
     changes: Mutex<()>,
 }
 
-/// Who serves guests.
+/// What guests are served with.
 #[derive(Clone)]
-pub(crate) struct Served {
+pub(crate) struct GuestServer {
     /// The server whose connections go over their ports.
     pub(crate) serving: Weak<Serving>,
     /// Told what whoever runs the daemon should know.
@@ -50,7 +52,7 @@ pub(crate) struct Served {
 pub(crate) struct Guest {
     pub(crate) name: Arc<str>,
     pub(crate) config: GuestConfig,
-    pub(crate) line: Arc<Line>,
+    pub(crate) session: Arc<GuestSession>,
     pub(crate) machine: Machine,
     pub(crate) life: Arc<Life>,
 }
@@ -82,9 +84,18 @@ impl GuestFeed {
     }
 }
 
+#[cfg(test)]
+impl GuestFeed {
+    /// A copy in memory that no machine has.
+    pub(crate) fn of_no_machine(relay: Relay, memory: Arc<weir_vm::GuestMemory>) -> GuestFeed {
+        let claim = Claim::of_no_machine(memory);
+        GuestFeed { relay, claim, is_unmapped: AtomicBool::new(false) }
+    }
+}
+
 impl Drop for GuestFeed {
     fn drop(&mut self) {
-        self.relay.finish();
+        self.relay.finish_by(Instant::now() + RELAY_END_TIME_MAX);
         if !self.is_unmapped.load(Ordering::Relaxed) {
             self.claim.leave(Arc::clone(self.relay.taken()));
         }
@@ -104,9 +115,9 @@ impl Guests {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Who serves them, once they are served.
-    pub(crate) fn served(&self) -> MutexGuard<'_, Option<Served>> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What they are served with, once they are served.
+    pub(crate) fn server(&self) -> MutexGuard<'_, Option<GuestServer>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Held by who changes which guests there are: one at a time.
@@ -130,15 +141,15 @@ impl Guest {
         self: &Arc<Guest>,
         probe: &Probe,
         subscription: SubscriptionId,
-        from: Vec<u64>,
+        reads: &Reads,
         data_blocks: u64,
     ) -> Result<(GuestFeed, InRegion), RpcError> {
         let claim = self.machine.claim().map_err(RpcError::refused)?;
         let memory = claim.memory();
-        let port = self.line.port();
+        let port = self.session.port();
         let ring = Arc::new(move || port.iter().for_each(|port| port.ring()));
         let bell = Bell { memory: Arc::clone(memory), ring };
-        let relay = Relay::start(probe, subscription, from, data_blocks, bell);
+        let relay = Relay::start(probe, subscription, reads, data_blocks, bell);
         let relay = relay.map_err(|error| match error {
             RelayError::Probe(error) => crate::refusal::refused(error),
             error => refused(&error),

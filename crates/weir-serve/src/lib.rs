@@ -18,6 +18,7 @@
 pub mod application;
 mod blocking;
 mod board;
+mod closing;
 pub mod config;
 pub mod daemon;
 mod feed_request;

@@ -1,5 +1,8 @@
 //! A feed as one client has it: what it may read, what it wakes, and what became of its frames since it was opened.
 
+mod closing;
+mod reads;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -16,6 +19,8 @@ use crate::guests::GuestFeed;
 use crate::limits::SLEEPERS_OF_A_FEED_MAX;
 use crate::rights::Copied;
 use crate::slots::Claim;
+pub(crate) use closing::Closing;
+pub use reads::Reads;
 
 /// A feed of one client.
 pub struct Reader {
@@ -38,7 +43,7 @@ pub struct Reader {
     pub since: Instant,
     /// Its subscription.
     pub claim: Claim,
-    /// The client's key of it: the number of the rings that it was opened with.
+    /// See [`Opening::key`].
     key: u64,
     reads: RwLock<Arc<Reads>>,
     state: Mutex<State>,
@@ -48,36 +53,6 @@ pub struct Reader {
     copy: OnceLock<GuestFeed>,
     /// Nothing more joins it.
     is_complete: AtomicBool,
-}
-
-/// The rings that a feed reads.
-pub struct Reads {
-    /// The probe's name for them.
-    pub feed: FeedId,
-    /// The rings.
-    pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of the feed's first frames, ring by ring.
-    pub from: Vec<u64>,
-    /// The ledger of the rings when the feed came to them.
-    base: Ledger,
-    /// What became of the feed's frames in the rings that it read before.
-    past: protocol::Ledger,
-}
-
-impl Reads {
-    /// Frames that the rings have had, ring by ring.
-    fn written(&self) -> Vec<u64> {
-        self.rings.iter().map(Ring::frames_written).collect()
-    }
-
-    /// What became of the feed's frames, if the rings have this ledger now and had frames up to `until`.
-    fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
-        let captured = until.iter().sum();
-        let now = Ledger { captured, ..ledger.clone() };
-        let mut own = protocol::Ledger::from(&now.since(&self.base));
-        own += &self.past;
-        own
-    }
 }
 
 /// The filter in force.
@@ -124,6 +99,9 @@ pub struct Opening {
     pub mib: u64,
     /// Its rings are to be sealed memory, for this reason.
     pub copied: Option<Copied>,
+    /// The number by which the client knows what it reads; the probe's number of its rings if there is none. A guest
+    /// is given one of its own: the probe's would tell how many feeds others have opened.
+    pub key: Option<u64>,
 }
 
 impl Reader {
@@ -135,15 +113,12 @@ impl Reader {
         rings: Vec<Ring<Mapping>>,
         (from, base): (Vec<u64>, Ledger),
     ) -> Reader {
-        let Opening { peer, who, asked, number, source, filter, mib, copied } = opening;
-        // What the rings have had is exact, and what the ledger says of that is not of the same instant.
-        let captured = from.iter().sum();
-        let base = Ledger { captured, ..base };
+        let Opening { peer, who, asked, number, source, filter, mib, copied, key } = opening;
         let filter = FilterText { asked: asked.filter.clone(), whole: filter };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
-        let (copy, closed, key) = (OnceLock::new(), Condvar::new(), feed.number());
-        let reads = Reads { feed, rings, from, base, past: protocol::Ledger::default() };
-        let reads = RwLock::new(Arc::new(reads));
+        let (copy, closed) = (OnceLock::new(), Condvar::new());
+        let key = key.unwrap_or(feed.number());
+        let reads = RwLock::new(Arc::new(Reads::new(feed, rings, from, base)));
         Reader {
             peer,
             who,
@@ -180,10 +155,13 @@ impl Reader {
     /// of those of before.
     pub(crate) fn moved(&self, feed: FeedId, rings: Vec<Ring<Mapping>>, ledger: Option<&Ledger>) {
         let mut reads = self.reads.write().unwrap_or_else(PoisonError::into_inner);
-        // What the rings have had is known also where the rest could not be read.
-        let past = reads.account(ledger.unwrap_or(&reads.base), &reads.written());
-        let (from, base) = (vec![0; rings.len()], Ledger::default());
-        *reads = Arc::new(Reads { feed, rings, from, base, past });
+        *reads = Arc::new(reads.followed_by(feed, rings, ledger));
+    }
+
+    /// The number by which its client knows what it reads.
+    #[must_use]
+    pub fn key(&self) -> u64 {
+        self.key
     }
 
     fn filter_text(&self) -> MutexGuard<'_, FilterText> {
@@ -350,32 +328,32 @@ impl Reader {
         self.state().closed.as_ref().map(|closed| closed.ledger.clone())
     }
 
-    /// Closes it once: `end` ends the subscription, and gives the ledger of the rings, and whether that is final. What
-    /// is told the second time is what was told the first. No lock is held meanwhile: a guest's copy takes a while.
-    pub fn close(&self, end: impl FnOnce() -> (Option<Ledger>, bool)) -> Closed {
-        let mut state = self.state();
-        if std::mem::replace(&mut state.is_closing, true) {
-            let runs = |state: &mut State| state.closed.is_none();
-            let state = self.closed.wait_while(state, runs);
-            let state = state.unwrap_or_else(PoisonError::into_inner);
-            return state.closed.clone().unwrap_or_else(|| self.told(true, Vec::new(), None));
+    /// Begins to close it: `end` ends the subscription, and gives the ledger of these rings, and whether that is final.
+    /// Waits for nothing. `None` if somebody else closes it, or has.
+    ///
+    /// Of a guest's feed it is called by who keeps the feed from moving to other rings meanwhile: else the ledger of
+    /// some would be accounted against what others have had.
+    pub(crate) fn begin_close(
+        self: &Arc<Reader>,
+        end: impl FnOnce(&Reads) -> (Option<Ledger>, bool),
+    ) -> Option<Closing> {
+        if std::mem::replace(&mut self.state().is_closing, true) {
+            return None;
         }
-        drop(state);
-        let (ledger, ended) = end();
-        // A guest's copy has everything by then, and its ring is closed.
-        self.copy.get().iter().for_each(|copy| copy.relay.finish());
-        let ended = ended || self.copy.get().is_some();
         let reads = self.reads();
+        let (ledger, is_final) = end(&reads);
         let until = reads.written();
-        let ledger = ledger.map(|ledger| match self.copy.get() {
-            Some(copy) => copy.relay.account(|| reads.account(&ledger, &until)),
-            None => reads.account(&ledger, &until),
-        });
-        let until = if ended { Vec::new() } else { until };
-        let closed = self.told(ended, until, ledger);
-        self.state().closed = Some(closed.clone());
-        self.closed.notify_all();
-        closed
+        // It passes on what the rings have, and ends.
+        self.copy.get().iter().for_each(|copy| copy.relay.stop());
+        Some(Closing::new(Arc::clone(self), reads, until, ledger, is_final))
+    }
+
+    /// What became of its frames, once whoever closes it has finished.
+    pub(crate) fn wait_until_closed(&self) -> Closed {
+        let runs = |state: &mut State| state.closed.is_none();
+        let state = self.closed.wait_while(self.state(), runs);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.closed.clone().unwrap_or_else(|| self.told(true, Vec::new(), None))
     }
 
     fn told(&self, ended: bool, until: Vec<u64>, ledger: Option<protocol::Ledger>) -> Closed {

@@ -10,8 +10,9 @@ use weir_probe::FeedId;
 use crate::board::{tell_gone, tell_moved};
 use crate::config::Config;
 use crate::daemon::{Daemon, check};
+use crate::limits::RELAY_END_TIME_MAX;
 use crate::moved::MovedFeed;
-use crate::reader::Reader;
+use crate::reader::{Closing, Reader, Reads};
 
 /// What clients are told.
 pub(crate) const CHANGED: &str = "the daemon's file has changed";
@@ -28,6 +29,17 @@ impl Daemon {
         for warning in check(&config, &self.resolve)? {
             self.journal.say(&warning);
         }
+        let mut closings = Vec::new();
+        let closed = self.put_in_force(config, &mut closings);
+        // With nothing held: nobody who opens a feed waits for a guest's copy that hangs.
+        let deadline = Instant::now() + RELAY_END_TIME_MAX;
+        closings.into_iter().for_each(|closing| _ = closing.finish(deadline));
+        Ok(closed)
+    }
+
+    /// Has this file in force, and tells all whom that concerns. Gives how many feeds are closed, which `closings`
+    /// [finish](Closing::finish).
+    fn put_in_force(&self, config: Config, closings: &mut Vec<Closing>) -> usize {
         let before = self.config();
         let _guests = self.guests.lock_changes();
         // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
@@ -55,22 +67,20 @@ impl Daemon {
         let (allowed, denied): (Vec<_>, Vec<_>) =
             readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
         let mut closed = denied.len();
-        // A guest's copy ends first: it would follow the feed to fresh rings.
-        for guest in denied.iter().filter(|denied| is_guest(denied)) {
-            tell_gone(guest, Some(CHANGED));
-            self.close(guest);
-        }
+        let mut close = |reader: &Arc<Reader>| {
+            // First: that its rings are closed, which the probe tells, would be no reason.
+            tell_gone(reader, Some(CHANGED));
+            closings.extend(self.begin_close(reader));
+        };
+        // A guest's subscription ends first: its copy would follow the feed to fresh rings.
+        denied.iter().filter(|denied| is_guest(denied)).for_each(&mut close);
         let mut told: Vec<Arc<Reader>> = Vec::new();
         for feed in with_siblings(exposed, &allowed) {
             let of = |reader: &&Arc<Reader>| reader.feed() == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
             // One that is closed just now cannot speak for the others.
             let is_moved = others.iter().any(|other| self.renew(other, feed));
-            for denied in denied.iter().filter(of).filter(|denied| !is_guest(denied)) {
-                // First: that its rings are closed, which the probe tells, would be no reason.
-                tell_gone(denied, Some(CHANGED));
-                self.close(denied);
-            }
+            denied.iter().filter(of).filter(|denied| !is_guest(denied)).for_each(&mut close);
             for other in others {
                 // A guest reads on where it is: its copy has followed. One that is being opened has none yet.
                 if is_moved && is_guest(other) && other.is_copied() {
@@ -79,17 +89,16 @@ impl Daemon {
                     self.keep_for(other);
                     told.push(Arc::clone(other));
                 } else {
-                    tell_gone(other, Some(CHANGED));
-                    self.close(other);
+                    close(other);
                     closed += 1;
                 }
             }
         }
-        self.change_guests();
-        self.guests.all().iter().for_each(|guest| guest.line.tell_of_sources());
+        closings.extend(self.change_guests());
+        self.guests.all().iter().for_each(|guest| guest.session.tell_of_sources());
         // A client that is told opens all of its feeds again: they wait by now.
         told.iter().for_each(|reader| tell_moved(reader));
-        Ok(closed)
+        closed
     }
 
     /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine
@@ -121,14 +130,12 @@ impl Daemon {
     }
 
     /// Closes a client's feed, and keeps its subscription until the client comes for it.
-    fn keep_for(&self, reader: &Reader) {
-        let mut is_open = false;
-        reader.close(|| {
-            is_open = true;
-            (self.board.closed(reader.feed()).flatten(), true)
-        });
+    fn keep_for(&self, reader: &Arc<Reader>) {
+        let end = |reads: &Reads| (self.board.closed(reads.feed).flatten(), true);
         // The client may have closed it just now.
-        if is_open {
+        if let Some(closing) = reader.begin_close(end) {
+            // A process has no copy that could be waited for.
+            closing.finish(Instant::now());
             if let Some((fresh, _)) = self.probe.feed_of(reader.claim.subscription) {
                 // Its frames are this client's from the first one on; who joins begins later.
                 self.board.hand(fresh, &reader.who, &reader.source);
@@ -177,3 +184,6 @@ fn with_siblings(mut feeds: BTreeSet<FeedId>, readers: &[Arc<Reader>]) -> BTreeS
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,10 +7,12 @@ use weir_client::protocol::{self, Ledger as ToldLedger};
 use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
 use weir_plug::{Credentials, Who};
 use weir_probe::FeedId;
+use weir_ring::Ledger;
 
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
 use crate::reader::Reader;
+use crate::slots::Claim;
 
 /// Of a guest nobody: it has no user here.
 fn process(reader: &Reader) -> Credentials {
@@ -22,6 +24,9 @@ fn process(reader: &Reader) -> Credentials {
 
 /// No user has this id. Source: chown(2), where it means that none is given.
 const NOBODY: u32 = u32::MAX;
+
+/// The daemon's name and version.
+const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
     /// What is open of these sources. `sees` says which clients' feeds are told of.
@@ -46,14 +51,72 @@ impl Daemon {
             readers: own.len(),
             ledger: ledgers.get(id).map(ToldLedger::from),
         };
+        Status {
+            daemon: DAEMON.to_owned(),
+            sources: sources
+                .iter()
+                .map(|(name, source)| self.source_status(name, source))
+                .collect(),
+            feeds: feeds.iter().map(feed).collect(),
+            clients: readers.iter().map(|reader| self.client_status(reader, &ledgers)).collect(),
+        }
+    }
+
+    /// What a guest is told: its own feeds, as if nobody else read the sources. Rings that it shares with others have a
+    /// ledger that began before it came, and numbers that count what others have opened.
+    #[must_use]
+    pub(crate) fn status_of_guest(
+        &self,
+        sources: &BTreeMap<String, SourceConfig>,
+        guest: &str,
+    ) -> Status {
+        let mut readers = self.board.readers();
+        readers.retain(|reader| matches!(&reader.who, Who::Guest(name) if **name == *guest));
+        let claims: Vec<Claim> = readers.iter().map(|reader| reader.claim).collect();
+        let ledgers = self.ledgers_of(&claims).unwrap_or_default();
         let client = |reader: &Arc<Reader>| ClientStatus {
+            key: reader.key(),
+            connection: 0,
+            ..self.client_status(reader, &ledgers)
+        };
+        let clients: Vec<ClientStatus> = readers.iter().map(client).collect();
+        let feed = |client: &ClientStatus| FeedStatus {
+            key: client.key,
+            source: client.source.clone(),
+            filter: client.filter.clone(),
+            rings: 1,
+            readers: 1,
+            ledger: client.ledger.clone(),
+        };
+        let open = || clients.iter().filter(|client| !client.is_closed);
+        let source = |(name, source): (&String, &SourceConfig)| match open()
+            .any(|client| client.source == *name)
+        {
+            true => self.source_status(name, source),
+            false => closed(name, source),
+        };
+        Status {
+            daemon: DAEMON.to_owned(),
+            sources: sources.iter().map(source).collect(),
+            feeds: open().map(feed).collect(),
+            clients,
+        }
+    }
+
+    fn client_status(
+        &self,
+        reader: &Arc<Reader>,
+        ledgers: &BTreeMap<FeedId, Ledger>,
+    ) -> ClientStatus {
+        let process = process(reader);
+        ClientStatus {
             guest: match &reader.who {
                 Who::Guest(name) => Some(name.to_string()),
                 Who::Process(_) => None,
             },
-            uid: process(reader).uid,
-            gid: process(reader).gid,
-            pid: process(reader).pid,
+            uid: process.uid,
+            gid: process.gid,
+            pid: process.pid,
             connection: reader.peer.number(),
             number: reader.number,
             name: reader.asked.name.clone(),
@@ -64,16 +127,7 @@ impl Daemon {
             is_closed: reader.is_closed(),
             consumers: reader.consumers(),
             lag: if reader.is_closed() { None } else { reader.lag() },
-            ledger: self.ledger_of(reader, &ledgers),
-        };
-        Status {
-            daemon: concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned(),
-            sources: sources
-                .iter()
-                .map(|(name, source)| self.source_status(name, source))
-                .collect(),
-            feeds: feeds.iter().map(feed).collect(),
-            clients: readers.iter().map(client).collect(),
+            ledger: self.ledger_of(reader, ledgers),
         }
     }
 
@@ -81,13 +135,18 @@ impl Daemon {
         let open = self.slots.source(name);
         let info = open.and_then(|id| self.probe.info_of(id)).unwrap_or_default();
         SourceStatus {
-            source: name.to_owned(),
             is_open: open.is_some(),
-            captures: source.text(name).to_owned(),
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             notes: info.notes,
             owner: info.owner.as_ref().map(protocol::Owner::from),
+            ..closed(name, source)
         }
     }
+}
+
+/// A source that nobody reads.
+fn closed(name: &str, source: &SourceConfig) -> SourceStatus {
+    let (source, captures) = (name.to_owned(), source.text(name).to_owned());
+    SourceStatus { source, captures, ..SourceStatus::default() }
 }

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::process::Command;
 
 use weir_client::protocol::{Ledger, Open};
+use weir_client::status::SourceStatus;
 use weir_client::{Connection, EndReason, FeedSource, OpenFeed};
 use weir_consumer::thread::{Finished, Plan, Running, spawn};
 use weir_consumer::{Consumer, Null};
@@ -114,6 +115,73 @@ fn two_guests_read_the_same_and_one_that_never_reads_costs_the_other_nothing() {
     let (frames, lapped) = taken(read(unread));
     assert!(lapped > 0, "{frames} frames fit");
     assert_eq!(frames + lapped, ledger.captured);
+}
+
+#[test]
+fn a_guest_learns_nothing_of_what_others_read() {
+    let (one, other) = (Machine::new("one"), Machine::new("other"));
+    let alone = "[sources.alone]\nsource = 'gen:rate=10kpps'\nring_mib = 16\nguests = ['one']\n";
+    let text = source("rate=100kpps", "everybody = true", &[&one, &other]);
+    let setup = setup(&format!("{alone}{text}"));
+    let _served = serve_guests(&setup);
+    let (others, source) = OpenFeed::new(&other.connect(), &open("all")).unwrap();
+    let running = read(source);
+    let process = Connection::open(&setup.path()).unwrap();
+    let of_process: Vec<_> = (0..3).map(|_| OpenFeed::new(&process, &open("all"))).collect();
+    until_read(&running, 20_000);
+    let connection = one.connect();
+    let status = connection.status().unwrap();
+    let is_closed = |source: &SourceStatus| !source.is_open && source.engine.is_empty();
+    assert!(status.sources.len() == 2 && status.sources.iter().all(is_closed), "{status:?}");
+    assert!(status.feeds.is_empty() && status.clients.is_empty(), "{status:?}");
+    let shared = connection.open_feed(&open("all")).unwrap();
+    assert_eq!((shared.opened().key, shared.opened().from.as_slice()), (1, &[0][..]));
+    let more: Vec<_> = (0..3).map(|_| OpenFeed::new(&process, &open("all"))).collect();
+    let unshared = connection.open_feed(&open("alone")).unwrap();
+    assert_eq!(unshared.opened().key, 2, "others have opened some meanwhile");
+    let status = connection.status().unwrap();
+    let ledgers: Vec<_> = status.clients.iter().map(|client| client.ledger.as_ref()).collect();
+    let of_feeds: Vec<_> = status.feeds.iter().map(|feed| feed.ledger.as_ref()).collect();
+    assert_eq!(of_feeds, ledgers, "its own accounts");
+    assert!(ledgers.len() == 2 && ledgers.iter().all(Option::is_some), "{status:?}");
+    for (feed, client) in status.feeds.iter().zip(&status.clients) {
+        assert_eq!((feed.key, feed.rings, feed.readers), (client.key, 1, 1), "{status:?}");
+        assert_eq!(client.connection, 0);
+    }
+    assert!(status.sources.iter().all(|source| source.is_open), "{status:?}");
+    // Whether or not others read the same rings.
+    shared.set_filter("1,6 0 0 0").unwrap();
+    unshared.set_filter("1,6 0 0 0").unwrap();
+    let named = Open { name: Some("ids".into()), ..open("all") };
+    let named = connection.open_feed(&named).unwrap();
+    named.set_filter("1,6 0 0 0").unwrap();
+    let entries = ["10.0.0.1".to_owned()];
+    let blocked = connection.block_named("ids", &entries, &[], None).unwrap();
+    assert_eq!((named.opened().key, blocked.keys), (3, vec![3]));
+    assert_eq!(named.close().unwrap().key, 3);
+    // Root sees all of it, and the guest's rings by the daemon's number.
+    let all = process.status().unwrap();
+    let guests = all.clients.iter().filter(|client| client.guest.as_deref() == Some("one"));
+    let keys: Vec<u64> = guests.filter(|client| !client.is_closed).map(|of| of.key).collect();
+    let feeds = |key| all.feeds.iter().filter(move |feed| feed.key == key).count();
+    assert_eq!(keys.iter().map(|key| feeds(*key)).collect::<Vec<_>>(), [1, 1], "{all:?}");
+    drop((shared, unshared, named, of_process, more));
+    others.close().unwrap();
+    let _ = taken(running);
+}
+
+#[test]
+fn the_list_of_guests_says_what_each_may_open_by_the_file_in_force() {
+    let machine = Machine::new("one");
+    let hidden = "[sources.hidden]\nsource = 'gen:'\neverybody = true\n";
+    let allowed = source("rate=1kpps", "", &[&machine]);
+    let setup = setup(&format!("{hidden}{allowed}"));
+    let _served = serve_guests(&setup);
+    let sources = || setup.daemon.guests().remove(0).sources;
+    assert_eq!(sources(), ["all"]);
+    let denied = allowed.replace("guests = [\"one\"]", "guests = []");
+    setup.daemon.reload(Config::parse(&denied).unwrap()).unwrap();
+    assert!(sources().is_empty(), "{:?}", sources());
 }
 
 #[test]

@@ -4,16 +4,25 @@ use std::sync::Arc;
 
 use serde_json::json;
 use weir_client::protocol::{GuestAttach, GuestDetach, InRegion};
-use weir_plug::Answer;
 use weir_plug::message::RpcError;
+use weir_plug::{Answer, Who};
 use weir_ring::limits::DATA_BLOCKS_MIN;
 
 use super::{Client, answer, done};
 use crate::board::tell_gone;
+use crate::guests::Guest;
 use crate::reader::Reader;
 use crate::rights;
 
 impl Client {
+    /// The guest that this client is.
+    pub(super) fn guest(&self) -> Option<Arc<Guest>> {
+        match &self.who {
+            Who::Guest(name) => self.daemon.guests.get(name),
+            Who::Process(_) => None,
+        }
+    }
+
     /// Whether this client may ask about guests.
     fn manages(&self) -> Result<(), RpcError> {
         let refused = || RpcError::refused("only root and the daemon's user may; run it as root");
@@ -38,12 +47,12 @@ impl Client {
     }
 
     /// Has a guest read a copy of a feed in its region.
-    pub(super) fn copy(&self, guest: &str, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
+    pub(super) fn copy(&self, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
         let unknown = || RpcError::refused("the daemon's file has no such guest any more");
-        let guest = self.daemon.guests.get(guest).ok_or_else(unknown)?;
+        let guest = self.guest().ok_or_else(unknown)?;
         let blocks = reader.mib.max(DATA_BLOCKS_MIN).ilog2();
-        let (probe, from) = (&self.daemon.probe, reader.reads().from.clone());
-        let (copy, at) = guest.copy(probe, reader.claim.subscription, from, 1 << blocks)?;
+        let (probe, subscription) = (&self.daemon.probe, reader.claim.subscription);
+        let (copy, at) = guest.copy(probe, subscription, &reader.reads(), 1 << blocks)?;
         reader.set_copy(copy)?;
         let failed = Arc::downgrade(reader);
         reader.listen(move |reason| {

@@ -84,13 +84,13 @@ impl GuestListener {
         let serve = &serve;
         thread::scope(|scope| {
             // Its end is the end of its stream, also where this fails.
-            let mut served: Option<Served<'_>> = None;
+            let mut served: Option<ServedStream<'_>> = None;
             while let Some(stream) = self.accept(end)? {
                 drop(served.take());
                 let own = stream.try_clone()?;
                 let thread = thread::Builder::new().name("guest-vsock".into());
                 let thread = thread.spawn_scoped(scope, move || serve(stream.into()))?;
-                served = Some(Served { end: own, thread: Some(thread) });
+                served = Some(ServedStream { end: own, thread: Some(thread) });
             }
             Ok(())
         })
@@ -102,12 +102,12 @@ fn is_passing(kind: ErrorKind) -> bool {
 }
 
 /// The stream that is served. Dropping it ends it and waits for its thread.
-struct Served<'scope> {
+struct ServedStream<'scope> {
     end: UnixStream,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
-impl Drop for Served<'_> {
+impl Drop for ServedStream<'_> {
     fn drop(&mut self) {
         // It fails where the stream has ended already.
         let _ = shutdown(&self.end, Shutdown::Both);

@@ -13,10 +13,11 @@ use crate::board::tell_gone;
 use crate::config::GuestConfig;
 use crate::daemon::Daemon;
 use crate::guests::hypervisor;
-use crate::guests::line::Line;
 use crate::guests::machine::{Machine, Spec};
-use crate::guests::{Guest, Life, Served};
-use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
+use crate::guests::session::GuestSession;
+use crate::guests::{Guest, GuestServer, Life};
+use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX, RELAY_END_TIME_MAX};
+use crate::reader::{Closing, Reader};
 use crate::reload::CHANGED;
 
 impl Daemon {
@@ -29,8 +30,8 @@ impl Daemon {
         let own = Arc::downgrade(self);
         let say =
             move |line: &str| own.upgrade().iter().for_each(|daemon| daemon.journal.say(line));
-        *self.guests.served() =
-            Some(Served { serving: Arc::downgrade(serving), say: Arc::new(say) });
+        *self.guests.server() =
+            Some(GuestServer { serving: Arc::downgrade(serving), say: Arc::new(say) });
         let config = self.config();
         config.guests.iter().try_for_each(|(name, guest)| self.begin_guest(name, guest, None))
     }
@@ -42,7 +43,7 @@ impl Daemon {
         let all = self.guests.all();
         for guest in &all {
             guest.life.end();
-            guest.line.end_session();
+            guest.session.end_session();
             guest.machine.end(None);
         }
         let until = Instant::now() + GUEST_END_WAIT_MAX;
@@ -52,14 +53,18 @@ impl Daemon {
     }
 
     /// The guests of another file: those that are new or changed begin, those that are gone or changed end; their feeds
-    /// are closed, and their devices unplugged. Asked by who holds [`lock_changes`](crate::guests::Guests).
-    pub(crate) fn change_guests(&self) {
+    /// are closed, which who asks is to [finish](Closing::finish), and their devices unplugged. Asked by who holds
+    /// [`lock_changes`](crate::guests::Guests) and [`handing`](Daemon::handing) of all sources.
+    pub(crate) fn change_guests(&self) -> Vec<Closing> {
         let config = self.config();
-        let mut ended = Vec::new();
+        let (mut ended, mut closings) = (Vec::new(), Vec::new());
         for guest in self.guests.all() {
             if config.guests.get(&*guest.name) != Some(&guest.config) {
                 self.guests.remove(&guest);
-                self.close_feeds_of(&guest.name, CHANGED);
+                for reader in self.feeds_of(&guest.name) {
+                    tell_gone(&reader, Some(CHANGED));
+                    closings.extend(self.begin_close(&reader));
+                }
                 guest.machine.end(Some(DETACH_WAIT));
                 ended.push(guest);
             }
@@ -73,6 +78,7 @@ impl Daemon {
                 self.journal.say(&format!("guest {name}: it is not served: {error}"));
             }
         }
+        closings
     }
 
     /// Starts the threads of a guest, once those of an earlier one of this name have ended.
@@ -82,20 +88,22 @@ impl Daemon {
         config: &GuestConfig,
         before: Option<Arc<Guest>>,
     ) -> io::Result<()> {
-        let Some(Served { serving, say }) = self.guests.served().clone() else { return Ok(()) };
-        let (name, line): (Arc<str>, _) = (name.into(), Arc::new(Line::default()));
-        let session = Arc::clone(&line);
+        let Some(GuestServer { serving, say }) = self.guests.server().clone() else {
+            return Ok(());
+        };
+        let (name, session): (Arc<str>, _) = (name.into(), Arc::new(GuestSession::default()));
+        let ended = Arc::clone(&session);
         let spec = Spec {
             name: Arc::clone(&name),
             hypervisor: hypervisor::of(config),
             region_mib: config.region_mib,
             pages: config.pages(),
-            end_session: Box::new(move || session.end_session()),
+            end_session: Box::new(move || ended.end_session()),
             say: Arc::clone(&say),
         };
         let (machine, worker) = Machine::new(spec)?;
         let (config, life) = (config.clone(), Arc::new(Life::new()?));
-        let guest = Arc::new(Guest { name, config, line, machine, life });
+        let guest = Arc::new(Guest { name, config, session, machine, life });
         let living = (guest.life.living(), guest.life.living());
         let (earlier, own) = (before.clone(), Arc::clone(&guest));
         let wait = move |before: Option<Arc<Guest>>| {
@@ -107,7 +115,7 @@ impl Daemon {
             worker.run();
             // Until then the guest can say that it has let go of its feeds.
             own.life.end();
-            own.line.end_session();
+            own.session.end_session();
             drop(living.0);
         })?;
         let served = Arc::clone(&guest);
@@ -129,18 +137,17 @@ impl Daemon {
     /// The guests that are served. Waits for no machine.
     #[must_use]
     pub fn guests(&self) -> Vec<protocol::Guest> {
-        let readers = self.board.readers();
         let of = |guest: &Arc<Guest>| {
             let shown = guest.machine.shown();
-            let is_own = |who: &Who| matches!(who, Who::Guest(name) if *name == guest.name);
-            let feeds = readers.iter().filter(|reader| is_own(&reader.who) && !reader.is_closed());
+            let sources = self.sources(&Who::Guest(Arc::clone(&guest.name)));
             protocol::Guest {
                 name: guest.name.to_string(),
                 state: shown.state,
                 reason: shown.reason,
                 qemu: shown.qemu,
-                has_session: guest.line.has_session(),
-                feeds: feeds.count(),
+                has_session: guest.session.has_session(),
+                sources: sources.into_keys().collect(),
+                feeds: self.feeds_of(&guest.name).len(),
                 region_mib: guest.config.region_mib,
                 used_mib: shown.used_mib,
             }
@@ -189,13 +196,22 @@ impl Daemon {
         })
     }
 
-    fn close_feeds_of(&self, guest: &str, reason: &str) {
+    /// The open feeds of a guest.
+    fn feeds_of(&self, guest: &str) -> Vec<Arc<Reader>> {
         let is_own = |who: &Who| matches!(who, Who::Guest(name) if **name == *guest);
-        for reader in self.board.readers().iter().filter(|reader| is_own(&reader.who)) {
-            if !reader.is_closed() {
-                tell_gone(reader, Some(reason));
-                self.close(reader);
-            }
-        }
+        let mut readers = self.board.readers();
+        readers.retain(|reader| is_own(&reader.who) && !reader.is_closed());
+        readers
+    }
+
+    /// Closes the feeds of a guest, all at once.
+    fn close_feeds_of(&self, guest: &str, reason: &str) {
+        let close = |reader: &Arc<Reader>| {
+            tell_gone(reader, Some(reason));
+            self.begin_close_alone(reader)
+        };
+        let closings: Vec<Closing> = self.feeds_of(guest).iter().filter_map(close).collect();
+        let deadline = Instant::now() + RELAY_END_TIME_MAX;
+        closings.into_iter().for_each(|closing| _ = closing.finish(deadline));
     }
 }

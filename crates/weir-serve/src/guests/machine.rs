@@ -52,6 +52,13 @@ impl Claim {
     }
 }
 
+#[cfg(test)]
+impl Claim {
+    pub(crate) fn of_no_machine(memory: Arc<GuestMemory>) -> Claim {
+        Claim { memory, inbox: Arc::new(Inbox::new().unwrap()), left: None }
+    }
+}
+
 impl Drop for Claim {
     fn drop(&mut self) {
         let (memory, left) = (Arc::clone(&self.memory), self.left.take());

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -13,6 +14,33 @@ use crate::guests::Guest;
 use crate::guests::channel::GuestListener;
 use crate::guests::hypervisor::Hypervisor;
 use crate::limits::GUEST_CONNECT_EVERY;
+
+/// Why a guest's port or vsock cannot be served: reported once, and again once it has changed.
+struct Fault<'a> {
+    guest: &'a str,
+    what: &'static str,
+    /// What is done about it.
+    remedy: &'static str,
+    reported: Option<String>,
+}
+
+impl Fault<'_> {
+    fn new<'a>(guest: &'a str, what: &'static str, remedy: &'static str) -> Fault<'a> {
+        Fault { guest, what, remedy, reported: None }
+    }
+
+    fn report(&mut self, error: String, say: impl Fn(&str)) {
+        if self.reported.as_ref() != Some(&error) {
+            say(&format!("guest {}: its {}: {error}; {}", self.guest, self.what, self.remedy));
+            self.reported = Some(error);
+        }
+    }
+
+    /// It is served.
+    fn clear(&mut self) {
+        self.reported = None;
+    }
+}
 
 impl Guest {
     /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
@@ -26,7 +54,7 @@ impl Guest {
         if let Some(uds_path) = &self.config.vsock {
             return self.serve_vsock(uds_path, serving, say);
         }
-        let mut said = None;
+        let mut fault = Fault::new(&self.name, "port", "it is looked for");
         while !self.life.is_over() {
             let stream = hypervisor.port().map_err(|error| weir_client::error_text(&error));
             let stream = stream.and_then(|path| {
@@ -34,20 +62,15 @@ impl Guest {
             });
             match stream {
                 Ok(stream) => {
-                    said = None;
+                    fault.clear();
                     if let Err(error) = self.serve_port(stream, serving) {
                         say(&format!("guest {}: its port has ended: {error}", self.name));
                     }
-                    self.line.set_session(None);
-                    self.line.set_port(None);
+                    self.session.set_session(None);
+                    self.session.set_port(None);
                     self.machine.port_ended();
                 }
-                Err(error) => {
-                    if said.as_ref() != Some(&error) {
-                        say(&format!("guest {}: its port: {error}; it is looked for", self.name));
-                        said = Some(error);
-                    }
-                }
+                Err(error) => fault.report(error, &say),
             }
             self.life.sleep(hypervisor.look_every());
         }
@@ -55,38 +78,47 @@ impl Guest {
 
     /// Serves each stream that the guest makes. Its end says nothing of QEMU's.
     fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str)) {
+        let was_served = AtomicBool::new(false);
         let serve = |stream: OwnedFd| {
+            was_served.store(true, Ordering::Relaxed);
             // It ends by what the guest does, and its successor comes behind that.
             let _ = self.serve_port(stream, serving);
-            self.line.set_session(None);
-            self.line.set_port(None);
+            self.session.set_session(None);
+            self.session.set_port(None);
         };
-        let mut was_said = false;
+        let fault = || Fault::new(&self.name, "vsock", "it is tried again");
+        let (mut of_socket, mut of_streams) = (fault(), fault());
         while !self.life.is_over() {
-            let served = GuestListener::bind(uds_path)
-                .and_then(|listener| listener.serve(self.life.end_fd(), serve));
-            if let Err(error) = served {
-                if !std::mem::replace(&mut was_said, true) {
-                    say(&format!("guest {}: its vsock: {error}; it is tried again", self.name));
+            let failed = match GuestListener::bind(uds_path) {
+                Ok(listener) => {
+                    of_socket.clear();
+                    let Err(error) = listener.serve(self.life.end_fd(), serve) else { continue };
+                    if was_served.swap(false, Ordering::Relaxed) {
+                        of_streams.clear();
+                    }
+                    (&mut of_streams, error)
                 }
-                self.life.sleep(GUEST_CONNECT_EVERY);
-            }
+                Err(error) => (&mut of_socket, error),
+            };
+            let (fault, error) = failed;
+            fault.report(error.to_string(), &say);
+            self.life.sleep(GUEST_CONNECT_EVERY);
         }
     }
 
     fn serve_port(&self, stream: std::os::fd::OwnedFd, serving: &Weak<Serving>) -> io::Result<()> {
         let port = Port::new(stream, || ())?;
-        self.line.set_port(Some(&port));
+        self.session.set_port(Some(&port));
         port.announce()?;
         while !self.life.is_over() {
             let Some(transport) = port.accept_until(self.life.end_fd())? else { continue };
             let Some(serving) = serving.upgrade() else { return Ok(()) };
             let transport = Arc::new(transport);
-            self.line.set_session(Some(&transport));
+            self.session.set_session(Some(&transport));
             // Too many connections: the guest tries again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
-            let is_ended_here = self.line.is_ended_here();
-            self.line.set_session(None);
+            let is_ended_here = self.session.is_ended_here();
+            self.session.set_session(None);
             if is_ended_here {
                 // A broker that is still there begins anew. One that does not read is not waited for.
                 let _ = port.announce();
@@ -108,4 +140,27 @@ fn connect(path: &Path) -> io::Result<OwnedFd> {
         errno => errno.into(),
     })?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_reported_once_and_again_once_it_has_changed_or_is_new() {
+        let journal = RefCell::new(Vec::new());
+        let say = |line: &str| journal.borrow_mut().push(line.to_owned());
+        let mut fault = Fault::new("web1", "vsock", "it is tried again");
+        for error in ["in use", "in use", "no descriptors", "in use"] {
+            fault.report(error.into(), say);
+        }
+        fault.clear();
+        fault.report("in use".into(), say);
+        let expected = ["in use", "no descriptors", "in use", "in use"];
+        let expected =
+            expected.map(|error| format!("guest web1: its vsock: {error}; it is tried again"));
+        assert_eq!(*journal.borrow(), expected);
+    }
 }

@@ -4,18 +4,21 @@
 //! the drop `relay` of the guest's feed: what the relay was too slow for, and all that is left when it fails.
 
 mod account;
-mod ending;
+mod completion;
 mod output;
+mod owed;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use weir_client::protocol::Ledger;
 use weir_consumer::thread::{self, Plan, Running};
-use weir_consumer::{Begin, ConsumerError, FeedChange, FrameSource, JoinedFeed, Ordered};
+use weir_consumer::{
+    Begin, ConsumerError, Delivered, FeedChange, FrameSource, JoinedFeed, Ordered, Static,
+};
 use weir_probe::{Consumer, Joined, Probe, ProbeError, SubscriptionId, Update};
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Sleeper;
@@ -23,10 +26,12 @@ use weir_ring::{Mapping, Ring};
 use weir_vm::{GuestMemory, TakenRing};
 
 use crate::limits::{RELAY_END_TIME_MAX, RELAY_SLACK, RELAY_SLEEP_MAX};
-use account::{Copied, Shown};
-use ending::{End, Ending, EndingGuard};
+use crate::reader::Reads;
+use account::{CopiedCounts, ReportedLedger};
+use completion::{Completion, CompletionGuard, Outcome};
 pub(crate) use output::Bell;
 use output::{Output, ToRegion};
+use owed::{Owed, Recorded};
 
 /// Rings that a relay can read at a time: those of a feed, and of what it moves to.
 const LINES: usize = weir_ring::wake::RINGS_MAX;
@@ -34,56 +39,74 @@ const LINES: usize = weir_ring::wake::RINGS_MAX;
 /// A guest's copy of a feed.
 pub(crate) struct Relay {
     running: Running<Ordered<ToRegion>>,
-    ending: Arc<Ending>,
+    completion: Arc<Completion>,
     output: Arc<Output>,
     ring: Ring<Mapping>,
     taken: Arc<TakenRing>,
     memory: Arc<GuestMemory>,
     is_complete: Arc<AtomicBool>,
-    shown: Shown,
+    reported: ReportedLedger,
 }
 
 impl Relay {
-    /// Begins to copy what this subscription, which has so many rings, reads from the ordinals `from` on. It follows
-    /// the subscription to other rings, of which it copies everything.
+    /// Begins to copy what this subscription reads: these rings, from where the feed begins. It follows the
+    /// subscription to other rings, of which it copies everything.
     pub(crate) fn start(
         probe: &Probe,
         subscription: SubscriptionId,
-        from: Vec<u64>,
+        reads: &Reads,
         data_blocks: u64,
         bell: Bell,
     ) -> Result<Relay, RelayError> {
         let consumer = probe.add_consumer(LINES)?;
-        probe.attach(consumer.id, subscription)?;
         let is_complete = Arc::new(AtomicBool::new(false));
-        let source = Reading { consumer, from: Some(from), is_complete: Arc::clone(&is_complete) };
-        Relay::copying(Box::new(source), is_complete, data_blocks, bell)
+        let source: Box<dyn FrameSource> = match probe.attach(consumer.id, subscription) {
+            Ok(()) => {
+                let (from, is_complete) = (Some(reads.from.clone()), Arc::clone(&is_complete));
+                Box::new(SubscriptionSource { consumer, from, is_complete })
+            }
+            // Its source has ended since it was opened: the rings are closed, and have what came.
+            Err(ProbeError::Ended | ProbeError::Unknown) if !reads.rings.is_empty() => {
+                let sleeper = Sleeper::new(LINES).map_err(ConsumerError::from)?;
+                let feed = JoinedFeed {
+                    key: reads.feed.number(),
+                    begin: Begin::At(reads.from.clone()),
+                    ..JoinedFeed::in_order(vec![reads.rings.clone()]).remove(0)
+                };
+                Box::new(Static::new(sleeper, vec![feed]))
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Relay::copying(source, is_complete, data_blocks, bell)
     }
 
     /// Copies what a source has, until `is_complete`.
     fn copying(
-        mut source: Box<dyn FrameSource>,
+        source: Box<dyn FrameSource>,
         is_complete: Arc<AtomicBool>,
         data_blocks: u64,
         bell: Bell,
     ) -> Result<Relay, RelayError> {
         let memory = Arc::clone(&bell.memory);
+        let owed = Arc::<Owed>::default();
+        let mut source = Box::new(Recorded::new(source, Arc::clone(&owed)));
         let mut ordered = Box::new(Ordered::new(RELAY_SLACK, ToRegion::new(data_blocks, bell)));
         // Describes the feed's interface, and with it makes the ring.
         thread::take_changes(source.as_mut(), ordered.as_mut())?;
         let output = ordered.sink().output().ok_or(ProbeError::Ended)?;
-        let (taken, ending) = (output.hand_over_place().ok_or(ProbeError::Ended)?, Arc::default());
-        let guard = EndingGuard::new(Arc::clone(&ending), Arc::clone(&output));
+        let taken = output.hand_over_place().ok_or(ProbeError::Ended)?;
+        let completion = Arc::<Completion>::default();
+        let guard = CompletionGuard::new(Arc::clone(&completion), Arc::clone(&output));
         let plan = Plan {
             slack: RELAY_SLACK,
             sleep_max: RELAY_SLEEP_MAX,
-            ended: Box::new(move |finished| guard.end(End::of(finished))),
+            ended: Box::new(move |finished| guard.complete(Outcome::of(finished, &owed))),
             ..Plan::new(source).map_err(ConsumerError::from)?
         };
         let running = thread::spawn(ordered, plan).map_err(RelayError::Thread)?;
         let (ring, taken) = (taken.ring().clone(), Arc::new(taken));
-        let shown = Shown::default();
-        Ok(Relay { running, ending, output, ring, taken, memory, is_complete, shown })
+        let reported = ReportedLedger::default();
+        Ok(Relay { running, completion, output, ring, taken, memory, is_complete, reported })
     }
 
     /// Where the ring is.
@@ -104,7 +127,7 @@ impl Relay {
 
     /// Has this called with the reason once the relay has failed, on the relay's thread; at once if it has.
     pub(crate) fn listen(&self, listener: impl FnOnce(&str) + Send + 'static) {
-        self.ending.listen(Box::new(listener));
+        self.completion.listen(Box::new(listener));
     }
 
     /// Nothing joins any more: once everything was passed on, it ends. Waits for nothing.
@@ -113,40 +136,57 @@ impl Relay {
         self.running.drain();
     }
 
-    /// Passes on what the rings have, closes the guest's, and ends. A relay that hangs is waited for
-    /// [`RELAY_END_TIME_MAX`] at most: it has failed then.
-    pub(crate) fn finish(&self) {
-        self.finish_within(RELAY_END_TIME_MAX);
-    }
-
-    fn finish_within(&self, limit: Duration) {
+    /// Passes on what the rings have, closes the guest's, and ends. Waits for nothing.
+    pub(crate) fn stop(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.stop();
-        if self.ending.wait(limit).is_none() {
-            let reason = format!("copying to the guest did not end within {limit:?}");
-            self.ending.end(&self.output, End::failed(self.running.delivered(), reason));
+    }
+
+    /// [`stop`](Relay::stop)s, and waits for the end. A relay that has not ended at `deadline` has failed.
+    pub(crate) fn finish_by(&self, deadline: Instant) {
+        self.stop();
+        if self.completion.wait_until(deadline).is_none() {
+            let reason = "copying to the guest: its thread did not end in time".to_owned();
+            let failed = Outcome::failed(self.running.delivered(), reason);
+            self.completion.complete(&self.output, failed);
         }
     }
 
     /// The ledger of the feed, of which `host` is that of the host's rings, as far as its frames have come to the
     /// guest's ring: those that are still on their way are not offered yet. No count of it ever shrinks.
     pub(crate) fn account(&self, host: impl FnOnce() -> Ledger) -> Ledger {
+        let (copied, delivered, outcome) = self.counts();
         // The host's counts are the later ones: whatever is counted here is in them.
-        let end = self.ending.get();
-        let copied = Copied {
+        self.reported.raise(copied.account(delivered, outcome.as_ref(), host()))
+    }
+
+    /// The same once the relay has ended, if all rings that it read are closed, and `host` has all of their frames and
+    /// no others: each of them has come to the guest's ring, or is a drop.
+    pub(crate) fn account_of_closed(&self, host: impl FnOnce() -> Ledger) -> Ledger {
+        let (copied, delivered, outcome) = self.counts();
+        let host = host();
+        let captured = host.captured;
+        let mut own = copied.account(delivered, outcome.as_ref(), host);
+        account::count_missing(&mut own, captured);
+        self.reported.raise(own)
+    }
+
+    fn counts(&self) -> (CopiedCounts, Delivered, Option<Outcome>) {
+        let outcome = self.completion.outcome();
+        let copied = CopiedCounts {
             frames: self.ring.frames_written(),
             kept_bytes: self.ring.writer_word(WriterWord::KeptBytes),
             wire_bytes: self.ring.writer_word(WriterWord::WireBytes),
             super_frames: self.ring.writer_word(WriterWord::SuperFrames),
         };
-        let delivered = end.as_ref().map_or_else(|| self.running.delivered(), |end| end.delivered);
-        self.shown.raise(copied.account(delivered, end.as_ref(), host()))
+        let delivered = outcome.as_ref().map(|outcome| outcome.delivered);
+        (copied, delivered.unwrap_or_else(|| self.running.delivered()), outcome)
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.finish();
+        self.finish_by(Instant::now() + RELAY_END_TIME_MAX);
     }
 }
 
@@ -162,16 +202,16 @@ pub(crate) enum RelayError {
 }
 
 /// What it reads.
-struct Reading {
+struct SubscriptionSource {
     consumer: Consumer,
     /// Where the first feed begins; those that it moves to begin with their first frames.
     from: Option<Vec<u64>>,
     is_complete: Arc<AtomicBool>,
 }
 
-impl FrameSource for Reading {
+impl FrameSource for SubscriptionSource {
     fn take_changes(&mut self) -> Vec<FeedChange> {
-        let Reading { consumer, from, .. } = self;
+        let SubscriptionSource { consumer, from, .. } = self;
         let change = |update| match update {
             Update::Joined(Joined { feed, rings, first_line, .. }) => {
                 let begin = from.take().map_or(Begin::First, Begin::At);

@@ -254,6 +254,7 @@ mod tests {
             reason: None,
             qemu: Some("7.2.22".into()),
             has_session: true,
+            sources: Vec::new(),
             feeds: 0,
             region_mib: 256,
             used_mib: 0,

@@ -65,6 +65,7 @@ mod tests {
             reason: Some("it is paused".into()),
             qemu: Some("7.2.0".into()),
             has_session: true,
+            sources: Vec::new(),
             feeds: 2,
             region_mib: 256,
             used_mib: 34,

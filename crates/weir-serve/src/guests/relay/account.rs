@@ -5,34 +5,39 @@ use std::sync::{Mutex, PoisonError};
 use weir_client::protocol::Ledger;
 use weir_consumer::Delivered;
 
-use super::ending::End;
+use super::completion::Outcome;
 
 /// The drop of frames that did not come to the guest's ring.
 const DROP: &str = "relay";
 
 /// What the guest's ring has had.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Copied {
+pub(super) struct CopiedCounts {
     pub frames: u64,
     pub kept_bytes: u64,
     pub wire_bytes: u64,
     pub super_frames: u64,
 }
 
-impl Copied {
+impl CopiedCounts {
     /// The ledger with the frames that are known to have come, or not to come. `host` has all that the relay was to
     /// copy, of this moment or of a later one.
-    pub(super) fn account(self, delivered: Delivered, end: Option<&End>, host: Ledger) -> Ledger {
-        let lost = match end {
+    pub(super) fn account(
+        self,
+        delivered: Delivered,
+        outcome: Option<&Outcome>,
+        host: Ledger,
+    ) -> Ledger {
+        let lost = match outcome {
             None => delivered.lapped,
             // Of a subscription that ended while others read on, the host's rings may have more by now.
-            Some(End { failure: None, unread, .. }) => {
+            Some(Outcome { failure: None, unread, missing, .. }) => {
                 let refused = delivered.frames.saturating_sub(self.frames);
-                delivered.lapped.saturating_add(*unread).saturating_add(refused)
+                [*unread, refused, *missing].into_iter().fold(delivered.lapped, u64::saturating_add)
             }
-            Some(End { failure: Some(_), .. }) => host.captured.saturating_sub(self.frames),
+            Some(Outcome { failure: Some(_), .. }) => host.captured.saturating_sub(self.frames),
         };
-        let Copied { frames, kept_bytes, wire_bytes, super_frames } = self;
+        let CopiedCounts { frames, kept_bytes, wire_bytes, super_frames } = self;
         let mut own = Ledger { captured: frames, kept_bytes, wire_bytes, super_frames, ..host };
         let drop = own.drops.entry(DROP.to_owned()).or_default();
         *drop = drop.saturating_add(lost);
@@ -40,35 +45,44 @@ impl Copied {
     }
 }
 
-/// The highest counts that were shown.
-#[derive(Default)]
-pub(super) struct Shown(Mutex<Ledger>);
+/// Counts frames that are in no count of this ledger, of so many that the relay was to copy. There is none, but for a
+/// bug.
+pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
+    let drop = own.drops.entry(DROP.to_owned()).or_default();
+    let known = own.captured.saturating_add(*drop);
+    *drop = drop.saturating_add(captured.saturating_sub(known));
+    debug_assert_eq!(captured, known, "frames in no count, or in two: {own:?}");
+}
 
-impl Shown {
-    /// What is to be shown, if this is what is known: counts that were read before others that were shown are raised to
+/// The highest counts that were reported.
+#[derive(Default)]
+pub(super) struct ReportedLedger(Mutex<Ledger>);
+
+impl ReportedLedger {
+    /// The ledger to report, if this one is known: counts that were read before others that were reported are raised to
     /// those. Offered are the frames that are accounted for.
     pub(super) fn raise(&self, now: Ledger) -> Ledger {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = &mut *shown;
+        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reported = &mut *reported;
         let counts = [
-            (&mut shown.filtered, now.filtered),
-            (&mut shown.blocked, now.blocked),
-            (&mut shown.sampled, now.sampled),
-            (&mut shown.captured, now.captured),
-            (&mut shown.kept_bytes, now.kept_bytes),
-            (&mut shown.wire_bytes, now.wire_bytes),
-            (&mut shown.super_frames, now.super_frames),
+            (&mut reported.filtered, now.filtered),
+            (&mut reported.blocked, now.blocked),
+            (&mut reported.sampled, now.sampled),
+            (&mut reported.captured, now.captured),
+            (&mut reported.kept_bytes, now.kept_bytes),
+            (&mut reported.wire_bytes, now.wire_bytes),
+            (&mut reported.super_frames, now.super_frames),
         ];
-        counts.into_iter().for_each(|(shown, now)| *shown = now.max(*shown));
+        counts.into_iter().for_each(|(reported, now)| *reported = now.max(*reported));
         for (name, count) in now.drops {
-            let shown = shown.drops.entry(name).or_default();
-            *shown = count.max(*shown);
+            let reported = reported.drops.entry(name).or_default();
+            *reported = count.max(*reported);
         }
-        shown.filtered_uncounted |= now.filtered_uncounted;
-        shown.missed_before = shown.missed_before.max(now.missed_before);
-        let fates = [shown.filtered, shown.blocked, shown.sampled, shown.captured];
-        let fates = fates.iter().chain(shown.drops.values());
-        shown.offered = fates.fold(0, |sum: u64, count| sum.saturating_add(*count));
-        shown.clone()
+        reported.filtered_uncounted |= now.filtered_uncounted;
+        reported.missed_before = reported.missed_before.max(now.missed_before);
+        let fates = [reported.filtered, reported.blocked, reported.sampled, reported.captured];
+        let fates = fates.iter().chain(reported.drops.values());
+        reported.offered = fates.fold(0, |sum: u64, count| sum.saturating_add(*count));
+        reported.clone()
     }
 }

@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use weir_frame::pcapng::Interface;
@@ -195,6 +196,70 @@ fn read(relay: &Relay) -> (u64, bool) {
     }
 }
 
+/// A relay whose thread hangs until the second of these is dropped, and its memory.
+pub(crate) fn hanging() -> (Relay, Sender<()>, Arc<GuestMemory>) {
+    let (guest, (go_on, hangs)) = (Guest::new(), mpsc::channel());
+    let (feeder, relay) = Feeder::relay(&guest, &[writer(interface("a"))]);
+    feeder.change(|queue| queue.fault = Some(Fault::Hangs(hangs)));
+    within_limit("it hangs", || feeder.queue.lock().unwrap().fault.is_none());
+    (relay, go_on, guest.memory)
+}
+
+#[test]
+fn a_frame_that_the_host_has_had_and_the_relay_does_not_know_of_is_found() {
+    let guest = Guest::new();
+    let mut writers = [writer(interface("a"))];
+    let (mut feeder, relay) = Feeder::relay(&guest, &writers);
+    feeder.push(0, &mut writers[0], 100);
+    writers.iter_mut().for_each(Writer::close);
+    relay.finish_by(Instant::now() + LIMIT);
+    let ledger = relay.account_of_closed(|| host(&writers));
+    assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (100, 0, true));
+    let more = || {
+        let host = host(&writers);
+        Ledger { captured: host.captured + 5, ..host }
+    };
+    let found = std::panic::catch_unwind(AssertUnwindSafe(|| relay.account_of_closed(more)));
+    match found {
+        Ok(ledger) => assert_eq!(ledger.drops["relay"], 5),
+        Err(_) if cfg!(debug_assertions) => {}
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+#[test]
+fn a_relay_is_to_copy_what_its_source_says_from_where_a_feed_begins_to_where_it_is_left() {
+    let mut writers = [writer(interface("a")), writer(interface("a"))];
+    let mut push = |frames: u64| {
+        for writer in &mut writers {
+            (0..frames).for_each(|_| writer.push(&Meta::default(), &[7; 60]));
+            writer.publish();
+        }
+        writers.iter().map(|writer| writer.ring().clone()).collect::<Vec<_>>()
+    };
+    let rings = push(10);
+    let joined = |key, begin| {
+        let (output, label, channel, first_line) = (0, String::new(), None, 0);
+        let rings = rings.clone();
+        FeedChange::Joined(JoinedFeed { key, output, label, rings, first_line, channel, begin })
+    };
+    let owed = Owed::default();
+    owed.record(&joined(1, Begin::At(vec![4, 6])));
+    assert_eq!(owed.frames(), None, "its rings are open");
+    push(10);
+    owed.record(&FeedChange::Left { key: 1, until: vec![10, 15] });
+    owed.record(&joined(2, Begin::First));
+    assert_eq!(owed.frames(), None, "those of the second feed are");
+    writers.iter_mut().for_each(Writer::close);
+    assert_eq!(owed.frames(), Some(6 + 9 + 40));
+    let unbounded = Owed::default();
+    let open = [writer(interface("a"))];
+    let rings = open.iter().map(|writer| writer.ring().clone()).collect();
+    unbounded.record(&FeedChange::Joined(JoinedFeed::in_order(vec![rings]).remove(0)));
+    unbounded.record(&FeedChange::Left { key: 0, until: Vec::new() });
+    assert_eq!(unbounded.frames(), None, "nobody knows what the ring was to bring");
+}
+
 #[test]
 fn frames_of_several_rings_come_to_one_and_the_ledger_closes() {
     let guest = Guest::new();
@@ -236,7 +301,7 @@ fn a_relay_that_fails_half_way_says_why_and_counts_what_is_left() {
         let ledger = relay.account(|| host(&writers));
         assert_eq!((ledger.captured, ledger.drops["relay"]), (1000, 570));
         assert!(closes(&ledger), "{ledger:?}");
-        relay.finish();
+        relay.finish_by(Instant::now() + LIMIT);
     }
     // Who asks later is told, too.
     let (told, said) = mpsc::channel();
@@ -254,7 +319,7 @@ fn a_relay_whose_thread_panics_has_failed() {
     feeder.change(|queue| queue.fault = Some(Fault::Panics));
     said.recv_timeout(LIMIT).unwrap();
     feeder.push(0, &mut writers[0], 9);
-    relay.finish();
+    relay.finish_by(Instant::now() + LIMIT);
     let ledger = relay.account(|| host(&writers));
     assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (0, 9, true));
     assert_eq!(read(&relay), (0, true));
@@ -277,9 +342,9 @@ fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
     assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
     std::thread::scope(|scope| {
         // Whoever else waits for the end of it holds up nobody.
-        scope.spawn(|| relay.finish_within(Duration::from_millis(300)));
+        scope.spawn(|| relay.finish_by(Instant::now() + Duration::from_millis(300)));
         assert_eq!(relay.account(|| host(&writers)).captured, 100);
-        relay.finish_within(Duration::from_millis(100));
+        relay.finish_by(Instant::now() + Duration::from_millis(100));
     });
     let ledger = relay.account(|| host(&writers));
     assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (100, 50, true));
@@ -380,7 +445,7 @@ proptest! {
             feeder.change(|queue| queue.fault = Some(Fault::Panics));
         }
         writers.iter_mut().for_each(Writer::close);
-        relay.finish();
+        relay.finish_by(Instant::now() + LIMIT);
         let ledger = relay.account(|| host(&writers));
         check(&ledger, &writers)?;
         prop_assert_eq!(ledger.captured + ledger.drops["relay"], host(&writers).captured);

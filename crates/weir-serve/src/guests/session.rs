@@ -1,6 +1,6 @@
-//! A guest's port and its session, for those who do not serve it.
+//! A guest's port and its session, as the rest of the daemon uses them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::json;
@@ -11,29 +11,36 @@ use weir_plug::transport::Transport;
 
 /// A guest's port and its session, while there are such.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct GuestSession {
     port: Mutex<Option<Arc<Port>>>,
-    session: Mutex<Option<Arc<PortTransport>>>,
-    /// Whom a broker is to the daemon that it speaks to.
+    transport: Mutex<Option<Arc<PortTransport>>>,
+    /// The broker.
     peer: Mutex<Weak<Peer>>,
     /// The last session was ended here, and not by the guest.
     is_ended_here: AtomicBool,
+    /// Feeds that the guest has opened.
+    opened: AtomicU64,
 }
 
-impl Line {
+impl GuestSession {
     /// The port, while QEMU is there.
     pub(crate) fn port(&self) -> Option<Arc<Port>> {
         self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// A number for what the guest's next feed reads. It says nothing of other clients.
+    pub(crate) fn next_key(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Whether a broker has a session.
     pub(crate) fn has_session(&self) -> bool {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Ends the session, if there is one: its feeds are closed by that, soon.
     pub(crate) fn end_session(&self) {
-        if let Some(session) = &*self.session.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(session) = &*self.transport.lock().unwrap_or_else(PoisonError::into_inner) {
             self.is_ended_here.store(true, Ordering::Release);
             session.hang_up();
         }
@@ -56,15 +63,15 @@ impl Line {
         *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port.cloned();
     }
 
-    /// Whether the last session was ended by [`end_session`](Line::end_session), and not by the guest.
+    /// Whether the last session was ended by [`end_session`](GuestSession::end_session), and not by the guest.
     pub(crate) fn is_ended_here(&self) -> bool {
         self.is_ended_here.load(Ordering::Acquire)
     }
 
     /// A broker has a session, or none any more.
     pub(crate) fn set_session(&self, session: Option<&Arc<PortTransport>>) {
-        let mut own = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_ended_here.store(false, Ordering::Release);
-        *own = session.cloned();
+        *transport = session.cloned();
     }
 }

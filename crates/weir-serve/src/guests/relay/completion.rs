@@ -1,0 +1,138 @@
+//! The end of a relay: one, whether its thread reports it, panics or hangs.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use weir_capture::error::error_text;
+use weir_consumer::thread::Finished;
+use weir_consumer::{Consumer, Delivered, Ordered};
+
+use super::output::{Output, ToRegion};
+use super::owed::Owed;
+
+/// How a relay has ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    /// What it has copied, or was too slow for.
+    pub delivered: Delivered,
+    /// Frames that are the feed's and that it has not read.
+    pub unread: u64,
+    /// Frames that are the feed's and in none of these counts: there is none, but for a bug.
+    pub missing: u64,
+    /// Why it could not go on.
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// The outcome of a thread, whose source had these frames.
+    pub(super) fn of(finished: &Finished<Ordered<ToRegion>>, owed: &Owed) -> Outcome {
+        let consumer = finished.consumer.as_ref();
+        let failure = finished.failure.as_ref();
+        let failure = failure.map(|error| format!("copying to the guest: {}", error_text(error)));
+        let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
+        let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
+        let owed = owed.frames().filter(|_| failure.is_none()).unwrap_or(counted);
+        debug_assert_eq!(
+            owed, counted,
+            "frames in no count, or in two: {delivered:?}, {unread} unread"
+        );
+        Outcome { delivered, unread, missing: owed.saturating_sub(counted), failure }
+    }
+
+    pub(super) fn failed(delivered: Delivered, reason: String) -> Outcome {
+        Outcome { delivered, failure: Some(reason), ..Outcome::default() }
+    }
+}
+
+type Listener = Box<dyn FnOnce(&str) + Send>;
+
+/// A relay's outcome, once it has ended.
+#[derive(Default)]
+pub(super) struct Completion {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    outcome: Option<Outcome>,
+    /// Is called once the relay has failed.
+    listener: Option<Listener>,
+}
+
+impl Completion {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        self.lock().outcome.clone()
+    }
+
+    /// The outcome, once the relay has ended; `None` if it has not at `deadline`.
+    pub(super) fn wait_until(&self, deadline: Instant) -> Option<Outcome> {
+        let runs = |state: &mut State| state.outcome.is_none();
+        let limit = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, runs);
+        waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
+    }
+
+    /// The relay of this output has ended. The first outcome counts: the output has no more frames after it.
+    pub(super) fn complete(&self, output: &Output, outcome: Outcome) {
+        output.close();
+        let mut state = self.lock();
+        if state.outcome.is_some() {
+            return;
+        }
+        let listener = state.listener.take().filter(|_| outcome.failure.is_some());
+        let reason = outcome.failure.clone().unwrap_or_default();
+        state.outcome = Some(outcome);
+        drop(state);
+        self.changed.notify_all();
+        // Without the lock: it tells the client, which asks how this has ended.
+        if let Some(listener) = listener {
+            listener(&reason);
+        }
+    }
+
+    pub(super) fn listen(&self, listener: Listener) {
+        let mut state = self.lock();
+        match state.outcome.as_ref().map(|outcome| outcome.failure.clone()) {
+            None => state.listener = Some(listener),
+            Some(failure) => {
+                drop(state);
+                if let Some(reason) = failure {
+                    listener(&reason);
+                }
+            }
+        }
+    }
+}
+
+/// Completes a relay whose thread panics: then this is dropped without a call of `complete`.
+pub(super) struct CompletionGuard {
+    completion: Arc<Completion>,
+    output: Arc<Output>,
+    is_completed: bool,
+}
+
+impl CompletionGuard {
+    pub(super) fn new(completion: Arc<Completion>, output: Arc<Output>) -> CompletionGuard {
+        CompletionGuard { completion, output, is_completed: false }
+    }
+
+    pub(super) fn complete(mut self, outcome: Outcome) {
+        self.is_completed = true;
+        self.completion.complete(&self.output, outcome);
+    }
+}
+
+impl Drop for CompletionGuard {
+    fn drop(&mut self) {
+        if !self.is_completed {
+            let reason = "copying to the guest: a bug has ended its thread".to_owned();
+            let failed = Outcome::failed(Delivered::default(), reason);
+            self.completion.complete(&self.output, failed);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How many frames a relay is to copy, by what its source says and not by what it has read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
+use weir_ring::wake::Sleeper;
+use weir_ring::{Mapping, Ring};
+
+/// Frames of the feeds that a relay has joined.
+#[derive(Default)]
+pub(super) struct Owed(Mutex<Feeds>);
+
+#[derive(Default)]
+struct Feeds {
+    /// Of those that were left. Their rings are not kept, since that would keep their memory.
+    frames_of_left: u64,
+    /// A ring of one of those was neither bounded nor closed: nobody knows how many frames it was to bring.
+    is_uncertain: bool,
+    joined: Vec<JoinedFeed>,
+}
+
+/// Frames that are the feed's if it is read to these ordinals, and to the ends of other rings; `None` if one of those
+/// is still open.
+fn frames(feed: &JoinedFeed, until: &[u64]) -> Option<u64> {
+    let from = match &feed.begin {
+        Begin::At(ordinals) => ordinals.as_slice(),
+        Begin::First | Begin::Oldest => &[],
+    };
+    let of_ring = |(at, ring): (usize, &Ring<Mapping>)| {
+        let end = || ring.is_closed().then(|| ring.frames_written());
+        let until = until.get(at).copied().or_else(end)?;
+        Some(until.saturating_sub(from.get(at).copied().unwrap_or_default()))
+    };
+    feed.rings.iter().enumerate().map(of_ring).sum()
+}
+
+impl Owed {
+    fn lock(&self) -> MutexGuard<'_, Feeds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self, change: &FeedChange) {
+        let mut feeds = self.lock();
+        match change {
+            FeedChange::Joined(feed) => feeds.joined.push(feed.clone()),
+            FeedChange::Left { key, until } => {
+                let Some(at) = feeds.joined.iter().position(|feed| feed.key == *key) else {
+                    return;
+                };
+                match frames(&feeds.joined.remove(at), until) {
+                    Some(frames) => feeds.frames_of_left += frames,
+                    None => feeds.is_uncertain = true,
+                }
+            }
+        }
+    }
+
+    /// Frames of all feeds; `None` unless each was left or has closed its rings.
+    pub(super) fn frames(&self) -> Option<u64> {
+        let feeds = self.lock();
+        let joined: u64 = feeds.joined.iter().map(|feed| frames(feed, &[])).sum::<Option<u64>>()?;
+        (!feeds.is_uncertain).then_some(feeds.frames_of_left + joined)
+    }
+}
+
+/// A source whose changes are recorded.
+pub(super) struct Recorded {
+    source: Box<dyn FrameSource>,
+    owed: Arc<Owed>,
+}
+
+impl Recorded {
+    pub(super) fn new(source: Box<dyn FrameSource>, owed: Arc<Owed>) -> Recorded {
+        Recorded { source, owed }
+    }
+}
+
+impl FrameSource for Recorded {
+    fn take_changes(&mut self) -> Vec<FeedChange> {
+        let changes = self.source.take_changes();
+        changes.iter().for_each(|change| self.owed.record(change));
+        changes
+    }
+
+    fn sleeper(&self) -> &Sleeper {
+        self.source.sleeper()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.source.is_complete()
+    }
+}

@@ -1,0 +1,68 @@
+//! The rings that a feed reads, and what became of their frames.
+
+use weir_client::protocol;
+use weir_probe::FeedId;
+use weir_ring::{Ledger, Mapping, Ring};
+
+/// The rings that a feed reads.
+pub struct Reads {
+    /// The probe's name for them.
+    pub feed: FeedId,
+    /// The rings.
+    pub rings: Vec<Ring<Mapping>>,
+    /// Ordinals of the feed's first frames, ring by ring.
+    pub from: Vec<u64>,
+    /// The ledger of the rings when the feed came to them.
+    base: Ledger,
+    /// What became of the feed's frames in the rings that it read before.
+    past: protocol::Ledger,
+    /// Those were closed: the count of their frames is exact.
+    is_past_exact: bool,
+}
+
+impl Reads {
+    /// The first rings of a feed, whose account begins where `from` and `base` say.
+    pub(super) fn new(
+        feed: FeedId,
+        rings: Vec<Ring<Mapping>>,
+        from: Vec<u64>,
+        base: Ledger,
+    ) -> Reads {
+        // What the rings have had is exact, and what the ledger says of that is not of the same instant.
+        let captured = from.iter().sum();
+        let base = Ledger { captured, ..base };
+        Reads { feed, rings, from, base, past: protocol::Ledger::default(), is_past_exact: true }
+    }
+
+    /// The rings that the feed reads after these, all of whose frames are its own; `ledger` is the last one of these.
+    pub(super) fn followed_by(
+        &self,
+        feed: FeedId,
+        rings: Vec<Ring<Mapping>>,
+        ledger: Option<&Ledger>,
+    ) -> Reads {
+        // What the rings have had is known also where the rest could not be read.
+        let past = self.account(ledger.unwrap_or(&self.base), &self.written());
+        let (from, is_past_exact) = (vec![0; rings.len()], self.are_all_closed());
+        Reads { feed, from, rings, base: Ledger::default(), past, is_past_exact }
+    }
+
+    /// Frames that the rings have had, ring by ring.
+    pub(super) fn written(&self) -> Vec<u64> {
+        self.rings.iter().map(Ring::frames_written).collect()
+    }
+
+    /// Whether nothing more can come into the rings, nor into those of before after the feed had left them.
+    pub(super) fn are_all_closed(&self) -> bool {
+        self.is_past_exact && self.rings.iter().all(Ring::is_closed)
+    }
+
+    /// What became of the feed's frames, if the rings have this ledger now and had frames up to `until`.
+    pub(super) fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
+        let captured = until.iter().sum();
+        let now = Ledger { captured, ..ledger.clone() };
+        let mut own = protocol::Ledger::from(&now.since(&self.base));
+        own += &self.past;
+        own
+    }
+}

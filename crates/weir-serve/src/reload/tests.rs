@@ -1,0 +1,190 @@
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_capture::engines::auto::EngineRequest;
+use weir_capture::engines::declaration::Target;
+use weir_capture::engines::of_generated;
+use weir_client::Connection;
+use weir_client::protocol::Open;
+use weir_plug::message::RpcError;
+use weir_plug::socket::{self, SocketFile};
+use weir_plug::{Answer, Application, Peer, Server, ServerLimits, Serving, Session};
+use weir_ring::memory::Pages;
+use weir_vm::GuestMemory;
+
+use super::*;
+use crate::daemon::Resolved;
+use crate::guests::GuestFeed;
+use crate::guests::relay::tests::hanging;
+use crate::guests::relay::{Bell, Relay};
+use crate::reader::Opening;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+const ALLOWED: &str = "[sources.a]\nsource = 'gen:'\nring_mib = 16\nguests = ['one']\n\
+                       [guests.one]\nport = '/nowhere/port'\nqmp = '/nowhere/qmp'\n";
+
+fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// An application that hands over whoever connects.
+struct HandsOver(Mutex<Sender<Arc<Peer>>>);
+
+struct NoMethods;
+
+impl Application for HandsOver {
+    fn name(&self) -> &str {
+        "capture"
+    }
+
+    fn connect(&self, peer: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError> {
+        self.0.lock().unwrap().send(Arc::clone(peer)).unwrap();
+        Ok(Box::new(NoMethods))
+    }
+}
+
+impl Session for NoMethods {
+    fn call(&mut self, method: &str, _: Value, _: Vec<OwnedFd>) -> Result<Answer, RpcError> {
+        Err(RpcError::no_method(method, &[]))
+    }
+}
+
+/// A daemon, and a client whose feeds are a guest's. No machine is there.
+struct Setup {
+    daemon: Daemon,
+    peer: Arc<Peer>,
+    _client: (Connection, Serving, SocketFile, tempfile::TempDir),
+}
+
+impl Setup {
+    /// One source, of frames at this rate.
+    fn new(rate: &'static str) -> Setup {
+        let resolve = move |_: &str, _: &_| {
+            let request =
+                EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };
+            Ok(Resolved { target: Target::Text(rate.into()), request, owner_finder: None })
+        };
+        let daemon = Daemon::new(Config::parse(ALLOWED).unwrap(), resolve, |_| ()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (connected, peers) = mpsc::channel();
+        let (listener, file) = socket::bind(&folder.path().join("s"), 0o600).unwrap();
+        let server = Server::new("test", ServerLimits::default());
+        let server = server.with(Arc::new(HandsOver(Mutex::new(connected))));
+        let serving = server.serve(listener).unwrap();
+        let connection = Connection::open(&folder.path().join("s")).unwrap();
+        // The application is connected to with the first call.
+        connection.status().unwrap_err();
+        let peer = peers.recv_timeout(LIMIT).unwrap();
+        Setup { daemon, peer, _client: (connection, serving, file, folder) }
+    }
+
+    /// A feed of the guest `one`, which has no copy yet.
+    fn open(&self, asked: Open) -> Arc<Reader> {
+        let (who, asked) = (Who::Guest("one".into()), Open { source: "a".into(), ..asked });
+        let source = self.daemon.source(&who, "a").unwrap();
+        let opening = Opening {
+            peer: Arc::clone(&self.peer),
+            who,
+            asked: asked.clone(),
+            number: asked.feed,
+            source: "a".into(),
+            filter: String::new(),
+            mib: source.ring_mib(),
+            copied: None,
+            key: Some(asked.feed),
+        };
+        self.daemon.open(opening, &source, &asked).unwrap()
+    }
+
+    /// Has a feed copied.
+    fn copy(&self, reader: &Reader) {
+        let memory = Arc::new(GuestMemory::create(32, Pages::Now).unwrap());
+        let bell = Bell { memory: Arc::clone(&memory), ring: Arc::new(|| ()) };
+        let (probe, subscription) = (&self.daemon.probe, reader.claim.subscription);
+        let relay = Relay::start(probe, subscription, &reader.reads(), 16, bell).unwrap();
+        reader.set_copy(GuestFeed::of_no_machine(relay, memory)).unwrap();
+    }
+
+    /// Frames of a feed that have come to its copy.
+    fn captured(&self, reader: &Reader) -> u64 {
+        let ledgers = self.daemon.ledgers().unwrap();
+        self.daemon.ledger_of(reader, &ledgers).map_or(0, |ledger| ledger.captured)
+    }
+}
+
+#[test]
+fn a_reload_waits_for_copies_that_hang_together_and_with_nothing_held() {
+    let setup = Setup::new("rate=1kpps");
+    let mut hang_until = Vec::new();
+    let hanging = |feed| {
+        let reader = setup.open(Open { feed, ..Open::default() });
+        let (relay, go_on, memory) = hanging();
+        hang_until.push(go_on);
+        reader.set_copy(GuestFeed::of_no_machine(relay, memory)).unwrap();
+        reader
+    };
+    let readers: Vec<Arc<Reader>> = (1..=3).map(hanging).collect();
+    let denied = Config::parse(&ALLOWED.replace("'one'", "")).unwrap();
+    thread::scope(|scope| {
+        let begin = Instant::now();
+        let reload = scope.spawn(|| setup.daemon.reload(denied));
+        within_limit("all are closed", || readers.iter().all(|reader| reader.is_closed()));
+        // As whoever opens a feed of the source does, and whoever detaches a guest.
+        drop(setup.daemon.handing("a").read().unwrap());
+        drop(setup.daemon.guests.lock_changes());
+        let is_waited_for = |reader: &Arc<Reader>| reader.closed_account().is_none();
+        assert!(readers.iter().all(is_waited_for), "the copies were waited for");
+        assert_eq!(reload.join().unwrap().unwrap(), 3);
+        assert!(begin.elapsed() < 2 * RELAY_END_TIME_MAX, "one after the other");
+    });
+    assert!(readers.iter().all(|reader| reader.closed_account().is_some()));
+    drop(hang_until);
+}
+
+#[test]
+fn a_guests_feed_that_is_closed_while_it_moves_is_accounted_by_the_rings_that_it_moves_to() {
+    let setup = Setup::new("rate=200kpps");
+    let daemon = &setup.daemon;
+    let reader = setup.open(Open { feed: 1, sample: Some(10), ..Open::default() });
+    setup.copy(&reader);
+    within_limit("frames", || setup.captured(&reader) > 2000);
+    let ledger = thread::scope(|scope| {
+        let handing = daemon.handing("a");
+        let alone = handing.write().unwrap();
+        assert!(daemon.renew(&reader, reader.feed()), "it reads fresh rings");
+        let captured = setup.captured(&reader);
+        within_limit("frames of those", || setup.captured(&reader) > captured + 2000);
+        let closing = scope.spawn(|| daemon.close(&reader));
+        // It waits. One that does not closes the feed by the rings of before.
+        let begin = Instant::now();
+        while !reader.is_closed() && begin.elapsed() < Duration::from_millis(300) {
+            thread::yield_now();
+        }
+        daemon.follow(&reader);
+        drop(alone);
+        closing.join().unwrap().ledger.unwrap()
+    });
+    assert!(ledger.captured > 4000, "{ledger:?}");
+    // Of ten frames nine, in each ring.
+    assert!(ledger.sampled.abs_diff(9 * ledger.captured) < 100, "{ledger:?}");
+    assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
+}
+
+#[test]
+fn a_source_that_ends_before_its_copy_begins_is_copied_whole() {
+    let setup = Setup::new("frames=500");
+    let reader = setup.open(Open { feed: 1, ..Open::default() });
+    within_limit("it ends", || setup.daemon.board.closed(reader.feed()).is_some());
+    setup.copy(&reader);
+    let ledger = setup.daemon.close(&reader).ledger.unwrap();
+    assert_eq!((ledger.offered, ledger.captured, ledger.drops["relay"]), (500, 500, 0));
+}
