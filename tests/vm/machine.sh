@@ -7,10 +7,11 @@ declare -A machine_pid=() machine_program=()
 helpers=()
 
 # Images are made once: of the kernel WEIR_GUEST_KERNEL_DEB, or the one of this Debian.
+image_modules='virtio_console ext4'
 initramfs_of() { # NAME [run.sh's options]
     local name=$1
     shift
-    [[ -f $scratch/$name.initramfs ]] || WEIR_BIN=$weir WEIR_GUEST_MODULES='virtio_console ext4' \
+    [[ -f $scratch/$name.initramfs ]] || WEIR_BIN=$weir WEIR_GUEST_MODULES=$image_modules \
         tests/guest/run.sh --add tests/vm/agent.sh --add "$library" --add "$(command -v tcpdump)" "$@" \
         --initramfs "$scratch/$name.initramfs" -- agent.sh
 }
@@ -22,6 +23,8 @@ initramfs=
 qemu=qemu-system-x86_64
 cpus=1
 memory=1G
+# How the daemon talks to its guest: by a port of virtio-serial. Another way is among the arguments.
+port=yes
 start_machine() { # NAME MACHINE [QEMU's arguments]
     local name=$1 machine=$2 at=$scratch/$1 number ports=() pipe
     shift 2
@@ -29,6 +32,10 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
         for number in 1 2; do
             ports+=(-device "pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
         done
+    fi
+    if [[ $port == yes ]]; then
+        ports+=(-device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off"
+            -device virtserialport,id=weir,chardev=weir,name=org.weir.0)
     fi
     rm -f "$at".{agent,qmp}*
     for pipe in agent qmp; do
@@ -41,8 +48,6 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
     # Virtual CPUs on threads of their own, as KVM has them.
     nice -n 3 "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
         -smp "$cpus" -m "$memory" "${ports[@]}" \
-        -device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off" \
-        -device virtserialport,id=weir,chardev=weir,name=org.weir.0 \
         -qmp "unix:$at.monitor,server=on,wait=off" \
         -serial "file:$at.console.log" \
         -chardev "pipe,id=agent,path=$at.agent" -serial chardev:agent \
