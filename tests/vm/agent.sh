@@ -40,9 +40,12 @@ killed() { # NAME
 # A broker, with the options of `weir guest`.
 start_broker() {
     weir guest "$@" </dev/null >>/tmp/guest.err 2>&1 3>&- &
+    # shellcheck disable=SC2034  # for commands of the host
     pid_broker=$!
 }
 broker() {
+    # What one before it said, which may have been killed and so has left its socket, too, is not meant.
+    : >/tmp/guest.err
     start_broker "$@"
     within 20 test -S /run/weir/weir.sock && within 20 grep -q 'serving .* of the host' /tmp/guest.err
 }
