@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # A guest with two virtual CPUs, on which readers of every kind are at once, in C and in Python, too; readers that have a
 # queue of the host's interface each; and applications of its own at its socket.
 
@@ -98,7 +99,7 @@ serve
 # The other pair than that of the part `feeds`.
 if [[ -n $qemu10 ]]; then qemu=$qemu10; fi
 cpus=2 start_machine one pc
-qemu=qemu-system-x86_64
+qemu="qemu-system-x86_64"
 booted one
 guest one 'tar -C / -xf /bin/python.tar'
 guest one broker

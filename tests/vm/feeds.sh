@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # Guests of both machines and both QEMUs read a source of the host by several applications at once; filters of the guest
 # act at the host; brokers, daemons and readers come and go (inside.sh).
 
@@ -65,4 +66,4 @@ reads_feeds() { # MACHINE
 reads_feeds pc
 if [[ -n $qemu10 ]]; then qemu=$qemu10; else skip vm_qemu10 'QEMU 10 cannot be had here (tests/vm/fetch.sh)'; fi
 reads_feeds q35
-qemu=qemu-system-x86_64
+qemu="qemu-system-x86_64"

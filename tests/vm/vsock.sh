@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # A machine without a serial port for Weir: its broker reaches the daemon by vsock, which the daemon vhost-device-vsock
 # carries. It finds no device, then no host, then one; broker and daemon are killed under its readers.
 
