@@ -10,6 +10,7 @@ SOAK_SECONDS ?= 30
 SIMULATE_SEEDS ?= 10000
 KILLS ?= 1000
 CYCLES ?= 100
+GUEST_KILLS ?= 30
 REPEAT ?= 50
 export REPEAT
 # Another build of weir for the bench to hold this one against.
@@ -68,12 +69,13 @@ peers:
 	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
 	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
 	WEIR_CYCLES=$(CYCLES) tests/vm.sh cycles
+	WEIR_GUEST_KILLS=$(GUEST_KILLS) tests/vm.sh kills
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

@@ -21,7 +21,7 @@ loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
 
-stages=(lint tests root-tests dpdk loom static dist image tools guest vm libvirt systemd fuzz)
+stages=(lint tests root-tests dpdk loom static dist image tools guest vm systemd fuzz)
 if [[ $# -gt 0 ]]; then stages=("$@"); fi
 
 scratch=$(mktemp -d)

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # $scratch is the callers'
 # What the scripts share that run daemons at the end of a veth and in containers; to be sourced. All of it lies in the
 # folder $scratch.
 # shellcheck source=tests/common.sh

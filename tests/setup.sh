@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building (`setup.sh build`), packing (`setup.sh dist`), testing
 # (`setup.sh test`) or measuring beside other tools (`setup.sh bench`) needs, and only those that are
-# missing. Says what it installs and what for.
+# missing. Says what it installs and what for. `setup.sh lint` is what linting needs beside that for building.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -22,6 +22,9 @@ dist_packages=(
     'jq              reads the list of crates whose licences go with the packages, and ledgers in tests'
     'debootstrap     makes the Debian 11 whose C library the libraries are linked with, and systems to test in'
     'wget            looks whether its mirror can be reached'
+)
+lint_packages=(
+    'shellcheck      finds faults in the scripts'
 )
 test_packages=(
     'g++             builds libFuzzer'
@@ -66,9 +69,10 @@ bench_packages=(
 case ${1:-} in
 build) wanted=("${build_packages[@]}") ;;
 dist) wanted=("${build_packages[@]}" "${dist_packages[@]}") ;;
-test) wanted=("${build_packages[@]}" "${dist_packages[@]}" "${test_packages[@]}") ;;
+lint) wanted=("${build_packages[@]}" "${lint_packages[@]}") ;;
+test) wanted=("${build_packages[@]}" "${dist_packages[@]}" "${lint_packages[@]}" "${test_packages[@]}") ;;
 bench) wanted=("${build_packages[@]}" "${bench_packages[@]}") ;;
-*) die 'usage: tests/setup.sh build|dist|test|bench' ;;
+*) die 'usage: tests/setup.sh build|lint|dist|test|bench' ;;
 esac
 
 if ! command -v cargo >/dev/null; then

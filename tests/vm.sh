@@ -3,8 +3,12 @@
 # device between both, nothing else. What was sent over a veth on the host is read in the guest, frame by frame, by
 # several applications at once; filters of the guest act at the host; brokers, daemons and readers come and go.
 #
-#     tests/vm.sh [PART]...     all of them, unless named: feeds cpus life migrate cycles kernel suricata
+#     tests/vm.sh [PART]...     all that `all_parts` names, unless named; `kills` is for `make soak`
 #
+# Several parts run WEIR_VM_LANES (one a CPU) at a time, each as a process with a daemon, a link and machines of its own:
+# a part waits more than it computes. What one says is printed when it ends.
+#
+# WEIR_GUEST_KILLS=N: how often the part `kills` kills something (6).
 # WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each of two machines (5).
 set -euo pipefail
 # shellcheck source=tests/live.sh
@@ -12,21 +16,31 @@ source "$(dirname "$0")/live.sh"
 # shellcheck source=tests/vm/machine.sh
 source "$(dirname "$0")/vm/machine.sh"
 cd "$root"
-parts=(feeds cpus life migrate cycles kernel suricata)
-if [[ $# -gt 0 ]]; then parts=("$@"); fi
+# The longest first, so that no lane is left with one at the end.
+all_parts=(life libvirt feeds cycles migrate cpus vsock kernel suricata)
+parts=("$@")
+if [[ $# -eq 0 ]]; then parts=("${all_parts[@]}"); fi
 for part in "${parts[@]}"; do
-    [[ $part == feeds || -f tests/vm/$part.sh ]] || die "no such part: $part"
+    [[ " ${all_parts[*]} kills " == *" $part "* ]] || die "no such part: $part; there are: ${all_parts[*]} kills"
 done
+# It has a mount namespace of its own, and so is a script by itself.
+if [[ ${parts[*]} == libvirt ]]; then exec tests/vm/libvirt.sh; fi
 
 limit_s=120
 scratch=
 daemon_pid=
 guest_pid=
+# Parts that run, by their process.
+part_of=()
 rx=weir-vm-rx-$$
 tx=weir-vm-tx-$$
 
 # shellcheck disable=SC2317  # by the trap
 tidy() {
+    # Each part tidies up itself.
+    local pid
+    for pid in "${!part_of[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${!part_of[@]}"; do wait "$pid" || true; done
     kill_machines
     end "$guest_pid"
     end "$daemon_pid"
@@ -37,6 +51,8 @@ trap tidy EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+# One part reaches its host by this.
+PATH=$PATH:$root/.cache/tools/bin
 if [[ $EUID -ne 0 ]]; then
     skip vm_feeds 'a daemon that captures needs root'
     exit 0
@@ -61,7 +77,6 @@ weir=${WEIR_BIN:-$target_dir/release/weir}
 [[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir -p weir-pcap -p weir-c
 library=$(dirname "$weir")/libweirpcap.so
 
-make_link "$rx" "$tx"
 # The daemon's file: a source for the guests named, and one for none of them.
 configure() { # RING-MIB REGION-MIB GUEST...
     local ring_mib=$1 region_mib=$2 names name
@@ -98,89 +113,44 @@ status() { "$weir" status --json --socket "$scratch/run/weir.sock"; }
 send() { # FRAMES [gen's options]
     ip netns exec "$tx" "$weir" gen eth0 --frames "$@" >"$scratch/gen.log" 2>&1 || die "weir gen: $(cat "$scratch/gen.log")"
 }
-# The guest's script and this one speak by lines of its console: it says a word when it waits for frames.
-waits_for() { grep -qx "WAITS $1" "$scratch/guest.log" || ! kill -0 "$guest_pid" 2>/dev/null; }
 open_feeds() { [[ $(status | jq '[.clients[] | select(.guest == "one")] | length') -eq $1 ]]; }
 
 all_read() { [[ $(status | jq '[.clients[] | select(.guest == "one") | .lag] | add') == 0 ]]; }
-
-run_guest() { # MACHINE [QEMU's arguments]
-    local machine=$1
-    shift
-    : >"$scratch/guest.log"
-    WEIR_GUEST_MACHINE=$machine WEIR_GUEST_PROGRAM=$qemu WEIR_GUEST_MODULES='virtio_console' \
-        WEIR_GUEST_TIMEOUT=300 WEIR_BIN=$weir \
-        WEIR_GUEST_QEMU="-device virtio-serial -chardev socket,id=weir,path=$scratch/one.port,server=on,wait=off \
-            -device virtserialport,id=weir,chardev=weir,name=org.weir.0 -qmp unix:$scratch/one.monitor,server=on,wait=off $*" \
-        tests/guest/run.sh --add tests/vm/inside.sh --add "$library" --add "$(command -v tcpdump)" --out "$scratch/out" \
-        -- inside.sh >"$scratch/guest.log" 2>&1 &
-    guest_pid=$!
-}
-
-feeds() { # MACHINE
-    local machine=$1 ports=() signal=KILL number code=0
-    say "=== feeds: a guest of machine $machine, $("$qemu" --version | head -n 1)"
-    if [[ $machine == q35 ]]; then
-        signal=TERM
-        for number in 1 2; do
-            ports+=("-device pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
-        done
-    fi
-    configure 16 128 one
-    serve
-    run_guest "$machine" "${ports[@]}"
-
-    until_true 'four readers in the guest' waits_for four
-    until_true 'their feeds at the host' open_feeds 4
-    send 2000 --rate 2kpps --size 200 --flows 50
-    until_true 'a reader after all others' waits_for again
-    send 1000 --rate 2kpps
-    until_true 'readers whose broker is killed' waits_for broker
-    send 500 --rate 2kpps
-    until_true 'the next broker' waits_for next
-    send 500 --rate 2kpps
-    until_true 'a reader whose daemon is killed' waits_for daemon
-    send 500 --rate 2kpps
-    until_true 'all to be read' all_read
-    # Killed on one machine, told to end on the other.
-    kill "-$signal" "$daemon_pid"
-    wait "$daemon_pid" 2>/dev/null || true
-    serve
-    # The reader says that it goes on.
-    until_true 'the reader at the next daemon' waits_for successor
-    send 500 --rate 2kpps
-
-    wait "$guest_pid" || code=$?
-    guest_pid=
-    cat "$scratch/guest.log" >&2
-    [[ $code -eq 0 ]] || {
-        tail -n 20 "$scratch/serve.log" >&2
-        die "the guest failed ($code)"
-    }
-    end "$daemon_pid"
-    daemon_pid=
-}
-
-# QEMU 10 beside this Debian's 7.2, and an older kernel, where they can be had.
-qemu10=$(tests/vm/fetch.sh qemu10) || qemu10=
 feeds_of() { [[ $(status | jq "[.clients[] | select(.guest == \"$1\")] | length") -eq $2 ]]; }
-kernel_folder=$(tests/guest/kernel.sh)
 
+if [[ ${#parts[@]} -eq 1 ]]; then
+    make_link "$rx" "$tx"
+    # QEMU 10 beside this Debian's 7.2, where it can be had.
+    # shellcheck disable=SC2034  # used by the parts
+    qemu10=$(tests/vm/fetch.sh qemu10) || qemu10=
+    kernel_folder=$(tests/guest/kernel.sh)
+    # shellcheck source=/dev/null
+    source "$root/tests/vm/${parts[0]}.sh"
+    exit 0
+fi
+
+start_part() { # PART
+    WEIR_BIN=$weir "$0" "$1" >"$scratch/$1.out" 2>&1 &
+    part_of[$!]=$1
+    begin_of[$1]=$SECONDS
+}
+end_part() {
+    local pid part code=0
+    wait -n -p pid "${!part_of[@]}" || code=$?
+    part=${part_of[$pid]}
+    unset "part_of[$pid]"
+    cat "$scratch/$part.out" >&2
+    say "=== $part: $((SECONDS - begin_of[$part])) s"
+    [[ $code -eq 0 ]] || failed+=("$part")
+}
+
+declare -A begin_of=()
+failed=()
+at_once=${WEIR_VM_LANES:-$(nproc)}
 for part in "${parts[@]}"; do
-    begin=$SECONDS
-    if [[ $part == feeds ]]; then
-        feeds pc
-        if [[ -n $qemu10 ]]; then qemu=$qemu10; else skip vm_qemu10 'QEMU 10 cannot be had here (tests/vm/fetch.sh)'; fi
-        feeds q35
-        qemu=qemu-system-x86_64
-    else
-        # shellcheck source=/dev/null
-        source "tests/vm/$part.sh"
-        kill_machines
-        end "$daemon_pid"
-        daemon_pid=
-    fi
-    say "=== $part: $((SECONDS - begin)) s"
+    if [[ ${#part_of[@]} -ge $at_once ]]; then end_part; fi
+    start_part "$part"
 done
-WEIR_BIN=$weir tests/vm/vsock.sh
+while [[ ${#part_of[@]} -gt 0 ]]; do end_part; done
+[[ ${#failed[@]} -eq 0 ]] || die "these parts failed, see above: ${failed[*]}"
 say 'vm: every frame of the host was read in the guest'

@@ -1,10 +1,11 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154  # $nobody is of the script that sources this
 # Sourced by systemd-inside.sh: weir-guest.service, which offers what a daemon outside of this machine has (systemd.sh).
 
 guest_property() { systemctl show --value -p "$1" weir-guest; }
 guest_serves() { [[ $(guest_property ActiveState) == active && $(guest_property StatusText) == "serving made"* ]]; }
 # As as_nobody.
-of_group() { exec setpriv --reuid $nobody --regid $nobody --groups weir --inh-caps=-all "$@"; }
+of_group() { exec setpriv --reuid "$nobody" --regid "$nobody" --groups weir --inh-caps=-all "$@"; }
 # Any process that has the device's memory mapped, or the broker's own thread for it.
 region_is_mapped() { grep -lq resource2 /proc/[0-9]*/maps 2>/dev/null; }
 

@@ -147,6 +147,7 @@ grep -qx 'tcpdump (enforce)' /sys/kernel/security/apparmor/profiles || die 'the 
 dmesg --clear
 said=$(tcpdump_of_root 2>&1) && die "the profile allows it without the lines: $said"
 [[ $(denials) -gt 0 ]] || die "it fails for another reason: $said"
+# shellcheck disable=SC2016  # sed's own
 sed -n '/^## AppArmor/,$ { /^```$/,/^```$/ { /^```$/!p } }' /check/tools.md >"$override"
 grep -q weir "$override" || die 'docs/tools.md has no lines for the profile'
 apparmor_parser -r "$profile"

@@ -37,9 +37,16 @@ killed() { # NAME
     eval "kill -KILL \$pid_$1; wait \$pid_$1"
     return 0
 }
-broker() {
-    weir guest </dev/null >>/tmp/guest.err 2>&1 3>&- &
+# A broker, with the options of `weir guest`.
+start_broker() {
+    weir guest "$@" </dev/null >>/tmp/guest.err 2>&1 3>&- &
+    # shellcheck disable=SC2034  # for commands of the host
     pid_broker=$!
+}
+broker() {
+    # What one before it said, which may have been killed and so has left its socket, too, is not meant.
+    : >/tmp/guest.err
+    start_broker "$@"
     within 20 test -S /run/weir/weir.sock && within 20 grep -q 'serving .* of the host' /tmp/guest.err
 }
 # A capture of the host's source, whose feed is open at the host when this returns.

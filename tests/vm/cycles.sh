@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # Feeds are opened and closed again and again, each time with devices that are plugged in and unplugged: nothing leaks, in the
 # daemon, in QEMU or in the guest. WEIR_CYCLES of them (5) on each of two machines; `make soak` has 100.
 
@@ -36,7 +37,7 @@ for machine in pc q35; do
     configure 8 64 one
     serve
     start_machine one "$machine"
-    qemu=qemu-system-x86_64
+    qemu="qemu-system-x86_64"
     booted one
     guest one broker
     for ((at = 1; at <= warm; at++)); do cycle "$at"; done

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # The oldest kernel that a guest may have, Linux 5.10 of Debian 11, on a q35 machine of this Debian's QEMU: it reads.
 
 package=$(tests/vm/fetch.sh linux510) || package=
@@ -37,5 +38,7 @@ guest one 'reads again host:lan --frames 500'
 send 500 --rate 2kpps
 guest one 'ended again'
 [[ $(guest one 'counts again') == '[500,0,500,500,0,0,0]' ]] || die "again: $(guest one 'counts again')"
+read=$(read_after_unplug one)
+[[ $read == 'SIGBUS SIGBUS' ]] || die "after an unplugging a mapping reads '$read'"
 guest one 'kill $pid_broker; wait $pid_broker'
 say 'kernel: every frame of the host was read with Linux 5.10'

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # Machines for tests/vm.sh: QEMU with the port and the monitor that the daemon talks to, and, for the test, a monitor and
 # a shell in the guest (agent.sh) of its own. To be sourced; all of it lies in the folder $scratch.
 
@@ -7,11 +8,13 @@ declare -A machine_pid=() machine_program=()
 helpers=()
 
 # Images are made once: of the kernel WEIR_GUEST_KERNEL_DEB, or the one of this Debian.
+image_modules='virtio_console ext4'
 initramfs_of() { # NAME [run.sh's options]
     local name=$1
     shift
-    [[ -f $scratch/$name.initramfs ]] || WEIR_BIN=$weir WEIR_GUEST_MODULES='virtio_console ext4' \
-        tests/guest/run.sh --add tests/vm/agent.sh --add "$library" --add "$(command -v tcpdump)" "$@" \
+    [[ -x $scratch/hold_bar ]] || gcc -O1 -o "$scratch/hold_bar" tests/vm/hold_bar.c
+    [[ -f $scratch/$name.initramfs ]] || WEIR_BIN=$weir WEIR_GUEST_MODULES=$image_modules \
+        tests/guest/run.sh --add tests/vm/agent.sh --add "$scratch/hold_bar" --add "$library" --add "$(command -v tcpdump)" "$@" \
         --initramfs "$scratch/$name.initramfs" -- agent.sh
 }
 
@@ -19,9 +22,11 @@ initramfs_of() { # NAME [run.sh's options]
 # which QEMU it is, $cpus how many it has and $memory how much.
 kernel_folder=
 initramfs=
-qemu=qemu-system-x86_64
+qemu="qemu-system-x86_64"
 cpus=1
 memory=1G
+# How the daemon talks to its guest: by a port of virtio-serial. Another way is among the arguments.
+port=yes
 start_machine() { # NAME MACHINE [QEMU's arguments]
     local name=$1 machine=$2 at=$scratch/$1 number ports=() pipe
     shift 2
@@ -29,6 +34,11 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
         for number in 1 2; do
             ports+=(-device "pcie-root-port,id=weir$number,chassis=$number,hotplug=on,pref64-reserve=256M")
         done
+    fi
+    if [[ $port == yes ]]; then
+        # shellcheck disable=SC2054  # QEMU's commas
+        ports+=(-device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off"
+            -device virtserialport,id=weir,chardev=weir,name=org.weir.0)
     fi
     rm -f "$at".{agent,qmp}*
     for pipe in agent qmp; do
@@ -41,8 +51,6 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
     # Virtual CPUs on threads of their own, as KVM has them.
     nice -n 3 "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
         -smp "$cpus" -m "$memory" "${ports[@]}" \
-        -device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off" \
-        -device virtserialport,id=weir,chardev=weir,name=org.weir.0 \
         -qmp "unix:$at.monitor,server=on,wait=off" \
         -serial "file:$at.console.log" \
         -chardev "pipe,id=agent,path=$at.agent" -serial chardev:agent \
@@ -112,6 +120,16 @@ qemu_objects() { # NAME
     done
 }
 has_no_objects() { [[ -z $(qemu_objects "$1") ]]; }
+
+# Prints what a mapping of each device of the guest reads once it has been unplugged: two words. As long as the broker is
+# there, it asks the host to leave the devices while anybody has them mapped, so it is killed, and the host waits 5 s.
+read_after_unplug() { # NAME
+    guest "$1" 'reads mapped host:lan; start bar hold_bar; within 10 grep -qx "mapped 2" /tmp/bar.err'
+    guest "$1" 'killed broker; killed mapped' >/dev/null
+    until_true 'the devices to be gone' has_no_objects "$1"
+    guest "$1" 'within 20 devices 0 && kill -USR1 $pid_bar && ended bar && echo $(cat /tmp/bar.json)'
+    guest "$1" broker
+}
 
 kill_machine() { # NAME [SIGNAL]
     kill "-${2:-KILL}" "${machine_pid[$1]}" 2>/dev/null || true

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # A guest with feeds moves to another QEMU, and is saved and loaded: QEMU refuses while devices are plugged in, and does it once
 # the guest is detached. Its readers go on there, and no frame comes twice.
 

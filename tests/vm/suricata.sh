@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
 # Suricata 7 in a guest raises its alert on traffic that is captured on the host; the alert takes its flow out of the feed,
 # at the host. The guest's disk is the Debian 13 of tests/tools.sh, with weir and libweirpcap.
 

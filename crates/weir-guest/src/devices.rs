@@ -9,8 +9,8 @@
 //! enabled. So whatever fails is tried again until a limit has passed.
 //!
 //! # When the host takes a device away
-//! The kernel then takes its pages out of every mapping, and touching one ends the process (SIGBUS), as with a file cut
-//! short. The host is trusted not to do so while a feed is open: it is the machine's.
+//! A process that reads its memory after that is ended by SIGBUS on Linux 5.10, and finds zeros on 6.1. The host is
+//! trusted not to do so while a feed is open: it is the machine's.
 
 mod pci;
 

@@ -152,7 +152,7 @@ impl HostFeed {
         while in_device && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
             thread::sleep(Duration::from_millis(1));
             for (last, ring) in all.iter_mut().zip(rings) {
-                // Not less: where the host has taken the device away, zeros are read.
+                // Not less: where the host has taken the device away, zeros are read (Linux 6.1).
                 *last = ring.frames_written().max(*last);
             }
         }
