@@ -17,6 +17,9 @@ pub struct Guest {
     pub qemu: Option<String>,
     /// A broker (`weir guest`) in it has a session.
     pub has_session: bool,
+    /// The sources that it may open, by the file that the daemon has in force.
+    #[serde(default)]
+    pub sources: Vec<String>,
     /// Its open feeds.
     pub feeds: usize,
     /// MiB of its region, whether or not that is plugged in.

@@ -132,6 +132,7 @@ impl Daemon {
         let readers = self.board.readers();
         let of = |guest: &Arc<Guest>| {
             let shown = guest.machine.shown();
+            let sources = self.sources(&Who::Guest(Arc::clone(&guest.name)));
             let is_own = |who: &Who| matches!(who, Who::Guest(name) if *name == guest.name);
             let feeds = readers.iter().filter(|reader| is_own(&reader.who) && !reader.is_closed());
             protocol::Guest {
@@ -140,6 +141,7 @@ impl Daemon {
                 reason: shown.reason,
                 qemu: shown.qemu,
                 has_session: guest.line.has_session(),
+                sources: sources.into_keys().collect(),
                 feeds: feeds.count(),
                 region_mib: guest.config.region_mib,
                 used_mib: shown.used_mib,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,8 @@ use super::region::GuestRegion;
 
 /// Where the kernel names ports. Source: drivers/char/virtio_console.c.
 const PORTS: &str = "/sys/class/virtio-ports";
+/// Where the kernel names the subsystem of each character device.
+const DEVICES: &str = "/sys/dev/char";
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it has to answer in one, behind what else this guest has asked of it: opening a feed may take 10 s. A vsock
@@ -92,6 +95,12 @@ impl Link {
             Some(path) => path.to_owned(),
             None => own_port(Path::new(PORTS))?,
         };
+        if let Some(what) = other_device(&path, Path::new(DEVICES)) {
+            anyhow::bail!(
+                "{}: it is no port of virtio-serial but a device of '{what}'",
+                path.display()
+            );
+        }
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         let file = opened.map_err(|error| no_port(&path, error))?;
         let region = Arc::new(GuestRegion::default());
@@ -150,6 +159,17 @@ fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
         _ => "is this a port of virtio-serial?",
     };
     anyhow::Error::new(error).context(format!("the port to the host, {}: {way}", path.display()))
+}
+
+/// The kernel's subsystem of a character device that is no port of virtio-serial. A file of which the kernel tells
+/// nothing is not judged.
+fn other_device(path: &Path, devices: &Path) -> Option<String> {
+    let device =
+        std::fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let subsystem = devices.join(format!("{major}:{minor}/subsystem")).read_link().ok()?;
+    let name = subsystem.file_name()?.to_string_lossy().into_owned();
+    (name != "virtio-ports").then_some(name)
 }
 
 /// The device of the port to the host, of those that a folder of the kernel names. No link of udev's is needed, which
@@ -225,6 +245,14 @@ impl HostLink for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_is_no_port_is_refused() {
+        let said = Link::open(Some(Path::new("/dev/null"))).map(|_| ()).unwrap_err().to_string();
+        assert!(said.contains("no port of virtio-serial but a device of 'mem'"), "{said}");
+        assert_eq!(other_device(Path::new("/dev/null"), Path::new("/nowhere")), None);
+        assert_eq!(other_device(Path::new("/etc/passwd"), Path::new(DEVICES)), None);
+    }
 
     #[test]
     fn the_port_is_found_by_its_name() {

@@ -1,26 +1,69 @@
 //! What is asked of the daemon, its file and the machine, before it is judged.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use thiserror::Error;
 use toml::{Table, Value};
+use weir_client::ClientError;
 use weir_client::protocol::Guest;
+use weir_plug::PlugError;
 
 use super::domain;
 use super::virsh::{DomainState, Virsh};
 use crate::cli::CheckArgs;
+use crate::daemon::NoDaemon;
 use crate::limits::COMMAND_LINE_BYTES_MAX;
 
-/// Everything that is known of a guest. An error is a text for people.
+/// Everything that is known of a guest.
 pub struct Facts {
     /// The daemon's list of guests.
-    pub daemon: Result<Vec<Guest>, String>,
+    pub daemon: Result<Vec<Guest>, NoList>,
     /// The daemon's file.
-    pub file: Result<InFile, String>,
+    pub file: Result<InFile, NoFile>,
     /// The machine, if the file says where it is.
     pub machine: Option<Machine>,
+}
+
+/// Why the daemon's list of guests cannot be had. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoList {
+    /// No daemon listens.
+    #[error("{0}")]
+    NoDaemon(String),
+    /// This user may not connect, or may not ask.
+    #[error("{0}")]
+    Denied(String),
+    /// It is another program, that of a guest, or the connection broke.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why the daemon's file says nothing. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoFile {
+    /// There is none.
+    #[error("{0}")]
+    Missing(String),
+    /// This user may not read it.
+    #[error("{0}")]
+    Denied(String),
+    /// It is no file of the daemon's, or cannot be read.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why nothing is known of a domain. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoDomain {
+    /// libvirt's client is not installed.
+    #[error("{0}")]
+    NoClient(String),
+    /// What libvirt says.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// A guest in the daemon's file.
@@ -46,7 +89,9 @@ pub enum Machine {
         /// Its name.
         name: String,
         /// What it does, and what it lacks; an error that libvirt or virsh says.
-        found: Result<(DomainState, Lacks, Lacks), String>,
+        found: Result<(DomainState, Lacks, Lacks), NoDomain>,
+        /// libvirt's address.
+        uri: String,
     },
     /// A QEMU that was given a monitor at this path.
     Qemu {
@@ -69,20 +114,37 @@ pub struct Lacks {
 impl Facts {
     /// Asks all of them.
     pub fn gather(args: &CheckArgs) -> Facts {
-        let text = |error: anyhow::Error| format!("{error:#}");
-        let daemon = super::daemon(args.socket.as_deref())
+        let daemon = super::host_daemon(args.socket.as_deref())
             .and_then(|connection| Ok(connection.guests()?))
-            .map_err(text);
-        let file = in_file(&args.config, &args.name).map_err(text);
+            .map_err(no_list);
+        let file = in_file(&args.config, &args.name);
         let machine = file.as_ref().ok().and_then(Machine::find);
         Facts { daemon, file, machine }
     }
 }
 
-fn in_file(path: &Path, name: &str) -> Result<InFile> {
-    let text = fs::read_to_string(path)
-        .with_context(|| format!("{}: it cannot be read", path.display()))?;
-    let file: Table = text.parse().with_context(|| format!("{}: it is no TOML", path.display()))?;
+/// By the kind of the error, not by its words.
+fn no_list(error: anyhow::Error) -> NoList {
+    let text = format!("{error:#}");
+    let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
+    match error.downcast_ref::<NoDaemon>() {
+        Some(NoDaemon::Absent { .. }) => NoList::NoDaemon(text),
+        Some(NoDaemon::Denied { .. }) => NoList::Denied(text),
+        None if error.downcast_ref::<ClientError>().is_some_and(refused) => NoList::Denied(text),
+        None => NoList::Other(text),
+    }
+}
+
+fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => NoFile::Missing(format!("{shown}: there is no such file")),
+        ErrorKind::PermissionDenied => NoFile::Denied(format!("{shown}: you may not read it")),
+        _ => NoFile::Other(format!("{shown}: it cannot be read: {error}")),
+    })?;
+    let file: Table = text.parse().map_err(|error: toml::de::Error| {
+        NoFile::Other(format!("{shown}: it is no TOML: {}", error.message()))
+    })?;
     Ok(of_table(&file, name))
 }
 
@@ -112,8 +174,17 @@ impl Machine {
     fn find(file: &InFile) -> Option<Machine> {
         if let Some((domain, uri)) = &file.libvirt {
             let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
-            let found = of_domain(&virsh, file.region_mib).map_err(|error| format!("{error:#}"));
-            return Some(Machine::Domain { name: domain.clone(), found });
+            let found = of_domain(&virsh, file.region_mib).map_err(|error| {
+                let text = format!("{error:#}");
+                // Only a child that cannot be started has an error of the kernel.
+                let is_missing =
+                    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+                match is_missing.into_iter().any(|cause| cause.kind() == ErrorKind::NotFound) {
+                    true => NoDomain::NoClient(text),
+                    false => NoDomain::Other(text),
+                }
+            });
+            return Some(Machine::Domain { name: domain.clone(), found, uri: uri.clone() });
         }
         let qmp = file.qmp.clone()?;
         let found = qemu_of(&qmp, file.region_mib);

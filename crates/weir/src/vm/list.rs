@@ -10,7 +10,7 @@ use crate::out::plain;
 
 /// Runs the command.
 pub fn run(args: &ListArgs) -> Result<u8> {
-    let guests = super::daemon(args.socket.as_deref())?.guests()?;
+    let guests = super::host_daemon(args.socket.as_deref())?.guests()?;
     match args.json {
         true => println!("{}", json!({ "guests": guests })),
         false => print!("{}", plain(&text(&guests))),
@@ -65,6 +65,7 @@ mod tests {
             reason: Some("it is paused".into()),
             qemu: Some("7.2.0".into()),
             has_session: true,
+            sources: Vec::new(),
             feeds: 2,
             region_mib: 256,
             used_mib: 34,
