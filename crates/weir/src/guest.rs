@@ -117,8 +117,8 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
 fn denied(error: anyhow::Error) -> anyhow::Error {
     with_way_out(
         error,
-        "this user may not; run it as root, or by its unit (`systemctl start weir-guest`); the port to the host is root's, \
-         and the socket can be in a folder of yours: --socket PATH",
+        "this user may not; run it as root, or by its unit (`systemctl start weir-guest`); the port to the host is \
+         root's, and the socket can be in a folder of yours: --socket PATH",
     )
 }
 

@@ -126,8 +126,8 @@ impl GuestConfig {
             return Ok(());
         }
         Err(format!(
-            "region_mib = {region} has no place for a feed, which takes {ring} MiB of it (ring_mib = {ring_mib}) beside \
-             its header of 1 MiB: use region_mib = {} or a smaller ring_mib",
+            "region_mib = {region} has no place for a feed, which takes {ring} MiB of it (ring_mib = {ring_mib}) \
+             beside its header of 1 MiB: use region_mib = {} or a smaller ring_mib",
             needed.next_power_of_two()
         ))
     }

@@ -135,8 +135,8 @@ fn folder(args: &PrepareArgs) -> String {
     // The daemon makes a socket of its own there.
     let mode = if args.vsock { "2770" } else { "2750" };
     let mut text = format!(
-        "# QEMU makes its sockets in a folder of its own, for the group of the daemon (weir, as the package has it), which\n\
-         # is to write the sockets: QEMU is started with umask 007. /run is empty after a reboot, so systemd makes it.\n\
+        "# QEMU makes its sockets in a folder of its own, for the daemon's group (weir, as the package has it), which\n\
+         # is to write the sockets: QEMU is started with umask 007. /run is empty after a boot: systemd makes it.\n\
          # Into /etc/tmpfiles.d/weir-guests.conf, with the user that QEMU runs as; then `systemd-tmpfiles --create`:\n\
          d {FOLDER} {mode} QEMU-USER weir -\n\
          # The same by hand: install -d -m {mode} -o QEMU-USER -g weir {FOLDER}\n"
@@ -159,8 +159,8 @@ fn of_qemu(args: &PrepareArgs) -> String {
              from 3\n# on that no other machine has:\n\
              umask 007\n\
              vhost-device-vsock --vm guest-cid=3,socket={FOLDER}/{name}.vhost,uds-path={FOLDER}/{name}.vsock &\n\
-             # Add to QEMU's options. The machine's memory is shared with vhost-device-vsock: 4G is its size, as -m has \
-             it, and\n# memory-backend goes to its -machine. The monitor is the daemon's alone:\n\
+             # Add to QEMU's options. The machine's memory is shared with vhost-device-vsock: 4G is its size, as -m \
+             has it, and\n# memory-backend goes to its -machine. The monitor is the daemon's alone:\n\
              -m 4G -object memory-backend-memfd,id=weir-ram,size=4G,share=on \\\n\
              -machine {},memory-backend=weir-ram \\\n\
              -chardev socket,id=weir,path={FOLDER}/{name}.vhost \\\n\
@@ -183,8 +183,8 @@ fn of_qemu(args: &PrepareArgs) -> String {
         let mib = reserve_mib(args.region_mib);
         let _ = write!(
             text,
-            "\n# For a machine of type q35; an older one (QEMU's own default): --machine pc. The first root port has room \
-             for\n# the region wherever the firmware places it: {mib} MiB."
+            "\n# For a machine of type q35; an older one (QEMU's own default): --machine pc. The first root port has \
+             room for\n# the region wherever the firmware places it: {mib} MiB."
         );
     } else {
         text += "\n# For a machine of type pc; q35 needs two root ports, too: --machine q35.";
