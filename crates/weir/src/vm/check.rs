@@ -213,8 +213,12 @@ fn of_machine(all: &mut Findings, name: &str, machine: &Machine) {
 
 fn parts(all: &mut Findings, lacks: Lacks, [channel, ports]: [String; 2]) {
     match lacks.channel {
-        true => all.no("channel", "the machine has no port org.weir.0", channel),
-        false => all.ok("channel", "the machine has the port org.weir.0"),
+        true => all.no(
+            "channel",
+            "the machine has no port org.weir.0, or no vsock where the file says vsock",
+            channel,
+        ),
+        false => all.ok("channel", "the machine has its port, or its vsock"),
     }
     match lacks.ports {
         true => all.no(

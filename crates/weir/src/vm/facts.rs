@@ -75,6 +75,8 @@ pub struct InFile {
     pub libvirt: Option<(String, String)>,
     /// The socket of the monitor.
     pub qmp: Option<String>,
+    /// It is reached by a vsock, and needs no port.
+    pub is_by_vsock: bool,
     /// MiB of its region.
     pub region_mib: u64,
     /// Sources that it may open.
@@ -105,7 +107,7 @@ pub enum Machine {
 /// What a machine lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// The port org.weir.0.
+    /// The port org.weir.0; or a vsock, if the file says that.
     pub channel: bool,
     /// Root ports with room for the region.
     pub ports: bool,
@@ -165,6 +167,7 @@ fn of_table(file: &Table, name: &str) -> InFile {
         is_named: guest.is_some(),
         libvirt: word("libvirt").map(|domain| (domain, uri)),
         qmp: word("qmp"),
+        is_by_vsock: word("vsock").is_some(),
         region_mib: region.and_then(|mib| mib.try_into().ok()).unwrap_or(256),
         sources,
     }
@@ -187,7 +190,7 @@ impl Machine {
             return Some(Machine::Domain { name: domain.clone(), found, uri: uri.clone() });
         }
         let qmp = file.qmp.clone()?;
-        let found = qemu_of(&qmp, file.region_mib);
+        let found = qemu_of(&qmp, file);
         Some(Machine::Qemu { qmp, found })
     }
 }
@@ -203,7 +206,7 @@ fn of_domain(virsh: &Virsh, region_mib: u64) -> Result<(DomainState, Lacks, Lack
 }
 
 /// The QEMU whose monitor is at this path, and what its options lack.
-fn qemu_of(qmp: &str, region_mib: u64) -> Option<(u32, Lacks)> {
+fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id()).find_map(|pid| {
@@ -212,20 +215,23 @@ fn qemu_of(qmp: &str, region_mib: u64) -> Option<(u32, Lacks)> {
         file.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         let line = String::from_utf8_lossy(&bytes);
         let words: Vec<&str> = line.split('\0').collect();
-        Some((pid, lacks_of(&words, qmp, region_mib)?))
+        Some((pid, lacks_of(&words, qmp, guest)?))
     })
 }
 
 /// `None`: it is no QEMU with a monitor there.
-fn lacks_of(words: &[&str], qmp: &str, region_mib: u64) -> Option<Lacks> {
+fn lacks_of(words: &[&str], qmp: &str, guest: &InFile) -> Option<Lacks> {
     let program = words.first()?.rsplit('/').next()?;
     let monitor = format!("unix:{qmp}");
     let is_there = |word: &&str| word.split(',').any(|option| option == monitor);
     if !(program.contains("qemu") || program.contains("kvm")) || !words.iter().any(is_there) {
         return None;
     }
-    let is_port = |word: &&str| {
-        word.starts_with("virtserialport,") && word.contains(&format!("name={}", domain::PORT))
+    let is_channel = |word: &&str| match guest.is_by_vsock {
+        true => word.starts_with("vhost-user-vsock"),
+        false => {
+            word.starts_with("virtserialport,") && word.contains(&format!("name={}", domain::PORT))
+        }
     };
     let value = |flags: [&str; 2]| {
         let at = words.iter().position(|word| flags.contains(&word.trim_start_matches('-')))?;
@@ -235,8 +241,8 @@ fn lacks_of(words: &[&str], qmp: &str, region_mib: u64) -> Option<Lacks> {
     let needs_ports = machine.contains("q35") || machine.starts_with("virt");
     let ports = words.iter().filter(|word| word.starts_with("pcie-root-port,")).copied();
     Some(Lacks {
-        channel: !words.iter().any(is_port),
-        ports: needs_ports && !domain::has_room(ports, region_mib),
+        channel: !words.iter().any(is_channel),
+        ports: needs_ports && !domain::has_room(ports, guest.region_mib),
     })
 }
 
@@ -260,12 +266,22 @@ mod tests {
 
     #[test]
     fn a_qemu_is_known_by_its_monitor_and_lacks_what_no_option_says() {
-        let lacks = |line: &str| lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", 256);
+        let lacks = |line: &str| {
+            let guest = InFile { region_mib: 256, ..InFile::default() };
+            lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", &guest)
+        };
         let all = "/usr/bin/qemu-system-x86_64 -qmp unix:/q,server=on -device virtserialport,chardev=c,name=org.weir.0";
         assert_eq!(lacks(all), Some(Lacks::default()));
         assert_eq!(lacks("qemu -qmp unix:/q"), Some(Lacks { channel: true, ports: false }));
         assert_eq!(lacks("qemu -qmp unix:/qq"), None);
         assert_eq!(lacks("sh -qmp unix:/q"), None);
+        let vsock = |line: &str| {
+            let guest = InFile { region_mib: 256, is_by_vsock: true, ..InFile::default() };
+            lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", &guest)
+        };
+        let by_vsock = "qemu -qmp unix:/q -device vhost-user-vsock-pci,chardev=weir";
+        assert_eq!(vsock(by_vsock), Some(Lacks::default()));
+        assert_eq!(vsock(all), Some(Lacks { channel: true, ports: false }));
         let q35 = format!("{all} -M q35");
         assert_eq!(lacks(&q35), Some(Lacks { channel: false, ports: true }));
         let [region, words] = domain::ports(256, None, 0);
