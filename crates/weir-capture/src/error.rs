@@ -51,7 +51,8 @@ pub enum CaptureError {
     },
     /// No daemon at this socket.
     #[error(
-        "no daemon answers at {}; start one with `weir serve`, or say where it listens: --socket PATH", path.display()
+        "no daemon answers at {}; start one with `weir serve` (in a virtual machine: `weir guest`), or say where it \
+         listens: --socket PATH", path.display()
     )]
     NoDaemon {
         /// The socket.

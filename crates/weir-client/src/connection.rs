@@ -43,6 +43,12 @@ impl Connection {
         Connection::with(None, ignore(), |incoming| Client::connect(path, NAME, incoming))
     }
 
+    /// The name and version of the daemon, as it gives them: `weir serve`, or in a virtual machine `weir guest`.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.caller.client.server()
+    }
+
     /// The same, over any transport.
     ///
     /// # Errors

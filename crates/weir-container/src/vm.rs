@@ -52,12 +52,18 @@ pub fn find(name: &str) -> Result<(), CaptureError> {
             "its QEMU is in another network namespace, where taps are found by their names only: capture \
              'netns:{pid}/tap*'"
         ),
-        None => none(vms.into_iter().map(|(name, _)| name).collect()),
+        None => none(name, vms.into_iter().map(|(name, _)| name).collect()),
     };
     Err(CaptureError::NoOwner { owner, why })
 }
 
-fn none(names: BTreeSet<String>) -> String {
+fn none(name: &str, names: BTreeSet<String>) -> String {
+    if let Some((machine, _)) = name.split_once('/').filter(|(machine, _)| names.contains(*machine))
+    {
+        return format!(
+            "{PREFIX} takes a machine's name and no interface: write {PREFIX}{machine}"
+        );
+    }
     let names: Vec<String> = names.into_iter().collect();
     match names.split_at_checked(NAMES_IN_ERROR_MAX) {
         _ if names.is_empty() => {
@@ -84,8 +90,16 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_behind_a_machine_is_not_taken() {
+        let said = none("web1/eth0", BTreeSet::from(["web1".to_owned()]));
+        assert!(said.ends_with("write vm:web1"), "{said}");
+        assert!(none("db/eth0", BTreeSet::new()).contains("no such machine"));
+    }
+
+    #[test]
     fn one_that_is_not_there_names_those_that_are() {
         let names = |count: usize| (0..count).map(|at| format!("m{at:02}")).collect();
+        let none = |names| none("x", names);
         assert!(none(names(0)).contains("no QEMU"));
         assert!(none(names(2)).ends_with("these run: m00, m01"));
         assert!(none(names(NAMES_IN_ERROR_MAX + 3)).ends_with("m09 and 3 more"));

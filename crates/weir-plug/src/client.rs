@@ -40,6 +40,7 @@ pub enum Incoming {
 /// A connection to a server. Dropping it ends the connection.
 pub struct Client {
     shared: Arc<Shared>,
+    server: String,
     applications: Vec<String>,
     reader: Option<JoinHandle<()>>,
 }
@@ -173,12 +174,20 @@ impl Client {
             thread::Builder::new().name("plug-client".into()).spawn(move || theirs.read(incoming))
         });
         let reader = reader.map_err(PlugError::os("starting a thread"))?;
-        let mut client = Client { shared, applications: Vec::new(), reader: Some(reader) };
+        let reader = Some(reader);
+        let mut client = Client { shared, server: String::new(), applications: Vec::new(), reader };
         let params = json!({ "versions": [VERSION], "name": name });
         let hello = client.call("plug.hello", params, &[], PATIENCE_MAX)?.result;
+        client.server = hello["name"].as_str().unwrap_or_default().to_owned();
         let applications = hello["applications"].as_array().into_iter().flatten();
         client.applications = applications.filter_map(Value::as_str).map(str::to_owned).collect();
         Ok(client)
+    }
+
+    /// The name and version of the server, as it gives them; only for people and for hints.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server
     }
 
     /// The server's applications.

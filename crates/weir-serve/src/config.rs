@@ -12,7 +12,7 @@ use weir_filter_compile::is_bytecode;
 use weir_frame::record::CAPLEN_MAX;
 use weir_plug::Who;
 
-pub use crate::guests::config::GuestConfig;
+pub use crate::guests::config::{GuestConfig, check_guest_name};
 use crate::{limits, names};
 
 /// MiB of the rings of a feed, where the file says nothing.
@@ -159,15 +159,19 @@ impl Config {
             source.check(name).map_err(|what| format!("sources.{name}: {what}"))?;
         }
         for (name, guest) in &config.guests {
-            guest.check().map_err(|what| format!("guests.{name}: {what}"))?;
+            let checked = check_guest_name(name).and_then(|()| guest.check());
+            checked.map_err(|what| format!("guests.{name}: {what}"))?;
         }
+        GuestConfig::check_all(&config.guests)?;
         for (name, source) in &config.sources {
-            if let Some(unknown) =
-                source.guests.iter().find(|name| !config.guests.contains_key(*name))
-            {
-                return Err(format!(
-                    "sources.{name}: there is no guest '{unknown}'; write [guests.{unknown}] with its port and qmp"
-                ));
+            for own in &source.guests {
+                let Some(guest) = config.guests.get(own) else {
+                    return Err(format!(
+                        "sources.{name}: there is no guest '{own}'; write [guests.{own}] with its port and qmp"
+                    ));
+                };
+                let room = guest.check_room(source.ring_mib());
+                room.map_err(|what| format!("sources.{name}: guests.{own}: {what}"))?;
             }
         }
         let ClientLimits { feeds, memory_mib, opens_per_second } = config.limits;

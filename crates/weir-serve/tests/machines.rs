@@ -35,7 +35,8 @@ impl Stopped {
 #[test]
 fn a_stopped_qemu_delays_neither_status_nor_reload_nor_the_end() {
     let qemu = Stopped::new();
-    let source = "[sources.a]\nsource = \"gen:frames=1\"\nusers = [0]\nguests = [\"one\"]\n";
+    let source =
+        "[sources.a]\nsource = \"gen:frames=1\"\nusers = [0]\nguests = [\"one\"]\nring_mib = 4\n";
     let text = |mib, more: &str| format!("{source}{}{more}", qemu.config("one", mib));
     let setup = setup(&text(64, ""));
     let serving = Arc::clone(&setup.serving);

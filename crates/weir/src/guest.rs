@@ -40,11 +40,11 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     capture::raise_descriptor_limit();
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    make_folder(folder).map_err(with_way_out)?;
+    make_folder(folder).map_err(denied)?;
     private::check(folder)?;
     let link = Arc::new(match args.vsock {
         Some(port) => Link::by_vsock(port),
-        None => Link::open(args.port.as_deref()).map_err(with_way_out)?,
+        None => Link::open(args.port.as_deref()).map_err(denied)?,
     });
     let manager = Manager::new();
     // Before anybody can connect: who read from an earlier broker must not find that there is no source.
@@ -58,7 +58,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     };
     let bound = socket::bind(&args.socket, SOCKET_MODE)
         .with_context(|| format!("--socket {}", args.socket.display()));
-    let (listener, _file) = bound.map_err(with_way_out)?;
+    let (listener, _file) = bound.map_err(denied)?;
     let name = concat!("weir guest ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
@@ -112,6 +112,14 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     serving.end();
     drop(serving);
     Ok(EXIT_RAN)
+}
+
+fn denied(error: anyhow::Error) -> anyhow::Error {
+    with_way_out(
+        error,
+        "this user may not; run it as root, or by its unit (`systemctl start weir-guest`); the port to the host is \
+         root's, and the socket can be in a folder of yours: --socket PATH",
+    )
 }
 
 fn no_host(port: &Path, error: &ClientError) -> String {

@@ -11,6 +11,7 @@ mod change;
 mod cli;
 mod consumers;
 mod control;
+mod daemon;
 mod demo;
 mod doctor;
 mod ending;

@@ -34,6 +34,10 @@ pub const SOCKET_MODE: u32 = 0o666;
 /// Of a folder that is made for it.
 const FOLDER_MODE: u32 = 0o755;
 
+/// What helps a user who may not run it as it is meant.
+const WAY_OUT: &str = "this user may not; run it as root, or by its unit (`systemctl start weir`), or with a socket \
+                       and a file in folders of your own: --socket PATH --config PATH";
+
 /// Runs the command.
 pub fn run(args: &ServeArgs) -> Result<u8> {
     let (stop, reload) = signals::daemon_flags()?;
@@ -43,15 +47,15 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     // The socket itself is for everybody; nobody else may put one in its place.
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    make_folder(folder).map_err(with_way_out)?;
+    make_folder(folder).map_err(denied)?;
     private::check(folder)?;
-    let config = Config::read(&args.config).map_err(|error| with_way_out(error.into()))?;
+    let config = Config::read(&args.config).map_err(|error| denied(error.into()))?;
     let wrong = |what: String| anyhow!("{}: {what}", args.config.display());
     let daemon =
         Arc::new(Daemon::new(config, resolve, |line| eprintln!("weir: {line}")).map_err(wrong)?);
     let listening = || format!("--socket {}", args.socket.display());
     let bound = socket::bind(&args.socket, SOCKET_MODE).with_context(listening);
-    let (listener, _file) = bound.map_err(with_way_out)?;
+    let (listener, _file) = bound.map_err(denied)?;
     let name = concat!("weir ", env!("CARGO_PKG_VERSION"));
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
@@ -101,7 +105,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
 }
 
 /// Says what helps a user who may not do what a daemon does at its start.
-pub fn with_way_out(error: anyhow::Error) -> anyhow::Error {
+pub fn with_way_out(error: anyhow::Error, way: &'static str) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
         error.is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
@@ -109,10 +113,11 @@ pub fn with_way_out(error: anyhow::Error) -> anyhow::Error {
     if !error.chain().any(is_denied) {
         return error;
     }
-    error.context(
-        "this user may not; run it as root, or by its unit (`systemctl start weir`), or with a socket and a file in \
-         folders of your own: --socket PATH --config PATH",
-    )
+    error.context(way)
+}
+
+fn denied(error: anyhow::Error) -> anyhow::Error {
+    with_way_out(error, WAY_OUT)
 }
 
 /// Reads the daemon's file again. One that is wrong changes nothing.

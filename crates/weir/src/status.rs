@@ -3,18 +3,18 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use weir_capture::kernel::netns::Owner;
 use weir_client::protocol::Ledger;
+use weir_client::socket_path;
 use weir_client::status::{ClientStatus, Status};
-use weir_client::{Connection, socket_path};
 
-use crate::EXIT_RAN;
 use crate::change::ask;
 use crate::cli::StatusArgs;
 use crate::control::rpc::{Ledgers, Method};
 use crate::units::grouped;
+use crate::{EXIT_RAN, daemon};
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<u8> {
@@ -36,13 +36,7 @@ pub fn run(args: &StatusArgs) -> Result<u8> {
 }
 
 fn ask_daemon(path: &Path) -> Result<Status> {
-    let way = || {
-        format!(
-            "no daemon answers at {}; start one with `weir serve`, or say where it listens: --socket PATH",
-            path.display()
-        )
-    };
-    Ok(Connection::open(path).with_context(way)?.status()?)
+    Ok(daemon::connect(path)?.status()?)
 }
 
 /// What is open, for people.

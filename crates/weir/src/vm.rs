@@ -9,11 +9,12 @@ mod virsh;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
+use weir_client::protocol::GuestState;
 use weir_client::{Connection, socket_path};
 
-use crate::EXIT_RAN;
 use crate::cli::{AttachGuestArgs, DetachGuestArgs, VmArgs, VmCommand};
+use crate::{EXIT_RAN, daemon};
 
 /// Runs the command.
 pub fn run(args: &VmArgs) -> Result<u8> {
@@ -26,29 +27,48 @@ pub fn run(args: &VmArgs) -> Result<u8> {
     }
 }
 
-/// A connection to the daemon.
-fn daemon(socket: Option<&Path>) -> Result<Connection> {
+/// A connection to a daemon that can have guests.
+fn host_daemon(socket: Option<&Path>) -> Result<Connection> {
     let path = socket_path(socket);
-    Connection::open(&path).with_context(|| {
-        format!(
-            "no daemon answers at {}; start one with `weir serve`, or say where it listens: --socket PATH",
+    let connection = daemon::connect(&path)?;
+    if is_broker(connection.server()) {
+        bail!(
+            "at {} listens `weir guest`, which has no guests of its own: this is a virtual machine; ask on its host",
             path.display()
-        )
-    })
+        );
+    }
+    Ok(connection)
+}
+
+/// Whether a daemon of this name is that of a guest.
+fn is_broker(server: &str) -> bool {
+    server.starts_with("weir guest ")
 }
 
 fn detach(args: &DetachGuestArgs) -> Result<u8> {
-    daemon(args.socket.as_deref())?.detach_guest(&args.name, Some(args.within))?;
+    host_daemon(args.socket.as_deref())?.detach_guest(&args.name, Some(args.within))?;
     eprintln!(
-        "weir: {name}: its feeds are closed and nothing is plugged in; let it open feeds again with \
-         `weir vm attach {name}`",
+        "{name}: its feeds are closed and nothing is plugged in; let it open feeds again with `weir vm attach {name}`",
         name = args.name
     );
     Ok(EXIT_RAN)
 }
 
 fn attach(args: &AttachGuestArgs) -> Result<u8> {
-    daemon(args.socket.as_deref())?.attach_guest(&args.name)?;
-    eprintln!("weir: {}: it may open feeds", args.name);
+    let daemon = host_daemon(args.socket.as_deref())?;
+    let guests = daemon.guests()?;
+    let state = guests.iter().find(|guest| guest.name == args.name).map(|guest| guest.state);
+    daemon.attach_guest(&args.name)?;
+    match state {
+        // Asked to leave, whether for `detach` or after its last feed.
+        None | Some(GuestState::Detached | GuestState::Leaving) => {
+            eprintln!("{}: it may open feeds", args.name);
+        }
+        Some(state) => eprintln!(
+            "{}: it was not detached (`weir vm list`: {}), and may open feeds as before",
+            args.name,
+            list::state(state)
+        ),
+    }
     Ok(EXIT_RAN)
 }

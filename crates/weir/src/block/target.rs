@@ -14,6 +14,7 @@ use weir_plug::message::{BUSY, RpcError};
 use crate::change::ask;
 use crate::cli::BlockArgs;
 use crate::control::rpc::{Block, Method};
+use crate::daemon::{self, NoDaemon};
 
 /// Entries that a daemon is given at a time.
 pub const BATCH: usize = 4096;
@@ -237,15 +238,10 @@ impl Target {
         let Place::Daemon(path, connection) = &mut self.place else {
             unreachable!("it is a capture");
         };
-        let missing = |error: ClientError| {
-            let name = path.display();
-            TargetError::NotThere(anyhow::Error::new(error).context(format!(
-                "no daemon answers at {name}; start one with `weir serve`, or say where it listens: --socket PATH"
-            )))
-        };
+        let missing = |error: NoDaemon| TargetError::NotThere(error.into());
         let open = match connection.take() {
             Some(open) => open,
-            None => Connection::open(path).map_err(missing)?,
+            None => daemon::connect(path).map_err(missing)?,
         };
         match call(&open) {
             Ok(told) => {
@@ -260,7 +256,7 @@ impl Target {
                     _ => TargetError::Refused(error.into()),
                 })
             }
-            Err(error) => Err(missing(error)),
+            Err(source) => Err(missing(NoDaemon::Absent { path: path.clone(), source })),
         }
     }
 }

@@ -7,16 +7,17 @@ use clap::Args;
 /// `weir guest`.
 #[derive(Args, Debug)]
 pub struct GuestArgs {
-    /// The port to the daemon of this machine's host; the one called org.weir.0, if none is given
+    /// The virtio-serial port to the host's daemon; the one called org.weir.0, if none is given
     #[arg(long, value_name = "PATH")]
     pub port: Option<PathBuf>,
-    /// Reach the daemon by vsock instead of a port: at 5745 of the host's, or another one of its
+    /// Reach the daemon by vsock instead of a virtio-serial port: at the host's vsock port 5745, or at PORT
     #[arg(
         long,
         value_name = "PORT",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "5745",
+        value_parser = vsock_port,
         conflicts_with = "port"
     )]
     pub vsock: Option<u32>,
@@ -26,10 +27,18 @@ pub struct GuestArgs {
     /// Who may read what the host offers, beside root: users, by name or id
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     pub users: Vec<String>,
-    /// The same of groups
+    /// Groups that may read, by name or id
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     pub groups: Vec<String>,
     /// Everybody who can connect may
     #[arg(long)]
     pub everybody: bool,
+}
+
+fn vsock_port(text: &str) -> Result<u32, String> {
+    // The highest one means "any" to the kernel (VMADDR_PORT_ANY, vsock(7)).
+    let port = text.parse().ok().filter(|port| *port != u32::MAX);
+    port.ok_or_else(|| {
+        format!("'{text}' is no vsock port: use a number from 0 to {}", u32::MAX - 1)
+    })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use weir_region::limits::{REGION_BYTES_MAX, REGION_BYTES_MIN};
+use weir_serve::config::check_guest_name;
 
 use crate::units;
 
@@ -21,7 +22,7 @@ pub struct VmArgs {
 pub enum VmCommand {
     /// Print what a virtual machine and the daemon's file need, or change a libvirt domain (--libvirt --apply)
     Prepare(PrepareArgs),
-    /// Find what keeps a guest from reading feeds, with what helps; exit 1 if something does
+    /// Find what prevents a guest from reading feeds, with a remedy for each; exit 1 if something does
     Check(CheckArgs),
     /// List the guests of the daemon's file: state, feeds, memory
     List(ListArgs),
@@ -40,28 +41,42 @@ pub enum MachineName {
     Q35,
 }
 
+impl MachineName {
+    /// As `-machine` has it.
+    pub fn qemu_name(self) -> &'static str {
+        match self {
+            MachineName::Pc => "pc",
+            MachineName::Q35 => "q35",
+        }
+    }
+}
+
 /// `weir vm prepare`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir vm prepare web1                          (plain QEMU: options to add)\n  \
+    weir vm prepare web1 --vsock                  (the same, by vhost-device-vsock instead of a serial port)\n  \
     weir vm prepare web1 --libvirt                (the XML to add, and what is there already)\n  \
     weir vm prepare web1 --libvirt --apply        (virsh define)")]
 pub struct PrepareArgs {
     /// The guest's name in the daemon's file; with --libvirt also that of the domain, unless --domain says another
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = guest_name)]
     pub name: String,
     /// It is a domain of libvirt
     #[arg(long)]
     pub libvirt: bool,
-    /// The name of the domain
+    /// The name of the domain [default: NAME]
     #[arg(long, value_name = "DOMAIN", requires = "libvirt")]
     pub domain: Option<String>,
     /// libvirt's address
     #[arg(long, value_name = "URI", default_value = "qemu:///system", requires = "libvirt")]
     pub uri: String,
-    /// The machine type [default: pc; that of the domain with --libvirt]
-    #[arg(long, value_name = "TYPE", conflicts_with = "libvirt")]
-    pub machine: Option<MachineName>,
+    /// The machine's type; with --libvirt it is that of the domain
+    #[arg(long, value_name = "TYPE", default_value = "q35", conflicts_with = "libvirt")]
+    pub machine: MachineName,
+    /// Reach the guest by a vsock, which vhost-device-vsock carries, instead of a virtio-serial port
+    #[arg(long, conflicts_with = "libvirt")]
+    pub vsock: bool,
     /// MiB of the memory that it shares with the daemon, for the rings of all of its feeds; a power of two
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = region_mib)]
     pub region_mib: u64,
@@ -82,7 +97,7 @@ pub struct CheckArgs {
     /// The daemon's file
     #[arg(long, value_name = "PATH", default_value = "/etc/weir/weir.toml")]
     pub config: PathBuf,
-    /// Answer with one JSON object
+    /// Answer with one JSON object: guest, ok, findings; the exit code is the same
     #[arg(long)]
     pub json: bool,
 }
@@ -93,7 +108,7 @@ pub struct ListArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Answer with one JSON object
+    /// Answer with one JSON object; a failure is plain text on stderr, and exit 2
     #[arg(long)]
     pub json: bool,
 }
@@ -121,6 +136,10 @@ pub struct AttachGuestArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+}
+
+fn guest_name(text: &str) -> Result<String, String> {
+    check_guest_name(text).map(|()| text.to_owned())
 }
 
 fn region_mib(text: &str) -> Result<u64, String> {

@@ -5,11 +5,12 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use weir_capture::engines::host::HostLink;
@@ -24,6 +25,11 @@ use super::region::GuestRegion;
 
 /// Where the kernel names ports. Source: drivers/char/virtio_console.c.
 const PORTS: &str = "/sys/class/virtio-ports";
+/// Where the kernel names the subsystem of each character device.
+const DEVICES: &str = "/sys/dev/char";
+/// How long readers have for what is left of a session that has ended. The host leaves it there as long.
+const UNREAD_WITHIN: Duration = Duration::from_secs(5);
+const UNREAD_PAUSE: Duration = Duration::from_millis(10);
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it has to answer in one, behind what else this guest has asked of it: opening a feed may take 10 s. A vsock
@@ -92,6 +98,12 @@ impl Link {
             Some(path) => path.to_owned(),
             None => own_port(Path::new(PORTS))?,
         };
+        if let Some(what) = other_device(&path, Path::new(DEVICES)) {
+            anyhow::bail!(
+                "{}: it is no port of virtio-serial but a device of '{what}'",
+                path.display()
+            );
+        }
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         let file = opened.map_err(|error| no_port(&path, error))?;
         let region = Arc::new(GuestRegion::default());
@@ -128,6 +140,16 @@ impl Link {
         Ok(sources)
     }
 
+    /// Waits until nobody in this machine reads what an ended session has left: the next one may have the host take its
+    /// memory away, and where that was, other memory may appear (Linux 6.1 keeps mappings of what is gone).
+    fn wait_until_unread(&self, ended: &Connection) {
+        let begin = Instant::now();
+        while self.region.is_read() && begin.elapsed() < UNREAD_WITHIN {
+            let _ = ended.let_go_of_unread();
+            thread::sleep(UNREAD_PAUSE);
+        }
+    }
+
     fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,6 +172,17 @@ fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
         _ => "is this a port of virtio-serial?",
     };
     anyhow::Error::new(error).context(format!("the port to the host, {}: {way}", path.display()))
+}
+
+/// The kernel's subsystem of a character device that is no port of virtio-serial. A file of which the kernel tells
+/// nothing is not judged.
+fn other_device(path: &Path, devices: &Path) -> Option<String> {
+    let device =
+        std::fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let subsystem = devices.join(format!("{major}:{minor}/subsystem")).read_link().ok()?;
+    let name = subsystem.file_name()?.to_string_lossy().into_owned();
+    (name != "virtio-ports").then_some(name)
 }
 
 /// The device of the port to the host, of those that a folder of the kernel names. No link of udev's is needed, which
@@ -184,6 +217,7 @@ impl HostLink for Link {
             }
             // For its feeds, which hear of it that the host's daemon has ended.
             transport.hang_up();
+            self.wait_until_unread(&connection);
         }
         session.begun += 1;
         // Not one that an earlier broker has drawn.
@@ -225,6 +259,14 @@ impl HostLink for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_is_no_port_is_refused() {
+        let said = Link::open(Some(Path::new("/dev/null"))).map(|_| ()).unwrap_err().to_string();
+        assert!(said.contains("no port of virtio-serial but a device of 'mem'"), "{said}");
+        assert_eq!(other_device(Path::new("/dev/null"), Path::new("/nowhere")), None);
+        assert_eq!(other_device(Path::new("/etc/passwd"), Path::new(DEVICES)), None);
+    }
 
     #[test]
     fn the_port_is_found_by_its_name() {

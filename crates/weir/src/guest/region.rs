@@ -64,6 +64,11 @@ impl GuestRegion {
         lock(&self.state).note.clone()
     }
 
+    /// Whether the memory of any feed is read yet.
+    pub fn is_read(&self) -> bool {
+        lock(&self.state).plugged.is_some()
+    }
+
     /// A bell came from the host.
     pub fn ring(&self) {
         if let Some(plugged) = &lock(&self.state).plugged {

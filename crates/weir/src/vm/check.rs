@@ -5,7 +5,7 @@ use serde_json::json;
 use weir_client::protocol::{Guest, GuestState};
 use weir_doctor::judge::{Finding, Grade};
 
-use super::facts::{Facts, InFile, Lacks, Machine};
+use super::facts::{Facts, InFile, Lacks, Machine, NoDomain, NoFile, NoList};
 use super::list;
 use crate::cli::CheckArgs;
 use crate::doctor::show_all;
@@ -47,7 +47,17 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
     let guest = of_daemon(&mut all, name, facts);
     match &facts.file {
         Err(why) => {
-            all.add(Grade::Note, "file", why.clone(), Some(format!("sudo weir vm check {name}")))
+            let remedy = match why {
+                NoFile::Missing(_) => {
+                    "if the daemon has another file (systemctl cat weir): --config PATH".to_owned()
+                }
+                NoFile::Denied(_) => format!("sudo weir vm check {name}"),
+                NoFile::Other(_) => "if the daemon has another file: --config PATH".to_owned(),
+            };
+            all.add(Grade::Note, "file", why.to_string(), Some(remedy));
+            if let Some(guest) = guest {
+                of_sources(&mut all, name, path, None, guest);
+            }
         }
         Ok(file) if !file.is_named => {
             all.no(
@@ -78,16 +88,13 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
 /// The guest as the daemon has it.
 fn of_daemon<'a>(all: &mut Findings, name: &str, facts: &'a Facts) -> Option<&'a Guest> {
     let guests = match &facts.daemon {
-        Err(why) if why.contains("no daemon answers") => {
-            all.no("daemon", why.clone(), "systemctl start weir");
-            return None;
-        }
         Err(why) => {
-            all.no(
-                "daemon",
-                format!("it refuses to tell of its guests: {why}"),
-                format!("sudo weir vm check {name}"),
-            );
+            let remedy = match why {
+                NoList::NoDaemon(_) => "systemctl start weir".to_owned(),
+                NoList::Denied(_) => format!("sudo weir vm check {name}"),
+                NoList::Other(_) => "weir status; journalctl -u weir".to_owned(),
+            };
+            all.no("daemon", why.to_string(), remedy);
             return None;
         }
         Ok(guests) => guests,
@@ -124,13 +131,11 @@ fn of_file(
     facts: &Facts,
     guest: Option<&Guest>,
 ) {
-    match &file.sources[..] {
-        [] => all.no(
-            "sources",
-            "no source lets the guest in",
-            format!("write guests = [{name:?}] below a [sources.NAME] of {path}, then: systemctl reload weir"),
-        ),
-        some => all.ok("sources", some.join(", ")),
+    match guest {
+        Some(guest) => of_sources(all, name, path, Some(&file.sources), guest),
+        // That the daemon has not read the file is said already.
+        None if file.sources.is_empty() => no_source(all, name, path),
+        None => all.ok("sources", format!("of the file: {}", file.sources.join(", "))),
     }
     if facts.daemon.is_ok() && guest.is_some_and(|guest| guest.region_mib != file.region_mib) {
         let meaning = "the daemon has another size of its region than its file".to_owned();
@@ -138,16 +143,49 @@ fn of_file(
     }
 }
 
+fn no_source(all: &mut Findings, name: &str, path: &str) {
+    all.no(
+        "sources",
+        "no source lets the guest in",
+        format!("write guests = [{name:?}] below a [sources.NAME] of {path}, then: systemctl reload weir"),
+    );
+}
+
+/// Sources of the file, if that can be read, and those that the daemon has in force.
+fn of_sources(all: &mut Findings, name: &str, path: &str, file: Option<&[String]>, guest: &Guest) {
+    let differ = |these: &[String], those: &[String]| {
+        these.iter().filter(|one| !those.contains(one)).cloned().collect::<Vec<_>>().join(", ")
+    };
+    let in_force = &guest.sources[..];
+    let file = file.unwrap_or(in_force);
+    let (unread, withdrawn) = (differ(file, in_force), differ(in_force, file));
+    if !unread.is_empty() {
+        let meaning = format!(
+            "the file lets the guest read {unread}, and the daemon has not read that yet, or refuses the file"
+        );
+        all.no("sources", meaning, "systemctl reload weir; journalctl -u weir -n 5");
+    } else if !withdrawn.is_empty() {
+        let meaning = format!(
+            "the guest may still read {withdrawn}, which the file does not let it any more"
+        );
+        all.add(Grade::Note, "sources", meaning, Some("systemctl reload weir".to_owned()));
+    } else if in_force.is_empty() {
+        no_source(all, name, path);
+    } else {
+        all.ok("sources", in_force.join(", "));
+    }
+}
+
 fn of_machine(all: &mut Findings, name: &str, machine: &Machine) {
     match machine {
-        Machine::Domain { name: domain, found: Err(why) } => {
-            let remedy = match why.contains("cannot be started") {
-                true => "apt-get install libvirt-clients",
-                false => "virsh list --all",
+        Machine::Domain { name: domain, found: Err(why), uri } => {
+            let remedy = match why {
+                NoDomain::NoClient(_) => "apt-get install libvirt-clients".to_owned(),
+                NoDomain::Other(_) => format!("virsh --connect {uri} list --all"),
             };
-            all.no("machine", format!("domain {domain}: {why}"), remedy);
+            all.no("machine", format!("domain {domain} at {uri}: {why}"), remedy);
         }
-        Machine::Domain { name: domain, found: Ok((state, now, next)) } => {
+        Machine::Domain { name: domain, found: Ok((state, now, next)), .. } => {
             let prepare = match domain == name {
                 true => format!("weir vm prepare {name} --libvirt --apply"),
                 false => format!("weir vm prepare {name} --libvirt --domain {domain} --apply"),
@@ -175,8 +213,12 @@ fn of_machine(all: &mut Findings, name: &str, machine: &Machine) {
 
 fn parts(all: &mut Findings, lacks: Lacks, [channel, ports]: [String; 2]) {
     match lacks.channel {
-        true => all.no("channel", "the machine has no port org.weir.0", channel),
-        false => all.ok("channel", "the machine has the port org.weir.0"),
+        true => all.no(
+            "channel",
+            "the machine has no port org.weir.0, or no vsock where the file says vsock",
+            channel,
+        ),
+        false => all.ok("channel", "the machine has its port, or its vsock"),
     }
     match lacks.ports {
         true => all.no(
@@ -188,10 +230,14 @@ fn parts(all: &mut Findings, lacks: Lacks, [channel, ports]: [String; 2]) {
     }
 }
 
+/// How an error of the kernel's at the daemon's own sockets ends, EACCES: Rust's words, not ours.
+const KERNEL_DENIES: &str = "(os error 13)";
+/// The same where QEMU or libvirt says it: strerror's words.
+const QEMU_DENIES: &str = "Permission denied";
+
 fn of_guest(all: &mut Findings, guest: &Guest) {
     let name = &guest.name;
     let reason = guest.reason.as_deref().unwrap_or_default();
-    let lower = reason.to_lowercase();
     let state = list::state(guest.state);
     let version =
         guest.qemu.as_ref().map(|version| format!(" of QEMU {version}")).unwrap_or_default();
@@ -200,13 +246,14 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
         // At the sockets, which QEMU makes for its own user.
-        GuestState::Absent if lower.contains("permission denied") => all.no(
+        _ if reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
-            "give the socket to a group that the daemon is in: chgrp weir SOCKET; chmod g+w SOCKET",
+            "the daemon's user may not write both sockets. Now: chgrp weir SOCKET; chmod g+w SOCKET. For good: \
+             `weir vm prepare` says how, at \"If the daemon is not root\"",
         ),
         // Whoever labels files says no by this.
-        _ if lower.contains("permission denied") => all.no(
+        _ if reason.contains(QEMU_DENIES) => all.no(
             "monitor",
             reason,
             "journalctl -k --grep 'apparmor=.DENIED'; ausearch -m avc -c qemu: a security module may forbid it; \
@@ -254,7 +301,7 @@ mod tests {
             reason: None,
             qemu: Some("7.2.22".into()),
             has_session: true,
-            sources: Vec::new(),
+            sources: vec!["lan".into()],
             feeds: 0,
             region_mib: 256,
             used_mib: 0,
@@ -267,8 +314,12 @@ mod tests {
             ..InFile::default()
         };
         let found = Ok((DomainState::On, Lacks::default(), Lacks::default()));
-        let machine = Some(Machine::Domain { name: "web1".into(), found });
+        let machine = Some(domain_with(found));
         Facts { daemon: Ok(vec![guest]), file: Ok(file), machine }
+    }
+
+    fn domain_with(found: Result<(DomainState, Lacks, Lacks), NoDomain>) -> Machine {
+        Machine::Domain { name: "web1".into(), found, uri: "qemu:///system".into() }
     }
 
     /// What is wrong, with what helps.
@@ -300,24 +351,41 @@ mod tests {
         let guest = |change: &dyn Fn(&mut Guest)| {
             with(&|facts| change(&mut facts.daemon.as_mut().unwrap()[0]))
         };
-        let domain = |found: Result<(DomainState, Lacks, Lacks), String>| {
+        let domain = |found: Result<(DomainState, Lacks, Lacks), NoDomain>| {
             with(&|facts| {
-                facts.machine = Some(Machine::Domain { name: "web1".into(), found: found.clone() });
+                facts.machine = Some(domain_with(found.clone()));
             })
         };
         is_one(
-            &with(&|facts| facts.daemon = Err("no daemon answers at /s".into())),
+            &with(&|facts| facts.daemon = Err(NoList::NoDaemon("none".into()))),
             "daemon",
             "start weir",
         );
-        is_one(&with(&|facts| facts.daemon = Err("refused".into())), "daemon", "sudo");
+        is_one(
+            &with(&|facts| facts.daemon = Err(NoList::Denied("no daemon answers".into()))),
+            "daemon",
+            "sudo",
+        );
         is_one(&with(&|facts| facts.daemon = Ok(Vec::new())), "daemon", "reload");
         is_one(
-            &with(&|facts| facts.file.as_mut().unwrap().sources.clear()),
+            &with(&|facts| {
+                facts.file.as_mut().unwrap().sources.clear();
+                facts.daemon.as_mut().unwrap()[0].sources.clear();
+            }),
             "sources",
             "guests = [\"web1\"]",
         );
+        // A right of the file that the daemon has not read; and one that the file is not there for.
+        is_one(&guest(&|guest| guest.sources.clear()), "sources", "reload weir");
+        let unknown = with(&|facts| {
+            facts.file = Err(NoFile::Missing("/f: there is no such file".into()));
+            facts.machine = None;
+            facts.daemon.as_mut().unwrap()[0].sources.clear();
+        });
+        is_one(&unknown, "sources", "guests = [\"web1\"]");
         is_one(&guest(&|guest| guest.has_session = false), "broker", "weir guest");
+        let denied = "/q: no QEMU answers there: Permission denied (os error 13)";
+        is_one(&guest(&|guest| guest.reason = Some(denied.into())), "monitor", "chmod g+w");
         is_one(
             &guest(&|guest| guest.state = GuestState::Detached),
             "monitor",
@@ -338,7 +406,8 @@ mod tests {
         });
         is_one(&blind, "monitor", "journalctl");
         let (channel, none) = (Lacks { channel: true, ports: false }, Lacks::default());
-        is_one(&domain(Err("no domain with matching name".into())), "machine", "virsh list");
+        is_one(&domain(Err(NoDomain::Other("?".into()))), "machine", "list --all");
+        is_one(&domain(Err(NoDomain::NoClient("?".into()))), "machine", "libvirt-clients");
         is_one(&domain(Ok((DomainState::Off, none, none))), "machine", "virsh start web1");
         is_one(&domain(Ok((DomainState::On, channel, channel))), "channel", "--libvirt --apply");
         is_one(&domain(Ok((DomainState::On, channel, none))), "channel", "virsh shutdown");

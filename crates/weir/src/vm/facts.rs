@@ -1,26 +1,69 @@
 //! What is asked of the daemon, its file and the machine, before it is judged.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use thiserror::Error;
 use toml::{Table, Value};
+use weir_client::ClientError;
 use weir_client::protocol::Guest;
+use weir_plug::PlugError;
 
 use super::domain;
 use super::virsh::{DomainState, Virsh};
 use crate::cli::CheckArgs;
+use crate::daemon::NoDaemon;
 use crate::limits::COMMAND_LINE_BYTES_MAX;
 
-/// Everything that is known of a guest. An error is a text for people.
+/// Everything that is known of a guest.
 pub struct Facts {
     /// The daemon's list of guests.
-    pub daemon: Result<Vec<Guest>, String>,
+    pub daemon: Result<Vec<Guest>, NoList>,
     /// The daemon's file.
-    pub file: Result<InFile, String>,
+    pub file: Result<InFile, NoFile>,
     /// The machine, if the file says where it is.
     pub machine: Option<Machine>,
+}
+
+/// Why the daemon's list of guests cannot be had. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoList {
+    /// No daemon listens.
+    #[error("{0}")]
+    NoDaemon(String),
+    /// This user may not connect, or may not ask.
+    #[error("{0}")]
+    Denied(String),
+    /// It is another program, that of a guest, or the connection broke.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why the daemon's file says nothing. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoFile {
+    /// There is none.
+    #[error("{0}")]
+    Missing(String),
+    /// This user may not read it.
+    #[error("{0}")]
+    Denied(String),
+    /// It is no file of the daemon's, or cannot be read.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Why nothing is known of a domain. The texts are for people.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoDomain {
+    /// libvirt's client is not installed.
+    #[error("{0}")]
+    NoClient(String),
+    /// What libvirt says.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// A guest in the daemon's file.
@@ -32,6 +75,8 @@ pub struct InFile {
     pub libvirt: Option<(String, String)>,
     /// The socket of the monitor.
     pub qmp: Option<String>,
+    /// It is reached by a vsock, and needs no port.
+    pub is_by_vsock: bool,
     /// MiB of its region.
     pub region_mib: u64,
     /// Sources that it may open.
@@ -46,7 +91,9 @@ pub enum Machine {
         /// Its name.
         name: String,
         /// What it does, and what it lacks; an error that libvirt or virsh says.
-        found: Result<(DomainState, Lacks, Lacks), String>,
+        found: Result<(DomainState, Lacks, Lacks), NoDomain>,
+        /// libvirt's address.
+        uri: String,
     },
     /// A QEMU that was given a monitor at this path.
     Qemu {
@@ -60,7 +107,7 @@ pub enum Machine {
 /// What a machine lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// The port org.weir.0.
+    /// The port org.weir.0; or a vsock, if the file says that.
     pub channel: bool,
     /// Root ports with room for the region.
     pub ports: bool,
@@ -69,20 +116,37 @@ pub struct Lacks {
 impl Facts {
     /// Asks all of them.
     pub fn gather(args: &CheckArgs) -> Facts {
-        let text = |error: anyhow::Error| format!("{error:#}");
-        let daemon = super::daemon(args.socket.as_deref())
+        let daemon = super::host_daemon(args.socket.as_deref())
             .and_then(|connection| Ok(connection.guests()?))
-            .map_err(text);
-        let file = in_file(&args.config, &args.name).map_err(text);
+            .map_err(no_list);
+        let file = in_file(&args.config, &args.name);
         let machine = file.as_ref().ok().and_then(Machine::find);
         Facts { daemon, file, machine }
     }
 }
 
-fn in_file(path: &Path, name: &str) -> Result<InFile> {
-    let text = fs::read_to_string(path)
-        .with_context(|| format!("{}: it cannot be read", path.display()))?;
-    let file: Table = text.parse().with_context(|| format!("{}: it is no TOML", path.display()))?;
+/// By the kind of the error, not by its words.
+fn no_list(error: anyhow::Error) -> NoList {
+    let text = format!("{error:#}");
+    let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
+    match error.downcast_ref::<NoDaemon>() {
+        Some(NoDaemon::Absent { .. }) => NoList::NoDaemon(text),
+        Some(NoDaemon::Denied { .. }) => NoList::Denied(text),
+        None if error.downcast_ref::<ClientError>().is_some_and(refused) => NoList::Denied(text),
+        None => NoList::Other(text),
+    }
+}
+
+fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => NoFile::Missing(format!("{shown}: there is no such file")),
+        ErrorKind::PermissionDenied => NoFile::Denied(format!("{shown}: you may not read it")),
+        _ => NoFile::Other(format!("{shown}: it cannot be read: {error}")),
+    })?;
+    let file: Table = text.parse().map_err(|error: toml::de::Error| {
+        NoFile::Other(format!("{shown}: it is no TOML: {}", error.message()))
+    })?;
     Ok(of_table(&file, name))
 }
 
@@ -103,6 +167,7 @@ fn of_table(file: &Table, name: &str) -> InFile {
         is_named: guest.is_some(),
         libvirt: word("libvirt").map(|domain| (domain, uri)),
         qmp: word("qmp"),
+        is_by_vsock: word("vsock").is_some(),
         region_mib: region.and_then(|mib| mib.try_into().ok()).unwrap_or(256),
         sources,
     }
@@ -112,11 +177,20 @@ impl Machine {
     fn find(file: &InFile) -> Option<Machine> {
         if let Some((domain, uri)) = &file.libvirt {
             let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
-            let found = of_domain(&virsh, file.region_mib).map_err(|error| format!("{error:#}"));
-            return Some(Machine::Domain { name: domain.clone(), found });
+            let found = of_domain(&virsh, file.region_mib).map_err(|error| {
+                let text = format!("{error:#}");
+                // Only a child that cannot be started has an error of the kernel.
+                let is_missing =
+                    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+                match is_missing.into_iter().any(|cause| cause.kind() == ErrorKind::NotFound) {
+                    true => NoDomain::NoClient(text),
+                    false => NoDomain::Other(text),
+                }
+            });
+            return Some(Machine::Domain { name: domain.clone(), found, uri: uri.clone() });
         }
         let qmp = file.qmp.clone()?;
-        let found = qemu_of(&qmp, file.region_mib);
+        let found = qemu_of(&qmp, file);
         Some(Machine::Qemu { qmp, found })
     }
 }
@@ -132,7 +206,7 @@ fn of_domain(virsh: &Virsh, region_mib: u64) -> Result<(DomainState, Lacks, Lack
 }
 
 /// The QEMU whose monitor is at this path, and what its options lack.
-fn qemu_of(qmp: &str, region_mib: u64) -> Option<(u32, Lacks)> {
+fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id()).find_map(|pid| {
@@ -141,20 +215,23 @@ fn qemu_of(qmp: &str, region_mib: u64) -> Option<(u32, Lacks)> {
         file.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         let line = String::from_utf8_lossy(&bytes);
         let words: Vec<&str> = line.split('\0').collect();
-        Some((pid, lacks_of(&words, qmp, region_mib)?))
+        Some((pid, lacks_of(&words, qmp, guest)?))
     })
 }
 
 /// `None`: it is no QEMU with a monitor there.
-fn lacks_of(words: &[&str], qmp: &str, region_mib: u64) -> Option<Lacks> {
+fn lacks_of(words: &[&str], qmp: &str, guest: &InFile) -> Option<Lacks> {
     let program = words.first()?.rsplit('/').next()?;
     let monitor = format!("unix:{qmp}");
     let is_there = |word: &&str| word.split(',').any(|option| option == monitor);
     if !(program.contains("qemu") || program.contains("kvm")) || !words.iter().any(is_there) {
         return None;
     }
-    let is_port = |word: &&str| {
-        word.starts_with("virtserialport,") && word.contains(&format!("name={}", domain::PORT))
+    let is_channel = |word: &&str| match guest.is_by_vsock {
+        true => word.starts_with("vhost-user-vsock"),
+        false => {
+            word.starts_with("virtserialport,") && word.contains(&format!("name={}", domain::PORT))
+        }
     };
     let value = |flags: [&str; 2]| {
         let at = words.iter().position(|word| flags.contains(&word.trim_start_matches('-')))?;
@@ -164,8 +241,8 @@ fn lacks_of(words: &[&str], qmp: &str, region_mib: u64) -> Option<Lacks> {
     let needs_ports = machine.contains("q35") || machine.starts_with("virt");
     let ports = words.iter().filter(|word| word.starts_with("pcie-root-port,")).copied();
     Some(Lacks {
-        channel: !words.iter().any(is_port),
-        ports: needs_ports && !domain::has_room(ports, region_mib),
+        channel: !words.iter().any(is_channel),
+        ports: needs_ports && !domain::has_room(ports, guest.region_mib),
     })
 }
 
@@ -189,12 +266,22 @@ mod tests {
 
     #[test]
     fn a_qemu_is_known_by_its_monitor_and_lacks_what_no_option_says() {
-        let lacks = |line: &str| lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", 256);
+        let lacks = |line: &str| {
+            let guest = InFile { region_mib: 256, ..InFile::default() };
+            lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", &guest)
+        };
         let all = "/usr/bin/qemu-system-x86_64 -qmp unix:/q,server=on -device virtserialport,chardev=c,name=org.weir.0";
         assert_eq!(lacks(all), Some(Lacks::default()));
         assert_eq!(lacks("qemu -qmp unix:/q"), Some(Lacks { channel: true, ports: false }));
         assert_eq!(lacks("qemu -qmp unix:/qq"), None);
         assert_eq!(lacks("sh -qmp unix:/q"), None);
+        let vsock = |line: &str| {
+            let guest = InFile { region_mib: 256, is_by_vsock: true, ..InFile::default() };
+            lacks_of(&line.split(' ').collect::<Vec<_>>(), "/q", &guest)
+        };
+        let by_vsock = "qemu -qmp unix:/q -device vhost-user-vsock-pci,chardev=weir";
+        assert_eq!(vsock(by_vsock), Some(Lacks::default()));
+        assert_eq!(vsock(all), Some(Lacks { channel: true, ports: false }));
         let q35 = format!("{all} -M q35");
         assert_eq!(lacks(&q35), Some(Lacks { channel: false, ports: true }));
         let [region, words] = domain::ports(256, None, 0);

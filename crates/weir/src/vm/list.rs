@@ -10,7 +10,7 @@ use crate::out::plain;
 
 /// Runs the command.
 pub fn run(args: &ListArgs) -> Result<u8> {
-    let guests = super::daemon(args.socket.as_deref())?.guests()?;
+    let guests = super::host_daemon(args.socket.as_deref())?.guests()?;
     match args.json {
         true => println!("{}", json!({ "guests": guests })),
         false => print!("{}", plain(&text(&guests))),

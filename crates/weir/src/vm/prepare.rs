@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use anyhow::{Context, Result};
 
-use super::domain::{self, CHANNEL, Change, FOLDER, reserve_mib};
+use super::domain::{self, CHANNEL, Change, FOLDER, PORT, reserve_mib};
 use super::virsh::Virsh;
 use crate::EXIT_RAN;
 use crate::cli::{MachineName, PrepareArgs};
@@ -20,7 +20,14 @@ pub fn run(args: &PrepareArgs) -> Result<u8> {
     }
     let name = args.domain.as_deref().unwrap_or(&args.name);
     let virsh = Virsh { uri: args.uri.clone(), domain: name.to_owned() };
-    let change = domain::change(&virsh.xml(false)?, args.region_mib)
+    let xml = virsh.xml(false).with_context(|| {
+        format!(
+            "domain {name} at {uri}: its XML cannot be had; does libvirtd run (`systemctl start libvirtd`), and does \
+             `virsh --connect {uri} list --all` show the domain? Another one: --domain, another libvirt: --uri",
+            uri = args.uri
+        )
+    })?;
+    let change = domain::change(&xml, args.region_mib)
         .with_context(|| format!("{name}: its XML cannot be read"))?;
     if args.apply {
         apply(&virsh, &change)?;
@@ -95,10 +102,10 @@ fn apply(virsh: &Virsh, change: &Change) -> Result<()> {
 /// The section of the daemon's file.
 fn in_file(args: &PrepareArgs) -> String {
     let name = &args.name;
-    let key = toml_key(name);
     let mut text = format!(
         "# Into the daemon's file (/etc/weir/weir.toml), then `systemctl reload weir`. Each source names the guests \
-         that may\n# read it: below [sources.NAME] write guests = [{name:?}].\n[guests.{key}]\n"
+         that may\n# read it: below [sources.NAME] write guests = [{name:?}].\n[guests.{}]\n",
+        toml_key(name)
     );
     if args.libvirt {
         let domain = args.domain.as_deref().unwrap_or(name);
@@ -107,7 +114,11 @@ fn in_file(args: &PrepareArgs) -> String {
             let _ = writeln!(text, "libvirt_uri = {:?}", args.uri);
         }
     } else {
-        let _ = writeln!(text, "port = \"{FOLDER}/{name}.port\"\nqmp = \"{FOLDER}/{name}.qmp\"");
+        let channel = if args.vsock { "vsock" } else { "port" };
+        let _ = writeln!(
+            text,
+            "{channel} = \"{FOLDER}/{name}.{channel}\"\nqmp = \"{FOLDER}/{name}.qmp\""
+        );
     }
     let _ = writeln!(text, "region_mib = {}", args.region_mib);
     text
@@ -119,60 +130,117 @@ fn toml_key(name: &str) -> String {
     if is_bare && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
 }
 
+/// The folder of the sockets, for a daemon that is not root.
+fn folder(args: &PrepareArgs) -> String {
+    // The daemon makes a socket of its own there.
+    let mode = if args.vsock { "2770" } else { "2750" };
+    let mut text = format!(
+        "# QEMU makes its sockets in a folder of its own, for the daemon's group (weir, as the package has it), which\n\
+         # is to write the sockets: QEMU is started with umask 007. /run is empty after a boot: systemd makes it.\n\
+         # Into /etc/tmpfiles.d/weir-guests.conf, with the user that QEMU runs as; then `systemd-tmpfiles --create`:\n\
+         d {FOLDER} {mode} QEMU-USER weir -\n\
+         # The same by hand: install -d -m {mode} -o QEMU-USER -g weir {FOLDER}\n"
+    );
+    if args.vsock {
+        text += "# The daemon listens there, too. Its unit may not, until `systemctl edit weir` says:\n\
+                 #     [Service]\n";
+        let _ = writeln!(text, "#     ReadWritePaths={FOLDER}");
+    }
+    text
+}
+
 fn of_qemu(args: &PrepareArgs) -> String {
     let name = &args.name;
-    let mut text = format!(
-        "# QEMU makes both sockets, in a folder that only it and root may write:\n\
-         # install -d -m 711 -o QEMU-USER {FOLDER}\n\
-         # Add to QEMU's options; the monitor is the daemon's alone:\n\
-         -device virtio-serial \\\n\
-         -chardev socket,id=weir,path={FOLDER}/{name}.port,server=on,wait=off \\\n\
-         -device virtserialport,id=weir,chardev=weir,name=org.weir.0 \\\n\
-         -qmp unix:{FOLDER}/{name}.qmp,server=on,wait=off"
-    );
-    if args.machine == Some(MachineName::Q35) {
+    let mut text = folder(args);
+    if args.vsock {
+        let _ = write!(
+            text,
+            "# Before QEMU, as root or with the group weir, for as long as the machine runs; the guest-cid is a number \
+             from 3\n# on that no other machine has:\n\
+             umask 007\n\
+             vhost-device-vsock --vm guest-cid=3,socket={FOLDER}/{name}.vhost,uds-path={FOLDER}/{name}.vsock &\n\
+             # Add to QEMU's options. The machine's memory is shared with vhost-device-vsock: 4G is its size, as -m \
+             has it, and\n# memory-backend goes to its -machine. The monitor is the daemon's alone:\n\
+             -m 4G -object memory-backend-memfd,id=weir-ram,size=4G,share=on \\\n\
+             -machine {},memory-backend=weir-ram \\\n\
+             -chardev socket,id=weir,path={FOLDER}/{name}.vhost \\\n\
+             -device vhost-user-vsock-pci,chardev=weir",
+            args.machine.qemu_name()
+        );
+    } else {
+        let _ = write!(
+            text,
+            "# Add to QEMU's options; the monitor is the daemon's alone:\n\
+             -device virtio-serial \\\n\
+             -chardev socket,id=weir,path={FOLDER}/{name}.port,server=on,wait=off \\\n\
+             -device virtserialport,id=weir,chardev=weir,name={PORT}"
+        );
+    }
+    let _ = write!(text, " \\\n-qmp unix:{FOLDER}/{name}.qmp,server=on,wait=off");
+    if args.machine == MachineName::Q35 {
         let ports = domain::ports(args.region_mib, None, 0);
         ports.iter().for_each(|port| _ = write!(text, " \\\n-device {port}"));
         let mib = reserve_mib(args.region_mib);
         let _ = write!(
             text,
-            "\n# The first root port has room for the region wherever the firmware places it: {mib} MiB."
+            "\n# For a machine of type q35; an older one (QEMU's own default): --machine pc. The first root port has \
+             room for\n# the region wherever the firmware places it: {mib} MiB."
         );
     } else {
-        text += "\n# A machine of type q35 needs two root ports, too: --machine q35.";
+        text += "\n# For a machine of type pc; q35 needs two root ports, too: --machine q35.";
     }
-    format!("{text}\n\n{}", in_file(args))
+    let then = match args.vsock {
+        true => "# In the guest: weir guest --vsock\n",
+        false => "# In the guest: weir guest\n",
+    };
+    format!("{text}\n\n{}\n{then}", in_file(args))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn args(machine: Option<MachineName>) -> PrepareArgs {
+    fn args(machine: MachineName) -> PrepareArgs {
         let (name, uri) = ("web1".to_owned(), "qemu:///system".to_owned());
-        let (libvirt, domain, apply, region_mib) = (false, None, false, 64);
-        PrepareArgs { name, libvirt, domain, uri, machine, region_mib, apply }
+        let (libvirt, domain, apply, region_mib, vsock) = (false, None, false, 64, false);
+        PrepareArgs { name, libvirt, domain, uri, machine, region_mib, apply, vsock }
     }
 
     #[test]
     fn a_q35_machine_gets_root_ports_with_twice_the_region() {
-        assert!(!of_qemu(&args(None)).contains("-device pcie-root-port"));
-        let text = of_qemu(&args(Some(MachineName::Q35)));
+        assert!(!of_qemu(&args(MachineName::Pc)).contains("-device pcie-root-port"));
+        let text = of_qemu(&args(MachineName::Q35));
         assert!(text.contains("pref64-reserve=128M"), "{text}");
         assert!(text.contains("[guests.web1]\nport = \"/run/weir-guests/web1.port\""), "{text}");
+    }
+
+    #[test]
+    fn a_machine_with_a_vsock_shares_its_memory_and_has_no_port() {
+        let text = of_qemu(&PrepareArgs { vsock: true, ..args(MachineName::Q35) });
+        for words in [
+            "-machine q35,memory-backend=weir-ram",
+            "uds-path=/run/weir-guests/web1.vsock &",
+            "-qmp unix:/run/weir-guests/web1.qmp",
+            "[guests.web1]\nvsock = \"/run/weir-guests/web1.vsock\"\nqmp",
+            "d /run/weir-guests 2770 QEMU-USER weir",
+            "pcie-root-port",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("virtserialport"), "{text}");
     }
 
     #[test]
     fn the_file_of_a_libvirt_guest_names_its_domain() {
         let args = PrepareArgs {
             libvirt: true,
-            name: "a b".into(),
+            name: "a.b".into(),
             domain: Some("db".into()),
             uri: "qemu:///session".into(),
-            ..args(None)
+            ..args(MachineName::Q35)
         };
         let text = in_file(&args);
-        let wanted = "[guests.\"a b\"]\nlibvirt = \"db\"\nlibvirt_uri = \"qemu:///session\"\nregion_mib = 64\n";
+        let wanted = "[guests.\"a.b\"]\nlibvirt = \"db\"\nlibvirt_uri = \"qemu:///session\"\nregion_mib = 64\n";
         assert!(text.ends_with(wanted), "{text}");
     }
 }

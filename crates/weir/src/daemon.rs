@@ -1,0 +1,66 @@
+//! A connection to the daemon, for commands that ask it something.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use weir_client::{ClientError, Connection};
+use weir_plug::PlugError;
+
+/// Why there is no connection to the daemon.
+#[derive(Debug, Error)]
+pub enum NoDaemon {
+    /// Nobody listens.
+    #[error(
+        "no daemon answers at {}; start one with `weir serve` (in a virtual machine: `weir guest`), or say where it \
+         listens: --socket PATH", path.display()
+    )]
+    Absent {
+        /// The socket.
+        path: PathBuf,
+        /// What came instead.
+        source: ClientError,
+    },
+    /// The socket, or its folder, is not this user's to open.
+    #[error(
+        "you may not connect to {}: the socket or its folder is not yours to open; ask for its group, or use sudo",
+        path.display()
+    )]
+    Denied {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: ClientError,
+    },
+}
+
+/// Connects to the daemon that listens at `path`.
+///
+/// # Errors
+/// [`NoDaemon`].
+pub fn connect(path: &Path) -> Result<Connection, NoDaemon> {
+    Connection::open(path).map_err(|source| {
+        let path = path.to_owned();
+        match &source {
+            ClientError::Plug(PlugError::Os { source: error, .. })
+                if error.kind() == ErrorKind::PermissionDenied =>
+            {
+                NoDaemon::Denied { path, source }
+            }
+            _ => NoDaemon::Absent { path, source },
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_not_there_has_no_daemon() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = connect(&folder.path().join("none")).err().expect("nobody listens");
+        assert!(matches!(error, NoDaemon::Absent { .. }), "{error:?}");
+        assert!(error.to_string().contains("`weir guest`"), "{error}");
+    }
+}
