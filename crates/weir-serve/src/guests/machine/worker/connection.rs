@@ -115,7 +115,7 @@ impl Worker {
 
     pub(super) fn note(&mut self, event: &Event, is_open: &mut Option<bool>) {
         for plugged in &mut self.leaving.all {
-            if plugged.note(event) {
+            if plugged.remove_deleted(event) {
                 self.leaving.look_at = Some(Instant::now());
             }
         }
@@ -133,7 +133,7 @@ impl Worker {
             _ => {}
         }
         // Somebody else has taken a device out: what is left of both goes.
-        if self.active.as_mut().is_some_and(|active| active.plugged.note(event)) {
+        if self.active.as_mut().is_some_and(|active| active.plugged.remove_deleted(event)) {
             self.give_up();
             (self.spec.end_session)();
         }
