@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_plug::port::Port;
@@ -12,7 +13,7 @@ use weir_plug::{Serving, Who};
 use crate::guests::Guest;
 use crate::guests::channel::GuestListener;
 use crate::guests::hypervisor::Hypervisor;
-use crate::limits::GUEST_CONNECT_EVERY;
+use crate::limits::{GUEST_CONNECT_EVERY, SESSIONS_TOLD_EVERY};
 
 impl Guest {
     /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
@@ -21,13 +22,13 @@ impl Guest {
         &self,
         hypervisor: &dyn Hypervisor,
         serving: &Weak<Serving>,
-        say: impl Fn(&str),
+        say: impl Fn(&str) + Sync,
     ) {
         if let Some(uds_path) = &self.config.vsock {
             return self.serve_vsock(uds_path, serving, say);
         }
         let mut said = None;
-        while !self.life.is_over() {
+        while !self.threads.is_over() {
             let stream = hypervisor.port().map_err(|error| weir_client::error_text(&error));
             let stream = stream.and_then(|path| {
                 connect(&path).map_err(|error| format!("{}: {error}", path.display()))
@@ -35,7 +36,7 @@ impl Guest {
             match stream {
                 Ok(stream) => {
                     said = None;
-                    if let Err(error) = self.serve_port(stream, serving) {
+                    if let Err(error) = self.serve_port(stream, serving, &say) {
                         say(&format!("guest {}: its port has ended: {error}", self.name));
                     }
                     self.line.set_session(None);
@@ -49,40 +50,55 @@ impl Guest {
                     }
                 }
             }
-            self.life.sleep(hypervisor.look_every());
+            self.threads.sleep(hypervisor.look_every());
         }
     }
 
     /// Serves each stream that the guest makes. Its end says nothing of QEMU's.
-    fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str)) {
+    fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str) + Sync) {
         let serve = |stream: OwnedFd| {
             // It ends by what the guest does, and its successor comes behind that.
-            let _ = self.serve_port(stream, serving);
+            let _ = self.serve_port(stream, serving, &say);
             self.line.set_session(None);
             self.line.set_port(None);
         };
         let mut was_said = false;
-        while !self.life.is_over() {
+        while !self.threads.is_over() {
             let served = GuestListener::bind(uds_path)
-                .and_then(|listener| listener.serve(self.life.end_fd(), serve));
+                .and_then(|listener| listener.serve(self.threads.end_fd(), serve));
             if let Err(error) = served {
                 if !std::mem::replace(&mut was_said, true) {
                     say(&format!("guest {}: its vsock: {error}; it is tried again", self.name));
                 }
-                self.life.sleep(GUEST_CONNECT_EVERY);
+                self.threads.sleep(GUEST_CONNECT_EVERY);
             }
         }
     }
 
-    fn serve_port(&self, stream: std::os::fd::OwnedFd, serving: &Weak<Serving>) -> io::Result<()> {
+    /// Tells the log that a session has begun, but not of each: the guest begins as many as it likes.
+    fn tell_of_session(&self, say: &dyn Fn(&str)) {
+        let mut told = self.session_told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= SESSIONS_TOLD_EVERY) {
+            *told = Some(Instant::now());
+            say(&format!("guest {}: its broker has begun a session", self.name));
+        }
+    }
+
+    fn serve_port(
+        &self,
+        stream: OwnedFd,
+        serving: &Weak<Serving>,
+        say: &dyn Fn(&str),
+    ) -> io::Result<()> {
         let port = Port::new(stream, || ())?;
         self.line.set_port(Some(&port));
         port.announce()?;
-        while !self.life.is_over() {
-            let Some(transport) = port.accept_until(self.life.end_fd())? else { continue };
+        while !self.threads.is_over() {
+            let Some(transport) = port.accept_until(self.threads.end_fd())? else { continue };
             let Some(serving) = serving.upgrade() else { return Ok(()) };
             let transport = Arc::new(transport);
             self.line.set_session(Some(&transport));
+            self.tell_of_session(say);
             // Too many connections: the guest tries again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
             let is_ended_here = self.line.is_ended_here();
