@@ -57,11 +57,16 @@ impl Domain {
     /// Runs `virsh --quiet --connect URI ARGUMENTS` with an empty standard input, in the language C.
     ///
     /// # Errors
-    /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after [`VIRSH_TIME_MAX`], which names `command`;
+    /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after `limit`, which names `command`;
     /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). What virsh
     /// itself complains of is in the result.
-    pub fn run(&self, command: &'static str, arguments: &[&str]) -> Result<VirshOutput, VmError> {
-        run(&mut self.command(arguments, None)?, VIRSH_TIME_MAX, command)
+    pub fn run(
+        &self,
+        command: &'static str,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<VirshOutput, VmError> {
+        run(&mut self.command(arguments, None)?, limit, command)
     }
 
     /// Whether it has a QEMU, paused or not.
@@ -69,7 +74,7 @@ impl Domain {
     /// # Errors
     /// [`VmError::NotRunning`] if libvirt does not know it, or what virsh says.
     pub fn has_qemu(&self) -> Result<bool, VmError> {
-        let said = self.run("domstate", &["domstate", &self.name])?;
+        let said = self.run("domstate", &["domstate", &self.name], VIRSH_TIME_MAX)?;
         if !said.is_success {
             return Err(self.failed("virsh domstate", &said));
         }
@@ -83,7 +88,7 @@ impl Domain {
     pub fn channel(&self, target: &str) -> Result<PathBuf, VmError> {
         let xpath = format!("//channel[target/@name='{target}']/source/@path");
         let arguments = ["dumpxml", &self.name, "--xpath", &xpath];
-        let said = self.run("dumpxml", &arguments)?;
+        let said = self.run("dumpxml", &arguments, VIRSH_TIME_MAX)?;
         if !said.is_success && !said.errors.contains("XPath") {
             return Err(self.failed("virsh dumpxml", &said));
         }

@@ -17,6 +17,8 @@ pub const QMP_LOOK_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Longest wait for virsh, beyond what the command itself may take.
 pub const VIRSH_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for a command of virsh's that a person waits for: libvirt may first try all that its QEMU can do.
+pub const VIRSH_COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest text of virsh that is read: the XML of a domain has some 10 KiB.
 pub const VIRSH_BYTES_MAX: usize = 4 << 20;
 /// Most events of virsh that nobody has taken yet; then the oldest go.

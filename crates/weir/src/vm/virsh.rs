@@ -1,7 +1,8 @@
 //! A domain of libvirt's, by its own client, virsh, which weir-vm runs.
 
 use anyhow::{Result, bail};
-use weir_vm::Domain;
+use weir_vm::limits::VIRSH_COMMAND_TIME_MAX;
+use weir_vm::{Domain, VmError};
 
 /// A domain, and the libvirt that has it.
 pub struct Virsh {
@@ -34,7 +35,14 @@ impl Virsh {
     /// There is no virsh, it does not end in time, or what it says.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let domain = Domain::new(Some(&self.uri), &self.domain);
-        let result = domain.run("virsh", arguments)?;
+        let result = match domain.run("virsh", arguments, VIRSH_COMMAND_TIME_MAX) {
+            Err(VmError::TimeOut { limit_ms, .. }) => bail!(
+                "virsh {}: it has not ended within {} s; is libvirtd stopped?",
+                arguments[0],
+                limit_ms / 1000
+            ),
+            result => result?,
+        };
         if !result.is_success {
             let said = result.errors.trim().lines();
             let said = said.map(|line| line.trim_start_matches("error: "));
