@@ -54,20 +54,22 @@ pub(crate) struct Guest {
     pub(crate) config: GuestConfig,
     pub(crate) session: Arc<GuestSession>,
     pub(crate) machine: Machine,
-    pub(crate) life: Arc<Life>,
+    pub(crate) threads: Arc<GuestThreads>,
+    /// When the log was told last that a session has begun.
+    pub(crate) session_told: Mutex<Option<Instant>>,
 }
 
-/// Whether a guest's threads are to end, and have ended.
-pub(crate) struct Life {
+/// The threads of a guest: whether they are to end, and have ended.
+pub(crate) struct GuestThreads {
     is_over: AtomicBool,
     /// Readable once they are to end.
     end: OwnedFd,
-    threads: Mutex<usize>,
+    count: Mutex<usize>,
     changed: Condvar,
 }
 
-/// A thread of a guest's, until this is dropped.
-pub(crate) struct Living(Arc<Life>);
+/// Counts a thread of a guest's until it is dropped.
+pub(crate) struct ThreadGuard(Arc<GuestThreads>);
 
 /// A guest's feed. Dropping it gives its place in the region back.
 pub(crate) struct GuestFeed {
@@ -163,13 +165,13 @@ impl Guest {
     }
 }
 
-impl Life {
+impl GuestThreads {
     /// # Errors
     /// There is no descriptor left.
-    pub(crate) fn new() -> io::Result<Life> {
+    pub(crate) fn new() -> io::Result<GuestThreads> {
         let end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (threads, changed) = (Mutex::default(), Condvar::new());
-        Ok(Life { is_over: AtomicBool::new(false), end, threads, changed })
+        let (count, changed) = (Mutex::default(), Condvar::new());
+        Ok(GuestThreads { is_over: AtomicBool::new(false), end, count, changed })
     }
 
     /// Readable once its threads are to end.
@@ -177,9 +179,9 @@ impl Life {
         self.end.as_fd()
     }
 
-    pub(crate) fn living(self: &Arc<Life>) -> Living {
-        *self.threads() += 1;
-        Living(Arc::clone(self))
+    pub(crate) fn count_one(self: &Arc<GuestThreads>) -> ThreadGuard {
+        *self.count() += 1;
+        ThreadGuard(Arc::clone(self))
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -188,7 +190,7 @@ impl Life {
 
     /// Has its threads end.
     pub(crate) fn end(&self) {
-        let _threads = self.threads();
+        let _count = self.count();
         self.is_over.store(true, Ordering::Release);
         // Fails only where it is readable anyhow.
         let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
@@ -197,24 +199,24 @@ impl Life {
 
     /// Sleeps so long, or until its threads are to end.
     pub(crate) fn sleep(&self, limit: Duration) {
-        let threads = self.threads();
-        drop(self.changed.wait_timeout_while(threads, limit, |_| !self.is_over()));
+        let count = self.count();
+        drop(self.changed.wait_timeout_while(count, limit, |_| !self.is_over()));
     }
 
     /// Waits until all threads have ended, at most so long.
     pub(crate) fn wait(&self, limit: Duration) {
-        let threads = self.threads();
-        drop(self.changed.wait_timeout_while(threads, limit, |threads| *threads > 0));
+        let count = self.count();
+        drop(self.changed.wait_timeout_while(count, limit, |count| *count > 0));
     }
 
-    fn threads(&self) -> MutexGuard<'_, usize> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn count(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Living {
+impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        *self.0.threads() -= 1;
+        *self.0.count() -= 1;
         self.0.changed.notify_all();
     }
 }

@@ -23,7 +23,8 @@ pub const TOLD_ENTRIES_MAX: usize = 3;
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How often a guest's port that is not there is looked for.
 pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// How often a domain of libvirt's that does not run is looked for: a process each time.
+/// How often a domain of libvirt's that does not run is looked for: two processes each time, one for its monitor and one
+/// for its port.
 pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long QEMU has to greet whoever connects to its monitor.
 pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);
@@ -35,8 +36,20 @@ pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(10);
 pub const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often a guest is asked to release its devices.
 pub const UNPLUG_AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How often is looked whether QEMU has let go of memory whose device is gone.
-pub const UNPLUG_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How soon is looked whether QEMU has let go of memory whose device is gone. Each pause is twice as long as the one
+/// before it, up to [`UNPLUG_AGAIN_EVERY`].
+pub const UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(10);
+/// The same for a domain of libvirt's, where each look is two processes.
+pub const LIBVIRT_UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(200);
+/// When the state of a domain of libvirt's is asked for again, after the connection to its monitor: events of the first
+/// moments may be missed.
+pub const LIBVIRT_STATE_AGAIN_AFTER: [Duration; 2] =
+    [Duration::from_secs(1), Duration::from_secs(10)];
+/// How long a guest whose devices could not be plugged in is refused feeds with the same words. It may ask often, and
+/// each try may cost the zeroing of its whole region.
+pub const PLUG_REFUSAL_STAYS: Duration = Duration::from_secs(1);
+/// How often the log is told that a guest's broker has begun a session: the guest decides how often it does.
+pub const SESSIONS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How long a guest has to release its devices when it is detached, if nothing is said.
 pub const DETACH_WAIT: Duration = Duration::from_secs(10);
 /// The longest that can be said.

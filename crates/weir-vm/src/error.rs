@@ -1,7 +1,7 @@
 //! What can go wrong between the host and a virtual machine.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 use weir_region::places::NoPlace;
@@ -62,6 +62,18 @@ pub enum VmError {
         "{path}: no QEMU answers there; is the machine running, with `-qmp unix:{path},server=on,wait=off`?"
     )]
     Connect {
+        /// The socket.
+        path: PathBuf,
+        /// The kernel's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The monitor's socket cannot be connected to, which does not mean that no QEMU is there.
+    #[error(
+        "{path}: QEMU's monitor cannot be connected to; may the daemon write to this socket, and has it descriptors \
+         left?"
+    )]
+    NotConnected {
         /// The socket.
         path: PathBuf,
         /// The kernel's answer.
@@ -195,6 +207,18 @@ impl VmError {
     /// Whether QEMU says that there is no such device.
     pub(crate) fn is_device_missing(&self) -> bool {
         matches!(self, VmError::Refused { class, .. } if class == "DeviceNotFound")
+    }
+
+    /// Why a connection to a monitor's socket was not made: only where the socket is missing, or nobody listens at it,
+    /// the machine has ended.
+    pub(crate) fn not_connected(path: &Path, source: io::Error) -> VmError {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                VmError::Connect { path, source }
+            }
+            _ => VmError::NotConnected { path, source },
+        }
     }
 
     /// Whether there is no machine: nobody is at its monitor.

@@ -9,20 +9,27 @@
 //!
 //! Source: QEMU, docs/system/devices/ivshmem.rst; qapi/qom.json, `MemoryBackendFileProperties`; qapi/qdev.json.
 
+mod limited;
 mod ports;
 mod qom;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weir_region::limits::WORDS_BYTES;
 
 use crate::error::VmError;
-use crate::limits::{QMP_COMMAND_TIME_MAX, TAKE_BACK_TIME_MAX};
+use crate::limits::{
+    PLUGGED_MAX, QMP_COMMAND_TIME_MAX, QMP_LOOK_TIME_MAX, TAKE_BACK_TIME_MAX, VIRTIO_PORTS_MAX,
+};
 use crate::memory::GuestMemory;
 use crate::qmp::{Event, Monitor};
+pub use limited::LimitedMonitor;
+pub use ports::Buses;
 use qom::{command, list};
 
 /// What the ids begin with; the number follows.
@@ -60,8 +67,8 @@ impl Plugged {
         self.parts.iter().filter(|part| part.has_device).map(|part| &*part.id)
     }
 
-    /// Takes down what QEMU says; whether one of these devices is gone by that.
-    pub fn note(&mut self, event: &Event) -> bool {
+    /// Removes the device of which this event says that it is gone; whether it was one of these.
+    pub fn remove_deleted(&mut self, event: &Event) -> bool {
         let device = event.text("device").filter(|_| event.name == "DEVICE_DELETED");
         let gone = self.parts.iter_mut().find(|part| part.has_device && device == Some(&*part.id));
         gone.map(|part| part.has_device = false).is_some()
@@ -74,18 +81,38 @@ impl Plugged {
     }
 }
 
-/// Plugs a guest's region and words in. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root
+/// Looks for the buses that a region of so many MiB and its words can be plugged into, within [`QMP_LOOK_TIME_MAX`]. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root
 /// ports that have room for them; one for the region has it reserved (`pref64-reserve`, twice its size).
+///
+/// # Errors
+/// [`VmError::NoPort`], and those of the monitor.
+pub fn find_buses(monitor: &mut dyn Monitor, region_mib: u64) -> Result<Buses, VmError> {
+    let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
+    ports::find_buses(&mut monitor, [region_mib << 20, WORDS_BYTES])
+}
+
+/// Plugs a guest's region and words in, where there is room for them.
+///
+/// # Errors
+/// Those of [`find_buses`] and of [`plug_into`].
+pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
+    let buses = find_buses(monitor, memory.region_bytes() >> 20)?;
+    plug_into(monitor, buses, memory)
+}
+
+/// Plugs a guest's region and words into these buses.
 ///
 /// What fails half way is taken back. Where the guest must release the region for that and does not within
 /// [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
 ///
 /// # Errors
-/// [`VmError::NoPort`], [`VmError::Refused`], and those of the monitor.
-pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, VmError> {
+/// [`VmError::Refused`], and those of the monitor.
+pub fn plug_into(
+    monitor: &mut dyn Monitor,
+    buses: Buses,
+    memory: &GuestMemory,
+) -> Result<Plugged, VmError> {
     let number = fresh_number(monitor)?;
-    let [region_port, words_port] =
-        ports::choose(monitor, [memory.region_bytes(), memory.words_bytes()])?;
     let mut plugged = Plugged { number, parts: Vec::new() };
     let region = json!({
         "qom-type": "memory-backend-file", "id": format!("{REGION_ID}{number}"),
@@ -95,8 +122,8 @@ pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, 
         "qom-type": "memory-backend-file", "id": format!("{WORDS_ID}{number}"),
         "size": memory.words_bytes(), "share": true, "dump": false,
     });
-    let result = add(monitor, &mut plugged, region, memory.region_fd(), region_port)
-        .and_then(|()| add(monitor, &mut plugged, words, memory.words_fd(), words_port));
+    let result = add(monitor, &mut plugged, region, memory.region_fd(), buses.region)
+        .and_then(|()| add(monitor, &mut plugged, words, memory.words_fd(), buses.words));
     match result {
         Ok(()) => Ok(plugged),
         Err(error) => {
@@ -113,12 +140,12 @@ fn add(
     plugged: &mut Plugged,
     mut object: Value,
     memory: BorrowedFd<'_>,
-    port: Option<String>,
+    bus: Option<String>,
 ) -> Result<(), VmError> {
     let id = object["id"].as_str().unwrap_or_default().to_owned();
     let mut device = json!({"driver": "ivshmem-plain", "id": id, "memdev": id});
-    if let Some(port) = port {
-        device["bus"] = port.into();
+    if let Some(bus) = bus {
+        device["bus"] = bus.into();
     }
     plugged.parts.push(Part { id: id.clone(), has_device: false });
     // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): what QEMU has is opened
@@ -181,7 +208,7 @@ pub fn unplug(
 }
 
 /// Asks the guest to release the devices that are still there, once; gives QEMU's refusal, if there was one. For who
-/// cannot wait, with [`Plugged::note`] and [`take_back`]; [`unplug`] is all three.
+/// cannot wait, with [`Plugged::remove_deleted`] and [`take_back`]; [`unplug`] is all three.
 ///
 /// # Errors
 /// Those of the monitor.
@@ -224,7 +251,7 @@ fn await_deleted(
         };
         let left = limit.saturating_sub(start.elapsed());
         let Some(event) = monitor.wait_event(left, &mut is_ours)? else { break };
-        plugged.note(&event);
+        plugged.remove_deleted(&event);
     }
     Ok(())
 }
@@ -247,49 +274,65 @@ fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<()
 }
 
 /// Devices and memory objects of this kind that QEMU has, by number: what a daemon left that was killed. To be
-/// unplugged: nobody has their memory any more.
+/// unplugged: nobody has their memory any more. Of more than [`PLUGGED_MAX`], those with the largest numbers.
 ///
 /// # Errors
 /// Those of the monitor.
 pub fn find_plugged(monitor: &mut dyn Monitor) -> Result<Vec<Plugged>, VmError> {
     let devices = list(monitor, "/machine/peripheral")?;
     let objects = list(monitor, "/objects")?;
-    let mut found: Vec<Plugged> = Vec::new();
+    let mut found: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
     let all = devices.iter().map(|one| (one, true)).chain(objects.iter().map(|one| (one, false)));
     for (one, has_device) in all {
         let id = &one.name;
         let Some(number) = number_of(id) else { continue };
-        let at = found.iter().position(|plugged| plugged.number == number).unwrap_or_else(|| {
-            found.push(Plugged { number, parts: Vec::new() });
-            found.len() - 1
-        });
-        let parts = &mut found[at].parts;
+        let parts = found.entry(number).or_default();
         if !parts.iter().any(|part| part.id == *id) {
             parts.push(Part { id: id.clone(), has_device });
         }
     }
-    // The region comes before the words, as `plug` has them.
-    found.iter_mut().for_each(|plugged| plugged.parts.sort_by(|a, b| a.id.cmp(&b.id)));
-    found.sort_by_key(|plugged| plugged.number);
-    Ok(found)
+    let too_many = found.len().saturating_sub(PLUGGED_MAX);
+    let found = found.into_iter().skip(too_many).map(|(number, mut parts)| {
+        // The region comes before the words, as `plug` has them.
+        parts.sort_by(|a, b| a.id.cmp(&b.id));
+        Plugged { number, parts }
+    });
+    Ok(found.collect())
 }
 
 /// QEMU's id of the virtio-serial port of this name, if it has one: by that it tells of the guest's opening and closing
-/// it (`VSERPORT_CHANGE`).
+/// it (`VSERPORT_CHANGE`). [`VIRTIO_PORTS_MAX`] are looked at.
 ///
 /// # Errors
 /// Those of the monitor.
 pub fn find_port(monitor: &mut dyn Monitor, name: &str) -> Result<Option<String>, VmError> {
-    for device in list(monitor, "/machine/peripheral")? {
-        if device.kind != "child<virtserialport>" {
-            continue;
-        }
-        let own = qom::get(monitor, &format!("/machine/peripheral/{}", device.name), "name")?;
+    let ports = list(monitor, "/machine/peripheral")?.into_iter();
+    let ports = ports.filter(|device| device.kind == "child<virtserialport>");
+    for device in ports.take(VIRTIO_PORTS_MAX) {
+        let own = qom::get(monitor, &path_of(&device.name), "name")?;
         if own.as_ref().and_then(Value::as_str) == Some(name) {
             return Ok(Some(device.name));
         }
     }
     Ok(None)
+}
+
+/// Whether a program in the guest has the virtio-serial port of this id open, as the last `VSERPORT_CHANGE` has said;
+/// `None` where QEMU does not say it.
+///
+/// # Errors
+/// Those of the monitor.
+pub fn is_port_open(monitor: &mut dyn Monitor, id: &str) -> Result<Option<bool>, VmError> {
+    let Some(chardev) = qom::get(monitor, &path_of(id), "chardev")? else { return Ok(None) };
+    let all = command(monitor, "query-chardev", json!({}))?;
+    let mut all = all.as_array().into_iter().flatten();
+    let own = all.find(|one| one.get("label") == Some(&chardev));
+    Ok(own.and_then(|one| one.get("frontend-open")).and_then(Value::as_bool))
+}
+
+/// The object of a device that has an id.
+fn path_of(id: &str) -> String {
+    format!("/machine/peripheral/{id}")
 }
 
 /// Whether the machine does not run: it is paused, or waits for another machine's memory.

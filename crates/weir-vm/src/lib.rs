@@ -20,8 +20,8 @@ pub mod memory;
 pub mod qmp;
 
 pub use error::VmError;
-pub use hotplug::{Plugged, find_plugged, plug, unplug};
-pub use libvirt::{Domain, Virsh};
+pub use hotplug::{Buses, Plugged, find_buses, find_plugged, plug, plug_into, unplug};
+pub use libvirt::{Domain, Virsh, VirshOutput};
 pub use memory::{GuestMemory, TakenRing};
 pub use qmp::{Event, Monitor, Qmp};
 pub use weir_ring::memory::Pages;

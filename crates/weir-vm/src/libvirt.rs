@@ -2,7 +2,9 @@
 //!
 //! A child and not libvirt's library: a static binary cannot load that, and what a child is told and answers is bounded
 //! like anything else from outside. Each command is a `virsh qemu-monitor-command`; events are the lines of a
-//! `virsh qemu-monitor-event --loop` that is started before the first command, and ended with the [`Virsh`].
+//! `virsh qemu-monitor-event --loop` that is started before the first command, and ended with the [`Virsh`]. It says
+//! nothing when it has connected to libvirt, so events of the first moments, on a busy host of some 100 ms, may be
+//! missed: who needs them has to ask for the state again a while later.
 //!
 //! Source: virsh(1), of libvirt 8.5 and later (`--pass-fds`, `--xpath`).
 
@@ -18,10 +20,11 @@ use serde_json::{Value, json};
 use crate::error::VmError;
 use crate::limits::{QMP_COMMAND_TIME_MAX, QMP_LINE_BYTES_MAX, VIRSH_EVENTS_MAX, VIRSH_TIME_MAX};
 use crate::qmp::{Event, Lines, Message, Monitor, parse, printable};
-use child::{EventChild, Said, run};
+pub use child::VirshOutput;
+use child::{EventChild, run};
 
-/// The system's libvirt.
-const SYSTEM: &str = "qemu:///system";
+/// Address of the system's libvirt.
+pub const SYSTEM_URI: &str = "qemu:///system";
 
 /// A domain.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ impl Domain {
     /// The domain of this name, UUID or number, of the libvirt at `uri`, or of the system's.
     #[must_use]
     pub fn new(uri: Option<&str>, name: &str) -> Domain {
-        let uri = uri.unwrap_or(SYSTEM).to_owned();
+        let uri = uri.unwrap_or(SYSTEM_URI).to_owned();
         Domain { virsh: "virsh".into(), uri, name: name.to_owned() }
     }
 
@@ -45,6 +48,39 @@ impl Domain {
         Domain { virsh, ..self }
     }
 
+    /// Its name, UUID or number.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `virsh --quiet --connect URI ARGUMENTS` with an empty standard input, in the language C.
+    ///
+    /// # Errors
+    /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after `limit`, which names `command`;
+    /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). What virsh
+    /// itself complains of is in the result.
+    pub fn run(
+        &self,
+        command: &'static str,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<VirshOutput, VmError> {
+        run(&mut self.command(arguments, None)?, limit, command)
+    }
+
+    /// Whether it has a QEMU, paused or not.
+    ///
+    /// # Errors
+    /// [`VmError::NotRunning`] if libvirt does not know it, or what virsh says.
+    pub fn has_qemu(&self) -> Result<bool, VmError> {
+        let said = self.run("domstate", &["domstate", &self.name], VIRSH_TIME_MAX)?;
+        if !said.is_success {
+            return Err(self.failed("virsh domstate", &said));
+        }
+        Ok(!["shut off", "crashed"].contains(&said.output.trim()))
+    }
+
     /// The socket of the channel whose target has this name.
     ///
     /// # Errors
@@ -52,8 +88,8 @@ impl Domain {
     pub fn channel(&self, target: &str) -> Result<PathBuf, VmError> {
         let xpath = format!("//channel[target/@name='{target}']/source/@path");
         let arguments = ["dumpxml", &self.name, "--xpath", &xpath];
-        let said = run(&mut self.command(&arguments, None)?, VIRSH_TIME_MAX, "dumpxml")?;
-        if !said.is_good && !said.errors.contains("XPath") {
+        let said = self.run("dumpxml", &arguments, VIRSH_TIME_MAX)?;
+        if !said.is_success && !said.errors.contains("XPath") {
             return Err(self.failed("virsh dumpxml", &said));
         }
         let path = attribute(&said.output);
@@ -68,7 +104,11 @@ impl Domain {
     /// # Errors
     /// [`VmError::NotRunning`], [`VmError::NoVirsh`], or what virsh says.
     pub fn connect(&self) -> Result<Virsh, VmError> {
-        // Before the first command: an event that follows from one must not be missed.
+        // One that is off is looked for again and again: that takes one process, not three.
+        if !self.has_qemu()? {
+            let (domain, text) = (self.name.clone(), "it is shut off".to_owned());
+            return Err(VmError::NotRunning { domain, text });
+        }
         let events = ["qemu-monitor-event", &self.name, "--loop"];
         let events = EventChild::spawn(self.command(&events, None)?)?;
         let lines = Lines::new(QMP_LINE_BYTES_MAX);
@@ -109,7 +149,7 @@ impl Domain {
         Ok(command)
     }
 
-    fn failed(&self, doing: &'static str, said: &Said) -> VmError {
+    fn failed(&self, doing: &'static str, said: &VirshOutput) -> VmError {
         let text = printable(said.errors.trim());
         let is_absent = ["failed to get domain", "domain is not running", "Domain not found"];
         if is_absent.iter().any(|words| said.errors.contains(words)) {
@@ -137,7 +177,7 @@ pub struct Virsh {
 }
 
 impl Virsh {
-    /// Takes what the child that is told of events has said.
+    /// Reads a part of what the child that is told of events has written.
     fn fill(&mut self) -> Result<(), VmError> {
         let is_over = self.events.read(&mut self.lines)?;
         while let Some(line) = self.lines.next() {
@@ -187,8 +227,8 @@ impl Monitor for Virsh {
         }
         all.push(&text);
         let mut virsh = self.domain.command(&all, descriptor)?;
-        let said = run(&mut virsh, limit.max(VIRSH_TIME_MAX), command)?;
-        if !said.is_good {
+        let said = run(&mut virsh, limit + VIRSH_TIME_MAX, command)?;
+        if !said.is_success {
             return Err(self.domain.failed("virsh qemu-monitor-command", &said));
         }
         // Libvirt's own ids are no numbers.
@@ -213,17 +253,21 @@ impl Monitor for Virsh {
         is_wanted: &mut dyn FnMut(&Event) -> bool,
     ) -> Result<Option<Event>, VmError> {
         let start = Instant::now();
+        let mut filled = None;
         loop {
-            let filled = self.fill();
             if let Some(at) = self.queue.iter().position(&mut *is_wanted) {
                 return Ok(self.queue.remove(at));
             }
-            filled?;
+            let has_filled = filled.is_some();
+            filled.unwrap_or(Ok(()))?;
             let left = limit.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Ok(None);
+            if has_filled {
+                if left.is_zero() {
+                    return Ok(None);
+                }
+                child::wait_readable(self.events.as_fd(), left)?;
             }
-            child::wait_readable(self.events.as_fd(), left)?;
+            filled = Some(self.fill());
         }
     }
 }

@@ -52,13 +52,13 @@ impl Qmp {
     /// Connects to the socket of a `-qmp unix:PATH,server=on,wait=off` option.
     ///
     /// # Errors
-    /// [`VmError::Connect`]; [`VmError::MonitorBusy`] if another program is connected; those of
+    /// [`VmError::Connect`], [`VmError::NotConnected`]; [`VmError::MonitorBusy`] if another program is connected; those of
     /// [`negotiate`](Qmp::negotiate).
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, VmError> {
         let failed = |errno: Errno| match errno {
             // All places in the queue are taken; a socket that waits would wait for ever.
             Errno::AGAIN => VmError::MonitorBusy { path: path.to_owned() },
-            errno => VmError::Connect { path: path.to_owned(), source: errno.into() },
+            errno => VmError::not_connected(path, errno.into()),
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -74,7 +74,7 @@ impl GuestConfig {
                         && !text.starts_with('-')
                         && !text.chars().any(char::is_control)
                 };
-                let uri = self.libvirt_uri.as_deref().unwrap_or("qemu:///system");
+                let uri = self.libvirt_uri.as_deref().unwrap_or(weir_vm::libvirt::SYSTEM_URI);
                 if is_name(domain) && is_name(uri) {
                     Ok(())
                 } else {

@@ -1,7 +1,7 @@
 //! Which guests are served, and what whoever runs the daemon asks of them.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,23 @@ use crate::daemon::Daemon;
 use crate::guests::hypervisor;
 use crate::guests::machine::{Machine, Spec};
 use crate::guests::session::GuestSession;
-use crate::guests::{Guest, GuestServer, Life};
+use crate::guests::{Guest, GuestServer, GuestThreads, ThreadGuard};
 use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX, RELAY_END_TIME_MAX};
 use crate::reader::{Closing, Reader};
 use crate::reload::CHANGED;
+
+/// The thread of a guest's machine. The guest's other thread and its session end with it, also where it panics.
+struct MachineThread {
+    guest: Arc<Guest>,
+    _thread: ThreadGuard,
+}
+
+impl Drop for MachineThread {
+    fn drop(&mut self) {
+        self.guest.threads.end();
+        self.guest.session.end_session();
+    }
+}
 
 impl Daemon {
     /// Serves each guest of the file over `serving`, on threads of its own, until [`end_guests`](Daemon::end_guests).
@@ -42,13 +55,13 @@ impl Daemon {
         let _changes = self.guests.lock_changes();
         let all = self.guests.all();
         for guest in &all {
-            guest.life.end();
+            guest.threads.end();
             guest.session.end_session();
             guest.machine.end(None);
         }
         let until = Instant::now() + GUEST_END_WAIT_MAX;
         for guest in &all {
-            guest.life.wait(until.saturating_duration_since(Instant::now()));
+            guest.threads.wait(until.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -102,21 +115,26 @@ impl Daemon {
             say: Arc::clone(&say),
         };
         let (machine, worker) = Machine::new(spec)?;
-        let (config, life) = (config.clone(), Arc::new(Life::new()?));
-        let guest = Arc::new(Guest { name, config, session, machine, life });
-        let living = (guest.life.living(), guest.life.living());
-        let (earlier, own) = (before.clone(), Arc::clone(&guest));
+        let (config, threads) = (config.clone(), Arc::new(GuestThreads::new()?));
+        let guest = Arc::new(Guest {
+            name,
+            config,
+            session,
+            machine,
+            threads,
+            session_told: Mutex::default(),
+        });
+        let own = MachineThread { guest: Arc::clone(&guest), _thread: guest.threads.count_one() };
+        let (earlier, counted) = (before.clone(), guest.threads.count_one());
         let wait = move |before: Option<Arc<Guest>>| {
-            before.iter().for_each(|before| before.life.wait(DETACH_WAIT + GUEST_END_WAIT_MAX));
+            before.iter().for_each(|before| before.threads.wait(DETACH_WAIT + GUEST_END_WAIT_MAX));
         };
         let thread = thread::Builder::new().name(format!("machine {}", guest.name));
         thread.spawn(move || {
             wait(earlier);
             worker.run();
-            // Until then the guest can say that it has let go of its feeds.
-            own.life.end();
-            own.session.end_session();
-            drop(living.0);
+            // Until then the guest can say that it has closed its feeds.
+            drop(own);
         })?;
         let served = Arc::clone(&guest);
         let thread = thread::Builder::new().name(format!("guest {}", guest.name));
@@ -124,7 +142,7 @@ impl Daemon {
             wait(before);
             let hypervisor = hypervisor::of(&served.config);
             served.serve(hypervisor.as_ref(), &serving, say.as_ref());
-            drop(living.1);
+            drop(counted);
         });
         if let Err(error) = spawned {
             guest.machine.end(None);
@@ -138,18 +156,18 @@ impl Daemon {
     #[must_use]
     pub fn guests(&self) -> Vec<protocol::Guest> {
         let of = |guest: &Arc<Guest>| {
-            let shown = guest.machine.shown();
+            let status = guest.machine.status();
             let sources = self.sources(&Who::Guest(Arc::clone(&guest.name)));
             protocol::Guest {
                 name: guest.name.to_string(),
-                state: shown.state,
-                reason: shown.reason,
-                qemu: shown.qemu,
+                state: status.state,
+                reason: status.reason,
+                qemu: status.qemu,
                 has_session: guest.session.has_session(),
                 sources: sources.into_keys().collect(),
                 feeds: self.feeds_of(&guest.name).len(),
                 region_mib: guest.config.region_mib,
-                used_mib: shown.used_mib,
+                used_mib: status.used_mib,
             }
         };
         self.guests.all().iter().map(of).collect()

@@ -6,7 +6,10 @@ use std::time::Duration;
 use weir_vm::{Domain, Monitor, Qmp, VmError};
 
 use crate::guests::config::GuestConfig;
-use crate::limits::{GUEST_CONNECT_EVERY, LIBVIRT_LOOK_EVERY, QMP_PATIENCE_MAX};
+use crate::limits::{
+    GUEST_CONNECT_EVERY, LIBVIRT_LOOK_EVERY, LIBVIRT_STATE_AGAIN_AFTER, LIBVIRT_UNPLUG_LOOK_AFTER,
+    QMP_PATIENCE_MAX, UNPLUG_LOOK_AFTER,
+};
 use crate::private::{self, NotPrivate};
 
 /// Who runs a guest's machine.
@@ -17,6 +20,14 @@ pub(crate) trait Hypervisor: Send + Sync {
     fn port(&self) -> Result<PathBuf, Unreachable>;
     /// How often a machine that is not there is looked for.
     fn look_every(&self) -> Duration;
+    /// The first pause before a look whether QEMU has let go of memory whose device is gone.
+    fn unplug_look_after(&self) -> Duration {
+        UNPLUG_LOOK_AFTER
+    }
+    /// When the machine's state is asked for again, after a connection, because events may have been missed.
+    fn state_again_after(&self) -> &[Duration] {
+        &[]
+    }
 }
 
 /// Why a machine cannot be reached.
@@ -86,5 +97,13 @@ impl Hypervisor for Domain {
 
     fn look_every(&self) -> Duration {
         LIBVIRT_LOOK_EVERY
+    }
+
+    fn unplug_look_after(&self) -> Duration {
+        LIBVIRT_UNPLUG_LOOK_AFTER
+    }
+
+    fn state_again_after(&self) -> &[Duration] {
+        &LIBVIRT_STATE_AGAIN_AFTER
     }
 }

@@ -1,12 +1,12 @@
 //! A guest's machine: its monitor, and the devices that are plugged into it, on a thread of their own.
 //!
-//! Whoever asks for something leaves a request and waits for the answer, or does not: nobody else waits for a QEMU
-//! that does not answer. What is known of the machine lies beside, for who only looks.
+//! A caller posts a request and waits for its answer, so a QEMU that does not answer delays nobody else. The machine's
+//! last known status can be read without waiting.
 
 mod inbox;
 mod worker;
 
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,9 +17,12 @@ use crate::limits::{CLAIM_WAIT_MAX, DETACH_EXTRA_WAIT_MAX};
 use inbox::{Inbox, Request};
 pub(crate) use worker::{Spec, Worker};
 
+/// Why a request is not carried out whose machine is looked after no more.
+pub(super) const NOT_SERVED: &str = "the guest is not served any more: the daemon's file has changed, or the daemon ends; try again";
+
 /// What is known of a machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct MachineStatus {
     pub(crate) state: GuestState,
     /// Why it is so, if that is a fault.
     pub(crate) reason: Option<String>,
@@ -27,10 +30,10 @@ pub(crate) struct Shown {
     pub(crate) used_mib: u64,
 }
 
-/// A machine, for who asks for something.
+/// A handle to a machine.
 pub(crate) struct Machine {
     inbox: Arc<Inbox>,
-    shown: Arc<Mutex<Shown>>,
+    status: Arc<Mutex<MachineStatus>>,
 }
 
 /// The right to a guest's memory, which is plugged in as long as somebody has one.
@@ -62,7 +65,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let (memory, left) = (Arc::clone(&self.memory), self.left.take());
-        self.inbox.post(Request::LetGo { memory, left });
+        self.inbox.post(Request::Release { memory, left });
     }
 }
 
@@ -74,15 +77,15 @@ impl Machine {
     pub(crate) fn new(spec: Spec) -> std::io::Result<(Machine, Worker)> {
         let inbox = Arc::new(Inbox::new()?);
         let state = GuestState::Absent;
-        let shown = Shown { state, reason: None, qemu: None, used_mib: 0 };
-        let shown = Arc::new(Mutex::new(shown));
-        let worker = Worker::new(spec, Arc::clone(&inbox), Arc::clone(&shown));
-        Ok((Machine { inbox, shown }, worker))
+        let status = MachineStatus { state, reason: None, qemu: None, used_mib: 0 };
+        let status = Arc::new(Mutex::new(status));
+        let worker = Worker::new(spec, Arc::clone(&inbox), Arc::clone(&status));
+        Ok((Machine { inbox, status }, worker))
     }
 
     /// What is known of it now; waits for nobody.
-    pub(crate) fn shown(&self) -> Shown {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn status(&self) -> MachineStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// One more feed: the devices are there when this returns.
@@ -93,16 +96,21 @@ impl Machine {
         let (reply, answer) = sync_channel(1);
         self.inbox.post(Request::Claim(reply));
         // A claim that comes later is dropped with the channel, and so given back.
-        answer.recv_timeout(CLAIM_WAIT_MAX).unwrap_or_else(|_| {
-            let reason = self.shown().reason.unwrap_or_else(|| "QEMU is slow to answer".to_owned());
+        answer.recv_timeout(CLAIM_WAIT_MAX).unwrap_or_else(|error| {
+            if error == RecvTimeoutError::Disconnected {
+                return Err(NOT_SERVED.to_owned());
+            }
+            let reason = self.status().reason;
+            let reason = reason.unwrap_or_else(|| "QEMU is slow to answer".to_owned());
             Err(format!("the memory is not plugged in yet ({reason}); try again"))
         })
     }
 
-    /// Keeps it without devices from here on. `close_feeds` is called when no feed can be opened any more.
+    /// Has the guest release its devices, and plugs none in until [`attach`](Machine::attach). `close_feeds` is called
+    /// when no feed can be opened any more.
     ///
     /// # Errors
-    /// They are not released within the limit; they go once the guest does.
+    /// They are not released within the limit, and leave when the guest answers; or it was attached meanwhile.
     pub(crate) fn detach(
         &self,
         within: Duration,
@@ -111,13 +119,18 @@ impl Machine {
         let (reply, answer) = sync_channel(1);
         self.inbox.post(Request::Detach { within, reply });
         close_feeds();
-        answer.recv_timeout(within + DETACH_EXTRA_WAIT_MAX).unwrap_or_else(|_| {
-            Err("QEMU does not answer; is its process stopped? Its devices go once it does"
-                .to_owned())
+        answer.recv_timeout(within + DETACH_EXTRA_WAIT_MAX).unwrap_or_else(|error| {
+            let text = match error {
+                RecvTimeoutError::Disconnected => NOT_SERVED,
+                RecvTimeoutError::Timeout => {
+                    "QEMU does not answer; is its process stopped? Its devices go once it does"
+                }
+            };
+            Err(text.to_owned())
         })
     }
 
-    /// Feeds may be opened again.
+    /// Feeds may be opened again. A detachment that is under way ends by that.
     pub(crate) fn attach(&self) {
         self.inbox.post(Request::Attach);
     }

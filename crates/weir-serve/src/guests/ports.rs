@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use weir_plug::port::Port;
@@ -13,7 +14,7 @@ use weir_plug::{Serving, Who};
 use crate::guests::Guest;
 use crate::guests::channel::GuestListener;
 use crate::guests::hypervisor::Hypervisor;
-use crate::limits::GUEST_CONNECT_EVERY;
+use crate::limits::{GUEST_CONNECT_EVERY, SESSIONS_TOLD_EVERY};
 
 /// Why a guest's port or vsock cannot be served: reported once, and again once it has changed.
 struct Fault<'a> {
@@ -49,13 +50,13 @@ impl Guest {
         &self,
         hypervisor: &dyn Hypervisor,
         serving: &Weak<Serving>,
-        say: impl Fn(&str),
+        say: impl Fn(&str) + Sync,
     ) {
         if let Some(uds_path) = &self.config.vsock {
             return self.serve_vsock(uds_path, serving, say);
         }
         let mut fault = Fault::new(&self.name, "port", "it is looked for");
-        while !self.life.is_over() {
+        while !self.threads.is_over() {
             let stream = hypervisor.port().map_err(|error| weir_client::error_text(&error));
             let stream = stream.and_then(|path| {
                 connect(&path).map_err(|error| format!("{}: {error}", path.display()))
@@ -63,7 +64,7 @@ impl Guest {
             match stream {
                 Ok(stream) => {
                     fault.clear();
-                    if let Err(error) = self.serve_port(stream, serving) {
+                    if let Err(error) = self.serve_port(stream, serving, &say) {
                         say(&format!("guest {}: its port has ended: {error}", self.name));
                     }
                     self.session.set_session(None);
@@ -72,27 +73,27 @@ impl Guest {
                 }
                 Err(error) => fault.report(error, &say),
             }
-            self.life.sleep(hypervisor.look_every());
+            self.threads.sleep(hypervisor.look_every());
         }
     }
 
     /// Serves each stream that the guest makes. Its end says nothing of QEMU's.
-    fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str)) {
+    fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str) + Sync) {
         let was_served = AtomicBool::new(false);
         let serve = |stream: OwnedFd| {
             was_served.store(true, Ordering::Relaxed);
             // It ends by what the guest does, and its successor comes behind that.
-            let _ = self.serve_port(stream, serving);
+            let _ = self.serve_port(stream, serving, &say);
             self.session.set_session(None);
             self.session.set_port(None);
         };
         let fault = || Fault::new(&self.name, "vsock", "it is tried again");
         let (mut of_socket, mut of_streams) = (fault(), fault());
-        while !self.life.is_over() {
+        while !self.threads.is_over() {
             let failed = match GuestListener::bind(uds_path) {
                 Ok(listener) => {
                     of_socket.clear();
-                    let Err(error) = listener.serve(self.life.end_fd(), serve) else { continue };
+                    let Err(error) = listener.serve(self.threads.end_fd(), serve) else { continue };
                     if was_served.swap(false, Ordering::Relaxed) {
                         of_streams.clear();
                     }
@@ -102,19 +103,34 @@ impl Guest {
             };
             let (fault, error) = failed;
             fault.report(error.to_string(), &say);
-            self.life.sleep(GUEST_CONNECT_EVERY);
+            self.threads.sleep(GUEST_CONNECT_EVERY);
         }
     }
 
-    fn serve_port(&self, stream: std::os::fd::OwnedFd, serving: &Weak<Serving>) -> io::Result<()> {
+    /// Tells the log that a session has begun, but not of each: the guest begins as many as it likes.
+    fn tell_of_session(&self, say: &dyn Fn(&str)) {
+        let mut told = self.session_told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= SESSIONS_TOLD_EVERY) {
+            *told = Some(Instant::now());
+            say(&format!("guest {}: its broker has begun a session", self.name));
+        }
+    }
+
+    fn serve_port(
+        &self,
+        stream: OwnedFd,
+        serving: &Weak<Serving>,
+        say: &dyn Fn(&str),
+    ) -> io::Result<()> {
         let port = Port::new(stream, || ())?;
         self.session.set_port(Some(&port));
         port.announce()?;
-        while !self.life.is_over() {
-            let Some(transport) = port.accept_until(self.life.end_fd())? else { continue };
+        while !self.threads.is_over() {
+            let Some(transport) = port.accept_until(self.threads.end_fd())? else { continue };
             let Some(serving) = serving.upgrade() else { return Ok(()) };
             let transport = Arc::new(transport);
             self.session.set_session(Some(&transport));
+            self.tell_of_session(say);
             // Too many connections: the guest tries again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
             let is_ended_here = self.session.is_ended_here();

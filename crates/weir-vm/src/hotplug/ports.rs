@@ -52,15 +52,23 @@ impl Port {
     }
 }
 
-/// The buses for the region and for the words; `None`: the root bus.
-pub(super) fn choose(
+/// Where a region and its words can be plugged in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buses {
+    /// Name of the region's bus; `None`: the root bus.
+    pub(super) region: Option<String>,
+    /// Name of the words' bus; `None`: the root bus.
+    pub(super) words: Option<String>,
+}
+
+pub(super) fn find_buses(
     monitor: &mut dyn Monitor,
     [region_bytes, words_bytes]: [u64; 2],
-) -> Result<[Option<String>; 2], VmError> {
+) -> Result<Buses, VmError> {
     let machine = qom::get(monitor, "/machine", "type")?;
     let machine = machine.as_ref().and_then(Value::as_str).unwrap_or("unknown");
     if machine.contains("i440fx") {
-        return Ok([None, None]);
+        return Ok(Buses { region: None, words: None });
     }
     let free = free_ports(monitor)?;
     let ports = free.len();
@@ -70,7 +78,7 @@ pub(super) fn choose(
         mib: region_bytes >> 20,
         reserve_mib: region_bytes >> 19,
     })?;
-    Ok([Some(region), Some(words)])
+    Ok(Buses { region: Some(region), words: Some(words) })
 }
 
 /// Two of these ports, each the smallest that has room.

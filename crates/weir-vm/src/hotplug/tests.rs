@@ -221,6 +221,67 @@ fn clone(plugged: &Plugged) -> Plugged {
     Plugged { number: plugged.number, parts: plugged.parts.clone() }
 }
 
+/// A machine that a hostile QEMU shows: of everything 20,000.
+struct Huge {
+    commands: usize,
+}
+
+impl Monitor for Huge {
+    fn version(&self) -> &str {
+        "7.2.22"
+    }
+
+    fn execute_with(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+        _: Option<BorrowedFd<'_>>,
+        _: Duration,
+    ) -> Result<Value, VmError> {
+        self.commands += 1;
+        let all = |name: &str, kind: &str| -> Value {
+            let one = |number| json!({"name": format!("{name}{number}"), "type": kind});
+            (0..20_000).map(one).collect()
+        };
+        Ok(match (command, arguments["path"].as_str()) {
+            ("qom-list", Some("/objects")) => all(REGION_ID, "child<x>"),
+            ("qom-list", _) => all("port", "child<virtserialport>"),
+            _ => json!("another"),
+        })
+    }
+
+    fn wait_event(
+        &mut self,
+        _: Duration,
+        _: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<Option<Event>, VmError> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn a_machine_that_shows_too_much_is_looked_at_in_part() {
+    let mut huge = Huge { commands: 0 };
+    let found = find_plugged(&mut huge).unwrap();
+    assert_eq!(found.len(), PLUGGED_MAX);
+    // The newest: what this process has plugged in is among them.
+    assert_eq!(found.last().map(Plugged::number), Some(19_999));
+    huge.commands = 0;
+    assert_eq!(find_port(&mut huge, "org.weir.0").unwrap(), None);
+    assert_eq!(huge.commands, VIRTIO_PORTS_MAX + 1);
+}
+
+#[test]
+fn a_monitor_for_a_while_sends_nothing_afterwards() {
+    let mut huge = Huge { commands: 0 };
+    let mut limited = LimitedMonitor::new(&mut huge, Duration::ZERO);
+    let error = find_plugged(&mut limited).unwrap_err();
+    assert!(matches!(error, VmError::TimeOut { command: "qom-list", limit_ms: 0 }), "{error}");
+    assert_eq!(huge.commands, 0);
+    let mut limited = LimitedMonitor::new(&mut huge, LONG);
+    assert_eq!(find_plugged(&mut limited).unwrap().len(), PLUGGED_MAX);
+}
+
 #[test]
 fn without_two_ports_the_remedy_is_told_and_nothing_is_done() {
     let memory = memory();

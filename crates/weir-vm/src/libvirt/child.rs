@@ -9,25 +9,28 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::VmError;
 use crate::limits::VIRSH_BYTES_MAX;
 use crate::qmp::Lines;
 
-/// What a child has said.
-#[derive(Debug)]
-pub(super) struct Said {
-    pub(super) is_good: bool,
-    pub(super) output: String,
-    pub(super) errors: String,
+/// The result of a command of virsh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirshOutput {
+    /// Its exit status is 0.
+    pub is_success: bool,
+    /// Its standard output.
+    pub output: String,
+    /// Its standard error.
+    pub errors: String,
 }
 
-/// A child that is ended with this.
+/// A child that is killed when this is dropped.
 #[derive(Debug)]
-struct Ended(Child);
+struct ChildGuard(Child);
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // Fails where it has ended by itself.
         let _ = self.0.kill();
@@ -58,15 +61,19 @@ pub(super) fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) -> Result<(), V
     poll_at_most(&mut fds, limit).map_err(|errno| failed("virsh", errno))
 }
 
-/// Runs a child to its end, which is at `limit`.
+/// Runs a child to its end. One that has not ended within the limit is killed.
 pub(super) fn run(
     command: &mut Command,
     limit: Duration,
     name: &'static str,
-) -> Result<Said, VmError> {
+) -> Result<VirshOutput, VmError> {
     let start = Instant::now();
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Ended(command.spawn().map_err(VmError::NoVirsh)?);
+    let time_out = || {
+        let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        VmError::TimeOut { command: name, limit_ms }
+    };
+    let mut child = ChildGuard(command.spawn().map_err(VmError::NoVirsh)?);
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let (mut stdout, mut stderr) = (child.0.stdout.take(), child.0.stderr.take());
     for fd in [stdout.as_ref().map(AsFd::as_fd), stderr.as_ref().map(AsFd::as_fd)] {
@@ -75,8 +82,7 @@ pub(super) fn run(
     while stdout.is_some() || stderr.is_some() {
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() {
-            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-            return Err(VmError::TimeOut { command: name, limit_ms });
+            return Err(time_out());
         }
         let open = [stdout.as_ref().map(AsFd::as_fd), stderr.as_ref().map(AsFd::as_fd)];
         let open = open.into_iter().flatten();
@@ -86,9 +92,22 @@ pub(super) fn run(
         take(&mut stdout, &mut output)?;
         take(&mut stderr, &mut errors)?;
     }
-    let status = child.0.wait().map_err(VmError::NoVirsh)?;
+    // Its pipes are closed, which does not mean that it ends.
+    let pidfd = rustix::process::pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty())
+        .map_err(|errno| failed(name, errno))?;
+    let status = loop {
+        if let Some(status) = child.0.try_wait().map_err(VmError::NoVirsh)? {
+            break status;
+        }
+        let left = limit.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return Err(time_out());
+        }
+        let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+        poll_at_most(&mut fds, left).map_err(|errno| failed(name, errno))?;
+    };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Said { is_good: status.success(), output: text(output), errors: text(errors) })
+    Ok(VirshOutput { is_success: status.success(), output: text(output), errors: text(errors) })
 }
 
 /// Reads what has come; a pipe at its end is none any more.
@@ -111,7 +130,7 @@ fn take(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> Result<(), VmError>
 /// The child that is told of events.
 #[derive(Debug)]
 pub(super) struct EventChild {
-    _child: Ended,
+    _child: ChildGuard,
     output: ChildStdout,
 }
 
@@ -122,28 +141,25 @@ impl EventChild {
         let die = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
         // SAFETY: between fork and exec only a system call is made, which allocates nothing and takes no lock.
         unsafe { command.pre_exec(die) };
-        let mut child = Ended(command.spawn().map_err(VmError::NoVirsh)?);
+        let mut child = ChildGuard(command.spawn().map_err(VmError::NoVirsh)?);
         let missing = || VmError::Protocol { what: "virsh has no output" };
         let output = child.0.stdout.take().ok_or_else(missing)?;
         make_nonblocking(output.as_fd()).map_err(|errno| failed("virsh", errno))?;
         Ok(EventChild { _child: child, output })
     }
 
-    /// Reads what has come; whether it has ended.
+    /// Reads a part of what has come; whether the child has closed its output. Not all: it may write as fast as this
+    /// reads.
     pub(super) fn read(&mut self, lines: &mut Lines) -> Result<bool, VmError> {
         let mut chunk = [0; 16 << 10];
-        loop {
-            match self.output.read(&mut chunk) {
-                Ok(0) => return Ok(true),
-                Ok(bytes) => lines.push(&chunk[..bytes]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(VmError::NoVirsh(error)),
-            }
-            if lines.is_too_long() {
-                return Ok(true);
-            }
+        match self.output.read(&mut chunk) {
+            Ok(0) => return Ok(true),
+            Ok(bytes) => lines.push(&chunk[..bytes]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(VmError::NoVirsh(error)),
         }
+        Ok(false)
     }
 }
 

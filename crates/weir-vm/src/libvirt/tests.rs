@@ -13,11 +13,14 @@ const SCRIPT: &str = r#"#!/bin/sh
 shift 3
 case "$*" in
     *" nobody"*) echo "error: failed to get domain 'nobody'" >&2; exit 1 ;;
+    "qemu-monitor-event flood "*) exec yes "event STOP at 1795610184.715683 for domain 'flood': <null>" ;;
     "qemu-monitor-event "*)
         echo "event STOP at 1795610184.715683 for domain 'web1': <null>"
         echo "event VSERPORT_CHANGE at 1795610184.791601 for domain 'web1': {\"open\":false,\"id\":\"channel0\"}"
         # Until it is ended, as its pipe then has no other end.
         exec cat $0.fifo ;;
+    "domstate off") echo "shut off" ;;
+    "domstate "*) echo running ;;
     *" off "*) echo "error: Requested operation is not valid: domain is not running" >&2; exit 1 ;;
     "dumpxml web1 --xpath //channel[target/@name='org.weir.0']/source/@path")
         echo ' path="/run/a&amp;b/org.weir.0"' ;;
@@ -25,6 +28,8 @@ case "$*" in
     *" stuck "*) exec cat $0.fifo ;;
     *query-version*) echo '{"return":{"qemu":{"micro":22,"minor":2,"major":7},"package":""},"id":"libvirt-4"}' ;;
     *--pass-fds\ 0*add-fd*) echo "{\"return\":{\"fd\":$(wc -c),\"fdset-id\":0},\"id\":\"libvirt-5\"}" ;;
+    # Closes its output, and goes on.
+    *" silent "*) exec >&- 2>&-; read line <$0.fifo ;;
     *nosuch*) echo '{"id":"libvirt-6","error":{"class":"CommandNotFound","desc":"The command has not been found"}}' ;;
     *garbage*) echo 'Domain is tired' ;;
     *) echo "error: unexpected: $*" >&2; exit 1 ;;
@@ -114,6 +119,34 @@ fn a_virsh_that_does_not_end_is_ended() {
     let error = run(&mut command, Duration::from_millis(100), "query-status").unwrap_err();
     assert!(matches!(error, VmError::TimeOut { limit_ms: 100, .. }), "{error}");
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_virsh_that_closes_its_output_and_does_not_end_is_ended() {
+    let fake = Fake::new();
+    let start = Instant::now();
+    let domain = fake.domain("silent");
+    let mut command = domain.command(&["qemu-monitor-command", "silent", "{}"], None).unwrap();
+    let error = run(&mut command, Duration::from_millis(100), "query-status").unwrap_err();
+    assert!(matches!(error, VmError::TimeOut { limit_ms: 100, .. }), "{error}");
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
+}
+
+/// Events that come faster than they are taken neither keep a caller nor fill its memory.
+#[test]
+fn a_flood_of_events_is_bounded() {
+    let fake = Fake::new();
+    let mut virsh = fake.domain("flood").connect().unwrap();
+    let start = Instant::now();
+    while virsh.queue.len() < VIRSH_EVENTS_MAX {
+        assert!(start.elapsed() < LONG, "{}", virsh.queue.len());
+        let none = virsh.wait_event(Duration::from_millis(50), &mut |_| false).unwrap();
+        assert_eq!(none, None);
+    }
+    let none = virsh.wait_event(Duration::from_millis(50), &mut |_| false).unwrap();
+    assert_eq!((none, virsh.queue.len()), (None, VIRSH_EVENTS_MAX));
+    assert_eq!(virsh.wait_event(Duration::ZERO, &mut |_| true).unwrap().unwrap().name, "STOP");
+    assert_eq!(virsh.version(), "7.2.22");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::JoinHandle;
 
@@ -196,7 +196,17 @@ fn a_socket_that_another_program_has_says_so() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("qmp");
     let connected = Qmp::connect(&path, SOON);
-    assert!(matches!(connected, Err(VmError::Connect { .. })), "{connected:?}");
+    assert!(matches!(&connected, Err(error) if error.is_absence()), "{connected:?}");
+    // A socket that cannot be connected to says nothing of the machine.
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let connected = Qmp::connect(&folder.path().join("file/qmp"), SOON).unwrap_err();
+    assert!(matches!(connected, VmError::NotConnected { .. }), "{connected}");
+    let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory];
+    let emfile = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
+    for source in kinds.map(io::Error::from).into_iter().chain([emfile]) {
+        let error = VmError::not_connected(&path, source);
+        assert!(!error.is_absence(), "{error}");
+    }
     let listener = UnixListener::bind(&path).unwrap();
     let connected = Qmp::connect(&path, SOON);
     assert!(matches!(connected, Err(VmError::MonitorBusy { .. })), "{connected:?}");

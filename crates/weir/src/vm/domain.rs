@@ -10,7 +10,7 @@ use roxmltree::{Document, Node};
 /// Where both sockets of a machine without libvirt lie.
 pub const FOLDER: &str = "/run/weir-guests";
 /// The port's name, by which a guest finds it.
-pub const PORT: &str = "org.weir.0";
+pub const PORT: &str = weir_plug::port::NAME;
 /// The channel that is the port; libvirt chooses the path of its socket.
 pub const CHANNEL: &str =
     "    <channel type='unix'>\n      <target type='virtio' name='org.weir.0'/>\n    </channel>\n";

@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use weir_client::ClientError;
 use weir_client::protocol::Guest;
 use weir_plug::PlugError;
+use weir_vm::libvirt::SYSTEM_URI;
 
 use super::domain;
 use super::virsh::{DomainState, Virsh};
@@ -161,7 +162,7 @@ fn of_table(file: &Table, name: &str) -> InFile {
         sources.filter(|(_, source)| lets_in(source)).map(|(name, _)| name.clone()).collect();
     let guest = file.get("guests").and_then(|guests| guests.get(name));
     let word = |key: &str| guest?.get(key)?.as_str().map(str::to_owned);
-    let uri = word("libvirt_uri").unwrap_or_else(|| "qemu:///system".to_owned());
+    let uri = word("libvirt_uri").unwrap_or_else(|| SYSTEM_URI.to_owned());
     let region = guest.and_then(|guest| guest.get("region_mib")).and_then(Value::as_integer);
     InFile {
         is_named: guest.is_some(),

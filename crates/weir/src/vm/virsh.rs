@@ -1,8 +1,8 @@
-//! libvirt's own client, as a child: its C library cannot be part of a static program.
+//! A domain of libvirt's, by its own client, virsh, which weir-vm runs.
 
-use std::process::{Command, Stdio};
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use weir_vm::limits::VIRSH_COMMAND_TIME_MAX;
+use weir_vm::{Domain, VmError};
 
 /// A domain, and the libvirt that has it.
 pub struct Virsh {
@@ -32,21 +32,23 @@ impl Virsh {
     /// What a command prints.
     ///
     /// # Errors
-    /// There is no virsh, or what it says.
+    /// There is no virsh, it does not end in time, or what it says.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new("virsh");
-        command.args(["--quiet", "--connect", &self.uri]).args(arguments).stdin(Stdio::null());
-        // Its words are looked at.
-        let output = command.env("LC_ALL", "C").output().context(
-            "virsh, libvirt's client, cannot be started; on Debian it is in the package libvirt-clients",
-        )?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        if !output.status.success() {
-            let said = text(&output.stderr);
-            let said = said.lines().map(|line| line.trim_start_matches("error: "));
+        let domain = Domain::new(Some(&self.uri), &self.domain);
+        let result = match domain.run("virsh", arguments, VIRSH_COMMAND_TIME_MAX) {
+            Err(VmError::TimeOut { limit_ms, .. }) => bail!(
+                "virsh {}: it has not ended within {} s; is libvirtd stopped?",
+                arguments[0],
+                limit_ms / 1000
+            ),
+            result => result?,
+        };
+        if !result.is_success {
+            let said = result.errors.trim().lines();
+            let said = said.map(|line| line.trim_start_matches("error: "));
             bail!("virsh {}: {}", arguments[0], said.collect::<Vec<_>>().join("; "));
         }
-        Ok(text(&output.stdout))
+        Ok(result.output.trim().to_owned())
     }
 
     /// Its XML, with passwords: as it runs, or as it will be when it is started next.

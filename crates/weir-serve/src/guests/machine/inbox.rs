@@ -15,7 +15,8 @@ use super::Claim;
 /// What is asked of a machine.
 pub(super) enum Request {
     Claim(SyncSender<Result<Claim, String>>),
-    LetGo {
+    /// One feed less.
+    Release {
         memory: Arc<GuestMemory>,
         left: Option<Arc<TakenRing>>,
     },
@@ -33,7 +34,8 @@ pub(super) enum Request {
 
 /// A queue that a thread can wait for beside other descriptors.
 pub(super) struct Inbox {
-    requests: Mutex<VecDeque<Request>>,
+    /// `None` once nobody takes them any more.
+    requests: Mutex<Option<VecDeque<Request>>>,
     /// Written to when there is a request.
     ready: OwnedFd,
 }
@@ -41,19 +43,30 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn new() -> io::Result<Inbox> {
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Inbox { requests: Mutex::default(), ready })
+        Ok(Inbox { requests: Mutex::new(Some(VecDeque::new())), ready })
     }
 
-    /// Never waits.
+    /// Never waits. A request that nobody takes any more is dropped, and its reply with it.
     pub(super) fn post(&self, request: Request) {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        match &mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(requests) => requests.push_back(request),
+            None => return,
+        }
         // Fails only where it is readable anyhow.
         let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
     }
 
     pub(super) fn take(&self) -> VecDeque<Request> {
         let _ = rustix::io::read(&self.ready, &mut [0; 8]);
-        std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody takes requests any more.
+    pub(super) fn close(&self) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Without the lock: a request that is dropped may post another.
+        drop(requests);
     }
 
     /// Waits for a request, or for the other descriptor to become readable, until then at most.
@@ -65,7 +78,7 @@ impl Inbox {
         let ready = PollFd::from_borrowed_fd(self.ready.as_fd(), PollFlags::IN);
         let other = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [ready].into_iter().chain(other).collect();
-        // A failure is a look too many.
+        // If it fails, the caller looks too early, which does no harm.
         let _ = poll(&mut fds, left.as_ref());
     }
 }

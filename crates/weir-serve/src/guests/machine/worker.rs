@@ -2,7 +2,9 @@
 
 mod claims;
 mod connection;
+mod detaching;
 
+use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,11 +13,12 @@ use weir_client::protocol::GuestState;
 use weir_vm::{GuestMemory, Monitor, Pages, Plugged, TakenRing, VmError, hotplug};
 
 use super::inbox::{Inbox, Request};
-use super::{Claim, Shown};
+use super::{Claim, MachineStatus, NOT_SERVED};
 use crate::guests::hypervisor::Hypervisor;
-use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY, UNPLUG_LOOK_EVERY};
+use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY};
+use detaching::Detaching;
 
-/// What a machine is made of.
+/// The parts of a machine.
 pub(crate) struct Spec {
     pub(crate) name: Arc<str>,
     pub(crate) hypervisor: Box<dyn Hypervisor>,
@@ -23,7 +26,7 @@ pub(crate) struct Spec {
     pub(crate) pages: Pages,
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
-    /// Told what whoever runs the daemon should know.
+    /// Writes a line to the daemon's log.
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -31,10 +34,16 @@ pub(crate) struct Spec {
 pub(crate) struct Worker {
     spec: Spec,
     inbox: Arc<Inbox>,
-    shown: Arc<Mutex<Shown>>,
+    status: Arc<Mutex<MachineStatus>>,
     monitor: Option<Box<dyn Monitor + Send>>,
     /// When a monitor that is not there is looked for.
     connect_at: Instant,
+    /// When the last connection was made.
+    connected_at: Instant,
+    /// When a connection has lasted long enough to be told of.
+    announce_at: Option<Instant>,
+    /// When the machine's state is asked for again: events may have been missed.
+    state_again_at: VecDeque<Instant>,
     /// QEMU's id of our port, by which it tells of it.
     port_id: Option<String>,
     is_paused: bool,
@@ -42,6 +51,10 @@ pub(crate) struct Worker {
     has_more_events: bool,
     /// What is wrong with the monitor.
     fault: Option<String>,
+    /// The fault that the log was told of last.
+    reported_fault: Option<String>,
+    /// Why no devices could be plugged in, and until when that is the answer to whoever opens a feed.
+    refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
     waiting: Vec<(Instant, SyncSender<Result<Claim, String>>)>,
@@ -65,35 +78,32 @@ struct Active {
 struct Leaving {
     all: Vec<Plugged>,
     ask_at: Instant,
-    /// QEMU still has memory of devices that are gone.
+    /// QEMU still has memory of devices that are gone: when is looked again, and the pause after that.
     look_at: Option<Instant>,
-}
-
-/// A detachment that somebody waits for.
-struct Detaching {
-    /// Feeds that the guest has not let go of by then go with its session.
-    session_until: Instant,
-    /// Places that may still be read stay no longer.
-    places_until: Instant,
-    until: Instant,
-    reply: Option<SyncSender<Result<(), String>>>,
+    look_pause: Duration,
 }
 
 impl Worker {
-    pub(super) fn new(spec: Spec, inbox: Arc<Inbox>, shown: Arc<Mutex<Shown>>) -> Worker {
+    pub(super) fn new(spec: Spec, inbox: Arc<Inbox>, status: Arc<Mutex<MachineStatus>>) -> Worker {
         let now = Instant::now();
+        let look_pause = spec.hypervisor.unplug_look_after();
         Worker {
             spec,
             inbox,
-            shown,
+            status,
             monitor: None,
             connect_at: now,
+            connected_at: now,
+            announce_at: None,
+            state_again_at: VecDeque::new(),
             port_id: None,
             is_paused: false,
             has_more_events: false,
             fault: None,
+            reported_fault: None,
+            refusal: None,
             active: None,
-            leaving: Leaving { all: Vec::new(), ask_at: now, look_at: None },
+            leaving: Leaving { all: Vec::new(), ask_at: now, look_at: None, look_pause },
             waiting: Vec::new(),
             is_detached: false,
             detaching: None,
@@ -105,7 +115,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         loop {
             let is_over = self.turn();
-            self.show();
+            self.update_status();
             if is_over {
                 return;
             }
@@ -114,39 +124,35 @@ impl Worker {
         }
     }
 
-    /// Does what is to be done now; whether the thread is to end.
+    /// Does what is due; whether the thread is to end.
     fn turn(&mut self) -> bool {
         for request in self.inbox.take() {
             match request {
                 Request::End { unplugs: None } => return true,
-                Request::End { unplugs: Some(within) } => {
-                    let now = Instant::now();
-                    self.ends_by = Some(now + within);
-                    self.is_detached = true;
-                    self.detaching = Some(Detaching::new(now, within, None));
-                }
+                Request::End { unplugs: Some(within) } => self.end_within(within),
                 other => self.take(other),
             }
         }
         self.connect();
         self.take_events();
-        self.go_on_detaching();
+        self.read_state_again();
+        self.announce();
+        self.continue_detaching();
         self.retire();
         self.remove();
         self.answer();
-        let is_bare = self.active.is_none() && self.leaving.all.is_empty();
-        self.ends_by.is_some_and(|until| is_bare || until <= Instant::now())
+        self.ends_by.is_some_and(|until| self.has_no_devices() || until <= Instant::now())
     }
 
     fn take(&mut self, request: Request) {
         let now = Instant::now();
         match request {
             Request::Claim(reply) => {
-                self.hurry(now);
+                self.ask_leftovers_now(now);
                 self.waiting.push((now + RELEASE_WAIT_MAX, reply));
             }
-            Request::LetGo { memory, left } => {
-                // Of a QEMU that has ended nothing is to be given back.
+            Request::Release { memory, left } => {
+                // A claim to the memory of a QEMU that has ended is not counted any more.
                 let own = self.active.as_mut().filter(|own| Arc::ptr_eq(&own.memory, &memory));
                 if let Some(own) = own {
                     own.feeds -= 1;
@@ -154,19 +160,11 @@ impl Worker {
                     own.left.extend(left.map(|left| (now, left)));
                 }
             }
-            Request::Detach { within, reply } => {
-                if self.monitor.is_none() {
-                    let _ = reply.send(Err(self.not_there()));
-                } else {
-                    self.hurry(now);
-                    self.is_detached = true;
-                    self.detaching = Some(Detaching::new(now, within, Some(reply)));
-                }
-            }
-            Request::Attach => self.is_detached = false,
+            Request::Detach { within, reply } => self.detach(within, reply),
+            Request::Attach => self.attach(),
             Request::PortEnded => {
                 // If QEMU has ended, its monitor has, too.
-                self.connect_at = now;
+                self.connect_at = self.next_connection();
                 let monitor =
                     self.monitor.as_mut().map(|monitor| hotplug::is_paused(monitor.as_mut()));
                 if let Some(Err(error)) = monitor {
@@ -177,14 +175,19 @@ impl Worker {
         }
     }
 
-    /// What was to stay for a while is to go now.
-    fn hurry(&mut self, now: Instant) {
+    /// Devices that an earlier daemon has left stay for a while; not if somebody waits for them to leave.
+    fn ask_leftovers_now(&mut self, now: Instant) {
         if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
             self.leaving.ask_at = now;
         }
     }
 
-    fn not_there(&self) -> String {
+    fn has_no_devices(&self) -> bool {
+        self.active.is_none() && self.leaving.all.is_empty()
+    }
+
+    /// Why nothing can be done: there is no monitor.
+    fn unreachable(&self) -> String {
         let fault = self.fault.as_deref().unwrap_or("it has not been looked for yet");
         format!("the machine of guest {} cannot be reached: {fault}", self.spec.name)
     }
@@ -200,59 +203,23 @@ impl Worker {
         let poll = unreadable.then(|| Instant::now() + UNPLUG_AGAIN_EVERY);
         let waiting = self.waiting.iter().map(|(until, _)| *until).min();
         let detaching = self.detaching.as_ref().map(Detaching::due);
-        [connect, events, active, leaving, poll, waiting, detaching, self.ends_by]
+        let state = self.state_again_at.front().copied();
+        [connect, events, active, leaving, poll, waiting, detaching, state, self.announce_at]
             .into_iter()
+            .chain([self.ends_by])
             .flatten()
             .min()
     }
 
-    /// The guest is to release its devices.
-    fn give_up(&mut self) {
+    /// From here on the guest is asked to release its devices.
+    fn begin_removal(&mut self) {
         if let Some(active) = self.active.take() {
             self.leaving.all.push(active.plugged);
             self.leaving.ask_at = Instant::now();
         }
     }
 
-    fn go_on_detaching(&mut self) {
-        let Some(detaching) = &mut self.detaching else { return };
-        let now = Instant::now();
-        if let Some(active) = &self.active {
-            if active.feeds > 0 && detaching.session_until <= now {
-                // What it had goes soon after.
-                (self.spec.end_session)();
-            }
-            let is_free = active.feeds == 0 && active.left.is_empty();
-            if is_free || detaching.places_until <= now {
-                self.give_up();
-            }
-        }
-        let Some(detaching) = &mut self.detaching else { return };
-        for due in [&mut detaching.session_until, &mut detaching.places_until] {
-            if *due <= now {
-                *due = detaching.until;
-            }
-        }
-        let is_bare = self.active.is_none() && self.leaving.all.is_empty();
-        if !is_bare && now < detaching.until {
-            return;
-        }
-        if let Some(reply) = detaching.reply.take() {
-            let _ = reply.send(if is_bare { Ok(()) } else { Err(self.unreleased()) });
-        }
-        self.detaching = None;
-    }
-
-    fn unreleased(&self) -> String {
-        let why = if self.is_paused { "it is paused" } else { "is it hung, or not yet booted?" };
-        format!(
-            "guest {} has not released its devices yet ({why}); they go when it answers, which it is asked to each \
-             second, or with its reset: try again then",
-            self.spec.name
-        )
-    }
-
-    /// Has devices go that nobody has needed for a while, and places with them.
+    /// Removes devices that no feed has used for a while, and lets such places go.
     fn retire(&mut self) {
         let Some(active) = &mut self.active else { return };
         active.left.retain(|(since, _)| since.elapsed() < GUEST_LINGER);
@@ -260,14 +227,14 @@ impl Worker {
             && active.idle_since.elapsed() >= GUEST_LINGER
             && self.waiting.is_empty()
         {
-            self.give_up();
+            self.begin_removal();
         }
     }
 
     /// Asks the guest to release what is leaving, again and again, and takes back what it has released.
     fn remove(&mut self) {
         let now = Instant::now();
-        let Leaving { all, ask_at, look_at } = &mut self.leaving;
+        let Leaving { all, ask_at, look_at, .. } = &mut self.leaving;
         let Some(monitor) = self.monitor.as_mut().filter(|_| !all.is_empty()) else { return };
         let asks = *ask_at <= now;
         if !asks && look_at.is_none_or(|at| at > now) {
@@ -290,15 +257,34 @@ impl Worker {
         if asks {
             *ask_at = Instant::now() + UNPLUG_AGAIN_EVERY;
         }
-        let is_held = all.iter().any(|plugged| plugged.devices().next().is_none());
-        *look_at = is_held.then(|| Instant::now() + UNPLUG_LOOK_EVERY);
+        self.plan_next_look();
         match result {
-            Ok(()) => self.go_on_detaching(),
+            Ok(()) => self.continue_detaching(),
             Err(error) => self.failed(&error),
         }
     }
 
-    fn show(&self) {
+    /// Memory that QEMU still holds is looked at again, less and less often.
+    fn plan_next_look(&mut self) {
+        let leaving = &mut self.leaving;
+        if !leaving.all.iter().any(|plugged| plugged.devices().next().is_none()) {
+            leaving.look_at = None;
+            leaving.look_pause = self.spec.hypervisor.unplug_look_after();
+            return;
+        }
+        leaving.look_at = Some(Instant::now() + leaving.look_pause);
+        let next = (leaving.look_pause * 2).min(UNPLUG_AGAIN_EVERY);
+        let is_now_longest = next == UNPLUG_AGAIN_EVERY && leaving.look_pause < next;
+        leaving.look_pause = next;
+        if is_now_longest {
+            (self.spec.say)(&format!(
+                "guest {}: QEMU still holds the memory of devices that are gone; it is asked again each second",
+                self.spec.name
+            ));
+        }
+    }
+
+    fn update_status(&self) {
         let state = match (&self.active, &self.monitor) {
             (Some(_), _) => GuestState::Plugged,
             (None, None) => GuestState::Absent,
@@ -310,8 +296,25 @@ impl Worker {
         let paused = is_pausing.then(|| "the machine is paused".to_owned());
         let used_mib = self.active.as_ref().map_or(0, |active| active.memory.used_bytes() >> 20);
         let qemu = self.monitor.as_ref().map(|monitor| monitor.version().to_owned());
-        let shown = Shown { state, reason: self.fault.clone().or(paused), qemu, used_mib };
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        let reason = self.fault.clone().or(paused);
+        self.set_status(MachineStatus { state, reason, qemu, used_mib });
+    }
+
+    fn set_status(&self, status: MachineStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+impl Drop for Worker {
+    /// Whoever waits for an answer is told that there will be none, also where this thread has panicked.
+    fn drop(&mut self) {
+        self.inbox.close();
+        if std::thread::panicking() {
+            let reason = "the daemon has failed at it, which is a bug; restart the daemon";
+            (self.spec.say)(&format!("guest {}: {reason}", self.spec.name));
+            let (state, reason) = (GuestState::Absent, Some(reason.to_owned()));
+            self.set_status(MachineStatus { state, reason, qemu: None, used_mib: 0 });
+        }
     }
 }
 
@@ -320,22 +323,6 @@ impl Active {
         let idle = (self.feeds == 0).then_some(self.idle_since);
         let left = self.left.iter().map(|(since, _)| *since);
         idle.into_iter().chain(left).min().map(|since| since + GUEST_LINGER)
-    }
-}
-
-impl Detaching {
-    /// A quarter of the time for the guest to let go of its feeds, half of it for those who may still read them.
-    fn new(
-        now: Instant,
-        within: Duration,
-        reply: Option<SyncSender<Result<(), String>>>,
-    ) -> Detaching {
-        let (session_until, places_until) = (now + within / 4, now + within * 3 / 4);
-        Detaching { session_until, places_until, until: now + within, reply }
-    }
-
-    fn due(&self) -> Instant {
-        self.session_until.min(self.places_until).min(self.until)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who opens a guest's feed waits for its devices.
+//! Claims to a guest's memory, which wait until its devices are plugged in.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,24 +6,27 @@ use std::time::Instant;
 use weir_client::error_text;
 use weir_vm::{GuestMemory, VmError, hotplug};
 
-use super::{Active, Worker};
+use super::{Active, NOT_SERVED, Worker};
 use crate::guests::machine::Claim;
+use crate::limits::PLUG_REFUSAL_STAYS;
 
 impl Worker {
     /// Answers claims: once nothing is leaving any more, or when they have waited long enough.
     pub(super) fn answer(&mut self) {
         for (until, reply) in std::mem::take(&mut self.waiting) {
-            let refused = if self.is_detached {
+            let refused = if self.ends_by.is_some() {
+                NOT_SERVED.to_owned()
+            } else if self.is_detached {
                 format!(
                     "guest {name} is detached from the host; feeds open again after `weir vm attach {name}` there",
                     name = self.spec.name
                 )
             } else if self.monitor.is_none() && self.active.is_none() {
-                self.not_there()
+                self.unreachable()
             } else if self.leaving.all.is_empty() || self.active.is_some() {
                 match self.claim() {
                     Ok(claim) => {
-                        // Whoever does not wait any more gives it back by that.
+                        // Where nobody waits any more, dropping it releases it.
                         let _ = reply.send(Ok(claim));
                         continue;
                     }
@@ -40,19 +43,14 @@ impl Worker {
     }
 
     /// One more feed, whose devices are plugged in if need be.
-    pub(super) fn claim(&mut self) -> Result<Claim, String> {
+    fn claim(&mut self) -> Result<Claim, String> {
         if self.active.is_none() {
-            self.plug().map_err(|error| {
-                let text = error_text(&error);
-                // What was refused is the guest's affair, and no fault of its monitor.
-                if !matches!(
-                    error,
-                    VmError::Refused { .. } | VmError::NoPort { .. } | VmError::NoMemory { .. }
-                ) {
-                    self.failed(&error);
-                }
-                text
-            })?;
+            if let Some((until, refusal)) = &self.refusal
+                && Instant::now() < *until
+            {
+                return Err(refusal.clone());
+            }
+            self.plug().map_err(|error| self.not_plugged(&error))?;
         }
         let active = self.active.as_mut().ok_or("it has gone")?;
         active.feeds += 1;
@@ -60,23 +58,45 @@ impl Worker {
         Ok(Claim { memory, inbox, left: None })
     }
 
-    pub(super) fn plug(&mut self) -> Result<(), VmError> {
-        let memory = Arc::new(GuestMemory::create(self.spec.region_mib, self.spec.pages)?);
+    fn not_plugged(&mut self, error: &VmError) -> String {
+        let text = error_text(error);
+        // Nothing is wrong with the monitor where QEMU refuses, or there is no room or no memory.
+        let is_refusal = matches!(
+            error,
+            VmError::Refused { .. }
+                | VmError::NoPort { .. }
+                | VmError::NoMemory { .. }
+                | VmError::RegionSize { .. }
+                | VmError::Words { .. }
+                | VmError::Random { .. }
+        );
+        if is_refusal {
+            self.refusal = Some((Instant::now() + PLUG_REFUSAL_STAYS, text.clone()));
+        } else {
+            self.failed(error);
+        }
+        text
+    }
+
+    fn plug(&mut self) -> Result<(), VmError> {
         let gone = VmError::Closed { command: "device_add" };
         let monitor = self.monitor.as_mut().ok_or(gone)?.as_mut();
-        match hotplug::plug(monitor, &memory) {
+        // Before there is memory: all of its pages are allocated and zeroed.
+        let buses = hotplug::find_buses(monitor, self.spec.region_mib)?;
+        let memory = Arc::new(GuestMemory::create(self.spec.region_mib, self.spec.pages)?);
+        match hotplug::plug_into(monitor, buses, &memory) {
             Ok(plugged) => {
                 let (idle_since, left) = (Instant::now(), Vec::new());
                 self.active = Some(Active { memory, plugged, feeds: 0, idle_since, left });
-                self.blame(None);
+                (self.fault, self.reported_fault, self.refusal) = (None, None, None);
                 Ok(())
             }
             Err(error) => {
                 // What could not be taken back is taken back later.
                 let found = hotplug::find_plugged(monitor);
                 if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
-                    // QEMU may carry out yet what it has not answered: whoever connects next looks for it.
-                    self.monitor = None;
+                    // QEMU may still carry out what it has not answered: it is looked for after the next connection.
+                    self.drop_monitor();
                     self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
                 }
                 self.leaving.all = found.unwrap_or_default();

@@ -1,9 +1,11 @@
-//! The connection to a machine's monitor, and what comes by it unasked.
+//! The connection to a machine's monitor, and its events.
 
 use std::time::{Duration, Instant};
 
 use weir_client::error_text;
-use weir_vm::{Event, Monitor, VmError, hotplug};
+use weir_vm::hotplug::{self, LimitedMonitor};
+use weir_vm::limits::QMP_LOOK_TIME_MAX;
+use weir_vm::{Event, Monitor, VmError};
 
 use super::{Leaving, Worker};
 use crate::limits::{GUEST_LINGER, QMP_EVENTS_AT_A_TIME};
@@ -14,58 +16,114 @@ impl Worker {
         if self.monitor.is_some() || self.connect_at > Instant::now() {
             return;
         }
-        match self.spec.hypervisor.monitor() {
+        let fault = match self.spec.hypervisor.monitor() {
             Ok(mut monitor) => match self.begin(monitor.as_mut()) {
                 Ok(()) => {
                     self.monitor = Some(monitor);
-                    self.blame(None);
+                    return self.connected();
                 }
-                Err(error) => {
-                    self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
-                    self.blame(Some(error_text(&error)));
-                }
+                Err(error) => error_text(&error),
             },
             Err(error) => {
-                self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
                 if error.is_absence() {
-                    self.forget();
+                    self.machine_ended();
                 }
-                self.blame(Some(error_text(&error)));
+                error_text(&error)
             }
-        }
+        };
+        self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
+        self.report_fault(fault);
     }
 
-    /// A fault is told once.
-    pub(super) fn blame(&mut self, fault: Option<String>) {
-        if let Some(fault) = fault.as_ref().filter(|fault| self.fault.as_ref() != Some(fault)) {
+    fn connected(&mut self) {
+        let (now, hypervisor) = (Instant::now(), &self.spec.hypervisor);
+        self.connected_at = now;
+        self.announce_at = Some(now + hypervisor.look_every());
+        self.state_again_at =
+            hypervisor.state_again_after().iter().map(|after| now + *after).collect();
+        (self.fault, self.refusal) = (None, None);
+    }
+
+    /// Tells the log of a connection that has lasted. One that ends at once is made again and again, and not told of.
+    pub(super) fn announce(&mut self) {
+        let is_due = self.announce_at.is_some_and(|at| at <= Instant::now());
+        let Some(monitor) = self.monitor.as_ref().filter(|_| is_due) else { return };
+        let (name, version) = (&self.spec.name, monitor.version());
+        (self.spec.say)(format!("guest {name}: QEMU {version} is there").trim_end());
+        (self.announce_at, self.reported_fault) = (None, None);
+    }
+
+    /// The log is told of a fault once, until a connection has lasted.
+    pub(super) fn report_fault(&mut self, fault: String) {
+        if self.reported_fault.as_ref() != Some(&fault) {
             (self.spec.say)(&format!("guest {}: {fault}", self.spec.name));
+            self.reported_fault = Some(fault.clone());
         }
-        self.fault = fault;
+        self.fault = Some(fault);
     }
 
-    /// Finds what there is at a monitor: our devices are still there if it is the same QEMU, and others are what a
-    /// daemon left that was killed.
-    pub(super) fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
-        let mut found = hotplug::find_plugged(monitor)?;
-        self.port_id = hotplug::find_port(monitor, weir_plug::port::NAME)?;
-        self.is_paused = hotplug::is_paused(monitor)?;
+    /// When a connection may be made: at once, but not sooner after the last one than a missing machine is looked for.
+    pub(super) fn next_connection(&self) -> Instant {
+        Instant::now().max(self.connected_at + self.spec.hypervisor.look_every())
+    }
+
+    pub(super) fn drop_monitor(&mut self) {
+        (self.monitor, self.announce_at) = (None, None);
+        self.state_again_at.clear();
+        self.connect_at = self.next_connection();
+    }
+
+    /// Looks at what is plugged in: our devices are still there if it is the same QEMU, and others are what a daemon
+    /// has left that was killed.
+    fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
+        let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
+        let mut found = hotplug::find_plugged(&mut monitor)?;
+        self.port_id = hotplug::find_port(&mut monitor, weir_plug::port::NAME)?;
+        self.read_state(&mut monitor)?;
         if let Some(active) = &self.active {
             let own = found.iter().position(|one| *one == active.plugged);
             match own {
                 Some(at) => drop(found.remove(at)),
-                None => self.forget(),
+                None => self.machine_ended(),
             }
         }
         // Applications in the guest may still read what a daemon has left that was here before.
-        let is_first = self.active.is_none() && self.leaving.all.is_empty();
+        let is_first = self.has_no_devices();
         let linger = if is_first { GUEST_LINGER } else { Duration::ZERO };
-        self.leaving = Leaving { all: found, ask_at: Instant::now() + linger, look_at: None };
+        let look_pause = self.spec.hypervisor.unplug_look_after();
+        let ask_at = Instant::now() + linger;
+        self.leaving = Leaving { all: found, ask_at, look_at: None, look_pause };
         Ok(())
     }
 
+    /// Asks for what events tell of, and which may have changed without a connection.
+    fn read_state(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
+        self.is_paused = hotplug::is_paused(monitor)?;
+        if let Some(id) = &self.port_id
+            && hotplug::is_port_open(monitor, id)? == Some(false)
+        {
+            (self.spec.end_session)();
+        }
+        Ok(())
+    }
+
+    /// The same again, where events of the first moments may have been missed.
+    pub(super) fn read_state_again(&mut self) {
+        if self.state_again_at.front().is_none_or(|at| *at > Instant::now()) {
+            return;
+        }
+        self.state_again_at.pop_front();
+        let Some(mut monitor) = self.monitor.take() else { return };
+        let result = self.read_state(&mut LimitedMonitor::new(monitor.as_mut(), QMP_LOOK_TIME_MAX));
+        self.monitor = Some(monitor);
+        if let Err(error) = result {
+            self.failed(&error);
+        }
+    }
+
     /// The machine has ended, and with it all that was plugged in.
-    pub(super) fn forget(&mut self) {
-        self.monitor = None;
+    fn machine_ended(&mut self) {
+        self.drop_monitor();
         self.is_paused = false;
         self.is_detached = self.ends_by.is_some();
         self.leaving.all.clear();
@@ -74,18 +132,17 @@ impl Worker {
         }
     }
 
-    /// Takes down what the monitor has failed at.
+    /// Handles an error of the monitor.
     pub(super) fn failed(&mut self, error: &VmError) {
-        // After a refusal, and after a time-out, the monitor can be used on.
+        // After a refusal, and after a time-out, the monitor is still of use.
         if !matches!(error, VmError::Refused { .. } | VmError::TimeOut { .. }) {
-            self.monitor = None;
-            self.connect_at = Instant::now();
+            self.drop_monitor();
         }
         if matches!(error, VmError::Closed { .. } | VmError::NotRunning { .. }) {
             // The machine has ended, and the next one may be there already.
             self.is_detached = self.ends_by.is_some();
         }
-        self.blame(Some(error_text(error)));
+        self.report_fault(error_text(error));
     }
 
     pub(super) fn take_events(&mut self) {
@@ -94,7 +151,7 @@ impl Worker {
         for _ in 0..QMP_EVENTS_AT_A_TIME {
             let Some(monitor) = &mut self.monitor else { break };
             match monitor.wait_event(Duration::ZERO, &mut |_| true) {
-                Ok(Some(event)) => self.note(&event, &mut is_open),
+                Ok(Some(event)) => self.handle_event(&event, &mut is_open),
                 Ok(None) => {
                     self.has_more_events = false;
                     break;
@@ -113,9 +170,9 @@ impl Worker {
         }
     }
 
-    pub(super) fn note(&mut self, event: &Event, is_open: &mut Option<bool>) {
+    fn handle_event(&mut self, event: &Event, is_open: &mut Option<bool>) {
         for plugged in &mut self.leaving.all {
-            if plugged.note(event) {
+            if plugged.remove_deleted(event) {
                 self.leaving.look_at = Some(Instant::now());
             }
         }
@@ -123,7 +180,7 @@ impl Worker {
             "STOP" => self.is_paused = true,
             "RESUME" => self.is_paused = false,
             "RESET" | "SHUTDOWN" => {
-                // Nobody in it reads anything any more.
+                // No application in the guest reads anything any more.
                 self.active.iter_mut().for_each(|active| active.left.clear());
                 (self.spec.end_session)();
             }
@@ -132,9 +189,9 @@ impl Worker {
             }
             _ => {}
         }
-        // Somebody else has taken a device out: what is left of both goes.
-        if self.active.as_mut().is_some_and(|active| active.plugged.note(event)) {
-            self.give_up();
+        // Somebody else has taken a device out: the other one leaves, too.
+        if self.active.as_mut().is_some_and(|active| active.plugged.remove_deleted(event)) {
+            self.begin_removal();
             (self.spec.end_session)();
         }
     }

@@ -1,3 +1,5 @@
+mod failures;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,6 +16,8 @@ use super::*;
 use crate::guests::hypervisor::Unreachable;
 use crate::guests::machine::Machine;
 
+const STATE_AGAIN_AFTER: [Duration; 1] = [Duration::from_secs(3)];
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A QEMU, as far as it matters.
@@ -32,6 +36,22 @@ struct Qemu {
     breaks: bool,
     events: VecDeque<Event>,
     connections: usize,
+    /// The monitor's socket is there, and cannot be connected to.
+    is_out_of_reach: bool,
+    /// Events cannot be had, though commands can.
+    fails_events: bool,
+    /// The machine takes devices in ports only, and has none.
+    has_no_ports: bool,
+    /// `object-del` is refused.
+    holds_memory: bool,
+    /// `object-del` that were refused.
+    refused: usize,
+    /// No broker has the port open, though no event has said so.
+    is_port_closed: bool,
+    /// Looks for ports.
+    port_looks: usize,
+    /// The next command makes the daemon's thread panic.
+    panics: bool,
 }
 
 /// The same, for a machine's thread and for the test.
@@ -88,6 +108,10 @@ impl Hypervisor for Fake {
             qemu.is_there
         });
         let path = PathBuf::from("/qmp");
+        if self.look(|qemu| qemu.is_out_of_reach) {
+            let source = io::ErrorKind::PermissionDenied.into();
+            return Err(VmError::NotConnected { path, source }.into());
+        }
         let source = io::ErrorKind::ConnectionRefused.into();
         if is_there { Ok(Box::new(self.clone())) } else { Err(VmError::Connect { path, source })? }
     }
@@ -97,7 +121,11 @@ impl Hypervisor for Fake {
     }
 
     fn look_every(&self) -> Duration {
-        Duration::from_millis(50)
+        LOOK_EVERY
+    }
+
+    fn state_again_after(&self) -> &[Duration] {
+        &STATE_AGAIN_AFTER
     }
 }
 
@@ -117,6 +145,7 @@ impl Monitor for Fake {
         _: Option<BorrowedFd<'_>>,
         _: Duration,
     ) -> Result<Value, VmError> {
+        assert!(!self.look(|qemu| std::mem::take(&mut qemu.panics)), "as the test wants");
         let qemu = self.0.0.lock().unwrap();
         let mut qemu = self.0.1.wait_while(qemu, |qemu| qemu.is_stopped).unwrap();
         if std::mem::take(&mut qemu.breaks) || !qemu.is_there {
@@ -136,6 +165,15 @@ impl Monitor for Fake {
                 all
             }
             "qom-get" if arguments["property"] == "name" => json!("org.weir.0"),
+            "qom-get" if arguments["property"] == "chardev" => json!("weir"),
+            "query-chardev" => {
+                json!([{"label": "weir", "frontend-open": !qemu.is_port_closed}])
+            }
+            "query-pci" => {
+                qemu.port_looks += 1;
+                json!([])
+            }
+            "qom-get" if qemu.has_no_ports => json!("pc-q35-7.2-machine"),
             "qom-get" => json!("pc-i440fx-7.2-machine"),
             "add-fd" => json!({"fd": 3, "fdset-id": 0}),
             "object-add" => {
@@ -156,6 +194,11 @@ impl Monitor for Fake {
                 }
                 json!({})
             }
+            "object-del" if qemu.holds_memory => {
+                qemu.refused += 1;
+                let (class, text) = ("GenericError".to_owned(), "object is in use".to_owned());
+                return Err(VmError::Refused { command, class, text });
+            }
             "object-del" => {
                 assert!(!qemu.devices.contains(&id), "{id} is in use");
                 qemu.objects.retain(|object| *object != id);
@@ -172,7 +215,7 @@ impl Monitor for Fake {
     ) -> Result<Option<Event>, VmError> {
         let _ = rustix::io::read(&self.0.2, &mut [0; 8]);
         let mut qemu = self.0.0.lock().unwrap();
-        if !qemu.is_there {
+        if !qemu.is_there || qemu.fails_events {
             return Err(VmError::Closed { command: "events" });
         }
         let at = qemu.events.iter().position(is_wanted);
@@ -184,28 +227,35 @@ struct Guest {
     qemu: Fake,
     machine: Arc<Machine>,
     sessions_ended: Arc<AtomicUsize>,
+    log: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Guest {
     fn new(qemu: Fake) -> Guest {
+        Guest::with_region(qemu, 8)
+    }
+
+    fn with_region(qemu: Fake, region_mib: u64) -> Guest {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&log);
         let sessions_ended = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&sessions_ended);
         let spec = Spec {
             name: "web1".into(),
             hypervisor: Box::new(qemu.clone()),
-            region_mib: 8,
+            region_mib,
             pages: Pages::Now,
             end_session: Box::new(move || _ = count.fetch_add(1, Ordering::SeqCst)),
-            say: Arc::new(|_| ()),
+            say: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };
         let (machine, worker) = Machine::new(spec).unwrap();
         let thread = Some(thread::spawn(|| worker.run()));
-        Guest { qemu, machine: Arc::new(machine), sessions_ended, thread }
+        Guest { qemu, machine: Arc::new(machine), sessions_ended, log, thread }
     }
 
     fn state(&self) -> GuestState {
-        self.machine.shown().state
+        self.machine.status().state
     }
 
     fn wait_for(&self, state: GuestState) {
@@ -222,6 +272,10 @@ impl Guest {
         self.machine.claim().unwrap_or_else(|refused| panic!("{refused}"))
     }
 
+    fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
     fn refusal(&self) -> String {
         self.machine.claim().err().expect("a refusal")
     }
@@ -231,7 +285,8 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.qemu.change(|qemu| qemu.is_stopped = false);
         self.machine.end(None);
-        let ended = self.thread.take().unwrap().join();
+        let Some(thread) = self.thread.take() else { return };
+        let ended = thread.join();
         assert!(thread::panicking() || ended.is_ok());
     }
 }
@@ -278,7 +333,7 @@ fn a_guest_that_releases_nothing_is_told_why_it_gets_no_feed() {
     let (start, refusal) = (Instant::now(), guest.refusal());
     assert!(refusal.contains("web1") && refusal.contains("paused"), "{refusal}");
     assert!(start.elapsed() < RELEASE_WAIT_MAX * 3, "{:?}", start.elapsed());
-    assert_eq!(guest.machine.shown().reason.as_deref(), Some("the machine is paused"));
+    assert_eq!(guest.machine.status().reason.as_deref(), Some("the machine is paused"));
 }
 
 #[test]
@@ -288,7 +343,7 @@ fn a_monitor_that_breaks_is_connected_again_and_the_devices_are_found() {
     guest.qemu.look(|qemu| qemu.breaks = true);
     guest.machine.port_ended();
     guest.qemu.wait("connecting again", |qemu| qemu.connections >= 2);
-    within_limit("the version", || guest.machine.shown().qemu.is_some());
+    within_limit("the version", || guest.machine.status().qemu.is_some());
     assert_eq!(guest.claim().memory().token(), claim.memory().token());
     assert_eq!(guest.sessions_ended.load(Ordering::SeqCst), 0);
 }

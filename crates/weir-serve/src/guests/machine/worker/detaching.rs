@@ -1,0 +1,133 @@
+//! Detaching a guest: its feeds end, its devices leave, and it opens no feed until it is attached again.
+
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use super::{NOT_SERVED, Worker};
+
+type Reply = SyncSender<Result<(), String>>;
+
+/// A detachment that is under way.
+pub(super) struct Detaching {
+    /// Feeds that the guest has not closed by then end with its session.
+    session_until: Instant,
+    /// Places that may still be read stay no longer.
+    places_until: Instant,
+    /// The last of those who wait for it waits no longer.
+    until: Instant,
+    /// Who waits for it, and until when.
+    replies: Vec<(Instant, Reply)>,
+}
+
+impl Detaching {
+    /// A quarter of the time is for the guest to close its feeds, half of it for applications that may still read them.
+    fn new(now: Instant, within: Duration) -> Detaching {
+        let (session_until, places_until) = (now + within / 4, now + within * 3 / 4);
+        Detaching { session_until, places_until, until: now + within, replies: Vec::new() }
+    }
+
+    /// Both as one: what is due earlier is done then, and each caller waits for its own time.
+    fn joined(self, other: Detaching) -> Detaching {
+        Detaching {
+            session_until: self.session_until.min(other.session_until),
+            places_until: self.places_until.min(other.places_until),
+            until: self.until.max(other.until),
+            replies: self.replies.into_iter().chain(other.replies).collect(),
+        }
+    }
+
+    /// When something is to be done.
+    pub(super) fn due(&self) -> Instant {
+        let replies = self.replies.iter().map(|(until, _)| *until);
+        let due = [self.session_until, self.places_until, self.until];
+        due.into_iter().chain(replies).min().unwrap_or(self.until)
+    }
+}
+
+impl Worker {
+    pub(super) fn detach(&mut self, within: Duration, reply: Reply) {
+        let now = Instant::now();
+        let refused = if self.ends_by.is_some() {
+            NOT_SERVED.to_owned()
+        } else if self.monitor.is_none() {
+            self.unreachable()
+        } else {
+            self.ask_leftovers_now(now);
+            let mut detaching = Detaching::new(now, within);
+            detaching.replies.push((now + within, reply));
+            return self.begin_detaching(detaching);
+        };
+        let _ = reply.send(Err(refused));
+    }
+
+    pub(super) fn attach(&mut self) {
+        if self.ends_by.is_some() {
+            return;
+        }
+        self.is_detached = false;
+        let detaching = self.detaching.take();
+        for (_, reply) in detaching.into_iter().flat_map(|detaching| detaching.replies) {
+            let text = format!("guest {} was attached again meanwhile", self.spec.name);
+            let _ = reply.send(Err(text));
+        }
+    }
+
+    /// The thread ends when the devices have left, at most after so long.
+    pub(super) fn end_within(&mut self, within: Duration) {
+        let now = Instant::now();
+        self.ends_by = Some(now + within);
+        self.begin_detaching(Detaching::new(now, within));
+    }
+
+    fn begin_detaching(&mut self, detaching: Detaching) {
+        self.is_detached = true;
+        self.detaching = Some(match self.detaching.take() {
+            Some(before) => before.joined(detaching),
+            None => detaching,
+        });
+    }
+
+    pub(super) fn continue_detaching(&mut self) {
+        let Some(detaching) = &mut self.detaching else { return };
+        let now = Instant::now();
+        if let Some(active) = &self.active {
+            if active.feeds > 0 && detaching.session_until <= now {
+                // The claims of its feeds are released soon after.
+                (self.spec.end_session)();
+            }
+            let is_unused = active.feeds == 0 && active.left.is_empty();
+            if is_unused || detaching.places_until <= now {
+                self.begin_removal();
+            }
+        }
+        let has_no_devices = self.has_no_devices();
+        let Some(mut detaching) = self.detaching.take() else { return };
+        for due in [&mut detaching.session_until, &mut detaching.places_until] {
+            if *due <= now {
+                *due = detaching.until;
+            }
+        }
+        for (until, reply) in std::mem::take(&mut detaching.replies) {
+            if has_no_devices {
+                let _ = reply.send(Ok(()));
+            } else if until <= now {
+                let _ = reply.send(Err(self.unreleased()));
+            } else {
+                detaching.replies.push((until, reply));
+            }
+        }
+        if !has_no_devices && now < detaching.until {
+            self.detaching = Some(detaching);
+        }
+    }
+
+    /// Why the devices are still there.
+    pub(super) fn unreleased(&self) -> String {
+        let why = if self.is_paused { "it is paused" } else { "is it hung, or not yet booted?" };
+        format!(
+            "guest {} has not released its devices yet ({why}); they go when it answers, which it is asked to each \
+             second, or with its reset: try again then",
+            self.spec.name
+        )
+    }
+}
