@@ -23,8 +23,8 @@ pub const TOLD_ENTRIES_MAX: usize = 3;
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// How often a guest's port that is not there is looked for.
 pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// How often a domain of libvirt's that does not run is looked for: two processes each time, one for its monitor and one
-/// for its port.
+/// How often a domain of libvirt's that does not run is looked for: two processes each time, one for its monitor and
+/// one for its port.
 pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long QEMU has to greet whoever connects to its monitor.
 pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);

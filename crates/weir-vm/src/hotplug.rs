@@ -81,8 +81,9 @@ impl Plugged {
     }
 }
 
-/// Looks for the buses that a region of so many MiB and its words can be plugged into, within [`QMP_LOOK_TIME_MAX`]. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root
-/// ports that have room for them; one for the region has it reserved (`pref64-reserve`, twice its size).
+/// Looks for the buses that a region of so many MiB and its words can be plugged into, within
+/// [`QMP_LOOK_TIME_MAX`]. On `-M pc` they go to the root bus, on q35 and its like into free PCIe root ports that have
+/// room for them; one for the region has it reserved (`pref64-reserve`, twice its size).
 ///
 /// # Errors
 /// [`VmError::NoPort`], and those of the monitor.

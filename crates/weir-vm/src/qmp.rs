@@ -52,8 +52,8 @@ impl Qmp {
     /// Connects to the socket of a `-qmp unix:PATH,server=on,wait=off` option.
     ///
     /// # Errors
-    /// [`VmError::Connect`], [`VmError::NotConnected`]; [`VmError::MonitorBusy`] if another program is connected; those of
-    /// [`negotiate`](Qmp::negotiate).
+    /// [`VmError::Connect`], [`VmError::NotConnected`]; [`VmError::MonitorBusy`] if another program is connected; those
+    /// of [`negotiate`](Qmp::negotiate).
     pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, VmError> {
         let failed = |errno: Errno| match errno {
             // All places in the queue are taken; a socket that waits would wait for ever.

@@ -18,7 +18,8 @@ use inbox::{Inbox, Request};
 pub(crate) use worker::{Spec, Worker};
 
 /// Why a request is not carried out whose machine is looked after no more.
-pub(super) const NOT_SERVED: &str = "the guest is not served any more: the daemon's file has changed, or the daemon ends; try again";
+pub(super) const NOT_SERVED: &str =
+    "the guest is not served: the daemon's file has changed, or the daemon ends; try again";
 
 /// What is known of a machine.
 #[derive(Clone, Debug)]
