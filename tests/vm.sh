@@ -3,12 +3,12 @@
 # device between both, nothing else. What was sent over a veth on the host is read in the guest, frame by frame, by
 # several applications at once; filters of the guest act at the host; brokers, daemons and readers come and go.
 #
-#     tests/vm.sh [PART]...     all that `all_parts` names, unless named; `kills` is for `make soak`
+#     tests/vm.sh [PART]...     all that `all_parts` names, unless named
 #
 # Several parts run WEIR_VM_LANES (one a CPU) at a time, each as a process with a daemon, a link and machines of its own:
 # a part waits more than it computes. What one says is printed when it ends.
 #
-# WEIR_GUEST_KILLS=N: how often the part `kills` kills something (6).
+# WEIR_GUEST_KILLS=N: how often the part `kills` kills something (3).
 # WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each of two machines (5).
 set -euo pipefail
 # shellcheck source=tests/live.sh
@@ -17,11 +17,11 @@ source "$(dirname "$0")/live.sh"
 source "$(dirname "$0")/vm/machine.sh"
 cd "$root"
 # The longest first, so that no lane is left with one at the end.
-all_parts=(life libvirt feeds cycles migrate cpus vsock kernel suricata)
+all_parts=(life kills libvirt feeds cycles migrate cpus vsock kernel suricata)
 parts=("$@")
 if [[ $# -eq 0 ]]; then parts=("${all_parts[@]}"); fi
 for part in "${parts[@]}"; do
-    [[ " ${all_parts[*]} kills " == *" $part "* ]] || die "no such part: $part; there are: ${all_parts[*]} kills"
+    [[ " ${all_parts[*]} " == *" $part "* ]] || die "no such part: $part; there are: ${all_parts[*]}"
 done
 # It has a mount namespace of its own, and so is a script by itself.
 if [[ ${parts[*]} == libvirt ]]; then exec tests/vm/libvirt.sh; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A domain of a real libvirtd is prepared, checked, reads the host's frames, is detached, saved to a disk, restored, and
 # reads on: what an operator does, command by command. libvirtd and virtlogd run in a mount namespace of their own, so
-# that neither a libvirt of this machine nor its files are touched.
+# that neither a libvirt of this machine nor its files are touched; nor are its processes seen.
 #
 #     tests/vm/libvirt.sh
 set -euo pipefail
@@ -25,7 +25,16 @@ if [[ ${1:-} != inside ]]; then
         skip vm_libvirt 'there is no Debian kernel to boot (tests/guest/kernel.sh)'
         exit 0
     }
-    exec unshare --mount "$0" inside
+    # In a PID namespace whose first process is the script below: libvirtd waits for a QEMU that it has tried until nobody
+    # has its number any more, and not every machine's first process fetches orphans at once.
+    unshare --mount --pid --fork --mount-proc "$0" inside $$ &
+    unshare_pid=$!
+    trap 'pkill -TERM -P "$unshare_pid" || true' INT TERM
+    rc=0
+    wait "$unshare_pid" || rc=$?
+    # A signal has ended the waiting only.
+    while kill -0 "$unshare_pid" 2>/dev/null; do wait "$unshare_pid" || rc=$?; done
+    exit "$rc"
 fi
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/../live.sh"
@@ -33,9 +42,11 @@ cd "$root"
 
 scratch=
 daemon_pid=
-rx=weir-lv-rx-$$
-tx=weir-lv-tx-$$
-domain=weir-lv-$$
+# Numbers of its namespace are those of others, too.
+number=$2
+rx=weir-lv-rx-$number
+tx=weir-lv-tx-$number
+domain=weir-lv-$number
 
 # Ends what was started as a daemon, by the number that it wrote.
 end_daemon() { # PID FILE

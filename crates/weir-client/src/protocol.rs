@@ -201,7 +201,7 @@ pub struct Closed {
     pub ledger: Option<Ledger>,
 }
 
-/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings; never for that to a guest, whose feed
+/// `capture.set_filter`. Refused with [`SHARED`] while others read the same rings; never for that to a guest: its feed
 /// goes on in rings of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
