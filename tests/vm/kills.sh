@@ -20,7 +20,7 @@ mapped_of() { grep -c 'memfd:.*weir' "/proc/$1/maps" || true; }
 has_no_regions() { [[ $(regions_of "${machine_pid[one]}") -eq 0 && $(mapped_of "${machine_pid[one]}") -eq 0 ]]; }
 # What a capture says when it has ended: every frame has one fate.
 is_whole() { # ACCOUNT
-    jq -e '.unexplained == 0 and .delivered + .lapped + .after_limit == .captured
+    jq -e '.unexplained == 0 and (.drops.relay // 0) == 0 and .delivered + .lapped + .after_limit == .captured
         and .offered == .filtered + .captured + ([.drops[]?] | add // 0)' <<<"$1" >/dev/null
 }
 begin_machine() {

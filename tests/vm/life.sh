@@ -31,7 +31,7 @@ reads_again() { # NAME LIVES
 }
 closes() { # NAME: ended by its signal, its account is whole
     guest one "kill \$pid_$1; ended $1"
-    guest one "jq -e '.unexplained == 0 and .delivered + .lapped == .captured and .delivered > 0
+    guest one "jq -e '.unexplained == 0 and (.drops.relay // 0) == 0 and .delivered + .lapped == .captured and .delivered > 0
         and .offered == .filtered + .captured + ([.drops[]?] | add // 0)' /tmp/$1.json" >/dev/null ||
         die "$1: its account is not whole: $(guest one "cat /tmp/$1.json")"
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(crate) struct Caller {
     pub(crate) kept: Mutex<Vec<Kept>>,
     /// Called when there is something to be done about the connection.
     pub(crate) news: News,
+    /// Questions that are not answered yet.
+    pub(crate) unanswered: AtomicUsize,
 }
 
 /// What is called, on any thread, when there is something new; it must not wait.
@@ -39,6 +42,8 @@ pub(crate) struct Kept {
     pub(crate) rings: Vec<Ring<Mapping>>,
     /// Of a guest with its host.
     pub(crate) at: Option<InRegion>,
+    /// The daemon has gone, and with it all that it had of the feed.
+    pub(crate) is_gone: bool,
 }
 
 impl Kept {
@@ -81,7 +86,10 @@ impl Caller {
     ) -> Result<(T, Vec<OwnedFd>), ClientError> {
         let method = format!("{APPLICATION}.{method}");
         let params = serde_json::to_value(params)?;
-        let answer = self.client.call(&method, params, fds, limit)?;
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let answer = self.client.call(&method, params, fds, limit);
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        let answer = answer?;
         Ok((serde_json::from_value(answer.result)?, answer.descriptors))
     }
 
@@ -96,10 +104,13 @@ impl Caller {
     /// Whether some feeds are mapped yet.
     pub(crate) fn sweep(&self) -> bool {
         let gone: Vec<Kept> = lock(&self.kept).extract_if(.., |kept| !kept.is_mapped()).collect();
-        for Kept { number, rings, at } in gone {
+        for Kept { number, rings, at, is_gone } in gone {
             drop(rings);
             if let (Some(region), Some(at)) = (&self.region, &at) {
                 region.let_go(at);
+            }
+            if is_gone {
+                continue;
             }
             // A daemon that has gone has let go of everything.
             let of_feed = OfFeed { feed: number };

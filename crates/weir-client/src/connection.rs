@@ -1,7 +1,7 @@
 //! A connection to a daemon.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -101,7 +101,14 @@ impl Connection {
         }))?;
         let next = Arc::new(AtomicU64::new(1));
         Ok(Connection {
-            caller: Arc::new(Caller { client, endings, region, kept: Mutex::default(), news }),
+            caller: Arc::new(Caller {
+                client,
+                endings,
+                region,
+                kept: Mutex::default(),
+                news,
+                unanswered: AtomicUsize::new(0),
+            }),
             next,
         })
     }
@@ -127,6 +134,12 @@ impl Connection {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.caller.client.is_open()
+    }
+
+    /// Whether it has been asked something that it has not answered yet, nor failed to in time.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.caller.unanswered.load(Ordering::Relaxed) > 0
     }
 
     /// Lets go of feeds that nobody has any more and whose rings nobody in this process has mapped any more. Whether

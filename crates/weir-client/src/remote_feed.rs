@@ -194,11 +194,13 @@ impl Drop for RemoteFeed {
     fn drop(&mut self) {
         self.caller.forget(self.number);
         let (number, rings) = (self.number, std::mem::take(&mut self.rings));
-        if !self.is_gone.load(Ordering::Relaxed) {
-            let (in_device, at) = (!self.opened.parts.is_empty(), self.opened.region.clone());
+        let is_gone = self.is_gone.load(Ordering::Relaxed);
+        let at = self.opened.region.clone();
+        if !is_gone || at.is_some() {
+            let in_device = !self.opened.parts.is_empty();
             // Other memory is there for as long as anybody has it mapped.
             let rings = if in_device || at.is_some() { rings } else { Vec::new() };
-            self.caller.let_go(Kept { number, rings, at });
+            self.caller.let_go(Kept { number, rings, at, is_gone });
         }
     }
 }

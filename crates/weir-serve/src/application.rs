@@ -325,7 +325,9 @@ impl Client {
             return Err(RpcError::new(SHARED, said));
         }
         change(reader)?;
-        self.daemon.follow(reader);
+        if reader.is_copied() {
+            self.daemon.follow_change(reader);
+        }
         Ok(())
     }
 

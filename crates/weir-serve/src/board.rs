@@ -134,7 +134,7 @@ impl Board {
     }
 
     /// The probe has moved the subscription of a guest's feed to these rings: it is read on there. `last` is the ledger
-    /// of those of before, if they are open still.
+    /// so far of those of before where others read them on.
     pub fn moved(
         &self,
         reader: &Reader,
@@ -144,7 +144,8 @@ impl Board {
     ) {
         let mut state = self.lock();
         let before = reader.feed();
-        reader.moved(feed, rings, state.closed.get(&before).and_then(Option::as_ref).or(last));
+        let closed = state.closed.get(&before).and_then(Option::as_ref);
+        reader.moved(feed, rings, last.or(closed), last.is_none());
         state.forget(before);
         state.hand(feed, &reader.who, &reader.source);
     }

@@ -4,7 +4,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::Closed;
-use weir_plug::Who;
 
 use crate::daemon::Daemon;
 use crate::limits::RELAY_END_TIME_MAX;
@@ -24,9 +23,8 @@ impl Daemon {
     /// [`begin_close`](Daemon::begin_close), for who does not hold the source's [`handing`](Daemon::handing).
     pub(crate) fn begin_close_alone(&self, reader: &Arc<Reader>) -> Option<Closing> {
         let handing = self.handing(&reader.source);
-        // Only a guest's feed moves to other rings while it is open.
-        let _handing = matches!(reader.who, Who::Guest(_))
-            .then(|| handing.read().unwrap_or_else(PoisonError::into_inner));
+        // A guest's feed may move to other rings meanwhile; and whoever changes a feed asks who else reads its rings.
+        let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         self.begin_close(reader)
     }
 

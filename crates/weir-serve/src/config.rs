@@ -41,6 +41,9 @@ pub struct SourceConfig {
     pub source: Option<String>,
     /// The engine that takes its frames, as `--engine` names it; the best that works, if nothing is said.
     pub engine: Option<String>,
+    /// Frames end here while somebody reads the source, instead of going on to the stack, as with `--consume`.
+    #[serde(default)]
+    pub consume: bool,
     /// Frames that clients may see, whatever filter they give; all, if nothing is said.
     pub filter: Option<String>,
     /// The CPUs of the threads that take frames, as `--cpus` names them; any, if nothing is said.

@@ -219,6 +219,12 @@ impl Daemon {
             true => {
                 let from = rings.iter().map(Ring::frames_written).collect();
                 let base = self.ledgers_of(&[claim]).ok().and_then(|mut all| all.remove(&feed));
+                let base = base.or_else(|| self.board.closed(feed).flatten());
+                if base.is_none() && matches!(opening.who, Who::Guest(_)) {
+                    // It would be told what became of others' frames.
+                    self.leave(&name, claim);
+                    return Err(RpcError::new(BUSY, "the source does not answer; try again"));
+                }
                 (from, base.unwrap_or_default())
             }
         };

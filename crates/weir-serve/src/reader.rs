@@ -152,10 +152,16 @@ impl Reader {
     }
 
     /// The probe has moved its subscription to these rings, all of whose frames are its own; `ledger` is the last one
-    /// of those of before.
-    pub(crate) fn moved(&self, feed: FeedId, rings: Vec<Ring<Mapping>>, ledger: Option<&Ledger>) {
+    /// of those of before, all of whose frames were the feed's until the move if it `is_exact`.
+    pub(crate) fn moved(
+        &self,
+        feed: FeedId,
+        rings: Vec<Ring<Mapping>>,
+        ledger: Option<&Ledger>,
+        is_exact: bool,
+    ) {
         let mut reads = self.reads.write().unwrap_or_else(PoisonError::into_inner);
-        *reads = Arc::new(reads.followed_by(feed, rings, ledger));
+        *reads = Arc::new(reads.followed_by(feed, rings, ledger, is_exact));
     }
 
     /// The number by which its client knows what it reads.
@@ -354,6 +360,12 @@ impl Reader {
         let state = self.closed.wait_while(self.state(), runs);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         state.closed.clone().unwrap_or_else(|| self.told(true, Vec::new(), None))
+    }
+
+    /// It is closed, and this is its account.
+    fn closed_with(&self, closed: Closed) {
+        self.state().closed.get_or_insert(closed);
+        self.closed.notify_all();
     }
 
     fn told(&self, ended: bool, until: Vec<u64>, ledger: Option<protocol::Ledger>) -> Closed {

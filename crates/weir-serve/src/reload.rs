@@ -116,17 +116,24 @@ impl Daemon {
         withdrawn.is_ok() && now.is_some_and(|now| now != feed)
     }
 
-    /// Accounts a guest's feed by the rings that it has moved to, if it has.
-    pub(crate) fn follow(&self, reader: &Reader) {
+    /// Accounts a guest's feed by the rings that it has moved to. Those of before are closed.
+    fn follow(&self, reader: &Reader) {
         let subscription = reader.claim.subscription;
-        let Some((fresh, _)) = self.probe.feed_of(subscription) else { return };
-        if fresh == reader.feed() {
-            return;
+        if let Some((fresh, _)) = self.probe.feed_of(subscription) {
+            self.board.moved(reader, fresh, self.probe.rings_of(subscription), None);
         }
-        // Those of before may be read on by others.
-        let last =
-            self.ledgers_of(&[reader.claim]).ok().and_then(|mut all| all.remove(&reader.feed()));
-        self.board.moved(reader, fresh, self.probe.rings_of(subscription), last.as_ref());
+    }
+
+    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so what was
+    /// the feed's in them is known only about.
+    pub(crate) fn follow_change(&self, reader: &Reader) {
+        let (subscription, before) = (reader.claim.subscription, reader.feed());
+        let now = self.probe.feed_of(subscription).filter(|(now, _)| *now != before);
+        if let Some((fresh, _)) = now {
+            let ledgers = self.ledgers_of(&[reader.claim]).unwrap_or_default();
+            let last = ledgers.get(&before).cloned().unwrap_or_default();
+            self.board.moved(reader, fresh, self.probe.rings_of(subscription), Some(&last));
+        }
     }
 
     /// Closes a client's feed, and keeps its subscription until the client comes for it.

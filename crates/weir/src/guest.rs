@@ -34,6 +34,9 @@ use crate::{EXIT_RAN, capture, signals};
 /// somebody reads yet. A host that answers and has nothing new is left alone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The same where only readers in this machine keep the next session from beginning.
+const READERS_LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Runs the command.
 pub fn run(args: &GuestArgs) -> Result<u8> {
     let (stop, _reload) = signals::daemon_flags()?;
@@ -87,7 +90,8 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
                 }
             }
             Some(Err(error)) => {
-                look_at = Some(Instant::now() + LOOK_EVERY);
+                let pause = if link.waits_for_readers() { READERS_LOOK_EVERY } else { LOOK_EVERY };
+                look_at = Some(Instant::now() + pause);
                 if std::mem::replace(&mut was_there, false) {
                     let said = no_host(&link.path(), &error);
                     eprintln!("weir: {said}");

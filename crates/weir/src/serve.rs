@@ -1,5 +1,6 @@
 //! `weir serve`: captures once, and hands feeds to other processes.
 
+mod consumed;
 mod metrics;
 pub mod systemd;
 
@@ -25,6 +26,7 @@ use metrics::Metrics;
 use systemd::Manager;
 
 use crate::cli::ServeArgs;
+use crate::plan::PlannedSource;
 use crate::plan::sources::{engine_of, target};
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_RAN, capture, signals};
@@ -164,6 +166,17 @@ fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
         })
     });
     let engine = engine_of(&whole, asked.transpose()?);
-    let request = EngineRequest { engine, options: EngineOptions::default(), flags: Vec::new() };
-    Ok(Resolved { target: target(&whole), request, owner_finder: Some(owner_finder()) })
+    let options = EngineOptions { consume: source.consume, ..EngineOptions::default() };
+    let flags = if source.consume { vec![consumed::FLAG] } else { Vec::new() };
+    let request = EngineRequest { engine, options, flags };
+    let target = target(&whole);
+    if source.consume {
+        consumed::check(&PlannedSource {
+            name: whole,
+            parts: Vec::new(),
+            target: target.clone(),
+            request: request.clone(),
+        })?;
+    }
+    Ok(Resolved { target, request, owner_finder: Some(owner_finder()) })
 }

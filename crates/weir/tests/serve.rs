@@ -469,6 +469,35 @@ fn root_a_filter_and_a_block_list_of_a_running_client_are_changed() {
 }
 
 #[test]
+fn root_a_source_that_is_consumed_keeps_its_frames_from_the_stack_while_it_is_read() {
+    let test = "root_a_source_that_is_consumed_keeps_its_frames_from_the_stack_while_it_is_read";
+    let Some(_alone) = ready(test, &["setpriv"]) else { return };
+    let bed = bed();
+    let daemon = Daemon::start(&bed, &config("consume = true"), "");
+    // What comes to the stack, a packet socket gets.
+    let on_the_stack = |frames: &str, reads: bool| {
+        let beside = Run::capture(&bed.rx, "--engine af_packet --json");
+        let client = reads.then(|| daemon.client(&bed, "host:lan"));
+        daemon.wait_for_clients(&bed, reads.into());
+        generate(&bed.tx, frames);
+        settle();
+        if let Some(client) = client {
+            let json = client.stop().expect(0).json();
+            closes(&json);
+            assert_eq!((number(&json, "offered"), number(&json, "delivered")), (5000, 5000));
+        }
+        number(&beside.stop().expect(0).json(), "offered")
+    };
+    let frames = "--frames 5000 --rate 100kpps";
+    assert_eq!(on_the_stack(frames, true), 0, "they end at the hook");
+    assert_eq!(on_the_stack(frames, false), 5000, "nobody reads them: they go on");
+    // An interface that this machine lives by.
+    sh(&bed.rx, &format!("ip address add 192.0.2.1/24 dev {}", bed.rx.iface));
+    let client = Run::start(&bed.rx, daemon.as_user(NOBODY, "capture host:lan")).end();
+    client.refused(&["has address 192.0.2.1", "consume takes its frames away", "leave it out"]);
+}
+
+#[test]
 fn root_status_and_metrics_tell_what_is_open() {
     let test = "root_status_and_metrics_tell_what_is_open";
     let Some(_alone) = ready(test, &["setpriv"]) else { return };

@@ -34,8 +34,9 @@ impl Closing {
 
     /// Waits for a guest's copy, until `deadline` at most, and gives the account.
     pub(crate) fn finish(mut self, deadline: Instant) -> Closed {
+        let closed = self.account(deadline);
         self.is_finished = true;
-        self.account(deadline)
+        closed
     }
 
     fn account(&self, deadline: Instant) -> Closed {
@@ -57,15 +58,17 @@ impl Closing {
         });
         let is_ended = self.is_final || copy.is_some();
         let closed = reader.told(is_ended, if is_ended { Vec::new() } else { until }, ledger);
-        reader.state().closed = Some(closed.clone());
-        reader.closed.notify_all();
+        reader.closed_with(closed.clone());
         closed
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if !self.is_finished {
+        if std::thread::panicking() {
+            // Nobody waits for an account that does not come.
+            self.reader.closed_with(self.reader.told(true, Vec::new(), None));
+        } else if !self.is_finished {
             self.account(Instant::now() + RELAY_END_TIME_MAX);
         }
     }

@@ -16,7 +16,7 @@ pub struct Reads {
     base: Ledger,
     /// What became of the feed's frames in the rings that it read before.
     past: protocol::Ledger,
-    /// Those were closed: the count of their frames is exact.
+    /// The count of those is exact: nobody has read them on.
     is_past_exact: bool,
 }
 
@@ -40,10 +40,11 @@ impl Reads {
         feed: FeedId,
         rings: Vec<Ring<Mapping>>,
         ledger: Option<&Ledger>,
+        is_exact: bool,
     ) -> Reads {
         // What the rings have had is known also where the rest could not be read.
         let past = self.account(ledger.unwrap_or(&self.base), &self.written());
-        let (from, is_past_exact) = (vec![0; rings.len()], self.are_all_closed());
+        let (from, is_past_exact) = (vec![0; rings.len()], is_exact && self.are_all_closed());
         Reads { feed, from, rings, base: Ledger::default(), past, is_past_exact }
     }
 

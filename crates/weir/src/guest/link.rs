@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -29,10 +29,9 @@ const PORTS: &str = "/sys/class/virtio-ports";
 const DEVICES: &str = "/sys/dev/char";
 /// How long readers have for what is left of a session that has ended. The host leaves it there as long.
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
-const UNREAD_PAUSE: Duration = Duration::from_millis(10);
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it has to answer in one, behind what else this guest has asked of it: opening a feed may take 10 s. A vsock
+/// How long it has to answer in one. A vsock
 /// does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
@@ -76,8 +75,25 @@ struct Session {
     current: Option<(Connection, Arc<PortTransport>)>,
     /// What the host offered when it was asked last.
     sources: BTreeMap<String, Source>,
+    /// The last one, and when its end was found, until nobody reads what it has left.
+    ended: Option<(Connection, Instant)>,
     /// Sessions that were begun.
     begun: u64,
+}
+
+impl Session {
+    /// Whether somebody in this machine reads what an ended session has left. The next one may have the host take its
+    /// memory away, and where that was, other memory may appear (Linux 6.1 keeps mappings of what is gone).
+    fn is_read_yet(&mut self, region: &GuestRegion) -> bool {
+        let is_read = self.ended.as_ref().is_some_and(|(ended, since)| {
+            let _ = ended.let_go_of_unread();
+            region.is_read() && since.elapsed() < UNREAD_WITHIN
+        });
+        if !is_read {
+            self.ended = None;
+        }
+        is_read
+    }
 }
 
 impl fmt::Debug for Link {
@@ -140,14 +156,9 @@ impl Link {
         Ok(sources)
     }
 
-    /// Waits until nobody in this machine reads what an ended session has left: the next one may have the host take its
-    /// memory away, and where that was, other memory may appear (Linux 6.1 keeps mappings of what is gone).
-    fn wait_until_unread(&self, ended: &Connection) {
-        let begin = Instant::now();
-        while self.region.is_read() && begin.elapsed() < UNREAD_WITHIN {
-            let _ = ended.let_go_of_unread();
-            thread::sleep(UNREAD_PAUSE);
-        }
+    /// Whether the next session is put off because readers are at what the last one has left.
+    pub fn waits_for_readers(&self) -> bool {
+        self.session().ended.is_some()
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {
@@ -209,20 +220,27 @@ impl HostLink for Link {
     fn connection(&self) -> Result<Connection, ClientError> {
         let mut session = self.session();
         if let Some((connection, transport)) = session.current.take() {
-            // A vsock says nothing of a host that has ended, so it is asked.
-            let answers = || connection.sources_within(ANSWER_TIME_MAX).is_ok();
+            // A vsock says nothing of a host that has ended, so it is asked, but not behind what it is at: it answers
+            // one question after the other.
+            let answers =
+                || connection.is_busy() || connection.sources_within(ANSWER_TIME_MAX).is_ok();
             if connection.is_open() && (self.tells_of_end() || answers()) {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
             }
             // For its feeds, which hear of it that the host's daemon has ended.
             transport.hang_up();
-            self.wait_until_unread(&connection);
+            self.region.end_session();
+            session.ended = Some((connection, Instant::now()));
+        }
+        let no_host = PlugError::os(format!("beginning a session over {}", self.path().display()));
+        if session.is_read_yet(&self.region) {
+            let what = "readers in this machine are at what the last session has left";
+            return Err(no_host(io::Error::other(what)).into());
         }
         session.begun += 1;
         // Not one that an earlier broker has drawn.
         let number = u64::from(std::process::id()) << 32 | session.begun;
-        let no_host = PlugError::os(format!("beginning a session over {}", self.path().display()));
         let port = match &self.channel {
             Channel::Port { port, .. } => Ok(Arc::clone(port)),
             Channel::Vsock(port) => {

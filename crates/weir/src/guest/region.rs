@@ -1,6 +1,6 @@
 //! The devices that the host has plugged in, as long as there are feeds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +34,10 @@ struct State {
 }
 
 impl State {
+    fn bells(&self) -> Option<&Bells> {
+        self.plugged.as_ref().and_then(|plugged| plugged.bells.as_ref())
+    }
+
     fn let_go_of_devices(&mut self) {
         self.plugged = None;
         self.sleepers.clear();
@@ -43,9 +47,11 @@ impl State {
 struct Plugged {
     token: Token,
     devices: Devices,
-    bells: Bells,
-    /// Lines of the feeds that have a ring there.
-    slots: BTreeSet<u32>,
+    /// None once the session has ended: the devices may go, and then their words must not be touched.
+    bells: Option<Bells>,
+    /// Lines of the feeds that have a ring there, and how many: one of an ended session may be read yet while the host
+    /// has given its line to the next.
+    slots: BTreeMap<u32, usize>,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -71,9 +77,19 @@ impl GuestRegion {
 
     /// A bell came from the host.
     pub fn ring(&self) {
-        if let Some(plugged) = &lock(&self.state).plugged {
-            plugged.bells.ring();
+        if let Some(bells) = lock(&self.state).bells() {
+            bells.ring();
         }
+    }
+
+    /// Nobody is woken any more for the feeds that there are: the session with the host has ended.
+    pub fn end_session(&self) {
+        let mut state = lock(&self.state);
+        state.sleepers.clear();
+        let bells = state.plugged.as_mut().and_then(|plugged| plugged.bells.take());
+        drop(state);
+        // Waits for a thread.
+        drop(bells);
     }
 }
 
@@ -92,11 +108,13 @@ impl Region for GuestRegion {
             let megabytes = bandwidth.bytes_per_second / 1e6;
             eprintln!("weir: the host's memory is there: it is read at {megabytes:.0} MB/s");
             state.note = bandwidth.note();
-            let bells = Bells::start(devices.words()?)?;
             state.sleepers.clear();
-            state.plugged = Some(Plugged { token, devices, bells, slots: BTreeSet::new() });
+            state.plugged = Some(Plugged { token, devices, bells: None, slots: BTreeMap::new() });
         }
         let plugged = state.plugged.as_mut().ok_or("there is no device")?;
+        if plugged.bells.is_none() {
+            plugged.bells = Some(Bells::start(plugged.devices.words()?)?);
+        }
         let ring = match plugged.devices.ring(&at.place) {
             Ok(ring) => ring,
             Err(error) => {
@@ -106,7 +124,7 @@ impl Region for GuestRegion {
                 return Err(error.into());
             }
         };
-        plugged.slots.insert(at.place.slot);
+        *plugged.slots.entry(at.place.slot).or_default() += 1;
         Ok(ring)
     }
 
@@ -120,7 +138,8 @@ impl Region for GuestRegion {
         let mut state = lock(&self.state);
         let plugged = state.plugged.as_ref().filter(|own| own.token.to_string() == at.token);
         let plugged = plugged.ok_or("the host has taken the devices away")?;
-        let bell = plugged.bells.add(at.place.slot, ring.clone(), waker, first_line)?;
+        let bells = plugged.bells.as_ref().ok_or("the session with the host has ended")?;
+        let bell = bells.add(at.place.slot, ring.clone(), waker, first_line)?;
         state.numbered += 1;
         let number = state.numbered;
         state.sleepers.insert(number, bell);
@@ -130,18 +149,24 @@ impl Region for GuestRegion {
     fn detach(&self, number: u64) {
         let mut state = lock(&self.state);
         if let Some(bell) = state.sleepers.remove(&number)
-            && let Some(plugged) = &state.plugged
+            && let Some(bells) = state.bells()
         {
-            plugged.bells.remove(bell);
+            bells.remove(bell);
         }
     }
 
     fn let_go(&self, at: &InRegion) {
         let mut state = lock(&self.state);
         let Some(plugged) = own(&mut state, at) else { return };
-        plugged.bells.forget_slot(at.place.slot);
         // One that could not be had has none.
-        if plugged.slots.remove(&at.place.slot) && plugged.slots.is_empty() {
+        let Some(count) = plugged.slots.get_mut(&at.place.slot) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        plugged.slots.remove(&at.place.slot);
+        plugged.bells.iter().for_each(|bells| bells.forget_slot(at.place.slot));
+        if plugged.slots.is_empty() {
             state.let_go_of_devices();
         }
     }

@@ -38,11 +38,13 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     Ok(())
 }
 
-/// Whether the interface of a source could be asked about.
+/// What is known of the interface of a source.
 #[derive(Debug)]
 pub enum Found {
     /// Frames are taken from none, or from one that this machine does not live by.
     Harmless,
+    /// This machine lives by it: why.
+    Needed(String),
     /// Its interface, or its network namespace, is not there, or cannot be looked at.
     Unknown(CaptureError),
 }
@@ -52,7 +54,22 @@ pub enum Found {
 /// # Errors
 /// What depends on it, or that the kernel does not say.
 pub fn check_one(source: &PlannedSource) -> Result<Found> {
-    let PlannedSource { name: source, target, request, .. } = source;
+    let name = &source.name;
+    match look(source).with_context(|| format!("{name}; --yes consumes it without asking"))? {
+        Found::Needed(reason) => bail!(
+            "{name} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch it \
+             without --consume, or add --yes if that is what you want"
+        ),
+        found => Ok(found),
+    }
+}
+
+/// Whether this machine lives by the frames of a source.
+///
+/// # Errors
+/// That the kernel does not say.
+pub fn look(source: &PlannedSource) -> Result<Found> {
+    let PlannedSource { target, request, .. } = source;
     let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
     let Some(iface) = iface else { return Ok(Found::Harmless) };
     let netns = match target {
@@ -64,17 +81,9 @@ pub fn check_one(source: &PlannedSource) -> Result<Found> {
         Ok(own) => own,
         Err(error) => return Ok(Found::Unknown(error)),
     };
-    let own = own.with_context(|| {
-        format!("{source}: asking whether this machine's own traffic comes in there; --yes consumes it without asking")
-    })?;
+    let own = own.context("asking whether this machine's own traffic comes in there")?;
     let ssh = std::env::var("SSH_CONNECTION").ok();
-    if let Some(reason) = reason(&own, ssh.as_deref().and_then(ssh_address)) {
-        bail!(
-            "{source} {reason}: --consume takes its frames away from the stack, which cuts this machine off; watch \
-             it without --consume, or add --yes if that is what you want"
-        );
-    }
-    Ok(Found::Harmless)
+    Ok(reason(&own, ssh.as_deref().and_then(ssh_address)).map_or(Found::Harmless, Found::Needed))
 }
 
 /// This machine's end of the connection that the command was typed on.

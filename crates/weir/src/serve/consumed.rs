@@ -1,0 +1,32 @@
+//! Sources whose frames end here (`consume = true`).
+
+use weir_capture::error::error_text;
+
+use crate::plan::PlannedSource;
+use crate::plan::own_traffic::{Found, look};
+
+/// The flag of `weir capture` that `consume = true` stands for.
+pub const FLAG: &str = "--consume";
+
+/// Refuses to consume what cannot be, or what this machine lives by. It is asked again whenever the source is opened.
+pub fn check(source: &PlannedSource) -> Result<(), String> {
+    let PlannedSource { name, target, request, .. } = source;
+    if !name.is_of_interfaces() {
+        return Err("consume is for interfaces; leave it out".to_owned());
+    }
+    if let Some(engine) = request.engine {
+        if !engine.heeds(FLAG) {
+            return Err(format!(
+                "consume is not for engine = \"{}\"; leave one of them out",
+                engine.name
+            ));
+        }
+        (engine.check)(target, &request.options).map_err(|error| error_text(&error))?;
+    }
+    match look(source).map_err(|error| format!("{error:#}"))? {
+        Found::Needed(reason) => Err(format!(
+            "{name} {reason}: consume takes its frames away from the stack, which cuts this machine off; leave it out"
+        )),
+        _ => Ok(()),
+    }
+}
