@@ -111,6 +111,7 @@ impl Daemon {
             hypervisor: hypervisor::of(config),
             region_mib: config.region_mib,
             pages: config.pages(),
+            has_port: config.vsock.is_none(),
             end_session: Box::new(move || ended.end_session()),
             say: Arc::clone(&say),
         };

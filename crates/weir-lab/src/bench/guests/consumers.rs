@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::host::{ASKING, Host, failed, until};
+use super::host::{ASKING, CONSUMED_SOURCE, Host, SOURCE, failed, until};
 use crate::Result;
 use crate::bench::counted::WeirReport;
 use crate::bench::row::Frames;
@@ -15,6 +15,7 @@ use crate::bench::serve::READY;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
+    source: &'static str,
     /// The number of each one's guest.
     guests: &'static [usize],
     /// Each has a part of the flows.
@@ -22,14 +23,23 @@ pub(super) struct Shape {
 }
 
 /// What the others are held against.
-pub(super) const ONE: Shape = Shape { name: "1 guest", guests: &[0], is_sharded: false };
+pub(super) const ONE: Shape =
+    Shape { name: "1 guest", source: SOURCE, guests: &[0], is_sharded: false };
+/// The same of an interface that only watches: its frames end at XDP.
+pub(super) const CONSUMED: Shape =
+    Shape { name: "1 guest, consumed at XDP", source: CONSUMED_SOURCE, ..ONE };
 /// The shapes of the papers.
 pub(super) const SHAPES: [Shape; 5] = [
     ONE,
-    Shape { name: "2 guests", guests: &[0, 1], is_sharded: false },
-    Shape { name: "4 guests", guests: &[0, 1, 2, 3], is_sharded: false },
-    Shape { name: "2 consumers in 1 guest", guests: &[0, 0], is_sharded: false },
-    Shape { name: "4 guests, a shard each", guests: &[0, 1, 2, 3], is_sharded: true },
+    Shape { name: "2 guests", source: SOURCE, guests: &[0, 1], is_sharded: false },
+    Shape { name: "4 guests", source: SOURCE, guests: &[0, 1, 2, 3], is_sharded: false },
+    Shape { name: "2 consumers in 1 guest", source: SOURCE, guests: &[0, 0], is_sharded: false },
+    Shape {
+        name: "4 guests, a shard each",
+        source: SOURCE,
+        guests: &[0, 1, 2, 3],
+        is_sharded: true,
+    },
 ];
 
 /// A program that runs in a guest: the guest's number and its own there.
@@ -53,7 +63,7 @@ impl Shape {
                 true => format!("@{}/{}", number + 1, self.guests.len()),
                 false => String::new(),
             };
-            let arguments = format!("host:lan{part}");
+            let arguments = format!("host:{}{part}", self.source);
             consumers.push(Consumer::start(host, guest, number, &arguments)?);
         }
         Ok(consumers)

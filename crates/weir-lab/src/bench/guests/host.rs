@@ -21,6 +21,9 @@ pub(super) const GUESTS: usize = 4;
 pub(super) const ASKING: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "wbr0";
 const TAP: &str = "wtap0";
+/// The captured interface, as guests call it, and the same whose frames end at XDP.
+pub(super) const SOURCE: &str = "lan";
+pub(super) const CONSUMED_SOURCE: &str = "port";
 /// Two feeds of 64 MiB at a time, with what lies around them.
 const REGION_MIB: u32 = 256;
 /// Devices stay plugged for 5 s after the last feed.
@@ -44,11 +47,14 @@ pub(super) fn failed(reason: impl ToString) -> Error {
 /// The daemon's file.
 fn config(iface: &str, sockets: &[Sockets]) -> String {
     let names: Vec<String> = (0..sockets.len()).map(|index| format!("\"g{index}\"")).collect();
-    let mut text = format!(
-        "[sources.lan]\nsource = \"{iface}\"\neverybody = true\nguests = [{}]\n[limits]\nfeeds = 200\n\
-         memory_mib = 20000\nopens_per_second = 1000\n",
-        names.join(", ")
-    );
+    let names = names.join(", ");
+    let source = |name: &str, more: &str| {
+        format!(
+            "[sources.{name}]\nsource = \"{iface}\"\neverybody = true\nguests = [{names}]\n{more}"
+        )
+    };
+    let mut text = source(SOURCE, "") + &source(CONSUMED_SOURCE, "consume = true\n");
+    text += "[limits]\nfeeds = 200\nmemory_mib = 20000\nopens_per_second = 1000\n";
     for (index, Sockets { port, qmp, .. }) in sockets.iter().enumerate() {
         text += &format!(
             "[guests.g{index}]\nport = \"{}\"\nqmp = \"{}\"\nregion_mib = {REGION_MIB}\n",

@@ -29,7 +29,7 @@ use crate::generator::{Flows, Rate, SIZE_MIN};
 use crate::guests::Guest;
 use crate::testbed::Testbed;
 use crate::{Error, Result};
-use consumers::{Consumer, ONE, SHAPES, Shape};
+use consumers::{CONSUMED, Consumer, ONE, SHAPES, Shape};
 use host::{ASKING, Host, failed};
 
 pub(super) const SECTION: &str = "guests";
@@ -118,6 +118,7 @@ impl Measured {
 
 fn rates(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Row>> {
     let mut shapes = SHAPES.map(|shape| Measured::new(shape.name));
+    let mut consumed = Measured::new(CONSUMED.name);
     let (mut virtio, mut alone) = (Measured::new(VIRTIO), Measured::new(VIRTIO_ALONE));
     for round in 0..context.rounds {
         for (shape, measured) in SHAPES.iter().zip(&mut shapes) {
@@ -126,6 +127,10 @@ fn rates(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Row>> 
                 Ok((sent.frames(shape), sent.idle))
             })?;
         }
+        consumed.round(context, round, host, |host| {
+            let sent = run(context, bed, host, &CONSUMED, Rate::Max, context.seconds)?;
+            Ok((sent.frames(&CONSUMED), sent.idle))
+        })?;
         virtio.round(context, round, host, |host| {
             let consumer = Consumer::start(host, 0, 0, "eth0")?;
             let (frames, idle, reached) = by_virtio(context, bed, host)?;
@@ -143,7 +148,8 @@ fn rates(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Row>> 
             Ok((frames, idle))
         })?;
     }
-    let mut rows: Vec<Row> = shapes.into_iter().chain([virtio, alone]).map(Measured::row).collect();
+    let mut rows: Vec<Row> =
+        shapes.into_iter().chain([consumed, virtio, alone]).map(Measured::row).collect();
     conclude(&mut rows, ONE.name);
     Ok(rows)
 }
@@ -288,14 +294,20 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
         let frames = row(what)?.frames()?;
         Some(frames.offered.saturating_sub(frames.kept) as f64)
     };
-    let over = row(ONE.name).zip(row(VIRTIO)).and_then(|(ours, theirs)| ours.over(theirs));
+    let over = |shape: Shape| row(shape.name)?.over(row(VIRTIO)?);
     let captured = |what: &str| {
         let frames = row(what)?.frames()?;
         Some(captured(&frames) as f64 / frames.seconds)
     };
     let mut bars = vec![
         Bar::new(format!("64 B: {LONG}, frames lost"), lost(LONG), Side::AtMost, 0.0),
-        Bar::new(format!("64 B: {} / {VIRTIO}", ONE.name), over, Side::AtLeast, 30.0),
+        Bar::new(format!("64 B: {} / {VIRTIO}", ONE.name), over(ONE), Side::AtLeast, 30.0),
+        Bar::new(
+            format!("64 B: {} / {VIRTIO}", CONSUMED.name),
+            over(CONSUMED),
+            Side::AtLeast,
+            30.0,
+        ),
     ];
     for shape in &SHAPES {
         let what = name_at_1_mpps(shape);

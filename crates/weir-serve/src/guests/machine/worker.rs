@@ -24,6 +24,8 @@ pub(crate) struct Spec {
     pub(crate) hypervisor: Box<dyn Hypervisor>,
     pub(crate) region_mib: u64,
     pub(crate) pages: Pages,
+    /// The guest's sessions come by its virtio-serial port, of whose end QEMU tells.
+    pub(crate) has_port: bool,
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
     /// Writes a line to the daemon's log.

@@ -78,7 +78,10 @@ impl Worker {
     fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
         let mut found = hotplug::find_plugged(&mut monitor)?;
-        self.port_id = hotplug::find_port(&mut monitor, weir_plug::port::NAME)?;
+        self.port_id = match self.spec.has_port {
+            true => hotplug::find_port(&mut monitor, weir_plug::port::NAME)?,
+            false => None,
+        };
         self.read_state(&mut monitor)?;
         if let Some(active) = &self.active {
             let own = found.iter().position(|one| *one == active.plugged);

@@ -246,6 +246,7 @@ impl Guest {
             hypervisor: Box::new(qemu.clone()),
             region_mib,
             pages: Pages::Now,
+            has_port: true,
             end_session: Box::new(move || _ = count.fetch_add(1, Ordering::SeqCst)),
             say: Arc::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };
