@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::Closed;
+use weir_plug::Who;
 
 use crate::daemon::Daemon;
 use crate::limits::RELAY_END_TIME_MAX;
@@ -32,9 +33,12 @@ impl Daemon {
     /// else closes it, or has.
     pub(crate) fn begin_close(&self, reader: &Arc<Reader>) -> Option<Closing> {
         reader.begin_close(|reads| {
+            let has_ended = self.board.closed(reads.feed).is_some();
             self.leave(&reader.source, reader.claim);
             match self.board.closed(reads.feed) {
-                Some(ledger) => (ledger, true),
+                // Rings that close because this was their last reader have some frames more. A guest's copy ends with
+                // the subscription; a process reads them.
+                Some(ledger) => (ledger, has_ended || matches!(reader.who, Who::Process(_))),
                 None => {
                     let ledgers = self.ledgers_of(&[reader.claim]);
                     (ledgers.ok().and_then(|mut all| all.remove(&reads.feed)), false)

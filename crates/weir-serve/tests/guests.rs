@@ -329,6 +329,27 @@ fn guests_share_rings_until_one_changes_what_it_takes() {
 }
 
 #[test]
+fn a_feed_that_joins_rings_which_another_leaves_has_each_frame_once() {
+    let machine = Machine::new("one");
+    let setup = setup(&source("rate=100kpps,flows=50", "", &[&machine]).replace("= 16", "= 4"));
+    let _served = serve_guests(&setup);
+    let half = Open { part: Some("1/2".into()), own: true, ..open("all") };
+    let connection = machine.connect();
+    let (mut before, source) = OpenFeed::new(&connection, &half).unwrap();
+    let mut reads = read(source);
+    for _ in 0..8 {
+        until_read(&reads, 5_000);
+        let (feed, source) = OpenFeed::new(&connection, &half).unwrap();
+        let running = read(source);
+        let ledger = before.close().unwrap().ledger.unwrap();
+        closes(&ledger);
+        assert_eq!(ledger.drops["relay"], 0, "{ledger:?}");
+        assert_eq!(taken(reads), (ledger.captured, 0));
+        (before, reads) = (feed, running);
+    }
+}
+
+#[test]
 fn parts_samples_and_cut_frames_come_as_they_are_captured() {
     let machine = Machine::new("one");
     let setup = setup(&source("frames=100k,rate=100kpps,flows=1000,size=512", "", &[&machine]));
