@@ -5,6 +5,7 @@ use serde_json::json;
 use weir_client::protocol::{Guest, GuestState};
 use weir_doctor::judge::{Finding, Grade};
 
+use super::domain::GROUP;
 use super::facts::{Facts, InFile, Lacks, Machine, NoDomain, NoFile, NoList};
 use super::list;
 use crate::cli::CheckArgs;
@@ -249,8 +250,11 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
         _ if reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
-            "the daemon's user may not write both sockets. Now: chgrp weir SOCKET; chmod g+w SOCKET. For good: \
-             `weir vm prepare` says how, at \"If the daemon is not root\"",
+            format!(
+                "their folder and both sockets are the group {GROUP}'s, and QEMU is started with umask 007: the first \
+                 lines of `weir vm prepare {name}`. Until then: chgrp {GROUP} FOLDER SOCKET; chmod g+rx FOLDER; \
+                 chmod g+w SOCKET. Is the daemon in the group? systemctl show -p SupplementaryGroups weir"
+            ),
         ),
         // Whoever labels files says no by this.
         _ if reason.contains(QEMU_DENIES) => all.no(
@@ -385,7 +389,11 @@ mod tests {
         is_one(&unknown, "sources", "guests = [\"web1\"]");
         is_one(&guest(&|guest| guest.has_session = false), "broker", "weir guest");
         let denied = "/q: no QEMU answers there: Permission denied (os error 13)";
-        is_one(&guest(&|guest| guest.reason = Some(denied.into())), "monitor", "chmod g+w");
+        is_one(
+            &guest(&|guest| guest.reason = Some(denied.into())),
+            "monitor",
+            "chgrp weir-guests FOLDER SOCKET",
+        );
         is_one(
             &guest(&|guest| guest.state = GuestState::Detached),
             "monitor",
