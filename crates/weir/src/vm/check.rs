@@ -81,7 +81,8 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
         None => true,
     };
     if let Some(guest) = guest.filter(|_| runs) {
-        of_guest(&mut all, guest);
+        let is_by_vsock = facts.file.as_ref().is_ok_and(|file| file.is_by_vsock);
+        of_guest(&mut all, guest, is_by_vsock);
     }
     all.0
 }
@@ -236,7 +237,7 @@ const KERNEL_DENIES: &str = "(os error 13)";
 /// The same where QEMU or libvirt says it: strerror's words.
 const QEMU_DENIES: &str = "Permission denied";
 
-fn of_guest(all: &mut Findings, guest: &Guest) {
+fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
     let name = &guest.name;
     let reason = guest.reason.as_deref().unwrap_or_default();
     let state = list::state(guest.state);
@@ -285,7 +286,11 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
         false => all.no(
             "broker",
             "no `weir guest` in the guest has a session",
-            "in the guest: systemctl enable --now weir-guest, or as root: weir guest",
+            match is_by_vsock {
+                // The daemon's log has it if the daemon cannot listen.
+                true => format!("journalctl -u weir --grep 'guest {name}'; in the guest, as root: weir guest --vsock"),
+                false => "in the guest: systemctl enable --now weir-guest, or as root: weir guest".to_owned(),
+            },
         ),
     }
     let memory =
@@ -388,6 +393,11 @@ mod tests {
         });
         is_one(&unknown, "sources", "guests = [\"web1\"]");
         is_one(&guest(&|guest| guest.has_session = false), "broker", "weir guest");
+        let by_vsock = with(&|facts| {
+            facts.file.as_mut().unwrap().is_by_vsock = true;
+            facts.daemon.as_mut().unwrap()[0].has_session = false;
+        });
+        is_one(&by_vsock, "broker", "weir guest --vsock");
         let denied = "/q: no QEMU answers there: Permission denied (os error 13)";
         is_one(
             &guest(&|guest| guest.reason = Some(denied.into())),

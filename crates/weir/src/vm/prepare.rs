@@ -166,8 +166,8 @@ fn of_qemu(args: &PrepareArgs) -> String {
     if args.vsock {
         let _ = write!(
             text,
-            "# Before QEMU, as QEMU's user, for as long as the machine runs; the guest-cid is a number from 3 on that no \
-             other\n# machine has:\n\
+            "# Before QEMU, as QEMU's user, for as long as the machine runs; the guest-cid is a number from 3 on that \
+             no other\n# machine has:\n\
              umask 007\n\
              vhost-device-vsock --vm guest-cid=3,socket={at}/vhost,uds-path={at}/vsock &\n\
              # Add to QEMU's options. The machine's memory is shared with vhost-device-vsock: 4G is its size, as -m \
