@@ -103,8 +103,10 @@ region_mib = $region_mib
 CONFIG
     done
 }
+# Has the daemon run as another user: a command that runs its arguments.
+as_daemon=()
 serve() {
-    ip netns exec "$rx" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
+    ip netns exec "$rx" "${as_daemon[@]}" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
         >>"$scratch/serve.log" 2>&1 &
     daemon_pid=$!
     until_true 'the daemon' test -S "$scratch/run/weir.sock"

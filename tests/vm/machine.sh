@@ -25,8 +25,10 @@ initramfs=
 qemu="qemu-system-x86_64"
 cpus=1
 memory=1G
-# How the daemon talks to its guest: by a port of virtio-serial. Another way is among the arguments.
+# The daemon's port of virtio-serial and its monitor. `no`: they are among the arguments.
 port=yes
+# Has QEMU run as another user: a command that runs its arguments. The user must be able to come to $scratch.
+as_qemu=()
 start_machine() { # NAME MACHINE [QEMU's arguments]
     local name=$1 machine=$2 at=$scratch/$1 number ports=() pipe
     shift 2
@@ -38,20 +40,22 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
     if [[ $port == yes ]]; then
         # shellcheck disable=SC2054  # QEMU's commas
         ports+=(-device virtio-serial -chardev "socket,id=weir,path=$at.port,server=on,wait=off"
-            -device virtserialport,id=weir,chardev=weir,name=org.weir.0)
+            -device virtserialport,id=weir,chardev=weir,name=org.weir.0
+            -qmp "unix:$at.monitor,server=on,wait=off")
     fi
     rm -f "$at".{agent,qmp}*
     for pipe in agent qmp; do
-        mkfifo "$at.$pipe.in" "$at.$pipe.out"
+        mkfifo -m 666 "$at.$pipe.in" "$at.$pipe.out"
         : >"$at.$pipe.log"
         # Ends with QEMU.
         cat "$at.$pipe.out" >"$at.$pipe.log" &
         helpers+=($!)
     done
+    : >"$at.console.log"
+    chmod 666 "$at.console.log"
     # Virtual CPUs on threads of their own, as KVM has them.
-    nice -n 3 "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
+    nice -n 3 "${as_qemu[@]}" "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
         -smp "$cpus" -m "$memory" "${ports[@]}" \
-        -qmp "unix:$at.monitor,server=on,wait=off" \
         -serial "file:$at.console.log" \
         -chardev "pipe,id=agent,path=$at.agent" -serial chardev:agent \
         -chardev "pipe,id=test,path=$at.qmp" -mon chardev=test,mode=control \
@@ -64,7 +68,9 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
     tell "$name" qmp '{"execute": "qmp_capabilities"}'
 }
 is_running() { kill -0 "${machine_pid[$1]}" 2>/dev/null; }
-machine_is_there_or_ended() { ! is_running "$1" || [[ -S $scratch/$1.monitor && -s $scratch/$1.qmp.log ]]; }
+machine_is_there_or_ended() {
+    ! is_running "$1" || [[ -s $scratch/$1.qmp.log && ($port == no || -S $scratch/$1.monitor) ]]
+}
 tell() { # NAME agent|qmp LINE
     # Opened for both, so that it does not wait for somebody at the other end.
     printf '%s\n' "$3" 1<>"$scratch/$1.$2.in"

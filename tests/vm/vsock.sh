@@ -1,7 +1,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# A machine without a serial port for Weir: its broker reaches the daemon by vsock, which the daemon vhost-device-vsock
-# carries. It finds no device, then no host, then one; broker and daemon are killed under its readers.
+# A machine without a serial port for Weir, made as `weir vm prepare --vsock` prints: its broker reaches the daemon by
+# vsock, which the daemon vhost-device-vsock carries. QEMU, that and Weir's daemon are no users of root's: who else comes
+# to their sockets is refused. The broker finds no device, then no host, then one; broker and daemon are killed under its
+# readers.
 
 command -v vhost-device-vsock >/dev/null || {
     skip vm_vsock 'vhost-device-vsock is missing (tests/setup.sh test)'
@@ -9,16 +11,37 @@ command -v vhost-device-vsock >/dev/null || {
 }
 image_modules='vmw_vsock_virtio_transport'
 initramfs_of plain
-initramfs=$scratch/plain.initramfs
-configure 16 64 one
-sed -i "s|^port = .*|vsock = \"$scratch/vsock\"|" "$scratch/weir.toml"
 
-vhost-device-vsock --vm "guest-cid=3,socket=$scratch/vhost,uds-path=$scratch/vsock" >"$scratch/vhost.log" 2>&1 &
+# Numbers stand for names, which this system need not have. The daemon's group is its users'; that of guests, nobody's.
+qemu_user=65534 daemon_user=64901 daemon_group=64901 guests_group=64902
+sockets=$scratch/guests/one
+mkdir -m 755 "$scratch/bin"
+install -m 755 "$(command -v vhost-device-vsock)" "$weir" "$scratch/bin"
+install -m 644 "$kernel_folder/vmlinuz" "$scratch/bin"
+weir=$scratch/bin/weir kernel_folder=$scratch/bin initramfs=$scratch/plain.initramfs
+chmod 711 "$scratch"
+chmod 644 "$initramfs"
+chown "$daemon_user:$daemon_group" "$scratch/run"
+as_qemu=(setpriv --reuid "$qemu_user" --regid "$qemu_user" --clear-groups sh -c 'umask 007; exec "$@"' sh)
+rights=+net_raw,+net_admin,+bpf,+perfmon
+as_daemon=(setpriv --reuid "$daemon_user" --regid "$daemon_group" --groups "$guests_group"
+    --inh-caps="-all,$rights" --ambient-caps="$rights" --bounding-set="-all,$rights" --no-new-privs)
+
+prepared=$("$weir" vm prepare one --vsock --machine pc --region-mib 64 |
+    sed "s|/run/weir-guests|$scratch/guests|g; s/QEMU-USER/$qemu_user/; s/-g weir-guests/-g $guests_group/; s/4G/$memory/g")
+folders=$(sed -n 's/^# *install /install /p' <<<"$prepared")
+[[ $(wc -l <<<"$folders") -eq 2 ]] || die "the lines that make the folder: $prepared"
+eval "$folders"
+configure 16 64 one
+sed -i '/^\[guests/,$d' "$scratch/weir.toml"
+sed -n '/^\[guests/,$p' <<<"$prepared" >>"$scratch/weir.toml"
+
+read -ra vhost <<<"$(sed -n 's/^\(vhost-device-vsock .*\) &$/\1/p' <<<"$prepared")"
+"${as_qemu[@]}" "$scratch/bin/${vhost[0]}" "${vhost[@]:1}" >"$scratch/vhost.log" 2>&1 &
 helpers+=($!)
-until_true 'vhost-device-vsock' test -S "$scratch/vhost"
-# vhost-user needs the guest's memory to be shared.
-port=no start_machine one pc,memory-backend=ram -object "memory-backend-memfd,id=ram,size=$memory,share=on" \
-    -chardev "socket,id=vhost,path=$scratch/vhost" -device vhost-user-vsock-pci,chardev=vhost
+until_true 'vhost-device-vsock' test -S "$sockets/vhost"
+read -rd '' -a options < <(sed -n '/^-/s/ [\\]$\|$//p' <<<"$prepared") || true
+port=no start_machine one pc "${options[@]}"
 booted one
 
 guest one 'start early weir guest --vsock; within 10 grep -q "no vsock" /tmp/early.err && kill $pid_early && ended early'
@@ -27,7 +50,25 @@ guest one 'within 10 grep -q "vsock:5745: the host does not answer" /tmp/guest.e
 # Until the host is there it is not said again.
 serve
 guest one 'within 60 grep -q "serving lan of the host" /tmp/guest.err'
+check() { "$weir" vm check one --socket "$scratch/run/weir.sock" --config "$scratch/weir.toml" >"$scratch/check.log"; }
+until_true 'weir vm check to find nothing wrong' check
 [[ $(guest one 'grep -c "does not answer" /tmp/guest.err') -eq 1 ]] || die 'it says again and again that nobody answers'
+
+# A client of the daemon's comes to the daemon, and to nothing of the machine's.
+connects() { # SOCKET
+    python3 -c 'import os, socket, sys
+path, group = sys.argv[1:]
+os.setgroups([int(group)])
+os.setgid(64903)
+os.setuid(64903)
+socket.socket(socket.AF_UNIX).connect(path)' "$1" "$daemon_group" 2>&1
+}
+said=$(connects "$scratch/run/weir.sock") || die "a client: $said"
+for socket in qmp vsock vsock_5745; do
+    [[ -S $sockets/$socket ]] || die "there is no $socket: $(ls -l "$sockets")"
+    said=$(connects "$sockets/$socket") && die "a client of the daemon's may connect to $socket"
+    [[ $said == *'Permission denied'* ]] || die "$socket: $said"
+done
 
 guest one 'reads all host:lan --frames 2000'
 send 2000 --rate 2kpps --size 200
@@ -60,5 +101,5 @@ has_both daemon
 guest one 'kill $pid_broker; wait $pid_broker'
 end "$daemon_pid"
 daemon_pid=
-[[ ! -e $scratch/vsock_5745 ]] || die 'the daemon has left its socket'
+[[ ! -e $sockets/vsock_5745 ]] || die 'the daemon has left its socket'
 say 'vsock: every frame of the host was read in the guest'

@@ -8,6 +8,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
@@ -19,8 +20,13 @@ use weir_plug::vsock;
 
 use crate::private;
 
-/// Of the socket: `vhost-device-vsock` may be another user's, of the folder's group.
-const SOCKET_MODE: u32 = 0o660;
+/// The socket's permissions. `vhost-device-vsock` runs as QEMU's user, who owns the folder and is not in its group, the
+/// daemon's. In a folder that others cannot enter, the folder says who may connect. In another one only this process's
+/// user may: the socket's group could be that of the daemon's clients.
+fn socket_mode(folder: &Path) -> io::Result<u32> {
+    let is_closed = folder.metadata()?.mode() & 0o001 == 0;
+    Ok(if is_closed { 0o666 } else { 0o600 })
+}
 
 /// A guest's way to the daemon by vsock.
 pub(crate) struct GuestListener {
@@ -47,7 +53,9 @@ impl GuestListener {
             io::Error::new(error.kind(), format!("listening at {}: {error}", path.display()))
         };
         private::check_folder_of(&path).map_err(io::Error::other)?;
-        let (listener, file) = socket::bind(&path, SOCKET_MODE).map_err(named)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let mode = socket_mode(folder).map_err(named)?;
+        let (listener, file) = socket::bind(&path, mode).map_err(named)?;
         listener.set_nonblocking(true)?;
         Ok(GuestListener { listener, _file: file })
     }
@@ -176,6 +184,22 @@ mod tests {
         });
         drop(listener);
         assert!(!socket_of(&uds_path).exists());
+    }
+
+    #[test]
+    fn only_a_folder_without_others_has_a_socket_that_all_may_write() {
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let uds_path = folder.path().join("vsock");
+        for (folder_mode, mode) in
+            [(0o700, 0o666), (0o2770, 0o666), (0o755, 0o600), (0o2771, 0o600)]
+        {
+            set_permissions(folder.path(), Permissions::from_mode(folder_mode)).unwrap();
+            let _listener = GuestListener::bind(&uds_path).unwrap();
+            let socket = socket_of(&uds_path).metadata().unwrap();
+            assert_eq!(socket.mode() & 0o777, mode, "{folder_mode:o}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde_json::json;
 use weir_client::protocol::{Guest, GuestState};
 use weir_doctor::judge::{Finding, Grade};
 
+use super::domain::GROUP;
 use super::facts::{Facts, InFile, Lacks, Machine, NoDomain, NoFile, NoList};
 use super::list;
 use crate::cli::CheckArgs;
@@ -80,7 +81,8 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
         None => true,
     };
     if let Some(guest) = guest.filter(|_| runs) {
-        of_guest(&mut all, guest);
+        let is_by_vsock = facts.file.as_ref().is_ok_and(|file| file.is_by_vsock);
+        of_guest(&mut all, guest, is_by_vsock);
     }
     all.0
 }
@@ -235,7 +237,7 @@ const KERNEL_DENIES: &str = "(os error 13)";
 /// The same where QEMU or libvirt says it: strerror's words.
 const QEMU_DENIES: &str = "Permission denied";
 
-fn of_guest(all: &mut Findings, guest: &Guest) {
+fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
     let name = &guest.name;
     let reason = guest.reason.as_deref().unwrap_or_default();
     let state = list::state(guest.state);
@@ -249,8 +251,11 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
         _ if reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
-            "the daemon's user may not write both sockets. Now: chgrp weir SOCKET; chmod g+w SOCKET. For good: \
-             `weir vm prepare` says how, at \"If the daemon is not root\"",
+            format!(
+                "their folder and both sockets are the group {GROUP}'s, and QEMU is started with umask 007: the first \
+                 lines of `weir vm prepare {name}`. Until then: chgrp {GROUP} FOLDER SOCKET; chmod g+rx FOLDER; \
+                 chmod g+w SOCKET. Is the daemon in the group? systemctl show -p SupplementaryGroups weir"
+            ),
         ),
         // Whoever labels files says no by this.
         _ if reason.contains(QEMU_DENIES) => all.no(
@@ -281,7 +286,11 @@ fn of_guest(all: &mut Findings, guest: &Guest) {
         false => all.no(
             "broker",
             "no `weir guest` in the guest has a session",
-            "in the guest: systemctl enable --now weir-guest, or as root: weir guest",
+            match is_by_vsock {
+                // The daemon's log has it if the daemon cannot listen.
+                true => format!("journalctl -u weir --grep 'guest {name}'; in the guest, as root: weir guest --vsock"),
+                false => "in the guest: systemctl enable --now weir-guest, or as root: weir guest".to_owned(),
+            },
         ),
     }
     let memory =
@@ -384,8 +393,17 @@ mod tests {
         });
         is_one(&unknown, "sources", "guests = [\"web1\"]");
         is_one(&guest(&|guest| guest.has_session = false), "broker", "weir guest");
+        let by_vsock = with(&|facts| {
+            facts.file.as_mut().unwrap().is_by_vsock = true;
+            facts.daemon.as_mut().unwrap()[0].has_session = false;
+        });
+        is_one(&by_vsock, "broker", "weir guest --vsock");
         let denied = "/q: no QEMU answers there: Permission denied (os error 13)";
-        is_one(&guest(&|guest| guest.reason = Some(denied.into())), "monitor", "chmod g+w");
+        is_one(
+            &guest(&|guest| guest.reason = Some(denied.into())),
+            "monitor",
+            "chgrp weir-guests FOLDER SOCKET",
+        );
         is_one(
             &guest(&|guest| guest.state = GuestState::Detached),
             "monitor",

@@ -7,8 +7,10 @@
 
 use roxmltree::{Document, Node};
 
-/// Where both sockets of a machine without libvirt lie.
+/// Where machines without libvirt have their sockets, each in a folder of its own.
 pub const FOLDER: &str = "/run/weir-guests";
+/// The group of those folders. The daemon's unit has it (packaging/weir.sysusers); no user is a member.
+pub const GROUP: &str = "weir-guests";
 /// The port's name, by which a guest finds it.
 pub const PORT: &str = weir_plug::port::NAME;
 /// The channel that is the port; libvirt chooses the path of its socket.

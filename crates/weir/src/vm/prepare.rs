@@ -6,7 +6,7 @@ use std::io::Write as _;
 
 use anyhow::{Context, Result};
 
-use super::domain::{self, CHANNEL, Change, FOLDER, PORT, reserve_mib};
+use super::domain::{self, CHANNEL, Change, FOLDER, GROUP, PORT, reserve_mib};
 use super::virsh::Virsh;
 use crate::EXIT_RAN;
 use crate::cli::{MachineName, PrepareArgs};
@@ -117,7 +117,8 @@ fn in_file(args: &PrepareArgs) -> String {
         let channel = if args.vsock { "vsock" } else { "port" };
         let _ = writeln!(
             text,
-            "{channel} = \"{FOLDER}/{name}.{channel}\"\nqmp = \"{FOLDER}/{name}.qmp\""
+            "{channel} = \"{folder}/{channel}\"\nqmp = \"{folder}/qmp\"",
+            folder = folder_of(name)
         );
     }
     let _ = writeln!(text, "region_mib = {}", args.region_mib);
@@ -130,16 +131,26 @@ fn toml_key(name: &str) -> String {
     if is_bare && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// The folder of the sockets, for a daemon that is not root.
+/// The folder of the guest's sockets.
+fn folder_of(name: &str) -> String {
+    format!("{FOLDER}/{name}")
+}
+
+/// How that folder is made. Its group is not that of the daemon's clients (weir): they could control QEMU.
 fn folder(args: &PrepareArgs) -> String {
+    let folder = folder_of(&args.name);
     // The daemon makes a socket of its own there.
     let mode = if args.vsock { "2770" } else { "2750" };
     let mut text = format!(
-        "# QEMU makes its sockets in a folder of its own, for the daemon's group (weir, as the package has it), which\n\
-         # is to write the sockets: QEMU is started with umask 007. /run is empty after a boot: systemd makes it.\n\
-         # Into /etc/tmpfiles.d/weir-guests.conf, with the user that QEMU runs as; then `systemd-tmpfiles --create`:\n\
-         d {FOLDER} {mode} QEMU-USER weir -\n\
-         # The same by hand: install -d -m {mode} -o QEMU-USER -g weir {FOLDER}\n"
+        "# QEMU makes its sockets in a folder of this guest, which belongs to QEMU's user and to the daemon's group \
+         {GROUP}.\n# Add nobody to that group: whoever may write to the monitor controls QEMU. Start QEMU with umask \
+         007, so that the\n# group may write. /run is empty after a boot: systemd makes the folder. Into \
+         /etc/tmpfiles.d/weir-guests.conf, with\n# the user that QEMU runs as; then `systemd-tmpfiles --create`:\n\
+         d {FOLDER} 0755 root root -\n\
+         d {folder} {mode} QEMU-USER {GROUP} -\n\
+         # The same by hand:\n\
+         #     install -d -m 0755 {FOLDER}\n\
+         #     install -d -m {mode} -o QEMU-USER -g {GROUP} {folder}\n"
     );
     if args.vsock {
         text += "# The daemon listens there, too. Its unit may not, until `systemctl edit weir` says:\n\
@@ -150,20 +161,20 @@ fn folder(args: &PrepareArgs) -> String {
 }
 
 fn of_qemu(args: &PrepareArgs) -> String {
-    let name = &args.name;
+    let at = folder_of(&args.name);
     let mut text = folder(args);
     if args.vsock {
         let _ = write!(
             text,
-            "# Before QEMU, as root or with the group weir, for as long as the machine runs; the guest-cid is a number \
-             from 3\n# on that no other machine has:\n\
+            "# Before QEMU, as QEMU's user, for as long as the machine runs; the guest-cid is a number from 3 on that \
+             no other\n# machine has:\n\
              umask 007\n\
-             vhost-device-vsock --vm guest-cid=3,socket={FOLDER}/{name}.vhost,uds-path={FOLDER}/{name}.vsock &\n\
+             vhost-device-vsock --vm guest-cid=3,socket={at}/vhost,uds-path={at}/vsock &\n\
              # Add to QEMU's options. The machine's memory is shared with vhost-device-vsock: 4G is its size, as -m \
              has it, and\n# memory-backend goes to its -machine. The monitor is the daemon's alone:\n\
              -m 4G -object memory-backend-memfd,id=weir-ram,size=4G,share=on \\\n\
              -machine {},memory-backend=weir-ram \\\n\
-             -chardev socket,id=weir,path={FOLDER}/{name}.vhost \\\n\
+             -chardev socket,id=weir,path={at}/vhost \\\n\
              -device vhost-user-vsock-pci,chardev=weir",
             args.machine.qemu_name()
         );
@@ -172,11 +183,11 @@ fn of_qemu(args: &PrepareArgs) -> String {
             text,
             "# Add to QEMU's options; the monitor is the daemon's alone:\n\
              -device virtio-serial \\\n\
-             -chardev socket,id=weir,path={FOLDER}/{name}.port,server=on,wait=off \\\n\
+             -chardev socket,id=weir,path={at}/port,server=on,wait=off \\\n\
              -device virtserialport,id=weir,chardev=weir,name={PORT}"
         );
     }
-    let _ = write!(text, " \\\n-qmp unix:{FOLDER}/{name}.qmp,server=on,wait=off");
+    let _ = write!(text, " \\\n-qmp unix:{at}/qmp,server=on,wait=off");
     if args.machine == MachineName::Q35 {
         let ports = domain::ports(args.region_mib, None, 0);
         ports.iter().for_each(|port| _ = write!(text, " \\\n-device {port}"));
@@ -211,7 +222,8 @@ mod tests {
         assert!(!of_qemu(&args(MachineName::Pc)).contains("-device pcie-root-port"));
         let text = of_qemu(&args(MachineName::Q35));
         assert!(text.contains("pref64-reserve=128M"), "{text}");
-        assert!(text.contains("[guests.web1]\nport = \"/run/weir-guests/web1.port\""), "{text}");
+        assert!(text.contains("d /run/weir-guests/web1 2750 QEMU-USER weir-guests -\n"), "{text}");
+        assert!(text.contains("[guests.web1]\nport = \"/run/weir-guests/web1/port\""), "{text}");
     }
 
     #[test]
@@ -219,10 +231,12 @@ mod tests {
         let text = of_qemu(&PrepareArgs { vsock: true, ..args(MachineName::Q35) });
         for words in [
             "-machine q35,memory-backend=weir-ram",
-            "uds-path=/run/weir-guests/web1.vsock &",
-            "-qmp unix:/run/weir-guests/web1.qmp",
-            "[guests.web1]\nvsock = \"/run/weir-guests/web1.vsock\"\nqmp",
-            "d /run/weir-guests 2770 QEMU-USER weir",
+            "uds-path=/run/weir-guests/web1/vsock &",
+            "-qmp unix:/run/weir-guests/web1/qmp",
+            "[guests.web1]\nvsock = \"/run/weir-guests/web1/vsock\"\nqmp",
+            "d /run/weir-guests 0755 root root -",
+            "d /run/weir-guests/web1 2770 QEMU-USER weir-guests -",
+            "as QEMU's user",
             "pcie-root-port",
         ] {
             assert!(text.contains(words), "{words}: {text}");
