@@ -31,8 +31,11 @@ const DEVICES: &str = "/sys/dev/char";
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it has to answer in one. A vsock
-/// does not always tell of its end: `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed.
+/// How long a host that is at nothing else has to answer, or else it has ended. A vsock does not always tell of its end:
+/// `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed. Shorter than what a daemon that comes
+/// after it leaves to readers (5 s).
+const ALIVE_WITHIN: Duration = Duration::from_secs(3);
+/// How long it has behind what else this guest has asked of it: opening a feed may take 10 s.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The way to the host's daemon.
@@ -223,7 +226,7 @@ impl HostLink for Link {
             // A vsock says nothing of a host that has ended, so it is asked, but not behind what it is at: it answers
             // one question after the other.
             let answers =
-                || connection.is_busy() || connection.sources_within(ANSWER_TIME_MAX).is_ok();
+                || connection.is_busy() || connection.sources_within(ALIVE_WITHIN).is_ok();
             if connection.is_open() && (self.tells_of_end() || answers()) {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
