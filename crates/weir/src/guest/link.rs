@@ -31,7 +31,8 @@ const DEVICES: &str = "/sys/dev/char";
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a host that is at nothing else has to answer, or else it has ended. A vsock does not always tell of its end:
+/// How long a host that is at nothing else has to answer, or else it has ended. A vsock does not always tell of its
+/// end:
 /// `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed. Shorter than what a daemon that comes
 /// after it leaves to readers (5 s).
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
