@@ -40,6 +40,8 @@ struct weir_feed {
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
 const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
 const volatile __u32 only;		/* the place of the only feed + 1, whose writer is inline; 0: there are several */
+const volatile __u32 shard_of;		/* every feed is a shard of so many, each another; 0: they are not */
+const volatile __u32 shard_place[WEIR_FEEDS_MAX];	/* and the place of each shard's feed; WEIR_FEEDS_MAX: it has none */
 const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count what is offered */
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
 const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
@@ -230,18 +232,33 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 	return weir_blocked(front, list, &found->key);
 }
 
+/* Whether the frame came by the feed's queue. */
+static __always_inline int is_of_queue(__u32 feed, const struct weir_frame *frame)
+{
+	if (feed >= WEIR_FEEDS_MAX)
+		return 0;
+	return !by_queue || feed_of[feed].queue == WEIR_ANY_QUEUE || feed_of[feed].queue == frame->queue;
+}
+
 /* Whether the frame is of the feed's part: its queue, its shard. Asked before a call is made for the feed. */
 static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame)
 {
 	const volatile struct weir_feed *setup;
 
-	if (feed >= WEIR_FEEDS_MAX)
+	if (feed >= WEIR_FEEDS_MAX || !is_of_queue(feed, frame))
 		return 0;
 	setup = &feed_of[feed];
-	if (by_queue && setup->queue != WEIR_ANY_QUEUE && setup->queue != frame->queue)
-		return 0;
 	return !by_flow || setup->shard_of <= 1 ||
 	       weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of);
+}
+
+/* The place of the feed whose shard the frame is of, where every feed is a shard of `shard_of`. */
+static __always_inline __u32 place_of_shard(__u64 flow_hash)
+{
+	__u64 shard = weir_shard_index(flow_hash, shard_of);
+
+	weir_opaque(shard);
+	return shard < WEIR_FEEDS_MAX ? shard_place[shard] : WEIR_FEEDS_MAX;
 }
 
 /*
@@ -489,6 +506,19 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 			mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
 		}
 		if (mine_of_ring && is_of_part(place, frame))
+			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
+	} else if (shard_of && !several) {
+		/* At most one feed takes the frame, so the writer is inline here, too. */
+		__u32 place = place_of_shard(frame->flow_hash), number, ring_line;
+		struct found_key found;
+
+		found.looked = 0;
+		if (place >= WEIR_FEEDS_MAX || !(wanted >> place & 1) || !is_of_queue(place, frame))
+			goto done;
+		number = place * rings_per_feed + cpu;
+		ring_line = number + 1;
+		mine_of_ring = bpf_map_lookup_elem(&control, &ring_line);
+		if (mine_of_ring)
 			write_feed(ctx, hook, place, number, mine_of_ring, frame, &found, 0);
 	} else {
 		struct found_key found = {};

@@ -360,10 +360,16 @@ static __always_inline __u64 weir_shard_hash(const struct weir_flow_key *key)
 				 whole ? key->protocol : 0);
 }
 
+/* Which of so many shards the frame is of. */
+static __always_inline __u32 weir_shard_index(__u64 shard_hash, __u32 of)
+{
+	return ((shard_hash >> 32) * of) >> 32;
+}
+
 /* Shard::takes. */
 static __always_inline int weir_shard_takes(__u64 shard_hash, __u32 index, __u32 of)
 {
-	return ((shard_hash >> 32) * of) >> 32 == index;
+	return weir_shard_index(shard_hash, of) == index;
 }
 
 /* Sample::takes. */

@@ -1,16 +1,23 @@
 //! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows what is in it and leaves out what is not needed,
 //! so each generation of a program that is made anew has a map of its own.
 
-use std::slice;
+use std::{mem, slice};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use super::skel::types::rodata as Data;
 use crate::feed::Feed;
 use crate::kernel::map_options;
+use crate::limits::HOOK_FEEDS_MAX;
 
 /// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
+
+/// In `shard_place`: no feed takes the shard.
+const FREE: u32 = PLACES as u32;
+
+/// `WEIR_FEEDS_MAX`: of the feeds at the hook, and of the relay.
+const PLACES: usize = HOOK_FEEDS_MAX + 1;
 
 /// The data of the first generation.
 pub(super) struct Constants {
@@ -69,6 +76,8 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
         data.wanted_in |= u32::from(feed.direction.takes_in()) << place;
         data.wanted_out |= u32::from(feed.direction.takes_out()) << place;
     }
+    let (shard_of, shard_place) = shards(places).unwrap_or((0, [FREE; PLACES]));
+    (data.shard_of, data.shard_place) = (shard_of, shard_place);
     let any = |is: fn(&Feed) -> bool| u32::from(places.iter().flatten().any(is));
     data.with_filters = any(|feed| feed.filter.is_some());
     data.by_flow = any(Feed::goes_by_flow);
@@ -79,6 +88,22 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
 fn only(places: &[Option<Feed>]) -> Option<usize> {
     let mut taken = (0..places.len()).filter(|place| places[*place].is_some());
     taken.next().filter(|_| taken.next().is_none())
+}
+
+/// Where every feed is a shard of the same number, each another one: that number, and the place of each shard's feed.
+/// A frame is then of one feed at most, which the program looks up instead of asking each.
+fn shards(places: &[Option<Feed>]) -> Option<(u32, [u32; PLACES])> {
+    let mut feeds =
+        places.iter().enumerate().filter_map(|(at, feed)| Some((at, feed.as_ref()?.shard)));
+    let of = feeds.clone().next()?.1.of();
+    let mut shard_place = [FREE; PLACES];
+    let are_apart = of > 1
+        && of as usize <= PLACES
+        && feeds.all(|(at, shard)| {
+            let place = &mut shard_place[shard.index() as usize % PLACES];
+            shard.of() == of && mem::replace(place, at as u32) == FREE
+        });
+    are_apart.then_some((of, shard_place))
 }
 
 #[cfg(test)]
@@ -95,5 +120,28 @@ mod tests {
         assert_eq!(only_of(&[false, false, true, false]), Some(2));
         assert_eq!(only_of(&[true, false, true]), None);
         assert_eq!(only_of(&[false, false]), None);
+    }
+
+    #[test]
+    fn the_feed_is_looked_up_where_each_is_another_shard_of_the_same_number() {
+        let places_of = |texts: &[&str]| {
+            let feed = |text: &&str| {
+                (!text.is_empty()).then(|| Feed { shard: text.parse().unwrap(), ..Feed::default() })
+            };
+            let places: Vec<Option<Feed>> = texts.iter().map(feed).collect();
+            shards(&places)
+        };
+        let with = |taken: &[(usize, u32)]| {
+            let mut shard_place = [FREE; PLACES];
+            for (shard, place) in taken {
+                shard_place[*shard] = *place;
+            }
+            shard_place
+        };
+        assert_eq!(places_of(&["2/4", "", "1/4"]), Some((4, with(&[(1, 0), (0, 2)]))));
+        assert_eq!(places_of(&["17/17"]), Some((17, with(&[(16, 0)]))));
+        for others in [&["", "1/1"][..], &["1/4", "1/4"], &["1/4", "2/5"], &["1/18"], &[]] {
+            assert_eq!(places_of(others), None, "{others:?}");
+        }
     }
 }
