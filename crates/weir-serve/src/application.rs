@@ -86,9 +86,8 @@ struct Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        while let Some((_, reader)) = self.feeds.pop_first() {
-            self.daemon.let_go(&reader);
-        }
+        let readers: Vec<_> = std::mem::take(&mut self.feeds).into_values().collect();
+        self.daemon.let_go_all(&readers);
     }
 }
 

@@ -117,13 +117,23 @@ impl Board {
         self.lock().handed.contains_key(&feed)
     }
 
-    /// Open rings that were handed to somebody who may not have them now. A guest has mapped a copy and never these.
+    /// Open rings that were handed to somebody who may not have them now, by the names of their sources. A guest has
+    /// mapped a copy and never these.
     #[must_use]
-    pub fn handed_unless(&self, may: impl Fn(&Who, &str) -> bool) -> BTreeSet<FeedId> {
+    pub fn handed_unless(
+        &self,
+        may: impl Fn(&Who, &str) -> bool,
+    ) -> BTreeMap<String, BTreeSet<FeedId>> {
         let state = self.lock();
-        let is_denied = |(who, of): &(Who, String)| matches!(who, Who::Process(_)) && !may(who, of);
-        let denied = state.handed.iter().filter(|(_, all)| all.iter().any(is_denied));
-        denied.map(|(feed, _)| *feed).collect()
+        let is_denied =
+            |(who, of): &&(Who, String)| matches!(who, Who::Process(_)) && !may(who, of);
+        let mut denied: BTreeMap<String, BTreeSet<FeedId>> = BTreeMap::new();
+        for (feed, all) in &state.handed {
+            for (_, source) in all.iter().filter(is_denied) {
+                denied.entry(source.clone()).or_default().insert(*feed);
+            }
+        }
+        denied
     }
 
     /// A client has let go of this feed.

@@ -1,50 +1,78 @@
 //! Closing a feed: at a client's wish, when the client goes, and when the daemon's file denies it.
+//!
+//! It has two halves. The first ends the subscription, while nobody can move the feed to other rings. The second asks
+//! for the rings' ledger and waits for a guest's copy; that is done with nothing held, by whoever wants the account.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::Closed;
 use weir_plug::Who;
+use weir_ring::Ledger;
 
 use crate::daemon::Daemon;
 use crate::limits::RELAY_END_TIME_MAX;
-use crate::reader::{Closing, Reader};
+use crate::reader::{Ending, Reader, Reads};
 use crate::slots::Claim;
 use crate::user::User;
 
 impl Daemon {
     /// Closes a feed, once, and gives its account. A guest's copy is waited for.
     pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
-        match self.begin_close_alone(reader) {
-            Some(closing) => closing.finish(Instant::now() + RELAY_END_TIME_MAX),
-            None => reader.wait_until_closed(),
-        }
+        self.begin_close_alone(reader);
+        self.finish_close(reader, Instant::now() + RELAY_END_TIME_MAX)
     }
 
     /// [`begin_close`](Daemon::begin_close), for who does not hold the source's [`handing`](Daemon::handing).
-    pub(crate) fn begin_close_alone(&self, reader: &Arc<Reader>) -> Option<Closing> {
+    pub(crate) fn begin_close_alone(&self, reader: &Reader) -> bool {
         let handing = self.handing(&reader.source);
         // A guest's feed may move to other rings meanwhile; and whoever changes a feed asks who else reads its rings.
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         self.begin_close(reader)
     }
 
-    /// Ends a feed's subscription, and has a guest's copy end: [`Closing::finish`] waits for that. `None` if somebody
-    /// else closes it, or has.
-    pub(crate) fn begin_close(&self, reader: &Arc<Reader>) -> Option<Closing> {
+    /// The first half: ends a feed's subscription, and has a guest's copy end, which is not waited for. `false` if
+    /// somebody else closes it, or has.
+    pub(crate) fn begin_close(&self, reader: &Reader) -> bool {
         reader.begin_close(|reads| {
             let has_ended = self.board.closed(reads.feed).is_some();
             self.leave(&reader.source, reader.claim);
-            match self.board.closed(reads.feed) {
-                // Rings that close because this was their last reader have some frames more. A guest's copy ends with
-                // the subscription; a process reads them.
-                Some(ledger) => (ledger, has_ended || matches!(reader.who, Who::Process(_))),
-                None => {
-                    let ledgers = self.ledgers_of(&[reader.claim]);
-                    (ledgers.ok().and_then(|mut all| all.remove(&reads.feed)), false)
-                }
-            }
+            // Rings that close because this was their last reader have some frames more. A guest's copy ends with the
+            // subscription; a process reads them.
+            let ledger = self.board.closed(reads.feed);
+            let is_final = ledger.is_some() && (has_ended || matches!(reader.who, Who::Process(_)));
+            Ending { ledger, is_final }
         })
+    }
+
+    /// The second half, of a feed whose closing has begun: its account. A guest's copy is waited for until `deadline`
+    /// at most.
+    pub(crate) fn finish_close(&self, reader: &Reader, deadline: Instant) -> Closed {
+        reader.finish_close(deadline, |reads| self.last_ledger(reader, reads))
+    }
+
+    /// The second half, of several feeds whose closing has begun: their copies are waited for together.
+    pub(crate) fn finish_all(&self, readers: &[Arc<Reader>]) {
+        // Before any copy is waited for: where others read the rings on, ledgers grow meanwhile.
+        for reader in readers {
+            reader.ask_last_ledger(|reads| self.last_ledger(reader, reads));
+        }
+        let deadline = Instant::now() + RELAY_END_TIME_MAX;
+        let (guests, processes): (Vec<_>, Vec<_>) =
+            readers.iter().partition(|reader| matches!(reader.who, Who::Guest(_)));
+        // A process has no copy that could be waited for.
+        for reader in processes.into_iter().chain(guests) {
+            self.finish_close(reader, deadline);
+        }
+    }
+
+    /// The ledger of these rings, which a feed has read until a moment ago: the last one if they are closed, and the
+    /// one of now if others read them on. Their source is waited for.
+    fn last_ledger(&self, reader: &Reader, reads: &Reads) -> Option<Ledger> {
+        let now = || self.ledgers_of(&[reader.claim]).ok()?.remove(&reads.feed);
+        let closed = || self.board.closed(reads.feed).flatten();
+        // They may close while the source is asked.
+        closed().or_else(now).or_else(closed)
     }
 
     /// Ends a subscription.
@@ -59,5 +87,12 @@ impl Daemon {
         reader.remove_sleepers();
         self.board.remove(reader);
         self.usage.close(&User::from(&reader.who), reader.mib);
+    }
+
+    /// The same of all feeds of a client. No feed waits for the copy of another one.
+    pub(crate) fn let_go_all(&self, readers: &[Arc<Reader>]) {
+        readers.iter().for_each(|reader| _ = self.begin_close_alone(reader));
+        self.finish_all(readers);
+        readers.iter().for_each(|reader| self.let_go(reader));
     }
 }

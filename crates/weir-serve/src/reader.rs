@@ -19,7 +19,8 @@ use crate::guests::GuestFeed;
 use crate::limits::SLEEPERS_OF_A_FEED_MAX;
 use crate::rights::Copied;
 use crate::slots::Claim;
-pub(crate) use closing::Closing;
+use closing::Closing;
+pub(crate) use closing::Ending;
 pub use reads::Reads;
 
 /// A feed of one client.
@@ -47,8 +48,8 @@ pub struct Reader {
     key: u64,
     reads: RwLock<Arc<Reads>>,
     state: Mutex<State>,
-    /// It was closed.
-    closed: Condvar,
+    /// Its closing has begun: the subscription has ended.
+    begun: Condvar,
     /// Of a guest: its copy.
     copy: OnceLock<GuestFeed>,
     /// Nothing more joins it.
@@ -68,6 +69,8 @@ struct State {
     sleepers: BTreeMap<u64, Sleeping>,
     /// Somebody closes it, or has closed it.
     is_closing: bool,
+    /// Once its subscription has ended.
+    closing: Option<Arc<Closing>>,
     /// Once it is closed: its account.
     closed: Option<Closed>,
 }
@@ -116,7 +119,7 @@ impl Reader {
         let Opening { peer, who, asked, number, source, filter, mib, copied, key } = opening;
         let filter = FilterText { asked: asked.filter.clone(), whole: filter };
         let (filter, since, state) = (Mutex::new(filter), Instant::now(), Mutex::default());
-        let (copy, closed) = (OnceLock::new(), Condvar::new());
+        let (copy, begun) = (OnceLock::new(), Condvar::new());
         let key = key.unwrap_or(feed.number());
         let reads = RwLock::new(Arc::new(Reads::new(feed, rings, from, base)));
         Reader {
@@ -133,7 +136,7 @@ impl Reader {
             key,
             reads,
             state,
-            closed,
+            begun,
             copy,
             is_complete: AtomicBool::new(false),
         }
@@ -332,43 +335,5 @@ impl Reader {
     #[must_use]
     pub fn closed_account(&self) -> Option<Option<protocol::Ledger>> {
         self.state().closed.as_ref().map(|closed| closed.ledger.clone())
-    }
-
-    /// Begins to close it: `end` ends the subscription, and gives the ledger of these rings, and whether that is final.
-    /// Waits for nothing. `None` if somebody else closes it, or has.
-    ///
-    /// Of a guest's feed it is called by who keeps the feed from moving to other rings meanwhile: else the ledger of
-    /// some would be accounted against what others have had.
-    pub(crate) fn begin_close(
-        self: &Arc<Reader>,
-        end: impl FnOnce(&Reads) -> (Option<Ledger>, bool),
-    ) -> Option<Closing> {
-        if std::mem::replace(&mut self.state().is_closing, true) {
-            return None;
-        }
-        let reads = self.reads();
-        let (ledger, is_final) = end(&reads);
-        let until = reads.written();
-        // It passes on what the rings have, and ends.
-        self.copy.get().iter().for_each(|copy| copy.relay.stop());
-        Some(Closing::new(Arc::clone(self), reads, until, ledger, is_final))
-    }
-
-    /// What became of its frames, once whoever closes it has finished.
-    pub(crate) fn wait_until_closed(&self) -> Closed {
-        let runs = |state: &mut State| state.closed.is_none();
-        let state = self.closed.wait_while(self.state(), runs);
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        state.closed.clone().unwrap_or_else(|| self.told(true, Vec::new(), None))
-    }
-
-    /// It is closed, and this is its account.
-    fn closed_with(&self, closed: Closed) {
-        self.state().closed.get_or_insert(closed);
-        self.closed.notify_all();
-    }
-
-    fn told(&self, ended: bool, until: Vec<u64>, ledger: Option<protocol::Ledger>) -> Closed {
-        Closed { key: self.key, ended, until, ledger }
     }
 }

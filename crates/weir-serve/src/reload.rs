@@ -1,7 +1,9 @@
 //! Another file: what it still allows goes on, and what it does not is closed.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use weir_plug::Who;
@@ -10,18 +12,30 @@ use weir_probe::FeedId;
 use crate::board::{tell_gone, tell_moved};
 use crate::config::Config;
 use crate::daemon::{Daemon, check};
-use crate::limits::RELAY_END_TIME_MAX;
 use crate::moved::MovedFeed;
-use crate::reader::{Closing, Reader, Reads};
+use crate::reader::{Ending, Reader, Reads};
 
 /// What clients are told.
-pub(crate) const CHANGED: &str = "the daemon's file has changed";
+const CHANGED: &str = "the daemon's file has changed";
+
+/// What another file takes away at one source.
+#[derive(Default)]
+struct SourceChange {
+    /// Open rings that somebody has mapped who may not have them any more.
+    exposed: BTreeSet<FeedId>,
+    /// Feeds that wait for their clients, and do so no longer.
+    unclaimed: Vec<MovedFeed>,
+    /// Open feeds of clients who may not have them any more.
+    denied: Vec<Arc<Reader>>,
+    /// The other open feeds.
+    allowed: Vec<Arc<Reader>>,
+}
 
 impl Daemon {
     /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
     /// that it does not allow are closed; since nobody without the right is to see what comes into memory that he has
     /// mapped, others that read the same rings move to fresh ones: they are told, and find there what has come since.
-    /// Gives how many were closed.
+    /// Gives how many were closed, once all of them have their accounts.
     ///
     /// # Errors
     /// A source that means nothing; the old file stays in force.
@@ -29,53 +43,121 @@ impl Daemon {
         for warning in check(&config, &self.resolve)? {
             self.journal.say(&warning);
         }
-        let mut closings = Vec::new();
-        let closed = self.put_in_force(config, &mut closings);
-        // With nothing held: nobody who opens a feed waits for a guest's copy that hangs.
-        let deadline = Instant::now() + RELAY_END_TIME_MAX;
-        closings.into_iter().for_each(|closing| _ = closing.finish(deadline));
-        Ok(closed)
+        Ok(self.put_in_force(config))
     }
 
-    /// Has this file in force, and tells all whom that concerns. Gives how many feeds are closed, which `closings`
-    /// [finish](Closing::finish).
-    fn put_in_force(&self, config: Config, closings: &mut Vec<Closing>) -> usize {
+    /// Has this file in force, and closes what it denies. Each source's feeds are closed on a thread of their own: to
+    /// end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for that: a source's
+    /// [`handing`](Daemon::handing) is held only while its own subscriptions end.
+    fn put_in_force(&self, config: Config) -> usize {
+        let changing_guests = self.guests.lock_changes();
         let before = self.config();
-        let _guests = self.guests.lock_changes();
         // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
-        let names = before.sources.keys();
-        let handing: Vec<Arc<RwLock<()>>> = names.map(|name| self.handing(name)).collect();
-        let _alone: Vec<_> =
-            handing.iter().map(|one| one.write().unwrap_or_else(PoisonError::into_inner)).collect();
+        let handing: Vec<_> =
+            before.sources.keys().map(|name| (name, self.handing(name))).collect();
+        let mut held = BTreeMap::new();
+        for (name, lock) in &handing {
+            held.insert(name.as_str(), lock.write().unwrap_or_else(PoisonError::into_inner));
+        }
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let changes = self.changes_since(&before);
+        held.retain(|name, _| changes.contains_key(*name));
+        let (changed, all_changed) = mpsc::channel();
+        let close = |name: &str, change: &SourceChange, changed: Sender<String>| {
+            let closed = self.change_source(change);
+            // It is listened to, but for a panic.
+            let _ = changed.send(name.to_owned());
+            // What is held is held until all senders are gone.
+            drop(changed);
+            self.finish_all(&closed);
+            closed.len()
+        };
+        let close = &close;
+        thread::scope(|scope| {
+            let (mut threads, mut closed) = (Vec::new(), 0);
+            for (name, change) in &changes {
+                let sender = changed.clone();
+                let thread = thread::Builder::new().name("reload".into());
+                let thread = thread.spawn_scoped(scope, move || close(name, change, sender));
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    // No thread is left: one source after the other.
+                    Err(_) => closed += close(name, change, changed.clone()),
+                }
+            }
+            drop(changed);
+            self.change_guests();
+            self.guests.all().iter().for_each(|guest| guest.session.tell_of_sources());
+            all_changed.iter().for_each(|name| _ = held.remove(&*name));
+            drop((held, changing_guests));
+            let join = |thread: ScopedJoinHandle<'_, usize>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            closed + threads.into_iter().map(join).sum::<usize>()
+        })
+    }
+
+    /// What the file that is in force takes away, compared with the one before it, by the sources' names. Asked by who
+    /// holds [`handing`](Daemon::handing) of all sources.
+    fn changes_since(&self, before: &Config) -> BTreeMap<String, SourceChange> {
+        let now = self.config();
         let is_allowed = |who: &Who, name: &str| {
             let now = self.source(who, name);
             now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
         };
-        let exposed = self.board.handed_unless(is_allowed);
-        let waits_in_exposed = |feed: &MovedFeed| {
-            let now = self.probe.feed_of(feed.claim.subscription);
-            now.is_some_and(|(now, _)| exposed.contains(&now))
+        // A guest that is reached in another way begins anew.
+        let is_same_guest = |who: &Who| match who {
+            Who::Guest(name) => now.guests.get(&**name) == before.guests.get(&**name),
+            Who::Process(_) => true,
         };
+        let mut changes: BTreeMap<String, SourceChange> = BTreeMap::new();
+        for (name, exposed) in self.board.handed_unless(is_allowed) {
+            changes.entry(name).or_default().exposed = exposed;
+        }
         // A client that has not come yet cannot be told of a second move.
-        self.close_moved(|feed| {
-            is_allowed(&feed.who, &feed.asked.source) && !waits_in_exposed(feed)
+        let (unclaimed, _) = self.moved.take_unless(|feed| {
+            let now = self.probe.feed_of(feed.claim.subscription);
+            let change = changes.get(&feed.asked.source);
+            let is_exposed =
+                now.zip(change).is_some_and(|((now, _), change)| change.exposed.contains(&now));
+            is_allowed(&feed.who, &feed.asked.source) && !is_exposed
         });
-        let mut readers = self.board.readers();
-        readers.retain(|reader| !reader.is_closed());
-        let (allowed, denied): (Vec<_>, Vec<_>) =
-            readers.into_iter().partition(|reader| is_allowed(&reader.who, &reader.source));
-        let mut closed = denied.len();
+        for feed in unclaimed {
+            changes.entry(feed.asked.source.clone()).or_default().unclaimed.push(feed);
+        }
+        for reader in self.board.readers() {
+            if reader.is_closed() {
+                continue;
+            }
+            if !is_allowed(&reader.who, &reader.source) || !is_same_guest(&reader.who) {
+                changes.entry(reader.source.clone()).or_default().denied.push(reader);
+            } else if let Some(change) = changes.get_mut(&reader.source) {
+                change.allowed.push(reader);
+            }
+        }
+        changes
+    }
+
+    /// Closes the feeds that are denied, and moves those of others away from their rings; tells all whom that concerns.
+    /// Gives those whose closing has begun. Waits for the source, and for no copy of a guest.
+    fn change_source(&self, change: &SourceChange) -> Vec<Arc<Reader>> {
+        let SourceChange { exposed, unclaimed, denied, allowed } = change;
+        for feed in unclaimed {
+            self.leave(&feed.asked.source, feed.claim);
+        }
+        let mut closing = Vec::new();
         let mut close = |reader: &Arc<Reader>| {
             // First: that its rings are closed, which the probe tells, would be no reason.
             tell_gone(reader, Some(CHANGED));
-            closings.extend(self.begin_close(reader));
+            if self.begin_close(reader) {
+                closing.push(Arc::clone(reader));
+            }
         };
         // A guest's subscription ends first: its copy would follow the feed to fresh rings.
         denied.iter().filter(|denied| is_guest(denied)).for_each(&mut close);
-        let mut told: Vec<Arc<Reader>> = Vec::new();
-        for feed in with_siblings(exposed, &allowed) {
+        let mut told: Vec<&Arc<Reader>> = Vec::new();
+        for feed in with_siblings(exposed.clone(), allowed) {
             let of = |reader: &&Arc<Reader>| reader.feed() == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
             // One that is closed just now cannot speak for the others.
@@ -87,18 +169,17 @@ impl Daemon {
                     self.follow(other);
                 } else if is_moved && !is_guest(other) {
                     self.keep_for(other);
-                    told.push(Arc::clone(other));
+                    told.push(other);
                 } else {
                     close(other);
-                    closed += 1;
                 }
             }
         }
-        closings.extend(self.change_guests());
-        self.guests.all().iter().for_each(|guest| guest.session.tell_of_sources());
-        // A client that is told opens all of its feeds again: they wait by now.
-        told.iter().for_each(|reader| tell_moved(reader));
-        closed
+        // Those whose rings are closed already, since their source has ended.
+        denied.iter().filter(|denied| !denied.is_closed()).for_each(close);
+        // A client that is told opens all of its feeds of this source again: they wait by now.
+        told.into_iter().for_each(|reader| tell_moved(reader));
+        closing
     }
 
     /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine
@@ -138,11 +219,14 @@ impl Daemon {
 
     /// Closes a client's feed, and keeps its subscription until the client comes for it.
     fn keep_for(&self, reader: &Arc<Reader>) {
-        let end = |reads: &Reads| (self.board.closed(reads.feed).flatten(), true);
+        let end = |reads: &Reads| {
+            let ledger = Some(self.board.closed(reads.feed).flatten());
+            Ending { ledger, is_final: true }
+        };
         // The client may have closed it just now.
-        if let Some(closing) = reader.begin_close(end) {
-            // A process has no copy that could be waited for.
-            closing.finish(Instant::now());
+        if reader.begin_close(end) {
+            // A process has no copy that could be waited for, and the ledger is known.
+            reader.finish_close(Instant::now(), |_| None);
             if let Some((fresh, _)) = self.probe.feed_of(reader.claim.subscription) {
                 // Its frames are this client's from the first one on; who joins begins later.
                 self.board.hand(fresh, &reader.who, &reader.source);
@@ -160,11 +244,7 @@ impl Daemon {
 
     /// Closes moved feeds that nobody has come for in time. Gives when the next is due.
     pub fn close_unclaimed(&self) -> Option<Instant> {
-        self.close_moved(|_| true)
-    }
-
-    fn close_moved(&self, keeps: impl Fn(&MovedFeed) -> bool) -> Option<Instant> {
-        let (gone, next) = self.moved.take_unless(keeps);
+        let (gone, next) = self.moved.take_unless(|_| true);
         for feed in gone {
             self.leave(&feed.asked.source, feed.claim);
         }

@@ -16,9 +16,8 @@ use crate::guests::hypervisor;
 use crate::guests::machine::{Machine, Spec};
 use crate::guests::session::GuestSession;
 use crate::guests::{Guest, GuestServer, GuestThreads, ThreadGuard};
-use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX, RELAY_END_TIME_MAX};
-use crate::reader::{Closing, Reader};
-use crate::reload::CHANGED;
+use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
+use crate::reader::Reader;
 
 /// The thread of a guest's machine. The guest's other thread and its session end with it, also where it panics.
 struct MachineThread {
@@ -65,19 +64,13 @@ impl Daemon {
         }
     }
 
-    /// The guests of another file: those that are new or changed begin, those that are gone or changed end; their feeds
-    /// are closed, which who asks is to [finish](Closing::finish), and their devices unplugged. Asked by who holds
-    /// [`lock_changes`](crate::guests::Guests) and [`handing`](Daemon::handing) of all sources.
-    pub(crate) fn change_guests(&self) -> Vec<Closing> {
-        let config = self.config();
-        let (mut ended, mut closings) = (Vec::new(), Vec::new());
+    /// The guests of another file: those that are new or changed begin, those that are gone or changed end, and their
+    /// devices are unplugged. Whoever asks holds [`lock_changes`](crate::guests::Guests) and closes their feeds.
+    pub(crate) fn change_guests(&self) {
+        let (config, mut ended) = (self.config(), Vec::new());
         for guest in self.guests.all() {
             if config.guests.get(&*guest.name) != Some(&guest.config) {
                 self.guests.remove(&guest);
-                for reader in self.feeds_of(&guest.name) {
-                    tell_gone(&reader, Some(CHANGED));
-                    closings.extend(self.begin_close(&reader));
-                }
                 guest.machine.end(Some(DETACH_WAIT));
                 ended.push(guest);
             }
@@ -91,7 +84,6 @@ impl Daemon {
                 self.journal.say(&format!("guest {name}: it is not served: {error}"));
             }
         }
-        closings
     }
 
     /// Starts the threads of a guest, once those of an earlier one of this name have ended.
@@ -223,14 +215,13 @@ impl Daemon {
         readers
     }
 
-    /// Closes the feeds of a guest, all at once.
+    /// Closes the feeds of a guest; their copies are waited for together.
     fn close_feeds_of(&self, guest: &str, reason: &str) {
-        let close = |reader: &Arc<Reader>| {
+        let mut readers = self.feeds_of(guest);
+        for reader in &readers {
             tell_gone(reader, Some(reason));
-            self.begin_close_alone(reader)
-        };
-        let closings: Vec<Closing> = self.feeds_of(guest).iter().filter_map(close).collect();
-        let deadline = Instant::now() + RELAY_END_TIME_MAX;
-        closings.into_iter().for_each(|closing| _ = closing.finish(deadline));
+        }
+        readers.retain(|reader| self.begin_close_alone(reader));
+        self.finish_all(&readers);
     }
 }

@@ -1,75 +1,134 @@
 //! The end of a client's feed: begun under a lock that keeps its rings as they are, and finished without any.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
 
 use weir_client::protocol::Closed;
 use weir_ring::Ledger;
 
 use super::{Reader, Reads};
-use crate::limits::RELAY_END_TIME_MAX;
 
-/// A feed whose subscription has ended. Who else closes it waits until this is finished or dropped.
-pub(crate) struct Closing {
-    reader: Arc<Reader>,
-    reads: Arc<Reads>,
-    /// Frames that the rings had had when the subscription ended.
-    until: Vec<u64>,
-    ledger: Option<Ledger>,
+/// What is known of a feed's rings when its subscription has ended.
+pub(crate) struct Ending {
+    /// The rings' ledger; `None` if it is to be asked for, `Some(None)` if it could not be read.
+    pub(crate) ledger: Option<Option<Ledger>>,
     /// The rings are closed, and the ledger is their last one.
+    pub(crate) is_final: bool,
+}
+
+/// A feed whose subscription has ended.
+pub(super) struct Closing {
+    reads: Arc<Reads>,
+    /// Frames that the rings had had by then.
+    until: Vec<u64>,
     is_final: bool,
-    is_finished: bool,
+    /// Once it is known.
+    ledger: OnceLock<Option<Ledger>>,
 }
 
 impl Closing {
-    pub(super) fn new(
-        reader: Arc<Reader>,
-        reads: Arc<Reads>,
-        until: Vec<u64>,
-        ledger: Option<Ledger>,
-        is_final: bool,
-    ) -> Closing {
-        Closing { reader, reads, until, ledger, is_final, is_finished: false }
+    fn new(reads: Arc<Reads>, ending: Ending) -> Closing {
+        let until = reads.written();
+        let ledger = ending.ledger.map_or_else(OnceLock::new, OnceLock::from);
+        Closing { reads, until, is_final: ending.is_final, ledger }
+    }
+}
+
+/// Nobody waits for the end of a closing that panics: it is closed without an account then.
+struct BeginGuard<'a> {
+    reader: &'a Reader,
+    reads: &'a Arc<Reads>,
+}
+
+impl Drop for BeginGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ending = Ending { ledger: Some(None), is_final: true };
+            self.reader.set_closing(Closing::new(Arc::clone(self.reads), ending));
+        }
+    }
+}
+
+impl Reader {
+    /// Begins to close it: `end` ends the subscription. A guest's copy is told to end, and not waited for. `false` if
+    /// somebody else closes it, or has.
+    ///
+    /// Of a guest's feed it is called by who keeps the feed from moving to other rings meanwhile: else the ledger of
+    /// some would be accounted against what others have had.
+    pub(crate) fn begin_close(&self, end: impl FnOnce(&Reads) -> Ending) -> bool {
+        if std::mem::replace(&mut self.state().is_closing, true) {
+            return false;
+        }
+        let reads = self.reads();
+        let guard = BeginGuard { reader: self, reads: &reads };
+        let ending = end(&reads);
+        drop(guard);
+        let closing = Closing::new(reads, ending);
+        // It passes on what the rings have, and ends.
+        self.copy.get().iter().for_each(|copy| copy.relay.stop());
+        self.set_closing(closing);
+        true
     }
 
-    /// Waits for a guest's copy, until `deadline` at most, and gives the account.
-    pub(crate) fn finish(mut self, deadline: Instant) -> Closed {
-        let closed = self.account(deadline);
-        self.is_finished = true;
-        closed
+    fn set_closing(&self, closing: Closing) {
+        self.state().closing = Some(Arc::new(closing));
+        self.begun.notify_all();
     }
 
-    fn account(&self, deadline: Instant) -> Closed {
-        let Closing { reader, reads, ledger, .. } = self;
-        let copy = reader.copy.get();
+    /// What is known of its end, once its closing has begun.
+    fn closing(&self) -> Option<Arc<Closing>> {
+        let runs = |state: &mut super::State| state.closing.is_none();
+        let state = self.begun.wait_while(self.state(), runs);
+        state.unwrap_or_else(PoisonError::into_inner).closing.clone()
+    }
+
+    /// Has `ask` ask for the last ledger of its rings, if that is not known yet.
+    pub(crate) fn ask_last_ledger(&self, ask: impl FnOnce(&Reads) -> Option<Ledger>) {
+        if let Some(closing) = self.closing() {
+            closing.ledger.get_or_init(|| ask(&closing.reads));
+        }
+    }
+
+    /// Its account, once its closing has begun: the same for everybody who wants it. Waits for a guest's copy, until
+    /// `deadline` at most. `ask` asks for the last ledger of its rings, if that is not known yet.
+    pub(crate) fn finish_close(
+        &self,
+        deadline: Instant,
+        ask: impl FnOnce(&Reads) -> Option<Ledger>,
+    ) -> Closed {
+        let Some(closing) = self.closing() else { return self.told(true, Vec::new(), None) };
+        if let Some(closed) = self.state().closed.clone() {
+            return closed;
+        }
+        let Closing { reads, until, is_final, ledger } = &*closing;
+        // Before the copy is waited for: where others read the rings on, it grows meanwhile.
+        let ledger = ledger.get_or_init(|| ask(reads));
+        let copy = self.copy.get();
         // By then it has everything, and its ring is closed.
         copy.iter().for_each(|copy| copy.relay.finish_by(deadline));
         // A source whose stop fails may write a while longer.
-        let until = if self.is_final { reads.written() } else { self.until.clone() };
+        let until = if *is_final { reads.written() } else { until.clone() };
         let ledger = ledger.as_ref().map(|ledger| {
             let host = || reads.account(ledger, &until);
             match copy {
-                Some(copy) if self.is_final && reads.are_all_closed() => {
+                Some(copy) if *is_final && reads.are_all_closed() => {
                     copy.relay.account_of_closed(host)
                 }
                 Some(copy) => copy.relay.account(host),
                 None => host(),
             }
         });
-        let is_ended = self.is_final || copy.is_some();
-        let closed = reader.told(is_ended, if is_ended { Vec::new() } else { until }, ledger);
-        reader.closed_with(closed.clone());
-        closed
+        let is_ended = *is_final || copy.is_some();
+        let closed = self.told(is_ended, if is_ended { Vec::new() } else { until }, ledger);
+        self.state().closed.get_or_insert(closed).clone()
     }
-}
 
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // Nobody waits for an account that does not come.
-            self.reader.closed_with(self.reader.told(true, Vec::new(), None));
-        } else if !self.is_finished {
-            self.account(Instant::now() + RELAY_END_TIME_MAX);
-        }
+    fn told(
+        &self,
+        ended: bool,
+        until: Vec<u64>,
+        ledger: Option<weir_client::protocol::Ledger>,
+    ) -> Closed {
+        Closed { key: self.key, ended, until, ledger }
     }
 }

@@ -12,7 +12,7 @@ use weir_client::Connection;
 use weir_client::protocol::Open;
 use weir_plug::message::RpcError;
 use weir_plug::socket::{self, SocketFile};
-use weir_plug::{Answer, Application, Peer, Server, ServerLimits, Serving, Session};
+use weir_plug::{Answer, Application, Credentials, Peer, Server, ServerLimits, Serving, Session};
 use weir_ring::memory::Pages;
 use weir_vm::GuestMemory;
 
@@ -21,11 +21,12 @@ use crate::daemon::Resolved;
 use crate::guests::GuestFeed;
 use crate::guests::relay::tests::hanging;
 use crate::guests::relay::{Bell, Relay};
+use crate::limits::RELAY_END_TIME_MAX;
 use crate::reader::Opening;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-const ALLOWED: &str = "[sources.a]\nsource = 'gen:'\nring_mib = 16\nguests = ['one']\n\
+const ALLOWED: &str = "[sources.a]\nsource = 'gen:'\nring_mib = 16\nguests = ['one']\nusers = [7]\n\
                        [guests.one]\nport = '/nowhere/port'\nqmp = '/nowhere/qmp'\n";
 
 fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -89,7 +90,11 @@ impl Setup {
 
     /// A feed of the guest `one`, which has no copy yet.
     fn open(&self, asked: Open) -> Arc<Reader> {
-        let (who, asked) = (Who::Guest("one".into()), Open { source: "a".into(), ..asked });
+        self.open_as(Who::Guest("one".into()), asked)
+    }
+
+    fn open_as(&self, who: Who, asked: Open) -> Arc<Reader> {
+        let asked = Open { source: "a".into(), ..asked };
         let source = self.daemon.source(&who, "a").unwrap();
         let opening = Opening {
             peer: Arc::clone(&self.peer),
@@ -133,7 +138,9 @@ fn a_reload_waits_for_copies_that_hang_together_and_with_nothing_held() {
         reader
     };
     let readers: Vec<Arc<Reader>> = (1..=3).map(hanging).collect();
-    let denied = Config::parse(&ALLOWED.replace("'one'", "")).unwrap();
+    let user = Credentials { pid: 1, uid: 7, gid: 7, groups: [].into() };
+    let process = setup.open_as(Who::Process(user), Open { feed: 4, ..Open::default() });
+    let denied = Config::parse(&ALLOWED.replace("'one'", "").replace("[7]", "[]")).unwrap();
     thread::scope(|scope| {
         let begin = Instant::now();
         let reload = scope.spawn(|| setup.daemon.reload(denied));
@@ -141,9 +148,10 @@ fn a_reload_waits_for_copies_that_hang_together_and_with_nothing_held() {
         // As whoever opens a feed of the source does, and whoever detaches a guest.
         drop(setup.daemon.handing("a").read().unwrap());
         drop(setup.daemon.guests.lock_changes());
+        within_limit("a process has its account", || process.closed_account().is_some());
         let is_waited_for = |reader: &Arc<Reader>| reader.closed_account().is_none();
         assert!(readers.iter().all(is_waited_for), "the copies were waited for");
-        assert_eq!(reload.join().unwrap().unwrap(), 3);
+        assert_eq!(reload.join().unwrap().unwrap(), 4);
         assert!(begin.elapsed() < 2 * RELAY_END_TIME_MAX, "one after the other");
     });
     assert!(readers.iter().all(|reader| reader.closed_account().is_some()));
