@@ -124,6 +124,11 @@ fn a_change_of_a_shared_feed_gives_the_one_who_asks_a_feed_of_its_own() {
     let (a, b) = (own[0], own[1]);
     let reader = bench.reader(&[a, b]);
     let before = bench.feed(a);
+    // Not by a change that changes nothing.
+    bench.core.command(Command::Change(a, 80));
+    let outputs = bench.outputs();
+    assert!(words(&outputs).is_empty(), "{outputs:?}");
+    assert_eq!((reply(outputs), bench.feed(a)), (Ok(Reply::Done), before));
     bench.core.command(Command::Change(a, 81));
     let outputs = bench.outputs();
     let expected = ["AddFeed SourceId", "AttachWaker SourceId", "Event Reads", "Joined ConsumerId"];

@@ -93,11 +93,12 @@ impl<W: Wanted, E> Core<W, E> {
                     return;
                 };
                 let readers = subscriptions.values().filter(|other| other.feed == Some(feed));
+                let changed = known.wants.with(change);
                 if readers.count() == 1 {
                     forward.push_back(Effect::ChangeFeed(id, feed, change.clone()));
-                } else {
+                } else if !changed.is_like(&known.wants) {
                     let own = fresh();
-                    forward.push_back(Effect::AddFeed(id, own, known.wants.with(change)));
+                    forward.push_back(Effect::AddFeed(id, own, changed));
                     let readers = known.consumers.iter();
                     forward.extend(readers.map(|&reader| Effect::AttachWaker(id, own, reader)));
                     running.feeds.insert(*subscription, own);

@@ -84,7 +84,7 @@ pub enum Command<W: Wanted> {
     /// Ends a subscription; its feed goes with the last one.
     Unsubscribe(SubscriptionId),
     /// Changes what a subscription takes. A feed that others read too stays as it is: this subscriber gets one of
-    /// its own.
+    /// its own, unless it takes the same as before.
     Change(SubscriptionId, W::Change),
     /// Adds a consumer.
     AddConsumer,

@@ -14,7 +14,7 @@ use weir_client::protocol::GuestState;
 use weir_vm::{GuestMemory, TakenRing};
 
 use crate::limits::{CLAIM_WAIT_MAX, DETACH_EXTRA_WAIT_MAX};
-use inbox::{Inbox, Request};
+use inbox::{ClaimReply, Inbox, Request};
 pub(crate) use worker::{Spec, Worker};
 
 /// Why a request is not carried out whose machine is looked after no more.
@@ -94,9 +94,8 @@ impl Machine {
     /// # Errors
     /// What to tell the guest.
     pub(crate) fn claim(&self) -> Result<Claim, String> {
-        let (reply, answer) = sync_channel(1);
+        let (reply, answer, _caller) = ClaimReply::new();
         self.inbox.post(Request::Claim(reply));
-        // A claim that comes later is dropped with the channel, and so given back.
         answer.recv_timeout(CLAIM_WAIT_MAX).unwrap_or_else(|error| {
             if error == RecvTimeoutError::Disconnected {
                 return Err(NOT_SERVED.to_owned());
@@ -108,18 +107,23 @@ impl Machine {
     }
 
     /// Has the guest release its devices, and plugs none in until [`attach`](Machine::attach). `close_feeds` is called
-    /// when no feed can be opened any more.
+    /// when no feed can be opened any more, and not at all if the detachment is refused.
     ///
     /// # Errors
-    /// They are not released within the limit, and leave when the guest answers; or it was attached meanwhile.
+    /// The machine cannot be reached: it is refused. Or the devices are not released within the limit, and leave when
+    /// the guest answers; or it was attached meanwhile.
     pub(crate) fn detach(
         &self,
         within: Duration,
         close_feeds: impl FnOnce(),
     ) -> Result<(), String> {
         let (reply, answer) = sync_channel(1);
-        self.inbox.post(Request::Detach { within, reply });
-        close_feeds();
+        let (begun, has_begun) = sync_channel(1);
+        self.inbox.post(Request::Detach { within, begun, reply });
+        // A machine whose QEMU does not answer is detached once it does: its feeds are not kept open for that long.
+        if has_begun.recv_timeout(within / 4) != Err(RecvTimeoutError::Disconnected) {
+            close_feeds();
+        }
         answer.recv_timeout(within + DETACH_EXTRA_WAIT_MAX).unwrap_or_else(|error| {
             let text = match error {
                 RecvTimeoutError::Disconnected => NOT_SERVED,

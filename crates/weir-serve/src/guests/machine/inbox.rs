@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -14,7 +14,7 @@ use super::Claim;
 
 /// What is asked of a machine.
 pub(super) enum Request {
-    Claim(SyncSender<Result<Claim, String>>),
+    Claim(ClaimReply),
     /// One feed less.
     Release {
         memory: Arc<GuestMemory>,
@@ -22,6 +22,8 @@ pub(super) enum Request {
     },
     Detach {
         within: Duration,
+        /// Sent to once it is under way; dropped where it is refused.
+        begun: SyncSender<()>,
         reply: SyncSender<Result<(), String>>,
     },
     Attach,
@@ -30,6 +32,31 @@ pub(super) enum Request {
     End {
         unplugs: Option<Duration>,
     },
+}
+
+/// Where the answer to a claim goes.
+pub(super) struct ClaimReply {
+    sender: SyncSender<Result<Claim, String>>,
+    caller: Weak<()>,
+}
+
+impl ClaimReply {
+    /// The caller waits at the receiver, and keeps the other one as long as it does.
+    pub(super) fn new() -> (ClaimReply, Receiver<Result<Claim, String>>, Arc<()>) {
+        let (sender, receiver) = sync_channel(1);
+        let caller = Arc::new(());
+        (ClaimReply { sender, caller: Arc::downgrade(&caller) }, receiver, caller)
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.caller.strong_count() == 0
+    }
+
+    pub(super) fn send(&self, answer: Result<Claim, String>) {
+        // Where nobody waits any more, the claim is dropped, and so given back.
+        let _ = self.sender.send(answer);
+    }
 }
 
 /// A queue that a thread can wait for beside other descriptors.

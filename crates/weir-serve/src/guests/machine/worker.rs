@@ -5,15 +5,14 @@ mod connection;
 mod detaching;
 
 use std::collections::VecDeque;
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_client::protocol::GuestState;
 use weir_vm::{GuestMemory, Monitor, Pages, Plugged, TakenRing, VmError, hotplug};
 
-use super::inbox::{Inbox, Request};
-use super::{Claim, MachineStatus, NOT_SERVED};
+use super::inbox::{ClaimReply, Inbox, Request};
+use super::{MachineStatus, NOT_SERVED};
 use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY};
 use detaching::Detaching;
@@ -59,7 +58,7 @@ pub(crate) struct Worker {
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
-    waiting: Vec<(Instant, SyncSender<Result<Claim, String>>)>,
+    waiting: Vec<(Instant, ClaimReply)>,
     is_detached: bool,
     detaching: Option<Detaching>,
     ends_by: Option<Instant>,
@@ -162,7 +161,7 @@ impl Worker {
                     own.left.extend(left.map(|left| (now, left)));
                 }
             }
-            Request::Detach { within, reply } => self.detach(within, reply),
+            Request::Detach { within, begun, reply } => self.detach(within, &begun, reply),
             Request::Attach => self.attach(),
             Request::PortEnded => {
                 // If QEMU has ended, its monitor has, too.

@@ -14,6 +14,10 @@ impl Worker {
     /// Answers claims: once nothing is leaving any more, or when they have waited long enough.
     pub(super) fn answer(&mut self) {
         for (until, reply) in std::mem::take(&mut self.waiting) {
+            // Also where others were answered for seconds just now.
+            if reply.is_abandoned() {
+                continue;
+            }
             let refused = if self.ends_by.is_some() {
                 NOT_SERVED.to_owned()
             } else if self.is_detached {
@@ -26,8 +30,7 @@ impl Worker {
             } else if self.leaving.all.is_empty() || self.active.is_some() {
                 match self.claim() {
                     Ok(claim) => {
-                        // Where nobody waits any more, dropping it releases it.
-                        let _ = reply.send(Ok(claim));
+                        reply.send(Ok(claim));
                         continue;
                     }
                     Err(refused) => refused,
@@ -38,7 +41,7 @@ impl Worker {
             } else {
                 self.unreleased()
             };
-            let _ = reply.send(Err(refused));
+            reply.send(Err(refused));
         }
     }
 
@@ -70,9 +73,11 @@ impl Worker {
                 | VmError::Words { .. }
                 | VmError::Random { .. }
         );
-        if is_refusal {
+        // Whoever asks next is not to wait for as long, either.
+        if is_refusal || matches!(error, VmError::TimeOut { .. }) {
             self.refusal = Some((Instant::now() + PLUG_REFUSAL_STAYS, text.clone()));
-        } else {
+        }
+        if !is_refusal {
             self.failed(error);
         }
         text

@@ -45,7 +45,7 @@ impl Detaching {
 }
 
 impl Worker {
-    pub(super) fn detach(&mut self, within: Duration, reply: Reply) {
+    pub(super) fn detach(&mut self, within: Duration, begun: &SyncSender<()>, reply: Reply) {
         let now = Instant::now();
         let refused = if self.ends_by.is_some() {
             NOT_SERVED.to_owned()
@@ -55,7 +55,9 @@ impl Worker {
             self.ask_leftovers_now(now);
             let mut detaching = Detaching::new(now, within);
             detaching.replies.push((now + within, reply));
-            return self.begin_detaching(detaching);
+            self.begin_detaching(detaching);
+            let _ = begun.send(());
+            return;
         };
         let _ = reply.send(Err(refused));
     }

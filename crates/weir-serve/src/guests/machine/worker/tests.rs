@@ -14,7 +14,7 @@ use weir_vm::Event;
 
 use super::*;
 use crate::guests::hypervisor::Unreachable;
-use crate::guests::machine::Machine;
+use crate::guests::machine::{Claim, Machine};
 
 const STATE_AGAIN_AFTER: [Duration; 1] = [Duration::from_secs(3)];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,6 +26,8 @@ struct Qemu {
     is_there: bool,
     objects: Vec<String>,
     devices: Vec<String>,
+    /// Objects that were ever plugged in.
+    objects_added: usize,
     /// Devices that the guest was asked to release.
     asked: usize,
     /// The guest answers no `device_del`.
@@ -50,6 +52,8 @@ struct Qemu {
     is_port_closed: bool,
     /// Looks for ports.
     port_looks: usize,
+    /// This command is not answered in time.
+    times_out: Option<&'static str>,
     /// The next command makes the daemon's thread panic.
     panics: bool,
 }
@@ -151,6 +155,10 @@ impl Monitor for Fake {
         if std::mem::take(&mut qemu.breaks) || !qemu.is_there {
             return Err(VmError::Closed { command });
         }
+        if qemu.times_out == Some(command) {
+            qemu.port_looks += 1;
+            return Err(VmError::TimeOut { command, limit_ms: 1 });
+        }
         let id = arguments["id"].as_str().unwrap_or_default().to_owned();
         let children = |ids: &[String], kind: &str| -> Value {
             ids.iter().map(|id| json!({"name": id, "type": kind})).collect()
@@ -178,6 +186,7 @@ impl Monitor for Fake {
             "add-fd" => json!({"fd": 3, "fdset-id": 0}),
             "object-add" => {
                 qemu.objects.push(id);
+                qemu.objects_added += 1;
                 json!({})
             }
             "device_add" => {

@@ -60,6 +60,52 @@ fn a_machine_without_room_is_refused_before_there_is_memory_and_is_not_asked_eac
 }
 
 #[test]
+fn a_look_that_takes_too_long_is_not_taken_for_each_feed_anew() {
+    let qemu = Fake::new();
+    qemu.look(|qemu| (qemu.has_no_ports, qemu.times_out) = (true, Some("query-pci")));
+    let (guest, start) = (Guest::new(qemu.clone()), Instant::now());
+    guest.wait_for(GuestState::Ready);
+    for _ in 0..20 {
+        let refusal = guest.refusal();
+        assert!(refusal.contains("query-pci"), "{refusal}");
+    }
+    let (looks, passed) = (qemu.look(|qemu| qemu.port_looks), start.elapsed());
+    assert!(looks as u128 <= looks_within(passed, PLUG_REFUSAL_STAYS), "{looks} {passed:?}");
+    qemu.look(|qemu| (qemu.has_no_ports, qemu.times_out) = (false, None));
+    within_limit("it is looked at again", || guest.machine.claim().is_ok());
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_plugged_in() {
+    let guest = Guest::new(Fake::new());
+    guest.wait_for(GuestState::Ready);
+    guest.qemu.look(|qemu| qemu.is_stopped = true);
+    // The machine's thread waits for QEMU, and comes to the claim when its caller has left.
+    guest.machine.port_ended();
+    let start = Instant::now();
+    let refusal = guest.refusal();
+    assert!(refusal.contains("not plugged in yet") && start.elapsed() >= CLAIM_WAIT_MAX);
+    guest.qemu.change(|qemu| qemu.is_stopped = false);
+    // It is answered behind that claim.
+    assert_eq!(guest.machine.detach(LIMIT, || ()), Ok(()));
+    assert_eq!(guest.qemu.look(|qemu| qemu.objects_added), 0);
+}
+
+#[test]
+fn a_detachment_that_is_refused_closes_no_feed() {
+    let guest = Guest::new(Fake::new());
+    let claim = guest.claim();
+    guest.qemu.look(|qemu| (qemu.is_out_of_reach, qemu.breaks) = (true, true));
+    guest.machine.port_ended();
+    within_limit("the monitor has gone", || guest.machine.status().qemu.is_none());
+    let refused = guest.machine.detach(LIMIT, || panic!("its feeds are closed")).unwrap_err();
+    assert!(refused.contains("cannot be reached"), "{refused}");
+    guest.qemu.look(|qemu| qemu.is_out_of_reach = false);
+    within_limit("the version", || guest.machine.status().qemu.is_some());
+    assert_eq!(guest.claim().memory().token(), claim.memory().token());
+}
+
+#[test]
 fn a_monitor_that_cannot_be_connected_to_ends_no_session() {
     let guest = Guest::new(Fake::new());
     let claim = guest.claim();
