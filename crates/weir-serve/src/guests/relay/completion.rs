@@ -32,9 +32,11 @@ impl Outcome {
         let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
         let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
         let owed = owed.frames().filter(|_| failure.is_none()).unwrap_or(counted);
-        debug_assert_eq!(
-            owed, counted,
-            "frames in no count, or in two: {delivered:?}, {unread} unread"
+        // More are counted where others read the rings on: what came between the end of the feed and the moment that the
+        // thread was told of it has been copied, too.
+        debug_assert!(
+            owed <= counted,
+            "{owed} frames, of which some are in no count: {delivered:?}, {unread} unread"
         );
         Outcome { delivered, unread, missing: owed.saturating_sub(counted), failure }
     }
