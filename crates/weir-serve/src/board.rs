@@ -12,7 +12,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::reader::Reader;
 
-/// What is open, and what was told of it.
+/// The open feeds, and which messages about them were sent.
 #[derive(Default)]
 pub struct Board(Mutex<State>);
 

@@ -31,10 +31,10 @@ use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 use crate::user::User;
 
-/// What a source of the file is to engines.
+/// A source of the file, as engines take it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// What is opened.
+    /// The interface, file or generator that is opened.
     pub target: Target,
     /// Which engine, and what is asked of it.
     pub request: EngineRequest,
@@ -153,7 +153,7 @@ impl Daemon {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
-    /// What is held while rings of this source are handed out.
+    /// The lock that is held while rings of this source are handed out.
     pub(crate) fn handing(&self, source: &str) -> Arc<RwLock<()>> {
         let mut all = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(source.to_owned()).or_default())
@@ -267,7 +267,7 @@ impl Daemon {
         Ok(self.probe.ledgers_of(sources).map_err(refused)?.into_iter().collect())
     }
 
-    /// What became of a feed's frames, if the rings have these ledgers.
+    /// The account of a feed's frames, if the rings have these ledgers.
     pub(crate) fn ledger_of(
         &self,
         reader: &Reader,
@@ -316,7 +316,7 @@ impl Daemon {
     }
 }
 
-/// What the text of a filter means for frames of this link type.
+/// The program of a filter's text, for frames of this link type.
 fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
     if is_bytecode(text) {
         return Ok(Program::parse(text)?);
@@ -356,7 +356,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-/// What is wrong with a file; gives what may be wrong with it.
+/// Checks a file: fails with its first mistake, and gives warnings.
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     for (name, source) in &config.sources {

@@ -124,8 +124,8 @@ impl Daemon {
         }
     }
 
-    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so the count of
-    /// the feed's frames in them is not exact.
+    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so the count
+    /// of the feed's frames in them is not exact.
     pub(crate) fn follow_change(&self, reader: &Reader) {
         let (subscription, before) = (reader.claim.subscription, reader.feed());
         let now = self.probe.feed_of(subscription).filter(|(now, _)| *now != before);
