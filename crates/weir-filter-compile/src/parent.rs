@@ -71,8 +71,21 @@ pub enum CompileError {
     },
 }
 
+impl CompileError {
+    /// The filter names a host that is not known now. A name server may know it later, or may answer again.
+    #[must_use]
+    pub fn is_unknown_host(&self) -> bool {
+        // libpcap gives no code, only its message.
+        matches!(self, CompileError::Refused { message, .. }
+            if message.trim_start_matches(PARSING).starts_with("unknown host "))
+    }
+}
+
+/// How some of libpcap's messages begin.
+const PARSING: &str = "can't parse filter expression: ";
+
 fn refusal(text: &str, message: &str, place: Option<(usize, usize)>) -> String {
-    let message = message.trim_start_matches("can't parse filter expression: ");
+    let message = message.trim_start_matches(PARSING);
     let shown: String = text.chars().take(200).collect();
     let place = place.and_then(|(from, to)| Some((text.get(..from)?, text.get(from..to)?)));
     let place = match place {

@@ -154,3 +154,16 @@ fn names_are_looked_up_by_the_child() {
     // Which addresses the name has is up to this machine.
     assert!(by_name.expect("names that every machine knows").insns().len() > 5);
 }
+
+#[test]
+fn a_host_that_is_not_known_is_told_from_a_mistake_that_only_reads_like_it() {
+    // Its message has the text of the filter.
+    let mistake = compiler().compile("unknown host").expect_err("a mistake");
+    assert!(
+        mistake.to_string().contains("unknown host") && !mistake.is_unknown_host(),
+        "{mistake}"
+    );
+    // A name that no resolver asks a server for: it is longer than names may be.
+    let unknown = compiler().compile(&format!("host {}", "x".repeat(300))).expect_err("no host");
+    assert!(unknown.is_unknown_host(), "{unknown}");
+}

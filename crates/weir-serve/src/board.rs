@@ -12,7 +12,7 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::reader::Reader;
 
-/// What is open, and what was told of it.
+/// The open feeds, and which messages about them were sent.
 #[derive(Default)]
 pub struct Board(Mutex<State>);
 
@@ -143,19 +143,21 @@ impl Board {
         state.forget(reader.feed());
     }
 
-    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there. `last` is the ledger
-    /// so far of those of before where others read them on.
+    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there. Those of before
+    /// `are_read_on` by others, or are closed. `last` is their ledger so far, if it could be read; if not, and they are
+    /// open, only frames that came are accounted.
     pub fn moved(
         &self,
         reader: &Reader,
         feed: FeedId,
         rings: Vec<Ring<Mapping>>,
         last: Option<&Ledger>,
+        are_read_on: bool,
     ) {
         let mut state = self.lock();
         let before = reader.feed();
         let closed = state.closed.get(&before).and_then(Option::as_ref);
-        reader.moved(feed, rings, last.or(closed), last.is_none());
+        reader.moved(feed, rings, last.or(closed), !are_read_on);
         state.forget(before);
         state.hand(feed, &reader.who, &reader.source);
     }

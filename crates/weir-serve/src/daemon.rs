@@ -10,7 +10,8 @@ use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, Filter, Setup};
 use weir_client::protocol::{self, Open};
 use weir_filter::Program;
-use weir_filter_compile::{Compiler, is_bytecode};
+use weir_filter::program::ParseError;
+use weir_filter_compile::{CompileError, Compiler, is_bytecode};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_plug::Who;
 use weir_plug::message::{BUSY, RpcError};
@@ -30,10 +31,10 @@ use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 use crate::user::User;
 
-/// What a source of the file is to engines.
+/// A source of the file, as engines take it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// What is opened.
+    /// The interface, file or generator that is opened.
     pub target: Target,
     /// Which engine, and what is asked of it.
     pub request: EngineRequest,
@@ -152,7 +153,7 @@ impl Daemon {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
-    /// What is held while rings of this source are handed out.
+    /// The lock that is held while rings of this source are handed out.
     pub(crate) fn handing(&self, source: &str) -> Arc<RwLock<()>> {
         let mut all = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(source.to_owned()).or_default())
@@ -266,7 +267,7 @@ impl Daemon {
         Ok(self.probe.ledgers_of(sources).map_err(refused)?.into_iter().collect())
     }
 
-    /// What became of a feed's frames, if the rings have these ledgers.
+    /// The account of a feed's frames, if the rings have these ledgers.
     pub(crate) fn ledger_of(
         &self,
         reader: &Reader,
@@ -301,7 +302,8 @@ impl Daemon {
         })?;
         // Each for itself: text that is joined can mean something else.
         let client = Some(client).filter(|text| !text.is_empty());
-        let client = client.map(|text| compiled(text, link_type)).transpose().map_err(wrong)?;
+        let client = client.map(|text| compiled(text, link_type)).transpose();
+        let client = client.map_err(|error| wrong(error.to_string()))?;
         let program = match (own, client) {
             (Some(own), Some(client)) => {
                 Program::both(&own, &client).map_err(|error| wrong(error.to_string()))?
@@ -314,13 +316,21 @@ impl Daemon {
     }
 }
 
-/// What the text of a filter means for frames of this link type.
-fn compiled(text: &str, link_type: u16) -> Result<Program, String> {
+/// The program of a filter's text, for frames of this link type.
+fn compiled(text: &str, link_type: u16) -> Result<Program, FilterError> {
     if is_bytecode(text) {
-        return Program::parse(text).map_err(|error| error.to_string());
+        return Ok(Program::parse(text)?);
     }
-    let compiler = Compiler::default().with_link_type(link_type);
-    compiler.compile(text).map_err(|error| error.to_string())
+    Ok(Compiler::default().with_link_type(link_type).compile(text)?)
+}
+
+/// Why the text of a filter gives no program.
+#[derive(Debug, thiserror::Error)]
+enum FilterError {
+    #[error(transparent)]
+    Bytecode(#[from] ParseError),
+    #[error(transparent)]
+    Expression(#[from] CompileError),
 }
 
 /// How a source is opened.
@@ -346,7 +356,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-/// What is wrong with a file; gives what may be wrong with it.
+/// Checks a file: fails with its first mistake, and gives warnings.
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     for (name, source) in &config.sources {
@@ -363,12 +373,13 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
             let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
             match compiled(filter, link_type) {
                 // A name server may answer later: the filter is compiled again whenever somebody opens the source.
-                Err(what) if what.contains("unknown host") => {
+                Err(FilterError::Expression(error)) if error.is_unknown_host() => {
                     warnings.push(wrong(format!(
-                        "its filter: {what}; until it is known nobody can open it"
+                        "its filter: {error}; until it is known nobody can open it"
                     )));
                 }
-                other => drop(other.map_err(|what| wrong(format!("its filter: {what}")))?),
+                Err(error) => return Err(wrong(format!("its filter: {error}"))),
+                Ok(_) => {}
             }
         }
         if let Some(cpus) = &source.cpus {

@@ -1,4 +1,4 @@
-//! What a client asks for, as a feed of the probe.
+//! A client's request, as a feed of the probe.
 
 use std::num::NonZero;
 

@@ -39,7 +39,7 @@ pub(crate) struct Guests {
     changes: Mutex<()>,
 }
 
-/// What guests are served with.
+/// The server of guests' sessions, and the daemon's log.
 #[derive(Clone)]
 pub(crate) struct GuestServer {
     /// The server whose connections go over their ports.
@@ -117,7 +117,7 @@ impl Guests {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// What they are served with, once they are served.
+    /// The server and the log that they use, once they are served.
     pub(crate) fn server(&self) -> MutexGuard<'_, Option<GuestServer>> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What is said to whoever runs the daemon.
+//! Messages for whoever runs the daemon.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

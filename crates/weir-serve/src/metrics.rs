@@ -10,7 +10,7 @@ use weir_client::status::{ClientStatus, FeedStatus, SourceStatus, Status};
 /// As `Content-Type` has it.
 pub use prometheus::TEXT_FORMAT;
 
-/// What the daemon has counted, beside what is open.
+/// Counts of the daemon, beside those of open feeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Connections that there are.

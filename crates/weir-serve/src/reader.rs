@@ -27,7 +27,7 @@ pub use reads::Reads;
 pub struct Reader {
     /// The client.
     pub peer: Arc<Peer>,
-    /// Who that is.
+    /// The client's user, or the guest.
     pub who: Who,
     /// What it has asked for when it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
     pub asked: Open,
@@ -84,13 +84,13 @@ struct Sleeping {
     first_line: usize,
 }
 
-/// What a [`Reader`] is made of, beside its account.
+/// The parts of a [`Reader`], beside its account.
 pub struct Opening {
     /// The client.
     pub peer: Arc<Peer>,
-    /// Who that is.
+    /// The client's user, or the guest.
     pub who: Who,
-    /// What it has asked for.
+    /// The client's request.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
@@ -177,7 +177,7 @@ impl Reader {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another filter is in force: as the client has asked for it, and with that of the daemon's file.
+    /// Notes the filter that is in force now: as the client has asked for it, and with that of the daemon's file.
     pub fn set_filter(&self, asked: &str, whole: String) {
         *self.filter_text() = FilterText { asked: asked.to_owned(), whole };
     }
@@ -236,7 +236,7 @@ impl Reader {
         self.filter_text().whole.clone()
     }
 
-    /// What its client would ask for to get this feed again.
+    /// The request by which its client would get this feed again.
     #[must_use]
     pub fn asked_now(&self) -> Open {
         Open { filter: self.filter_text().asked.clone(), ..self.asked.clone() }
@@ -246,7 +246,7 @@ impl Reader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of its frames, if these rings, which it reads, have this ledger now.
+    /// The account of its frames, if the rings that it reads have this ledger now.
     #[must_use]
     pub fn account(&self, reads: &Reads, ledger: &Ledger) -> protocol::Ledger {
         let host = || reads.account(ledger, &reads.written());
@@ -319,7 +319,7 @@ impl Reader {
         state.sleepers.values().map(of_one).max()
     }
 
-    /// The connection whose it is, and the source: a client has one connection for each source.
+    /// The number of its client's connection, and the source: a client has one connection for each source.
     #[must_use]
     pub fn owner(&self) -> (u64, &str) {
         (self.peer.number(), &self.source)

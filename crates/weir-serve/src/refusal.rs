@@ -1,10 +1,10 @@
-//! What the probe refused, as a client is told.
+//! Refusals of the probe, as clients are told of them.
 
 use weir_capture::error::error_text;
 use weir_plug::message::RpcError;
 use weir_probe::ProbeError;
 
-/// What the probe refused, as a client is told.
+/// The error that a client gets where the probe has refused.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn refused(error: ProbeError) -> RpcError {
     RpcError::refused(error_text(&error))

@@ -201,19 +201,19 @@ impl Daemon {
     fn follow(&self, reader: &Reader) {
         let subscription = reader.claim.subscription;
         if let Some((fresh, _)) = self.probe.feed_of(subscription) {
-            self.board.moved(reader, fresh, self.probe.rings_of(subscription), None);
+            self.board.moved(reader, fresh, self.probe.rings_of(subscription), None, false);
         }
     }
 
-    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so what was
-    /// the feed's in them is known only about.
+    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so the count
+    /// of the feed's frames in them is not exact.
     pub(crate) fn follow_change(&self, reader: &Reader) {
         let (subscription, before) = (reader.claim.subscription, reader.feed());
         let now = self.probe.feed_of(subscription).filter(|(now, _)| *now != before);
         if let Some((fresh, _)) = now {
             let ledgers = self.ledgers_of(&[reader.claim]).unwrap_or_default();
-            let last = ledgers.get(&before).cloned().unwrap_or_default();
-            self.board.moved(reader, fresh, self.probe.rings_of(subscription), Some(&last));
+            let (last, rings) = (ledgers.get(&before), self.probe.rings_of(subscription));
+            self.board.moved(reader, fresh, rings, last, true);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is open, for whom, and what became of the frames.
+//! The status of the daemon: open feeds, their clients, and the accounts of their frames.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::private::{self, NotPrivate};
 
-/// Who runs a guest's machine.
+/// The program that runs a guest's machine, as the daemon finds its monitor and its port.
 pub(crate) trait Hypervisor: Send + Sync {
     /// Connects to the machine's monitor.
     fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable>;
@@ -46,7 +46,7 @@ impl Unreachable {
     }
 }
 
-/// What the file says of a guest.
+/// The hypervisor that the file names for a guest.
 pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
     match (&config.port, &config.qmp, &config.libvirt) {
         (_, _, Some(domain)) => Box::new(Domain::new(config.libvirt_uri.as_deref(), domain)),

@@ -21,7 +21,7 @@ pub(crate) use worker::{Spec, Worker};
 pub(super) const NOT_SERVED: &str =
     "the guest is not served: the daemon's file has changed, or the daemon ends; try again";
 
-/// What is known of a machine.
+/// The last known status of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineStatus {
     pub(crate) state: GuestState,
@@ -84,7 +84,7 @@ impl Machine {
         Ok((Machine { inbox, status }, worker))
     }
 
-    /// What is known of it now; waits for nobody.
+    /// Its last known status; waits for nobody.
     pub(crate) fn status(&self) -> MachineStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

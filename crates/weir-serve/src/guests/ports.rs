@@ -20,7 +20,7 @@ use crate::limits::{GUEST_CONNECT_EVERY, SESSIONS_TOLD_EVERY};
 struct Fault<'a> {
     guest: &'a str,
     what: &'static str,
-    /// What is done about it.
+    /// How the daemon goes on.
     remedy: &'static str,
     reported: Option<String>,
 }

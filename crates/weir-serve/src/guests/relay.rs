@@ -1,7 +1,8 @@
-//! What a feed's rings have, merged into the one ring that a guest reads.
+//! The relay: merges the rings of a feed into the one ring that a guest reads.
 //!
-//! A consumer of the probe like any other, whose output is a ring in the guest's region. What does not come there is
-//! the drop `relay` of the guest's feed: what the relay was too slow for, and all that is left when it fails.
+//! It is a consumer of the probe like any other, and its output is a ring in the guest's region. Frames that do not
+//! come there are the drop `relay` of the guest's feed: those that it was too slow for, and all that are left when it
+//! fails.
 
 mod account;
 mod completion;
@@ -119,13 +120,13 @@ impl Relay {
         &self.taken
     }
 
-    /// Frames that lie before the slowest reader in the guest, as far as that has said how far it is.
+    /// Frames that the slowest reader in the guest has not read yet, by the last position that it has reported.
     pub(crate) fn lag(&self) -> Option<u64> {
         let position = self.memory.position(self.taken.place().slot)?;
         Some(self.ring.frames_written().saturating_sub(position))
     }
 
-    /// Has this called with the reason once the relay has failed, on the relay's thread; at once if it has.
+    /// Calls `listener` with the reason once the relay has failed: on the relay's thread, or at once if it has already.
     pub(crate) fn listen(&self, listener: impl FnOnce(&str) + Send + 'static) {
         self.completion.listen(Box::new(listener));
     }
@@ -201,7 +202,7 @@ pub(crate) enum RelayError {
     Thread(#[source] std::io::Error),
 }
 
-/// What it reads.
+/// The frames of a subscription, which may move to other rings.
 struct SubscriptionSource {
     consumer: Consumer,
     /// Where the first feed begins; those that it moves to begin with their first frames.

@@ -14,7 +14,7 @@ pub struct Reads {
     pub from: Vec<u64>,
     /// The ledger of the rings when the feed came to them.
     base: Ledger,
-    /// What became of the feed's frames in the rings that it read before.
+    /// The account of the feed's frames in the rings that it read before.
     past: protocol::Ledger,
     /// The count of those is exact: nobody has read them on.
     is_past_exact: bool,
@@ -58,7 +58,7 @@ impl Reads {
         self.is_past_exact && self.rings.iter().all(Ring::is_closed)
     }
 
-    /// What became of the feed's frames, if the rings have this ledger now and had frames up to `until`.
+    /// The account of the feed's frames, if the rings have this ledger now and had frames up to `until`.
     pub(super) fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
         let captured = until.iter().sum();
         let now = Ledger { captured, ..ledger.clone() };

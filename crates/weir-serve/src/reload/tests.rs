@@ -196,3 +196,14 @@ fn a_source_that_ends_before_its_copy_begins_is_copied_whole() {
     let ledger = setup.daemon.close(&reader).ledger.unwrap();
     assert_eq!((ledger.offered, ledger.captured, ledger.drops["relay"]), (500, 500, 0));
 }
+
+#[test]
+fn a_feed_that_moves_while_its_ledger_cannot_be_read_is_accounted_by_the_last_one_of_its_rings() {
+    let setup = Setup::new("frames=5000");
+    let (daemon, reader) =
+        (&setup.daemon, setup.open(Open { sample: Some(10), ..Open::default() }));
+    within_limit("it ends", || daemon.board.closed(reader.feed()).flatten().is_some());
+    daemon.board.moved(&reader, reader.feed(), Vec::new(), None, true);
+    let ledger = reader.account(&reader.reads(), &weir_ring::Ledger::default());
+    assert_eq!((ledger.offered, ledger.captured, ledger.sampled), (5000, 500, 4500), "{ledger:?}");
+}

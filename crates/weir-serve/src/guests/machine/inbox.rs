@@ -12,7 +12,7 @@ use weir_vm::{GuestMemory, TakenRing};
 
 use super::Claim;
 
-/// What is asked of a machine.
+/// A request to the thread of a machine.
 pub(super) enum Request {
     Claim(ClaimReply),
     /// One feed less.

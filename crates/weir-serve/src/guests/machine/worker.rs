@@ -1,4 +1,4 @@
-//! What looks after a machine.
+//! The thread of a machine: its connection to QEMU's monitor, and its answers to requests.
 
 mod claims;
 mod connection;
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     is_paused: bool,
     /// Events wait in the monitor that there was no turn for.
     has_more_events: bool,
-    /// What is wrong with the monitor.
+    /// The fault of the monitor's connection, if it has one.
     fault: Option<String>,
     /// The fault that the log was told of last.
     reported_fault: Option<String>,

@@ -1,4 +1,4 @@
-//! What became of the frames of a guest's feed.
+//! The account of the frames of a guest's feed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use super::completion::Outcome;
 /// The drop of frames that did not come to the guest's ring.
 const DROP: &str = "relay";
 
-/// What the guest's ring has had.
+/// Counts of what was written to the guest's ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopiedCounts {
     pub frames: u64,

@@ -1,4 +1,4 @@
-//! The end of a relay: one, whether its thread reports it, panics or hangs.
+//! The end of a relay. It has exactly one outcome, whether its thread reports it, panics or hangs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::owed::Owed;
 /// How a relay has ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// What it has copied, or was too slow for.
+    /// Frames that it has copied, and those that it was too slow for.
     pub delivered: Delivered,
     /// Frames that are the feed's and that it has not read.
     pub unread: u64,
@@ -32,9 +32,11 @@ impl Outcome {
         let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
         let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
         let owed = owed.frames().filter(|_| failure.is_none()).unwrap_or(counted);
-        debug_assert_eq!(
-            owed, counted,
-            "frames in no count, or in two: {delivered:?}, {unread} unread"
+        // More are counted where others read the rings on: frames that came between the end of the feed and the moment
+        // that the thread was told of it have been copied, too.
+        debug_assert!(
+            owed <= counted,
+            "{owed} frames, of which some are in no count: {delivered:?}, {unread} unread"
         );
         Outcome { delivered, unread, missing: owed.saturating_sub(counted), failure }
     }

@@ -261,6 +261,44 @@ fn a_relay_is_to_copy_what_its_source_says_from_where_a_feed_begins_to_where_it_
 }
 
 #[test]
+fn a_feed_that_is_left_within_a_block_has_no_frame_in_no_count() {
+    for is_told_first in [true, false] {
+        let guest = Guest::new();
+        let (mut shared, mut own) = ([writer(interface("a"))], [writer(interface("a"))]);
+        let (mut feeder, relay) = Feeder::relay(&guest, &shared);
+        feeder.push(0, &mut shared[0], 1000);
+        within_limit("frames", || relay.ring.frames_written() == 1000);
+        let left = || FeedChange::Left { key: 1, until: vec![1000] };
+        let (go_on, hangs) = mpsc::channel();
+        feeder.change(|queue| {
+            queue.changes.extend(is_told_first.then(left));
+            queue.fault = Some(Fault::Hangs(hangs));
+        });
+        within_limit("it hangs", || feeder.queue.lock().unwrap().fault.is_none());
+        // In the same block, and others' only.
+        feeder.push(0, &mut shared[0], 700);
+        if !is_told_first {
+            feeder.change(|queue| queue.changes.push_back(left()));
+        }
+        feeder.join(2, &own);
+        feeder.push(1, &mut own[0], 300);
+        own.iter_mut().for_each(Writer::close);
+        drop(go_on);
+        within_limit("the others", || relay.ring.frames_written() >= 1300);
+        relay.finish_by(Instant::now() + LIMIT);
+        let outcome = relay.completion.outcome().unwrap();
+        assert_eq!((outcome.failure, outcome.missing, outcome.unread), (None, 0, 0));
+        // What it has read before it was told has come, too.
+        let copied = relay.ring.frames_written();
+        assert!(copied == 1300 || !is_told_first && copied <= 2000, "{copied}");
+        let of_feed = Ledger { offered: copied, captured: copied, ..Ledger::default() };
+        let ledger = relay.account_of_closed(|| of_feed);
+        assert_eq!((ledger.captured, ledger.drops["relay"], closes(&ledger)), (copied, 0, true));
+        assert_eq!(read(&relay), (copied, true));
+    }
+}
+
+#[test]
 fn frames_of_several_rings_come_to_one_and_the_ledger_closes() {
     let guest = Guest::new();
     let mut writers = [writer(interface("a")), writer(interface("a"))];

@@ -172,7 +172,7 @@ impl Monitor for Fake {
                 all.as_array_mut().unwrap().push(port);
                 all
             }
-            "qom-get" if arguments["property"] == "name" => json!("org.weir.0"),
+            "qom-get" if arguments["property"] == "name" => json!(weir_plug::port::NAME),
             "qom-get" if arguments["property"] == "chardev" => json!("weir"),
             "query-chardev" => {
                 json!([{"label": "weir", "frontend-open": !qemu.is_port_closed}])
