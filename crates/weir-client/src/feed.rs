@@ -7,7 +7,6 @@ use std::time::Duration;
 use weir_consumer::{Begin, FeedChange, FrameSource, JoinedFeed};
 use weir_plug::PlugError;
 use weir_plug::limits::PATIENCE_MAX;
-use weir_ring::Ring;
 use weir_ring::wake::{Interrupter, Sleeper};
 
 use crate::connection::Connection;
@@ -265,7 +264,7 @@ impl OpenFeed {
         listen(feed, &self.shared);
         let closed = old.close().unwrap_or_else(|_| {
             // The daemon does not answer: it has moved all the same.
-            let until = old.rings().iter().map(Ring::frames_written).collect();
+            let until = old.frames_written();
             Closed { key: old.opened().key, until, ledger: Some(as_read(&old)), ended: false }
         });
         *lock(&self.past_ledger) += &closed.ledger.clone().unwrap_or_default();
@@ -353,8 +352,11 @@ fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
 /// What the rings of a feed have had, where the daemon does not tell.
 fn as_read(feed: &RemoteFeed) -> Ledger {
     let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
-    let written = feed.rings().iter().map(Ring::frames_written);
-    let captured = written.zip(from).map(|(until, from)| until.saturating_sub(*from));
+    let captured = feed
+        .frames_written()
+        .into_iter()
+        .zip(from)
+        .map(|(until, from)| until.saturating_sub(*from));
     let captured = captured.fold(0, u64::saturating_add);
     Ledger { captured, offered: captured, ..Ledger::default() }
 }

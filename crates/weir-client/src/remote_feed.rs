@@ -1,13 +1,14 @@
 //! A feed of a daemon: its rings, what it wakes, and how it is changed and closed.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 use weir_plug::PlugError;
 use weir_plug::limits::PATIENCE_MAX;
+use weir_ring::geometry::WriterWord;
 use weir_ring::memory::{self, Trust};
 use weir_ring::wake::{RINGS_MAX, Waker};
 use weir_ring::{Mapping, Ring};
@@ -15,6 +16,7 @@ use weir_ring::{Mapping, Ring};
 use crate::caller::{Caller, Kept};
 use crate::ending::Ending;
 use crate::error::ClientError;
+use crate::lock::lock;
 use crate::protocol::{
     self, Attach, Block, Closed, Detach, InRegion, OfFeed, Opened, Part, SetFilter, Statistics,
 };
@@ -32,15 +34,26 @@ pub struct RemoteFeed {
     pub(crate) rings: Vec<Ring<Mapping>>,
     /// Where its consumer begins to read, ring by ring: at [`Opened::from`], if nothing else is known.
     pub(crate) begin: Vec<u64>,
+    written: Mutex<Written>,
     next_sleeper: AtomicU64,
     is_gone: AtomicBool,
+}
+
+/// Frames that the rings of a feed have had, for when their memory is taken away.
+#[derive(Default)]
+struct Written {
+    /// Most frames that each ring was known to have had, those of before the feed included.
+    known: Vec<u64>,
+    /// Frames of the feed by the last ledger.
+    told_captured: u64,
 }
 
 impl RemoteFeed {
     pub(crate) fn new(number: u64, caller: Arc<Caller>, ending: Arc<Ending>) -> RemoteFeed {
         let (opened, rings, begin) = (Opened::default(), Vec::new(), Vec::new());
-        let (next_sleeper, is_gone) = (AtomicU64::new(1), AtomicBool::new(false));
-        RemoteFeed { number, caller, ending, opened, rings, begin, next_sleeper, is_gone }
+        let (written, is_gone) = (Mutex::default(), AtomicBool::new(false));
+        let next_sleeper = AtomicU64::new(1);
+        RemoteFeed { number, caller, ending, opened, rings, begin, written, next_sleeper, is_gone }
     }
 
     /// Which engine takes the frames, why, and where the feed begins in its rings.
@@ -53,6 +66,38 @@ impl RemoteFeed {
     #[must_use]
     pub fn rings(&self) -> &[Ring<Mapping>] {
         &self.rings
+    }
+
+    /// Frames that each ring has had, those of before the feed included. It never decreases: a ring in a device's memory
+    /// reads zeros once the device is unplugged (Linux 6.1). Then it has had what it said at an earlier call, what the
+    /// daemon told with its last [ledger](RemoteFeed::ledger), and what a reader has read
+    /// ([`note_read`](RemoteFeed::note_read)).
+    #[must_use]
+    pub fn frames_written(&self) -> Vec<u64> {
+        let mut written = lock(&self.written);
+        self.raise(&mut written.known, self.rings.iter().map(Ring::frames_written));
+        if let [ring] = &self.rings[..]
+            && ring.writer_word(WriterWord::Opened) == 0
+        {
+            let from = self.opened.from.first().copied().unwrap_or_default();
+            let told = from.saturating_add(written.told_captured);
+            self.raise(&mut written.known, std::iter::once(told));
+        }
+        written.known.clone()
+    }
+
+    /// A reader has read a ring up to this ordinal, so the ring has had the frames before it.
+    pub fn note_read(&self, ring: usize, ordinal: u64) {
+        let before = std::iter::repeat_n(0, ring);
+        self.raise(&mut lock(&self.written).known, before.chain([ordinal]));
+    }
+
+    fn raise(&self, known: &mut Vec<u64>, counts: impl Iterator<Item = u64>) {
+        if known.len() < self.rings.len() {
+            let from = self.opened.from.iter().copied().chain(std::iter::repeat(0));
+            *known = from.take(self.rings.len()).collect();
+        }
+        known.iter_mut().zip(counts).for_each(|(most, count)| *most = count.max(*most));
     }
 
     fn in_region(&self) -> Option<(&dyn Region, &InRegion)> {
@@ -157,6 +202,10 @@ impl RemoteFeed {
     pub fn ledger_within(&self, limit: Duration) -> Result<Option<protocol::Ledger>, ClientError> {
         let of_feed = OfFeed { feed: self.number };
         let (answer, _) = self.caller.call_within::<Statistics>("ledger", &of_feed, &[], limit)?;
+        if let Some(ledger) = &answer.ledger {
+            lock(&self.written).told_captured = ledger.captured;
+            let _ = self.frames_written();
+        }
         Ok(answer.ledger)
     }
 
@@ -168,6 +217,9 @@ impl RemoteFeed {
     pub fn close(&self) -> Result<Closed, ClientError> {
         let (closed, _) =
             self.caller.call::<Closed>("close", &OfFeed { feed: self.number }, &[])?;
+        if let Some(ledger) = &closed.ledger {
+            lock(&self.written).told_captured = ledger.captured;
+        }
         Ok(closed)
     }
 

@@ -1,5 +1,6 @@
 //! One ring as a consumer reads it: to its end, or as far as it is to be read.
 
+use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Words};
 
 use crate::source::Begin;
@@ -120,10 +121,22 @@ impl<M: Words> Cursor<M> {
                 self.lapped += missed;
                 Poll::Lapped(missed)
             }
+            Poll::Empty if self.is_taken_away() => {
+                self.lapped = self.lapped.saturating_add(self.until - self.ordinal);
+                self.ordinal = self.until;
+                self.end()
+            }
             Poll::Empty if self.is_abandoned => self.end(),
             Poll::Closed => self.end(),
             other => other,
         })
+    }
+
+    /// Whether it was to be read further, and the ring reads as if it never had a frame: it was in a device that is
+    /// unplugged, and what was not read cannot be read any more.
+    fn is_taken_away(&self) -> bool {
+        let ring = self.reader.ring();
+        self.until != u64::MAX && !self.is_read() && ring.writer_word(WriterWord::Opened) == 0
     }
 
     /// Whether everything that is to be read was taken.
@@ -196,7 +209,7 @@ impl<M: Words> Cursor<M> {
         self.taken
     }
 
-    /// Frames that the writer overwrote before they were read.
+    /// Frames that the writer overwrote before they were read, or that were taken away with a device.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lapped

@@ -58,7 +58,7 @@ use interrupt::duplicate;
 use message::{Channel, MESSAGES_MAX, number_of, send};
 use page::{SEALS, line, page_bytes, position};
 use pollable::Pollable;
-pub use waker::{Asked, RING_GAP, Waker};
+pub use waker::{Asked, RING_GAP, ReadPositions, Waker};
 
 /// How often a sleeper looks at rings that BPF programs write, until their owner has confirmed its thresholds.
 pub const UNCONFIRMED_LIMIT: Duration = Duration::from_millis(8);

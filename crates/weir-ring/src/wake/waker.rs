@@ -124,12 +124,14 @@ impl Waker {
     /// it sleeps for: the ordinal of its next frame. 0 if it has said nothing yet.
     #[must_use]
     pub fn position(&self, ring: usize) -> u64 {
-        let noted = position(&self.page, ring).load(Ordering::Relaxed);
-        match line(&self.page, ring).load(Ordering::Relaxed) {
-            AWAKE => noted,
-            // It sleeps until the next frame is there.
-            threshold => noted.max(threshold.saturating_sub(1)),
-        }
+        position_in(&self.page, ring)
+    }
+
+    /// Closes this end, and leaves what the consumer says of how far it has read. The channel is not held open by
+    /// that.
+    #[must_use]
+    pub fn into_positions(self) -> ReadPositions {
+        ReadPositions { page: self.page, lines: self.woken_for.len() }
     }
 
     /// Wakes if ring number `ring`, which now holds `ordinal` published frames, has what the consumer
@@ -223,5 +225,29 @@ impl Waker {
             self.is_confirmed = true;
             send(&self.socket, message::CONFIRMED, number);
         }
+    }
+}
+
+/// How far a consumer says that it has read its rings, for who does not wake it.
+#[derive(Debug)]
+pub struct ReadPositions {
+    page: Mapping,
+    lines: usize,
+}
+
+impl ReadPositions {
+    /// As [`Waker::position`]; 0 for a ring that has no line.
+    #[must_use]
+    pub fn position(&self, ring: usize) -> u64 {
+        if ring < self.lines { position_in(&self.page, ring) } else { 0 }
+    }
+}
+
+fn position_in(page: &Mapping, ring: usize) -> u64 {
+    let noted = position(page, ring).load(Ordering::Relaxed);
+    match line(page, ring).load(Ordering::Relaxed) {
+        AWAKE => noted,
+        // It sleeps until the next frame is there.
+        threshold => noted.max(threshold.saturating_sub(1)),
     }
 }

@@ -4,26 +4,24 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_client::ending::{EndReason, Ending};
 use weir_client::protocol::{self, Open, Opened};
-use weir_client::{ClientError, Connection, RemoteFeed, error_text};
+use weir_client::{ClientError, Connection, error_text};
 use weir_frame::shard::Shard;
 use weir_plug::PlugError;
 use weir_plug::message::{BUSY, RpcError};
+use weir_ring::Ledger;
 use weir_ring::wake::Waker;
-use weir_ring::{Ledger, Ring};
 
-use super::names::interned;
+use super::feed::{HostFeed, HostSleeper, ledger_of};
 use crate::error::CaptureError;
 use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::direction::Direction;
 use crate::feed::location::FilterLocation;
 use crate::feed::{Feed, Sampling};
-use crate::limits::WRITER_END_MAX;
 use weir_client::Address;
 
 /// Feeds of one source of a daemon.
@@ -41,24 +39,7 @@ pub(super) struct HostControl {
     is_woken: AtomicBool,
 }
 
-/// An open feed.
-struct HostFeed {
-    remote: RemoteFeed,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// The daemon's numbers of sleepers, by this process's.
-    sleepers: BTreeMap<WakerSlot, u64>,
-    next: u32,
-    /// The ledger as it was read last.
-    latest: Ledger,
-    /// Once it has stopped: where it ends in its rings, if others go on writing them.
-    end: Option<Option<Vec<u64>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,56 +93,6 @@ impl HostControl {
     pub(super) fn stop(&self) {
         let feeds: Vec<Arc<HostFeed>> = lock(&self.feeds).values().cloned().collect();
         feeds.iter().for_each(|feed| feed.stop());
-    }
-}
-
-impl HostFeed {
-    /// Closes it, once. A daemon that has gone leaves what its rings have, and the ledger that was read last.
-    fn stop(&self) {
-        let mut state = lock(&self.state);
-        if state.end.is_some() {
-            return;
-        }
-        let (ledger, until) = match self.remote.close() {
-            Ok(closed) => (closed.ledger.map(ledger_of), (!closed.ended).then_some(closed.until)),
-            Err(_) => {
-                self.remote.forget();
-                (None, Some(self.last_written()))
-            }
-        };
-        state.latest = ledger.unwrap_or_else(|| {
-            let until = until.as_deref().unwrap_or_default();
-            let from = self.remote.opened().from.iter().chain(std::iter::repeat(&0));
-            let captured = until.iter().zip(from).map(|(until, from)| until.saturating_sub(*from));
-            let mut ledger =
-                Ledger { captured: captured.sum(), ..std::mem::take(&mut state.latest) };
-            // Nobody can tell what came since and was left out or lost.
-            ledger.offered = ledger.accounted_for();
-            ledger
-        });
-        state.end = Some(until);
-    }
-
-    /// How many frames the rings have had. A daemon that has gone writes no more; but rings in a device are written by
-    /// the machine's host, which closes them when it hears of the end of the daemon here. What it writes until then is
-    /// read, and so has to be counted.
-    fn last_written(&self) -> Vec<u64> {
-        let rings = self.remote.rings();
-        let mut all: Vec<u64> = rings.iter().map(Ring::frames_written).collect();
-        let (in_device, begin) = (!self.remote.opened().parts.is_empty(), Instant::now());
-        while in_device && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
-            thread::sleep(Duration::from_millis(1));
-            for (last, ring) in all.iter_mut().zip(rings) {
-                // Not less: where the host has taken the device away, zeros are read (Linux 6.1).
-                *last = ring.frames_written().max(*last);
-            }
-        }
-        all
-    }
-
-    fn handle(&self, slot: FeedSlot) -> FeedHandle {
-        let (rings, from) = (self.remote.rings().to_vec(), self.remote.opened().from.clone());
-        FeedHandle { slot, rings, from, location: FilterLocation::Nowhere, pace: None }
     }
 }
 
@@ -259,7 +190,8 @@ impl FeedControl for HostControl {
         let mut state = lock(&feed.state);
         let slot = WakerSlot::new(state.next);
         state.next += 1;
-        state.sleepers.insert(slot, number);
+        let positions = waker.into_positions();
+        state.sleepers.insert(slot, HostSleeper { number, positions, first_line });
         Ok(slot)
     }
 
@@ -267,7 +199,10 @@ impl FeedControl for HostControl {
         let Ok(feed) = self.feed(slot) else { return };
         let sleeper = lock(&feed.state).sleepers.remove(&waker);
         // A daemon that has gone wakes nobody.
-        sleeper.into_iter().for_each(|sleeper| drop(feed.remote.detach(sleeper)));
+        if let Some(sleeper) = sleeper {
+            feed.note_read(&sleeper);
+            let _ = feed.remote.detach(sleeper.number);
+        }
     }
 
     fn ledger(&self, slot: FeedSlot) -> Result<Ledger, CaptureError> {
@@ -290,30 +225,6 @@ impl FeedControl for HostControl {
         let feed = self.feed(slot).ok()?;
         let state = lock(&feed.state);
         state.end.clone().flatten()
-    }
-}
-
-/// A daemon's ledger. Sums of what a hostile one tells do not overflow.
-fn ledger_of(told: protocol::Ledger) -> Ledger {
-    const COUNT_MAX: u64 = u64::MAX >> 16;
-    let bound = |count: u64| count.min(COUNT_MAX);
-    let mut drops = BTreeMap::new();
-    for (name, count) in told.drops {
-        let own: &mut u64 = drops.entry(interned(&name)).or_default();
-        *own = bound(own.saturating_add(bound(count)));
-    }
-    Ledger {
-        offered: bound(told.offered),
-        filtered: bound(told.filtered),
-        filtered_uncounted: told.filtered_uncounted,
-        blocked: bound(told.blocked),
-        sampled: bound(told.sampled),
-        captured: bound(told.captured),
-        kept_bytes: bound(told.kept_bytes),
-        wire_bytes: bound(told.wire_bytes),
-        super_frames: bound(told.super_frames),
-        drops,
-        missed_before: told.missed_before.map(bound),
     }
 }
 

@@ -6,6 +6,7 @@
 mod address;
 mod control;
 pub(crate) mod declaration;
+mod feed;
 mod names;
 mod owner;
 
