@@ -264,7 +264,7 @@ fn a_machine_that_shows_too_much_is_looked_at_in_part() {
     let mut huge = Huge { commands: 0 };
     let found = find_plugged(&mut huge).unwrap();
     assert_eq!(found.len(), PLUGGED_MAX);
-    // The newest: what this process has plugged in is among them.
+    // The newest.
     assert_eq!(found.last().map(Plugged::number), Some(19_999));
     huge.commands = 0;
     assert_eq!(find_port(&mut huge, "org.weir.0").unwrap(), None);
@@ -380,11 +380,38 @@ fn what_a_killed_daemon_left_is_found() {
     assert_eq!(found[0].devices().collect::<Vec<_>>(), ["weir-region-7"]);
     let memory = memory();
     let mut plugged = plug(&mut machine, &memory).unwrap();
-    assert!(plugged.number() > 90);
+    assert!(![7, 90].contains(&plugged.number()));
     for one in found.iter_mut().chain([&mut plugged]) {
         unplug(&mut machine, one, LONG).unwrap();
     }
     assert_eq!(machine.objects, ["mem0", "weir-region-x", "weir-words-07"]);
+}
+
+#[test]
+fn a_machine_with_the_largest_number_uses_up_none_of_others() {
+    let memory = memory();
+    let mut hostile = Machine::new(PC, &[]);
+    hostile.objects.push(format!("{REGION_ID}{}", u64::MAX));
+    let mut honest = Machine::new(PC, &[]);
+    for _ in 0..2 {
+        for machine in [&mut hostile, &mut honest] {
+            let mut plugged = plug(machine, &memory).unwrap();
+            assert!(plugged.number() < u64::MAX / 2, "{}", plugged.number());
+            unplug(machine, &mut plugged, LONG).unwrap();
+        }
+    }
+    assert!(honest.is_clean(), "{honest:?}");
+}
+
+#[test]
+fn numbers_that_a_machine_has_are_passed_by() {
+    let memory = memory();
+    let mut machine = Machine::new(PC, &[]);
+    let number = plug(&mut machine, &memory).unwrap().number();
+    let taken = number + 1..number + 1000;
+    machine.objects.extend(taken.clone().map(|number| format!("{WORDS_ID}{number}")));
+    let plugged = plug(&mut machine, &memory).unwrap();
+    assert!(!taken.contains(&plugged.number()), "{}", plugged.number());
 }
 
 proptest! {
