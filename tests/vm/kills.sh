@@ -23,6 +23,14 @@ is_whole() { # ACCOUNT
     jq -e '.unexplained == 0 and (.drops.relay // 0) == 0 and .delivered + .lapped + .after_limit == .captured
         and .offered == .filtered + .captured + ([.drops[]?] | add // 0)' <<<"$1" >/dev/null
 }
+# The frames that were offered to a capture, against those that were sent from before it could lose one until after the
+# last could come: exactly those, where it was there all the time. A reader that has lost its daemon or broker, and
+# --follow's gap with it, has no number of the frames of the gap: it has as many at most.
+was_offered() { # exactly|at-most ACCOUNT
+    local test='.offered == $sent'
+    [[ $1 == exactly ]] || test='.offered > 0 and .offered <= $sent'
+    jq -e --argjson sent "$sent" "$test" <<<"$2" >/dev/null
+}
 begin_machine() {
     start_machine one pc
     booted one
@@ -43,6 +51,7 @@ load 3kpps
 # The first ones load what stays.
 next_feed first
 next_feed second
+stop_load
 before=("$(descriptors)" "$(threads)" "$(resident_kib)")
 victims=(broker daemon qemu)
 for ((number = 1; number <= kills; number++)); do
@@ -53,6 +62,8 @@ for ((number = 1; number <= kills; number++)); do
     helpers+=("$host_pid")
     until_true 'the reader on the host' grep -q ' host at tc: ' "$scratch/host.err"
     guest one 'reads all host:lan --follow; reads half host:lan@1/2 --follow'
+    # Nothing was sent before, and nothing is behind the readers' last looks.
+    load 3kpps
     # A feed that is being opened, or closed: the moment hits any step of it.
     guest one 'start brief weir capture host:lan --filter udp --frames 200 --json'
     sleep "0.$(printf '%03d' "$delay_ms")"
@@ -73,19 +84,33 @@ for ((number = 1; number <= kills; number++)); do
     if [[ $victim != qemu ]]; then
         for name in all half; do
             guest one "within 60 grep -q 'captured from here on' /tmp/$name.err || { cat /tmp/$name.err; false; }"
-            guest one "kill \$pid_$name; ended $name"
-            is_whole "$(guest one "cat /tmp/$name.json")" || die "$victim, $name: $(guest one "cat /tmp/$name.json")"
         done
         # It had its frames, or was refused and has no account.
         account=$(guest one 'ended brief; cat /tmp/brief.json')
         [[ -z $account ]] || is_whole "$account" || die "$victim: $account"
+        stop_load
+        until_true 'all to be read' all_read
+        for name in all half; do
+            guest one "kill \$pid_$name; ended $name"
+            account=$(guest one "cat /tmp/$name.json")
+            is_whole "$account" || die "$victim, $name: $account"
+            was_offered at-most "$account" || die "$victim, $name, of $sent frames: $account"
+        done
+    else
+        stop_load
     fi
     kill -TERM "$host_pid"
     wait "$host_pid" || die "$victim: the reader on the host: $(cat "$scratch/host.err")"
-    is_whole "$(cat "$scratch/host.json")" || die "$victim: the reader on the host: $(cat "$scratch/host.json")"
+    account=$(cat "$scratch/host.json")
+    is_whole "$account" || die "$victim: the reader on the host: $account"
+    # Nothing that becomes of the guest concerns it.
+    how=exactly
+    [[ $victim != daemon ]] || how=at-most
+    was_offered "$how" "$account" || die "$victim: the reader on the host, of $sent frames: $account"
+    load 3kpps
     next_feed next
+    stop_load
     hold_no_more "${before[@]}"
     say "ok      $number: $victim, after $delay_ms ms"
 done
-stop_load
 say "kills: $kills; then $(descriptors) descriptors, $(threads) threads, $(resident_kib) KiB; before: ${before[*]}"
