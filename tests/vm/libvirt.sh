@@ -26,8 +26,9 @@ if [[ ${1:-} != inside ]]; then
         exit 0
     }
     # In a PID namespace whose first process is the script below: libvirtd waits for a QEMU that it has tried until nobody
-    # has its number any more, and not every machine's first process fetches orphans at once.
-    unshare --mount --pid --fork --mount-proc "$0" inside $$ &
+    # has its number any more, and not every machine's first process fetches orphans at once. All of them end with this
+    # script, also by SIGKILL: `unshare` with this process, the namespace's first process with `unshare`, the others with that.
+    setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$0" inside $$ &
     unshare_pid=$!
     trap 'pkill -TERM -P "$unshare_pid" || true' INT TERM
     rc=0
@@ -169,8 +170,13 @@ found 'sources machine channel slots' "virsh start $domain"
 serve <<<$'[sources.lan]\nsource = "eth0"\nring_mib = 8\nusers = [0]\nguests = ["'"$domain"$'"]\n'"$section"
 found 'machine channel slots' "weir vm prepare $domain --libvirt --apply"
 virsh dumpxml --inactive "$domain" >"$scratch/before.xml"
+"$weir" vm prepare "$domain" --libvirt --region-mib 16 --apply >"$scratch/prepare.log"
+# A larger region needs other root ports, beside those of the first time, with which the domain has to start.
 "$weir" vm prepare "$domain" --libvirt --region-mib 64 --apply >"$scratch/prepare.log"
 virsh dumpxml --inactive "$domain" >"$scratch/after.xml"
+for id in weir0 weir1 weir2 weir3; do
+    grep -q "id=$id," "$scratch/after.xml" || die "a second prepare, for a larger region, has not added $id"
+done
 # What was there stays.
 if diff "$scratch/before.xml" "$scratch/after.xml" | grep '^<' | grep -v '^< <domain'; then
     die 'prepare has changed other lines of the domain'

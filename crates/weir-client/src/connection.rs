@@ -136,10 +136,11 @@ impl Connection {
         self.caller.client.is_open()
     }
 
-    /// Whether it has been asked something that it has not answered yet, nor failed to in time.
+    /// Whether the daemon is there: it answers within `limit`, or is asked something already that it has not answered
+    /// yet, nor failed to in time. It answers one question after the other, so nothing is asked then.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.caller.unanswered.load(Ordering::Relaxed) > 0
+    pub fn is_answering(&self, limit: Duration) -> bool {
+        self.caller.unanswered.load(Ordering::Relaxed) > 0 || self.sources_within(limit).is_ok()
     }
 
     /// Lets go of feeds that nobody has any more and whose rings nobody in this process has mapped any more. Whether
@@ -232,5 +233,93 @@ impl Connection {
             None => attach_rings(fds, &feed.opened.parts)?,
         };
         Ok(feed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
+
+    use weir_plug::{
+        Answer, Application, Peer, RpcError, Server, ServerLimits, Serving, Session, socket,
+    };
+
+    use super::*;
+    use crate::protocol::APPLICATION;
+
+    /// Says that it was asked, and answers once it is told to.
+    struct Slow {
+        asked: Sender<()>,
+        answer: Arc<Mutex<Receiver<()>>>,
+    }
+
+    impl Application for Slow {
+        fn name(&self) -> &str {
+            APPLICATION
+        }
+
+        fn connect(&self, _: &Arc<Peer>) -> Result<Box<dyn Session>, RpcError> {
+            let (asked, answer) = (self.asked.clone(), Arc::clone(&self.answer));
+            Ok(Box::new(Slow { asked, answer }))
+        }
+    }
+
+    impl Session for Slow {
+        fn call(&mut self, _: &str, _: Value, _: Vec<OwnedFd>) -> Result<Answer, RpcError> {
+            let _ = self.asked.send(());
+            // The test has ended where nobody tells.
+            let _ = lock(&self.answer).recv();
+            Ok(Answer { result: json!({ "sources": [] }), descriptors: Vec::new() })
+        }
+    }
+
+    struct Setup {
+        connection: Connection,
+        asked: Receiver<()>,
+        answer: Sender<()>,
+        _serving: Serving,
+        _file: socket::SocketFile,
+        _folder: tempfile::TempDir,
+    }
+
+    fn setup() -> Setup {
+        let ((own, asked), (answer, told)) = (mpsc::channel(), mpsc::channel());
+        let slow = Slow { asked: own, answer: Arc::new(Mutex::new(told)) };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let (listener, file) = socket::bind(&path, 0o600).unwrap();
+        let server = Server::new("test", ServerLimits::default()).with(Arc::new(slow));
+        let serving = server.serve(listener).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        Setup { connection, asked, answer, _serving: serving, _file: file, _folder: folder }
+    }
+
+    #[test]
+    fn a_daemon_that_is_at_another_question_is_there() {
+        let setup = setup();
+        let other = setup.connection.clone();
+        let asking = thread::spawn(move || other.sources());
+        setup.asked.recv().unwrap();
+        // It could not answer: it is at the other question until it is told to go on.
+        assert!(setup.connection.is_answering(Duration::from_millis(1)));
+        setup.answer.send(()).unwrap();
+        assert!(asking.join().unwrap().is_ok());
+        // Nothing is left unanswered: the next question is put, and answered.
+        setup.answer.send(()).unwrap();
+        assert!(setup.connection.is_answering(PATIENCE_MAX));
+        setup.asked.recv().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_not_there_even_when_it_is_asked_again() {
+        let setup = setup();
+        for _ in 0..2 {
+            assert!(!setup.connection.is_answering(Duration::from_millis(20)));
+        }
+        setup.asked.recv().unwrap();
+        drop(setup.answer);
     }
 }

@@ -352,7 +352,11 @@ fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
 /// What the rings of a feed have had, where the daemon does not tell.
 fn as_read(feed: &RemoteFeed) -> Ledger {
     let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
-    let captured = feed.frames_written().into_iter().zip(from).map(|(until, from)| until.saturating_sub(*from));
+    let captured = feed
+        .frames_written()
+        .into_iter()
+        .zip(from)
+        .map(|(until, from)| until.saturating_sub(*from));
     let captured = captured.fold(0, u64::saturating_add);
     Ledger { captured, offered: captured, ..Ledger::default() }
 }

@@ -68,9 +68,9 @@ impl RemoteFeed {
         &self.rings
     }
 
-    /// Frames that each ring has had, those of before the feed included. It never decreases: a ring in a device's memory
-    /// reads zeros once the device is unplugged (Linux 6.1). Then it has had what it said at an earlier call, what the
-    /// daemon told with its last [ledger](RemoteFeed::ledger), and what a reader has read
+    /// Frames that each ring has had, those of before the feed included. It never decreases: a ring in a device's
+    /// memory reads zeros once the device is unplugged (Linux 6.1). Then it has had what it said at an earlier call,
+    /// what the daemon told with its last [ledger](RemoteFeed::ledger), and what a reader has read
     /// ([`note_read`](RemoteFeed::note_read)).
     #[must_use]
     pub fn frames_written(&self) -> Vec<u64> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// Most devices of the kind that are looked at; a machine has two of each daemon.
+pub const DEVICES_MAX: usize = 64;
 /// Most bytes that are read, each twice, to measure the region.
 pub const MEASURED_BYTES_MAX: u64 = 4 << 20;
 /// How long that may take, and as long as one piece of 64 KiB more: 4 ms where the mapping is not cached. Some time,

@@ -280,6 +280,18 @@ fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<()
 /// # Errors
 /// Those of the monitor.
 pub fn find_plugged(monitor: &mut dyn Monitor) -> Result<Vec<Plugged>, VmError> {
+    let found = find_parts(monitor)?;
+    let too_many = found.len().saturating_sub(PLUGGED_MAX);
+    let found = found.into_iter().skip(too_many).map(|(number, mut parts)| {
+        // The region comes before the words, as `plug` has them.
+        parts.sort_by(|a, b| a.id.cmp(&b.id));
+        Plugged { number, parts }
+    });
+    Ok(found.collect())
+}
+
+/// All of them, as many as fit into QEMU's longest message.
+fn find_parts(monitor: &mut dyn Monitor) -> Result<BTreeMap<u64, Vec<Part>>, VmError> {
     let devices = list(monitor, "/machine/peripheral")?;
     let objects = list(monitor, "/objects")?;
     let mut found: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
@@ -292,13 +304,7 @@ pub fn find_plugged(monitor: &mut dyn Monitor) -> Result<Vec<Plugged>, VmError> 
             parts.push(Part { id: id.clone(), has_device });
         }
     }
-    let too_many = found.len().saturating_sub(PLUGGED_MAX);
-    let found = found.into_iter().skip(too_many).map(|(number, mut parts)| {
-        // The region comes before the words, as `plug` has them.
-        parts.sort_by(|a, b| a.id.cmp(&b.id));
-        Plugged { number, parts }
-    });
-    Ok(found.collect())
+    Ok(found)
 }
 
 /// QEMU's id of the virtio-serial port of this name, if it has one: by that it tells of the guest's opening and closing
@@ -351,12 +357,18 @@ fn number_of(id: &str) -> Option<u64> {
     number.parse().ok().filter(|n: &u64| n.to_string() == number)
 }
 
-/// Larger than that of anything that is there, and than any that this process has used.
+/// A number that nothing there has, and that this process has not used for any machine. It does not follow on the
+/// largest that is there: that one is QEMU's to tell, and a hostile QEMU would use up the numbers of other machines.
 fn fresh_number(monitor: &mut dyn Monitor) -> Result<u64, VmError> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let largest = find_plugged(monitor)?.last().map_or(0, |plugged| plugged.number);
-    NEXT.fetch_max(largest.saturating_add(1), Ordering::Relaxed);
-    Ok(NEXT.fetch_add(1, Ordering::Relaxed))
+    let taken = find_parts(monitor)?;
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // As often as the machine has such devices and objects at most.
+        if !taken.contains_key(&number) {
+            return Ok(number);
+        }
+    }
 }
 
 #[cfg(test)]

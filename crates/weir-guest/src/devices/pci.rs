@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use weir_ring::memory::Access;
 
 use crate::error::DeviceError;
+use crate::limits::DEVICES_MAX;
 
 /// Red Hat's, and `ivshmem`'s (QEMU, docs/specs/ivshmem-spec).
 const VENDOR: u64 = 0x1af4;
@@ -24,7 +25,7 @@ pub(super) struct Device {
     pub(super) address: String,
 }
 
-/// All that are there, by address.
+/// Those that are there, by address; [`DEVICES_MAX`] at most.
 pub(super) fn ivshmem_devices(pci: &Path) -> io::Result<Vec<Device>> {
     let mut devices = Vec::new();
     for entry in fs::read_dir(pci)? {
@@ -35,6 +36,9 @@ pub(super) fn ivshmem_devices(pci: &Path) -> io::Result<Vec<Device>> {
         if is("vendor", VENDOR) && is("device", DEVICE) {
             let address = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             devices.push(Device { folder, address });
+        }
+        if devices.len() == DEVICES_MAX {
+            break;
         }
     }
     devices.sort_unstable_by(|a, b| a.address.cmp(&b.address));

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use weir_ring::{Batch, Poll, Reader, Start};
 
 use super::*;
+use crate::limits::DEVICES_MAX;
 use crate::testing::{FakeDevice, Host, MIB, REGION_BYTES, TOKEN, push};
 
 const OTHER: Token = Token([9; 16]);
@@ -74,6 +75,17 @@ fn rings_that_do_not_fit_are_refused() {
     let is_none = |source: &RingError| matches!(source, RingError::NotARing { .. });
     assert!(matches!(&none, GuestError::Ring { source, .. } if is_none(source)), "{none:?}");
     drop(writer);
+}
+
+#[test]
+fn of_too_many_devices_some_are_looked_at() {
+    let pci = tempfile::tempdir().unwrap();
+    for number in 0..DEVICES_MAX + 10 {
+        FakeDevice::new(pci.path(), &format!("0000:{number:02x}:00.0"), 0);
+    }
+    let error = Devices::find(pci.path(), TOKEN, Duration::ZERO).unwrap_err();
+    let GuestError::NotFound { seen, .. } = error else { panic!("{error:?}") };
+    assert_eq!(seen.len(), DEVICES_MAX);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub fn check_guest_name(name: &str) -> Result<(), String> {
 
 /// MiB of a guest's region: the rings of three feeds of the usual size.
 fn region_mib() -> u64 {
-    256
+    weir_region::limits::REGION_MIB_DEFAULT
 }
 
 impl GuestConfig {

@@ -24,6 +24,8 @@ struct Machine {
     held: usize,
     /// The number of the next command of these that is refused.
     refuse: Option<(&'static str, usize)>,
+    /// The number of the next command of these that is carried out, and answered too late.
+    late: Option<(&'static str, usize)>,
     /// Whether events are told.
     tells: bool,
     /// A descriptor that was given, and not taken back.
@@ -42,6 +44,7 @@ impl Machine {
             deaf: 0,
             held: 0,
             refuse: None,
+            late: None,
             tells: true,
             given: None,
         }
@@ -99,8 +102,17 @@ impl Monitor for Machine {
         command: &'static str,
         arguments: Value,
         descriptor: Option<BorrowedFd<'_>>,
-        _limit: Duration,
+        limit: Duration,
     ) -> Result<Value, VmError> {
+        if let Some((_, left)) = self.late.as_mut().filter(|(late, _)| *late == command) {
+            if *left == 0 {
+                self.late = None;
+                let limit_ms = limit.as_millis() as u64;
+                self.execute_with(command, arguments, descriptor, limit)?;
+                return Err(VmError::TimeOut { command, limit_ms });
+            }
+            *left -= 1;
+        }
         if let Some((refused, left)) = &mut self.refuse
             && *refused == command
         {
@@ -264,7 +276,7 @@ fn a_machine_that_shows_too_much_is_looked_at_in_part() {
     let mut huge = Huge { commands: 0 };
     let found = find_plugged(&mut huge).unwrap();
     assert_eq!(found.len(), PLUGGED_MAX);
-    // The newest: what this process has plugged in is among them.
+    // The newest.
     assert_eq!(found.last().map(Plugged::number), Some(19_999));
     huge.commands = 0;
     assert_eq!(find_port(&mut huge, "org.weir.0").unwrap(), None);
@@ -310,6 +322,46 @@ fn what_fails_half_way_is_taken_back() {
         let error = plug(&mut machine, &memory).unwrap_err();
         assert!(error.to_string().contains("as the test wants"), "{error}");
         assert!(machine.is_clean(), "{refuse:?}: {machine:?}");
+    }
+}
+
+#[test]
+fn what_was_done_but_answered_too_late_is_taken_back() {
+    let memory = memory();
+    for late in ["add-fd", "object-add", "remove-fd", "device_add"] {
+        for number in 0..2 {
+            let mut machine = Machine::new(PC, &[]);
+            machine.late = Some((late, number));
+            let error = plug(&mut machine, &memory).unwrap_err();
+            assert!(
+                matches!(error, VmError::TimeOut { command, .. } if command == late),
+                "{error}"
+            );
+            // QEMU closes what it was given, and nobody has opened, when the monitor's connection ends.
+            if late == "add-fd" {
+                assert!(machine.given.take().is_some());
+            }
+            assert!(machine.is_clean(), "{late} {number}: {machine:?}");
+        }
+    }
+}
+
+#[test]
+fn an_unplugging_that_is_answered_too_late_can_be_tried_again() {
+    let memory = memory();
+    for late in ["device_del", "object-del"] {
+        for number in 0..2 {
+            let mut machine = Machine::new(PC, &[]);
+            let mut plugged = plug(&mut machine, &memory).unwrap();
+            machine.late = Some((late, number));
+            let error = unplug(&mut machine, &mut plugged, LONG).unwrap_err();
+            assert!(
+                matches!(error, VmError::TimeOut { command, .. } if command == late),
+                "{error}"
+            );
+            unplug(&mut machine, &mut plugged, LONG).unwrap();
+            assert!(machine.is_clean(), "{late} {number}: {machine:?}");
+        }
     }
 }
 
@@ -380,11 +432,38 @@ fn what_a_killed_daemon_left_is_found() {
     assert_eq!(found[0].devices().collect::<Vec<_>>(), ["weir-region-7"]);
     let memory = memory();
     let mut plugged = plug(&mut machine, &memory).unwrap();
-    assert!(plugged.number() > 90);
+    assert!(![7, 90].contains(&plugged.number()));
     for one in found.iter_mut().chain([&mut plugged]) {
         unplug(&mut machine, one, LONG).unwrap();
     }
     assert_eq!(machine.objects, ["mem0", "weir-region-x", "weir-words-07"]);
+}
+
+#[test]
+fn a_machine_with_the_largest_number_uses_up_none_of_others() {
+    let memory = memory();
+    let mut hostile = Machine::new(PC, &[]);
+    hostile.objects.push(format!("{REGION_ID}{}", u64::MAX));
+    let mut honest = Machine::new(PC, &[]);
+    for _ in 0..2 {
+        for machine in [&mut hostile, &mut honest] {
+            let mut plugged = plug(machine, &memory).unwrap();
+            assert!(plugged.number() < u64::MAX / 2, "{}", plugged.number());
+            unplug(machine, &mut plugged, LONG).unwrap();
+        }
+    }
+    assert!(honest.is_clean(), "{honest:?}");
+}
+
+#[test]
+fn numbers_that_a_machine_has_are_passed_by() {
+    let memory = memory();
+    let mut machine = Machine::new(PC, &[]);
+    let number = plug(&mut machine, &memory).unwrap().number();
+    let taken = number + 1..number + 1000;
+    machine.objects.extend(taken.clone().map(|number| format!("{WORDS_ID}{number}")));
+    let plugged = plug(&mut machine, &memory).unwrap();
+    assert!(!taken.contains(&plugged.number()), "{}", plugged.number());
 }
 
 proptest! {

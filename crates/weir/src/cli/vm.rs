@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use weir_region::limits::{REGION_BYTES_MAX, REGION_BYTES_MIN};
+use weir_region::limits::{REGION_BYTES_MAX, REGION_BYTES_MIN, REGION_MIB_DEFAULT};
 use weir_serve::config::check_guest_name;
+use weir_vm::libvirt::SYSTEM_URI;
 
 use crate::units;
 
@@ -69,7 +70,7 @@ pub struct PrepareArgs {
     #[arg(long, value_name = "DOMAIN", requires = "libvirt")]
     pub domain: Option<String>,
     /// libvirt's address
-    #[arg(long, value_name = "URI", default_value = "qemu:///system", requires = "libvirt")]
+    #[arg(long, value_name = "URI", default_value = SYSTEM_URI, requires = "libvirt")]
     pub uri: String,
     /// The machine's type; with --libvirt it is that of the domain
     #[arg(long, value_name = "TYPE", default_value = "q35", conflicts_with = "libvirt")]
@@ -78,7 +79,7 @@ pub struct PrepareArgs {
     #[arg(long, conflicts_with = "libvirt")]
     pub vsock: bool,
     /// MiB of the memory that it shares with the daemon, for the rings of all of its feeds; a power of two
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = region_mib)]
+    #[arg(long, value_name = "N", default_value_t = REGION_MIB_DEFAULT, value_parser = region_mib)]
     pub region_mib: u64,
     /// Change the domain: show the difference, define it, and plug the channel into a domain that runs
     #[arg(long, requires = "libvirt")]
@@ -122,7 +123,7 @@ pub struct DetachGuestArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Longest wait for the guest to release its devices
+    /// How long to wait for the guest to release its devices. Detaching goes on after that: see `weir vm list`
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     pub within: Duration,
 }

@@ -226,9 +226,8 @@ impl HostLink for Link {
         if let Some((connection, transport)) = session.current.take() {
             // A vsock says nothing of a host that has ended, so it is asked, but not behind what it is at: it answers
             // one question after the other.
-            let answers =
-                || connection.is_busy() || connection.sources_within(ALIVE_WITHIN).is_ok();
-            if connection.is_open() && (self.tells_of_end() || answers()) {
+            let is_there = || self.tells_of_end() || connection.is_answering(ALIVE_WITHIN);
+            if connection.is_open() && is_there() {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
             }

@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use weir_client::ClientError;
 use weir_client::protocol::Guest;
 use weir_plug::PlugError;
+use weir_region::limits::REGION_MIB_DEFAULT;
 use weir_vm::libvirt::SYSTEM_URI;
 
 use super::domain;
@@ -169,7 +170,7 @@ fn of_table(file: &Table, name: &str) -> InFile {
         libvirt: word("libvirt").map(|domain| (domain, uri)),
         qmp: word("qmp"),
         is_by_vsock: word("vsock").is_some(),
-        region_mib: region.and_then(|mib| mib.try_into().ok()).unwrap_or(256),
+        region_mib: region.and_then(|mib| mib.try_into().ok()).unwrap_or(REGION_MIB_DEFAULT),
         sources,
     }
 }

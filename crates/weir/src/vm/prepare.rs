@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use anyhow::{Context, Result};
+use weir_vm::libvirt::SYSTEM_URI;
 
 use super::domain::{self, CHANNEL, Change, FOLDER, GROUP, PORT, reserve_mib};
 use super::virsh::Virsh;
@@ -110,7 +111,7 @@ fn in_file(args: &PrepareArgs) -> String {
     if args.libvirt {
         let domain = args.domain.as_deref().unwrap_or(name);
         let _ = writeln!(text, "libvirt = {domain:?}");
-        if args.uri != "qemu:///system" {
+        if args.uri != SYSTEM_URI {
             let _ = writeln!(text, "libvirt_uri = {:?}", args.uri);
         }
     } else {
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     fn args(machine: MachineName) -> PrepareArgs {
-        let (name, uri) = ("web1".to_owned(), "qemu:///system".to_owned());
+        let (name, uri) = ("web1".to_owned(), SYSTEM_URI.to_owned());
         let (libvirt, domain, apply, region_mib, vsock) = (false, None, false, 64, false);
         PrepareArgs { name, libvirt, domain, uri, machine, region_mib, apply, vsock }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_client::ending::{EndReason, Ending};
@@ -15,7 +15,7 @@ use weir_plug::message::{BUSY, RpcError};
 use weir_ring::Ledger;
 use weir_ring::wake::Waker;
 
-use super::feed::{HostFeed, HostSleeper, ledger_of};
+use super::feed::{HostFeed, HostSleeper, ledger_of, lock};
 use crate::error::CaptureError;
 use crate::feed::change::Change;
 use crate::feed::control::{FeedControl, FeedHandle, FeedSlot, WakerSlot};
@@ -37,10 +37,6 @@ pub(super) struct HostControl {
     next: AtomicU32,
     /// Whoever waits for the end is to return.
     is_woken: AtomicBool,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostControl {

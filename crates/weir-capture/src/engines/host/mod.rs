@@ -7,6 +7,8 @@ mod address;
 mod control;
 pub(crate) mod declaration;
 mod feed;
+#[cfg(test)]
+mod feed_tests;
 mod names;
 mod owner;
 
