@@ -228,3 +228,33 @@ impl<M: Words> Cursor<M> {
         written.min(self.until).saturating_sub(self.ordinal)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::testing::{push, writer};
+
+    #[test]
+    fn what_was_taken_away_before_it_was_read_is_lapped() {
+        for is_to_be_read in [true, false] {
+            let mut writer = writer();
+            (0..5).for_each(|at| push(&mut writer, at));
+            let ring = writer.ring().clone();
+            let mut cursor = Cursor::new(&ring, &Begin::Oldest, 0).unwrap();
+            let (mut batch, mut tally) = (Batch::new(), Tally::default());
+            assert_eq!(cursor.count_in_place(&mut tally, 2).unwrap(), Poll::Frames(2));
+            // As a mapping of a device reads that was unplugged.
+            ring.memory().words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            if is_to_be_read {
+                cursor.leave(5);
+            }
+            // Until it is told how far the ring went, more may come.
+            let poll = cursor.poll(&mut batch).unwrap();
+            let expected = if is_to_be_read { (Poll::Closed, 3) } else { (Poll::Empty, 0) };
+            assert_eq!((poll, cursor.lapped()), expected);
+            assert_eq!((cursor.taken(), cursor.has_ended()), (2, is_to_be_read));
+        }
+    }
+}

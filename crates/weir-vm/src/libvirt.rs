@@ -9,6 +9,7 @@
 //! Source: virsh(1), of libvirt 8.5 and later (`--pass-fds`, `--xpath`).
 
 mod child;
+pub mod output;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,9 +20,10 @@ use serde_json::{Value, json};
 
 use crate::error::VmError;
 use crate::limits::{QMP_COMMAND_TIME_MAX, QMP_LINE_BYTES_MAX, VIRSH_EVENTS_MAX, VIRSH_TIME_MAX};
-use crate::qmp::{Event, Lines, Message, Monitor, parse, printable};
+use crate::qmp::{Event, Lines, Monitor, printable};
 pub use child::VirshOutput;
 use child::{EventChild, run};
+use output::{answer, attribute, event};
 
 /// Address of the system's libvirt.
 pub const SYSTEM_URI: &str = "qemu:///system";
@@ -159,13 +161,6 @@ impl Domain {
     }
 }
 
-/// The value of the first attribute, as ` path="/run/x"` has it.
-fn attribute(text: &str) -> Option<PathBuf> {
-    let value = text.split_once("=\"")?.1.split_once('"')?.0;
-    let plain = value.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-    Some(plain.replace("&apos;", "'").replace("&amp;", "&").into())
-}
-
 /// A monitor by virsh.
 #[derive(Debug)]
 pub struct Virsh {
@@ -192,15 +187,6 @@ impl Virsh {
         }
         Ok(())
     }
-}
-
-/// `event SHUTDOWN at 1700000000.123456 for domain 'web1': {"guest":true}`, without the facts where there are none.
-fn event(line: &[u8]) -> Option<Event> {
-    let text = std::str::from_utf8(line).ok()?.trim();
-    let (name, rest) = text.strip_prefix("event ")?.split_once(' ')?;
-    // A name has no `{`.
-    let data = rest.find('{').and_then(|at| serde_json::from_str(&rest[at..]).ok());
-    Some(Event { name: name.to_owned(), data: data.unwrap_or_else(|| json!({})) })
 }
 
 impl Monitor for Virsh {
@@ -231,20 +217,7 @@ impl Monitor for Virsh {
         if !said.is_success {
             return Err(self.domain.failed("virsh qemu-monitor-command", &said));
         }
-        // Libvirt's own ids are no numbers.
-        let mut answer: Value = serde_json::from_str(&said.output)
-            .map_err(|_| VmError::Protocol { what: "virsh gives no JSON" })?;
-        let Some(fields) = answer.as_object_mut() else {
-            return Err(VmError::Protocol { what: "virsh gives no answer of QEMU's" });
-        };
-        fields.insert("id".to_owned(), 0.into());
-        match parse(answer.to_string().as_bytes()) {
-            Ok(Message::Return { value, .. }) => Ok(value),
-            Ok(Message::Error { class, text, .. }) => {
-                Err(VmError::Refused { command, class, text })
-            }
-            _ => Err(VmError::Protocol { what: "an answer to no command" }),
-        }
+        answer(command, &said.output)
     }
 
     fn wait_event(
