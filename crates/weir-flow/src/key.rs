@@ -45,6 +45,12 @@ impl KeyWords {
         }
     }
 
+    /// The last word of an IPv4 key without VLAN: source and destination port as in the packet, protocol.
+    #[inline(always)]
+    pub const fn rest_of(ports: u32, protocol: u8) -> u64 {
+        (ports as u64) << DST_PORT_SHIFT | (protocol as u64) << PROTOCOL_SHIFT
+    }
+
     /// The key and the VLAN.
     pub fn parts(self) -> (FlowKey, Option<u16>) {
         let [a, b, c, d] = self.addresses;

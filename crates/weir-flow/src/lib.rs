@@ -15,6 +15,7 @@
 //! | [`counters`] | frames, evictions, fragments, clock steps |
 //! | [`community_id`] | the text by which tools agree on a flow |
 //! | [`limits`] | how many flows, how long |
+//! | `fast` | the headers of most frames, without a walk |
 //! | `key` | the key of a frame as words |
 //! | `slots` | the memory of a table: lines of tags and ages, counts |
 //! | `ticks` | time as frames tell it, and steps of their clocks |
@@ -26,6 +27,7 @@
 pub mod community_id;
 pub mod config;
 pub mod counters;
+mod fast;
 mod fragments;
 mod key;
 pub mod limits;

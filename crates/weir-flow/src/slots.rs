@@ -64,6 +64,12 @@ impl Slots {
     }
 
     #[inline(always)]
+    pub fn tag(&self, line: usize, at: usize) -> u16 {
+        (self.index[line].0[at / 4 % 4] >> (at % 4 * 16)) as u16
+    }
+
+    /// Whether the slot is of this frame's flow.
+    #[inline(always)]
     pub fn is(&self, slot: usize, frame: &Counted, interface_counts: bool) -> bool {
         let [a, b, c, d, rest, _, packets, _] = self.counts[slot].0;
         let [e, f, g, h] = frame.key.addresses;

@@ -11,11 +11,12 @@
 //! the time-out late; if a frame comes first, that frame begins the next flow.
 
 use weir_frame::flow::FlowKey;
-use weir_frame::headers::{Fragment, FrameView, Ip, Upper};
+use weir_frame::headers::{ETHERNET_BYTES, Fragment, FrameView, Ip, Upper};
 use weir_frame::record::{Meta, Record};
 
 use crate::config::{FlowConfig, FlowError, Octets};
 use crate::counters::Counters;
+use crate::fast::plain_v4;
 use crate::fragments::Fragments;
 use crate::key::KeyWords;
 use crate::limits::{FLOWS_MAX, FLOWS_MIN, INTERFACE_MAX, TIMEOUT_MAX, TIMEOUT_MIN};
@@ -57,7 +58,20 @@ impl<'a> From<Record<'a>> for Seen<'a> {
 struct Staged {
     counted: Counted,
     lines: [u32; 2],
+    /// The first slot with this tag.
+    slot: u32,
     tag: u16,
+}
+
+/// There is none. The last slot of the largest table has a lower number.
+const NO_SLOT: u32 = u32::MAX;
+
+/// The headers of a frame that has a flow.
+struct Headers {
+    key: KeyWords,
+    ip_bytes: u32,
+    tcp_flags: u8,
+    icmp: Option<(u8, u8)>,
 }
 
 /// Flows of the frames of one ring.
@@ -71,9 +85,10 @@ pub struct FlowTable {
     idle: Ticks,
     active: Ticks,
     sweep: Ticks,
+    /// When the first of their ticks passes.
+    tick_at_ns: u64,
     hand: usize,
     counters: Counters,
-    staged: Box<[Staged; BATCH]>,
 }
 
 impl FlowTable {
@@ -107,9 +122,9 @@ impl FlowTable {
             sweep: Ticks::of(shorter),
             idle,
             active,
+            tick_at_ns: 0,
             hand: 0,
             counters: Counters::default(),
-            staged: Box::default(),
             secret,
             config,
         })
@@ -146,21 +161,22 @@ impl FlowTable {
         ended: &mut impl FnMut(FlowRecord),
     ) {
         let mut frames = frames.into_iter();
+        let mut staged = [Staged::default(); BATCH];
         loop {
-            let (mut staged, mut taken, mut quiet_ns) = (0, 0, None);
+            let (mut count, mut taken, mut quiet_ns) = (0, 0, None);
             while taken < BATCH {
                 let Some(seen) = frames.next() else { break };
                 taken += 1;
-                if self.stage(staged, &seen) {
-                    staged += 1;
+                if self.stage(&mut staged[count], &seen) {
+                    count += 1;
                 } else {
                     quiet_ns = Some(seen.ts_ns);
                 }
             }
             self.counters.frames += taken as u64;
-            self.look(staged);
-            for at in 0..staged {
-                self.count(at, ended);
+            self.look(&mut staged[..count]);
+            for frame in &staged[..count] {
+                self.count(frame, ended);
             }
             if let Some(ts_ns) = quiet_ns {
                 self.go_to(ts_ns, ended);
@@ -194,11 +210,45 @@ impl FlowTable {
 
     /// First pass: the key, its hash, its lines. Whether the frame has a flow.
     #[inline(always)]
-    fn stage(&mut self, at: usize, seen: &Seen<'_>) -> bool {
+    fn stage(&mut self, frame: &mut Staged, seen: &Seen<'_>) -> bool {
+        let Some(headers) = self.headers(seen) else { return false };
+        let Headers { mut key, ip_bytes, tcp_flags, icmp } = headers;
+        let mut swapped = false;
+        if self.config.biflow {
+            (key, swapped) = key.ordered();
+        }
+        let interface = seen.interface.min(INTERFACE_MAX) as u16;
+        let hash = key.hash(self.secret, if self.config.by_interface { interface } else { 0 });
+        let left = (((hash & 0xffff_ffff) * self.half) >> 32) as u32;
+        let right = (((hash >> 32) * self.half) >> 32) as u32 + self.half as u32;
+        prefetch(&self.slots.index, left as usize);
+        prefetch(&self.slots.index, right as usize);
+        let bytes = if self.config.octets == Octets::Ip { ip_bytes } else { seen.wire_len };
+        frame.counted =
+            Counted { key, ts_ns: seen.ts_ns, bytes, interface, icmp, tcp_flags, swapped };
+        frame.lines = [left, right];
+        // Of each half of the hash the bits that its line depends on least. 0 is for free slots.
+        frame.tag = ((hash & 0xff | hash >> 24 & 0xff00) as u16).max(1);
+        true
+    }
+
+    #[inline(always)]
+    fn headers(&mut self, seen: &Seen<'_>) -> Option<Headers> {
+        match plain_v4(seen.frame) {
+            Some((key, length, tcp_flags)) => {
+                let ip_bytes = length.min(seen.wire_len.saturating_sub(ETHERNET_BYTES as u32));
+                Some(Headers { key, ip_bytes, tcp_flags, icmp: None })
+            }
+            None => self.walk(seen),
+        }
+    }
+
+    #[inline(never)]
+    fn walk(&mut self, seen: &Seen<'_>) -> Option<Headers> {
         let view = FrameView::parse(seen.frame);
         let Some(ip) = view.ip() else {
             self.counters.not_flows.count(&view);
-            return false;
+            return None;
         };
         let vlan =
             if self.config.by_vlan { view.vlans().first().map(|tag| tag.id()) } else { None };
@@ -206,46 +256,29 @@ impl FlowTable {
             Fragment::Whole => FlowKey::of_ip(ip),
             _ => self.fragments.key(&view, ip, vlan, self.time.elapsed_ns, &mut self.counters),
         };
-        let (mut words, mut swapped) = (KeyWords::of(&key, vlan), false);
-        if self.config.biflow {
-            (words, swapped) = words.ordered();
-        }
-        let interface = seen.interface.min(INTERFACE_MAX) as u16;
-        let hash = words.hash(self.secret, if self.config.by_interface { interface } else { 0 });
-        let left = (((hash & 0xffff_ffff) * self.half) >> 32) as u32;
-        let right = (((hash >> 32) * self.half) >> 32) as u32 + self.half as u32;
-        prefetch(&self.slots.index, left as usize);
-        prefetch(&self.slots.index, right as usize);
-        // Of each half of the hash the bits that its line depends on least. 0 is for free slots.
-        let tag = ((hash & 0xff | hash >> 24 & 0xff00) as u16).max(1);
-        let counted = Counted {
-            key: words,
-            ts_ns: seen.ts_ns,
-            bytes: match self.config.octets {
-                Octets::Ip => ip_bytes(&view, ip, seen),
-                Octets::Wire => seen.wire_len,
-            },
-            interface,
-            icmp: if let Upper::Icmp { kind, code } = ip.upper { Some((kind, code)) } else { None },
+        Some(Headers {
+            key: KeyWords::of(&key, vlan),
+            ip_bytes: ip_bytes(&view, ip, seen),
             tcp_flags: view.tcp_flags().unwrap_or(0),
-            swapped,
-        };
-        self.staged[at] = Staged { counted, lines: [left, right], tag };
-        true
+            icmp: if let Upper::Icmp { kind, code } = ip.upper { Some((kind, code)) } else { None },
+        })
     }
 
     /// Second pass: fetches the slots that may be those of these flows, or one that is free.
     #[inline(always)]
-    fn look(&mut self, staged: usize) {
-        for frame in &self.staged[..staged] {
+    fn look(&self, staged: &mut [Staged]) {
+        for frame in staged {
             let lines = frame.lines.map(|line| line as usize);
             let [left, right] = lines.map(|line| equal_tags(&self.slots.index[line], frame.tag));
             let both = left | right << LINE_SLOTS;
             if both != 0 {
                 let bit = both.trailing_zeros() as usize;
-                self.slots.prefetch(lines[bit / LINE_SLOTS] * LINE_SLOTS + bit % LINE_SLOTS);
+                let slot = lines[bit / LINE_SLOTS] * LINE_SLOTS + bit % LINE_SLOTS;
+                frame.slot = slot as u32;
+                self.slots.prefetch(slot);
             } else {
                 let (line, at) = self.place(lines, frame.tag);
+                frame.slot = NO_SLOT;
                 self.slots.prefetch_all(line * LINE_SLOTS + at);
             }
         }
@@ -253,9 +286,23 @@ impl FlowTable {
 
     /// Third pass.
     #[inline(always)]
-    fn count(&mut self, at: usize, ended: &mut impl FnMut(FlowRecord)) {
-        let frame = self.staged[at];
+    fn count(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         self.go_to(frame.counted.ts_ns, ended);
+        if frame.slot != NO_SLOT {
+            let (slot, by_interface) = (frame.slot as usize, self.config.by_interface);
+            let (line, at) = (slot / LINE_SLOTS, slot % LINE_SLOTS);
+            // The flow that was there may have ended since.
+            let is_there = self.slots.tag(line, at) == frame.tag;
+            if is_there && self.slots.is(slot, &frame.counted, by_interface) {
+                return self.count_known(line, at, frame, ended);
+            }
+        }
+        self.count_elsewhere(frame, ended);
+    }
+
+    /// A frame whose flow is not in the slot that was looked at: behind another with the same tag, or new.
+    #[inline(always)]
+    fn count_elsewhere(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         let lines = frame.lines.map(|line| line as usize);
         for line in lines {
             let mut mask = equal_tags(&self.slots.index[line], frame.tag);
@@ -263,7 +310,7 @@ impl FlowTable {
                 let at = mask.trailing_zeros() as usize;
                 mask &= mask - 1;
                 if self.slots.is(line * LINE_SLOTS + at, &frame.counted, self.config.by_interface) {
-                    return self.count_known(line, at, &frame, ended);
+                    return self.count_known(line, at, frame, ended);
                 }
             }
         }
@@ -272,7 +319,7 @@ impl FlowTable {
             self.counters.evicted += 1;
             self.end(line, at, EndReason::LackOfResources, ended);
         }
-        self.begin(line, at, &frame);
+        self.begin(line, at, frame);
     }
 
     #[inline(always)]

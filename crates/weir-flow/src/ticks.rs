@@ -84,6 +84,11 @@ impl Ticks {
         self.count as u8
     }
 
+    /// When the next one passes.
+    pub fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
     /// Goes to this time; the number of ticks that have passed.
     #[inline]
     pub fn go_to(&mut self, elapsed_ns: u64) -> u64 {

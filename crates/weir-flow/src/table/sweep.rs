@@ -19,23 +19,16 @@ impl FlowTable {
             Moved::SteppedAhead => self.counters.clock_steps_ahead += 1,
             Moved::SteppedBack => self.counters.clock_steps_back += 1,
         }
-        let elapsed_ns = self.time.elapsed_ns;
-        let idle = self.idle.go_to(elapsed_ns);
-        let active = self.active.go_to(elapsed_ns);
-        let sweep = self.sweep.go_to(elapsed_ns);
-        if idle | active | sweep != 0 {
-            self.pass_ticks(idle, active, sweep, ended);
+        if self.time.elapsed_ns >= self.tick_at_ns {
+            self.pass_ticks(ended);
         }
     }
 
     #[inline(never)]
-    fn pass_ticks(
-        &mut self,
-        idle: u64,
-        active: u64,
-        sweep: u64,
-        ended: &mut impl FnMut(FlowRecord),
-    ) {
+    fn pass_ticks(&mut self, ended: &mut impl FnMut(FlowRecord)) {
+        let ticks = [&mut self.idle, &mut self.active, &mut self.sweep];
+        let [idle, active, sweep] = ticks.map(|ticks| ticks.go_to(self.time.elapsed_ns));
+        self.tick_at_ns = self.idle.next_ns().min(self.active.next_ns()).min(self.sweep.next_ns());
         if idle >= JUMP_TICKS && self.config.idle_timeout.is_some() {
             return self.end_all(EndReason::Idle, ended);
         }
