@@ -1,6 +1,6 @@
 //! Frames out of a ring, parsed and counted by flow, on one core: `cargo bench -p weir-flow`.
 //!
-//! `cargo bench -p weir-flow [-- [ROUNDS [RUNS]]]`, on a machine that does nothing else. A ring holds 4 million frames
+//! `cargo bench -p weir-flow [-- [ROUNDS [RUNS]] [ROWS]]`, on a machine that does nothing else. ROWS is part of a row's name. A ring holds 4 million frames
 //! of 60 bytes; its reader copies records out as every consumer's does, and the table counts them. Prints the median of
 //! the runs, and their spread.
 
@@ -27,6 +27,8 @@ fn main() {
         return; // as a test: that it builds is enough
     }
     let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let only =
+        std::env::args().skip(1).find(|a| a.parse::<usize>().is_err() && !a.starts_with('-'));
     let (rounds, runs) =
         (numbers.first().copied().unwrap_or(4), numbers.get(1).copied().unwrap_or(5));
     let mut cpus = CpuSet::new();
@@ -43,6 +45,9 @@ fn main() {
         ("1 million biflows", 1_000_000, true),
         ("every frame a new flow", FRAMES, false),
     ] {
+        if only.as_ref().is_some_and(|only| !name.contains(&only[..])) {
+            continue;
+        }
         let ring = ring_of(flows);
         let mut mpps: Vec<f64> = (0..runs).map(|_| run(&ring, flows, biflow, rounds)).collect();
         mpps.sort_by(f64::total_cmp);

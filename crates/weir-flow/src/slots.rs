@@ -61,6 +61,7 @@ impl Slots {
     pub fn prefetch_all(&self, slot: usize) {
         prefetch(&self.counts, slot);
         prefetch(&self.others, slot * 3 / 8);
+        prefetch(&self.others, (slot * 3 + 2) / 8);
     }
 
     #[inline(always)]

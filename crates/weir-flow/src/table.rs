@@ -58,13 +58,12 @@ impl<'a> From<Record<'a>> for Seen<'a> {
 struct Staged {
     counted: Counted,
     lines: [u32; 2],
-    /// The first slot with this tag.
+    /// The first slot with this tag; without one, where the flow may begin.
     slot: u32,
     tag: u16,
+    /// Tag and last tick of `slot`, when it was looked at.
+    was: (u16, u8),
 }
-
-/// There is none. The last slot of the largest table has a lower number.
-const NO_SLOT: u32 = u32::MAX;
 
 /// The headers of a frame that has a flow.
 struct Headers {
@@ -274,12 +273,13 @@ impl FlowTable {
             if both != 0 {
                 let bit = both.trailing_zeros() as usize;
                 let slot = lines[bit / LINE_SLOTS] * LINE_SLOTS + bit % LINE_SLOTS;
-                frame.slot = slot as u32;
+                (frame.slot, frame.was.0) = (slot as u32, frame.tag);
                 self.slots.prefetch(slot);
             } else {
                 let (line, at) = self.place(lines, frame.tag);
-                frame.slot = NO_SLOT;
-                self.slots.prefetch_all(line * LINE_SLOTS + at);
+                let slot = line * LINE_SLOTS + at;
+                (frame.slot, frame.was) = (slot as u32, self.state(line, at));
+                self.slots.prefetch_all(slot);
             }
         }
     }
@@ -288,7 +288,7 @@ impl FlowTable {
     #[inline(always)]
     fn count(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         self.go_to(frame.counted.ts_ns, ended);
-        if frame.slot != NO_SLOT {
+        if frame.was.0 == frame.tag {
             let (slot, by_interface) = (frame.slot as usize, self.config.by_interface);
             let (line, at) = (slot / LINE_SLOTS, slot % LINE_SLOTS);
             // The flow that was there may have ended since.
@@ -314,8 +314,14 @@ impl FlowTable {
                 }
             }
         }
-        let (line, at) = self.place(lines, frame.tag);
-        if used(&self.slots.index[line]) & 1 << at != 0 {
+        // What the second pass chose, unless a frame since then changed it.
+        let slot = frame.slot as usize;
+        let mut place = (slot / LINE_SLOTS, slot % LINE_SLOTS);
+        if frame.was.0 == frame.tag || self.state(place.0, place.1) != frame.was {
+            place = self.place(lines, frame.tag);
+        }
+        let (line, at) = place;
+        if self.slots.tag(line, at) != 0 {
             self.counters.evicted += 1;
             self.end(line, at, EndReason::LackOfResources, ended);
         }
@@ -374,6 +380,12 @@ impl FlowTable {
         let turn = u32::from(tag) % LINE_SLOTS as u32;
         let turned = (oldest | oldest << LINE_SLOTS) >> turn;
         (line, (turned.trailing_zeros() + turn) as usize % LINE_SLOTS)
+    }
+
+    /// Tag and last tick of a slot.
+    #[inline(always)]
+    fn state(&self, line: usize, at: usize) -> (u16, u8) {
+        (self.slots.tag(line, at), tick(&self.slots.index[line], LAST, at))
     }
 
     #[inline(always)]
