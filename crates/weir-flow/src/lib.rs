@@ -2,7 +2,7 @@
 //!
 //! A [`FlowTable`] takes the frames of one ring and gives a [`FlowRecord`] for each flow that has ended. It does no
 //! I/O, keeps no thread and looks at no clock: time is that of the frames, and of [`FlowTable::advance`] on a quiet
-//! link. Several rings have a table each; [`merge`](record::merge) makes one record of those of one flow.
+//! link. Several rings have a table each; [`merge`] makes one record of those of one flow.
 //!
 //! Every frame is in one record or in [`Counters::not_flows`], by name: of a finished table, the packets of all records
 //! and those frames together are [`Counters::frames`].
@@ -13,7 +13,7 @@
 //! | [`config`] | how frames become flows |
 //! | [`record`] | a flow that has ended; records of several rings made one |
 //! | [`counters`] | frames, evictions, fragments, clock steps |
-//! | [`community_id`] | the text by which tools agree on a flow |
+//! | [`mod@community_id`] | the text by which tools agree on a flow |
 //! | [`limits`] | how many flows, how long |
 //! | `fast` | the headers of most frames, without a walk |
 //! | `key` | the key of a frame as words |

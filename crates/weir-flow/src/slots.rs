@@ -32,7 +32,8 @@ pub struct Counted {
     pub ts_ns: u64,
     pub bytes: u32,
     pub interface: u16,
-    pub icmp: Option<(u8, u8)>,
+    /// Nothing, or 1, type and code, a byte each: one number, so that it is not read while its parts are written.
+    pub icmp: u32,
     pub tcp_flags: u8,
     /// `key` is in the other direction than the frame.
     pub swapped: bool,
@@ -107,9 +108,10 @@ impl Slots {
         let packets = u64::from(frame.interface) << UPPER_SHIFT | swapped | 1;
         let bytes = u64::from(frame.tcp_flags) << FLAGS_SHIFT | u64::from(frame.bytes);
         self.counts[slot] = Line([a, b, c, d, frame.key.rest, frame.ts_ns, packets, bytes]);
-        let icmp = frame.icmp.map_or(0, |(kind, code)| {
-            u64::from(u16::from_be_bytes([kind, code])) << UPPER_SHIFT | HAS_ICMP
-        });
+        let icmp = match frame.icmp {
+            0 => 0,
+            icmp => u64::from(icmp as u16) << UPPER_SHIFT | HAS_ICMP,
+        };
         for (word, value) in [frame.ts_ns, icmp, 0].into_iter().enumerate() {
             *other_mut(&mut self.others, slot, word) = value;
         }

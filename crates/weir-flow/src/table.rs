@@ -10,15 +10,12 @@
 //! once in eight ticks. So membership belongs to the slot, a frame moves nothing, and a flow ends at most an eighth of
 //! the time-out late; if a frame comes first, that frame begins the next flow.
 
-use weir_frame::flow::FlowKey;
-use weir_frame::headers::{ETHERNET_BYTES, Fragment, FrameView, Ip, Upper};
 use weir_frame::record::{Meta, Record};
 
+use self::headers::Headers;
 use crate::config::{FlowConfig, FlowError, Octets};
 use crate::counters::Counters;
-use crate::fast::plain_v4;
 use crate::fragments::Fragments;
-use crate::key::KeyWords;
 use crate::limits::{FLOWS_MAX, FLOWS_MIN, INTERFACE_MAX, TIMEOUT_MAX, TIMEOUT_MIN};
 use crate::lines::{Line, equal_tags, oldest_ages, prefetch};
 use crate::record::{EndReason, FlowRecord};
@@ -28,6 +25,7 @@ use crate::slots::{
 };
 use crate::ticks::{OVER_TICKS, TableTime, Ticks};
 
+mod headers;
 mod sweep;
 
 /// Frames that are taken at a time.
@@ -63,14 +61,6 @@ struct Staged {
     tag: u16,
     /// Tag and last tick of `slot`, when it was looked at.
     was: (u16, u8),
-}
-
-/// The headers of a frame that has a flow.
-struct Headers {
-    key: KeyWords,
-    ip_bytes: u32,
-    tcp_flags: u8,
-    icmp: Option<(u8, u8)>,
 }
 
 /// Flows of the frames of one ring.
@@ -231,38 +221,6 @@ impl FlowTable {
         true
     }
 
-    #[inline(always)]
-    fn headers(&mut self, seen: &Seen<'_>) -> Option<Headers> {
-        match plain_v4(seen.frame) {
-            Some((key, length, tcp_flags)) => {
-                let ip_bytes = length.min(seen.wire_len.saturating_sub(ETHERNET_BYTES as u32));
-                Some(Headers { key, ip_bytes, tcp_flags, icmp: None })
-            }
-            None => self.walk(seen),
-        }
-    }
-
-    #[inline(never)]
-    fn walk(&mut self, seen: &Seen<'_>) -> Option<Headers> {
-        let view = FrameView::parse(seen.frame);
-        let Some(ip) = view.ip() else {
-            self.counters.not_flows.count(&view);
-            return None;
-        };
-        let vlan =
-            if self.config.by_vlan { view.vlans().first().map(|tag| tag.id()) } else { None };
-        let key = match ip.fragment {
-            Fragment::Whole => FlowKey::of_ip(ip),
-            _ => self.fragments.key(&view, ip, vlan, self.time.elapsed_ns, &mut self.counters),
-        };
-        Some(Headers {
-            key: KeyWords::of(&key, vlan),
-            ip_bytes: ip_bytes(&view, ip, seen),
-            tcp_flags: view.tcp_flags().unwrap_or(0),
-            icmp: if let Upper::Icmp { kind, code } = ip.upper { Some((kind, code)) } else { None },
-        })
-    }
-
     /// Second pass: fetches the slots that may be those of these flows, or one that is free.
     #[inline(always)]
     fn look(&self, staged: &mut [Staged]) {
@@ -412,13 +370,4 @@ impl FlowTable {
         set_tag(&mut self.slots.index[line], at, 0);
         self.counters.flows -= 1;
     }
-}
-
-/// The length in the IP header, at most what was on the wire behind the Ethernet header.
-#[inline(always)]
-fn ip_bytes(view: &FrameView<'_>, ip: &Ip, seen: &Seen<'_>) -> u32 {
-    let packet_at = (seen.frame.len() - view.packet().len()) as u32;
-    let on_wire = seen.wire_len.saturating_sub(packet_at);
-    // Where the header has no length, `packet_end` is beyond any frame.
-    (ip.packet_end - packet_at).min(on_wire)
 }
