@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use crate::limits::LINE_CHUNKS_MAX;
+
 /// Bytes of lines that are handed over together.
 const CHUNK_BYTES: usize = 1 << 16;
-/// Chunks that wait for the reader: 16 MiB.
-const CHUNKS_MAX: usize = 256;
 
 /// What becomes of a line that its reader has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Lines {
     /// # Errors
     /// No thread is left.
     pub fn new(out: impl Write + Send + 'static, when_full: WhenFull) -> io::Result<Lines> {
-        let (sender, chunks) = sync_channel(CHUNKS_MAX);
+        let (sender, chunks) = sync_channel(LINE_CHUNKS_MAX);
         let thread = thread::Builder::new().name("weir-lines".into());
         let writer = Some(thread.spawn(move || write(out, &chunks))?);
         let (chunk, sender) = (Vec::new(), Some(sender));
@@ -145,10 +145,10 @@ mod tests {
         let (done, taken) = mpsc::channel();
         let mut lines = Lines::new(Slow(waits, Vec::new(), done), WhenFull::Drop).unwrap();
         let line = "x".repeat(CHUNK_BYTES - 1) + "\n";
-        let count = 2 * CHUNKS_MAX as u64;
+        let count = 2 * LINE_CHUNKS_MAX as u64;
         (0..count).for_each(|_| lines.push(&line));
         let dropped = lines.unwritten();
-        assert!(dropped >= count - CHUNKS_MAX as u64 - 1 && dropped < count, "{dropped}");
+        assert!(dropped >= count - LINE_CHUNKS_MAX as u64 - 1 && dropped < count, "{dropped}");
         drop(go_on);
         let (unwritten, failure) = lines.finish();
         assert!(failure.is_none());
