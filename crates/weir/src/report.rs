@@ -177,6 +177,7 @@ mod tests {
             ring_drops: 1,
             latency: Some(LatencyReport::default()),
             netdev: Some(NetdevReport { refused: 1, ..NetdevReport::default() }),
+            flows: Some(FlowsReport::default()),
             failure: None,
         };
         let asked = Subscribed {

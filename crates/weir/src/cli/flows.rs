@@ -32,7 +32,7 @@ pub struct FlowMonitorArgs {
     /// Frames of different VLANs are different flows
     #[arg(long)]
     pub vlan: bool,
-    /// Flows that are kept at once, 96 bytes each; a new one beyond them ends another early
+    /// Flows that are kept at once, 92 bytes each; a new one beyond them ends another early
     #[arg(long, value_name = "N", default_value = "1M", value_parser = units::count)]
     pub flows_max: u64,
     /// How many flows the table has, those with most bytes first

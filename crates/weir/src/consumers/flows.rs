@@ -213,6 +213,11 @@ impl Sink for Flows {
         Ok(())
     }
 
+    fn end_turn(&mut self) -> Result<(), ConsumerError> {
+        self.out.lines.iter_mut().for_each(Lines::flush);
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<(), ConsumerError> {
         if self.is_live
             && let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)

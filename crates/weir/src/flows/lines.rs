@@ -57,21 +57,24 @@ impl Lines {
         }
     }
 
-    /// Hands over what waits here.
+    /// Hands over what waits here; what there is no room for stays, as long as it is less than a chunk.
     pub fn flush(&mut self) {
         let Some(sender) = self.sender.as_ref().filter(|_| self.count > 0) else { return };
-        let count = std::mem::take(&mut self.count);
-        let chunk = (std::mem::take(&mut self.chunk), count);
-        let is_lost = match self.when_full {
-            WhenFull::Wait => sender.send(chunk).is_err(),
-            WhenFull::Drop => match sender.try_send(chunk) {
-                Ok(()) => false,
-                // A reader that has gone, too: finish() says so.
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => true,
-            },
+        let chunk = (std::mem::take(&mut self.chunk), std::mem::take(&mut self.count));
+        let refused = match self.when_full {
+            WhenFull::Wait => sender.send(chunk).err().map(|refused| (refused.0, false)),
+            WhenFull::Drop => sender.try_send(chunk).err().map(|refused| match refused {
+                TrySendError::Full(chunk) => (chunk, true),
+                // finish() says that the reader has gone.
+                TrySendError::Disconnected(chunk) => (chunk, false),
+            }),
         };
-        if is_lost {
-            self.unwritten += count;
+        match refused {
+            Some(((chunk, count), true)) if chunk.len() < CHUNK_BYTES => {
+                (self.chunk, self.count) = (chunk, count);
+            }
+            Some(((_, count), _)) => self.unwritten += count,
+            None => {}
         }
     }
 
@@ -149,10 +152,16 @@ mod tests {
         (0..count).for_each(|_| lines.push(&line));
         let dropped = lines.unwritten();
         assert!(dropped >= count - LINE_CHUNKS_MAX as u64 - 1 && dropped < count, "{dropped}");
+        // Less than a chunk is not dropped.
+        lines.push("few\n");
+        lines.flush();
+        assert_eq!(lines.unwritten(), dropped);
         drop(go_on);
         let (unwritten, failure) = lines.finish();
         assert!(failure.is_none());
-        let written = taken.recv().unwrap().len() / line.len();
+        let taken = taken.recv().unwrap();
+        assert!(taken.ends_with(b"\nfew\n"));
+        let written = taken.len() / line.len();
         assert_eq!(unwritten + written as u64, count);
     }
 
