@@ -327,7 +327,7 @@ impl<'a> Run<'a> {
         let by_interface = consumer.by_interface();
         let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
         let interfaces = interfaces.collect();
-        let (latency, netdev) = (consumer.latency(), consumer.netdev());
+        let (latency, netdev, flows) = (consumer.latency(), consumer.netdev(), consumer.flows());
         let mut result = ConsumerResult {
             name,
             delivered,
@@ -336,6 +336,7 @@ impl<'a> Run<'a> {
             failure,
             latency,
             netdev,
+            flows,
             ..Default::default()
         };
         let NotJoined { refused, left, let_go } = self.journal.not_joined(id);

@@ -8,6 +8,7 @@ mod choices;
 mod demo;
 mod doctor;
 mod extcap;
+mod flows;
 mod generate;
 mod guest;
 mod input;
@@ -37,6 +38,7 @@ pub use choices::{DirectionName, EngineName, HookName, TcAttachName, TimestampNa
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
+pub use flows::{FlowMonitorArgs, FlowsArgs};
 pub use generate::GenArgs;
 pub use guest::GuestArgs;
 pub use input::InputArgs;
@@ -66,6 +68,7 @@ pub struct Cli {
 pub fn command() -> clap::Command {
     let names_engines = |verb: clap::Command| verb.mut_args(with_engines);
     let cli = Cli::command().mut_subcommand("capture", names_engines);
+    let cli = cli.mut_subcommand("flows", names_engines);
     cli.mut_subcommand("attach", names_engines)
 }
 
@@ -157,6 +160,8 @@ pub enum Command {
     Vm(VmArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
     Run(RunArgs),
+    /// Count frames by flow: who talks to whom, how much, and since when
+    Flows(Box<FlowsArgs>),
     /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata
     Attach(Box<AttachArgs>),
     /// Change the filter of a running capture, which was started with --control
@@ -186,7 +191,7 @@ mod tests {
     #[test]
     fn help_names_each_kind_of_source_once() {
         let mut cli = command();
-        for verb in ["capture", "attach"] {
+        for verb in ["capture", "flows", "attach"] {
             let verb = cli.find_subcommand_mut(verb).expect(verb);
             let sources = verb.get_arguments().find(|argument| argument.get_id() == "sources");
             let help = sources.and_then(|sources| sources.get_help()).expect("help").to_string();

@@ -17,6 +17,7 @@ mod doctor;
 mod ending;
 mod extcap;
 mod feeds;
+mod flows;
 mod generate;
 mod guest;
 mod interruptible_writer;
@@ -85,6 +86,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Capture(args) => {
             capture::run(&args).map_err(usage_hints::with_sources_of_all)
         }
+        cli::Command::Flows(args) => flows::run(&args),
         cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Guest(args) => guest::run(&args),

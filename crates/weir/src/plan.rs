@@ -21,8 +21,8 @@ use weir_probe::CpuList;
 use weir_ring::memory::Pages;
 
 use crate::cli::{
-    CaptureArgs, DirectionName, HookName, LatencyName, NetdevArgs, TcAttachName, TimestampName,
-    XdpModeName,
+    CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, TcAttachName,
+    TimestampName, XdpModeName,
 };
 use crate::feeds::FeedPlan;
 use crate::source_name::{Part, SourceName};
@@ -102,9 +102,16 @@ pub struct Outputs {
     pub count: bool,
     /// They are fed into an interface.
     pub netdev: Option<NetdevArgs>,
+    /// They are counted by flow.
+    pub flows: Option<FlowMonitorArgs>,
 }
 
 impl CapturePlan {
+    /// Whether frames come when they come: they wait for no consumer, as those of files do.
+    pub fn is_live(&self) -> bool {
+        self.sources.iter().any(|source| !source.request.options.waits)
+    }
+
     /// What these arguments ask for.
     ///
     /// # Errors
@@ -149,6 +156,7 @@ impl CapturePlan {
                 latency: args.latency,
                 count: args.count,
                 netdev: args.netdev.clone(),
+                flows: args.flows.clone(),
             },
             merge_slack: args.input.merge_slack,
             duration: args.input.duration,

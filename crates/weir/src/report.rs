@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_ring::Ledger;
 
-use crate::consumers::{LatencyReport, NetdevReport};
+use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 
@@ -60,6 +60,11 @@ impl Report<'_> {
     /// What came of the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
+    }
+
+    /// What came of flows, if they were counted.
+    fn flows(&self) -> Option<&FlowsReport> {
+        self.consumers.iter().find_map(|consumer| consumer.flows.as_ref())
     }
 
     /// Frames that were offered and did not reach a consumer, of all consumers.
@@ -172,6 +177,7 @@ mod tests {
             ring_drops: 1,
             latency: Some(LatencyReport::default()),
             netdev: Some(NetdevReport { refused: 1, ..NetdevReport::default() }),
+            flows: Some(FlowsReport::default()),
             failure: None,
         };
         let asked = Subscribed {

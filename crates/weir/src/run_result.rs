@@ -8,7 +8,7 @@ use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 
-use crate::consumers::{LatencyReport, NetdevReport};
+use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.
@@ -68,6 +68,8 @@ pub struct ConsumerResult {
     pub latency: Option<LatencyReport>,
     /// What came of the interface that it fed.
     pub netdev: Option<NetdevReport>,
+    /// What came of the flows that it counted.
+    pub flows: Option<FlowsReport>,
 }
 
 impl RunResult {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::attach::NetdevArgs;
+use super::flows::FlowMonitorArgs;
 use super::input::InputArgs;
 use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
@@ -54,11 +55,23 @@ pub struct CaptureArgs {
     /// Where frames go for `weir attach`, which has flags of its own.
     #[arg(skip)]
     pub netdev: Option<NetdevArgs>,
+    /// What becomes of them for `weir flows`.
+    #[arg(skip)]
+    pub flows: Option<FlowMonitorArgs>,
 }
 
 impl CaptureArgs {
     /// A capture whose frames go into an interface, and nowhere else.
     pub fn into_netdev(input: &InputArgs, netdev: &NetdevArgs) -> CaptureArgs {
+        CaptureArgs { netdev: Some(netdev.clone()), ..CaptureArgs::of(input) }
+    }
+
+    /// A capture whose frames are counted by flow, and nothing else.
+    pub fn into_flows(input: &InputArgs, flows: &FlowMonitorArgs) -> CaptureArgs {
+        CaptureArgs { flows: Some(flows.clone()), ..CaptureArgs::of(input) }
+    }
+
+    fn of(input: &InputArgs) -> CaptureArgs {
         CaptureArgs {
             print: false,
             count: false,
@@ -69,7 +82,8 @@ impl CaptureArgs {
             record_queue: false,
             latency: None,
             tcpdump: TcpdumpFlags::default(),
-            netdev: Some(netdev.clone()),
+            netdev: None,
+            flows: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The consumers in the box. Each is a file here and a line of [`all`]: what takes the frames, and which flag asks
 //! for it.
 
+mod flows;
 mod latency;
 mod netdev;
 mod null;
@@ -15,6 +16,7 @@ use weir_consumer::thread::{Plan, Running, spawn};
 use weir_consumer::{Consumer, Null, Ordered, Sink};
 use weir_store::{FileWriter, FilesByLinkType, Names, Printer};
 
+pub use flows::{FlowsReport, NotFlowsReport};
 pub use latency::LatencyReport;
 pub use netdev::NetdevReport;
 
@@ -32,6 +34,11 @@ pub trait RunConsumer: Consumer + Send {
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
+
+    /// What came of the flows that it counts.
+    fn flows(&self) -> Option<FlowsReport> {
+        None
+    }
 }
 
 impl RunConsumer for Null {}
@@ -40,12 +47,21 @@ impl<S: RunSink> RunConsumer for Ordered<S> {
     fn netdev(&self) -> Option<NetdevReport> {
         self.sink().netdev()
     }
+
+    fn flows(&self) -> Option<FlowsReport> {
+        self.sink().flows()
+    }
 }
 
 /// A sink of `weir capture`.
 pub trait RunSink: Sink + Send {
     /// What came of the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
+        None
+    }
+
+    /// What came of the flows that it counts.
+    fn flows(&self) -> Option<FlowsReport> {
         None
     }
 }
@@ -100,6 +116,9 @@ pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     let mut all = Vec::new();
     if let Some(netdev) = &outputs.netdev {
         all.push(netdev::open(input, netdev)?);
+    }
+    if let Some(flows) = &outputs.flows {
+        all.push(flows::open(input, flows)?);
     }
     if let Some(path) = &outputs.write {
         all.push(Named::new("write", write::open(input, path)?));

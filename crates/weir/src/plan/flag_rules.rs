@@ -62,9 +62,10 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
                 "sources that this command captures itself; the rings of host: are the daemon's",
             ),
             For::Directed => (interfaces || files || of_daemon, "interfaces and capture files"),
-            For::Merging => {
-                (args.print || args.write.is_some() || args.netdev.is_some(), "--print and --write")
-            }
+            For::Merging => (
+                args.print || args.write.is_some() || args.netdev.is_some() || args.flows.is_some(),
+                "--print and --write",
+            ),
         };
         if !applies {
             bail!("{flag} is for {meant}; this run has none, so leave it out");

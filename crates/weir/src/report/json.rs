@@ -9,7 +9,7 @@ use weir_client::protocol;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::{LatencyReport, NetdevReport};
+use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
 use crate::run_result::{ConsumerResult, FeedResult};
 use crate::source_name::Part;
 
@@ -69,6 +69,8 @@ struct Json<'a> {
     latency: Option<LatencyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     netdev: Option<&'a NetdevReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows: Option<&'a FlowsReport>,
     consumers: Vec<JsonConsumer>,
     sources: Vec<JsonSource<'a>>,
     feeds: Vec<JsonFeed<'a>>,
@@ -220,6 +222,7 @@ impl Report<'_> {
             gbps: self.gbps(),
             latency: self.latency(),
             netdev: self.netdev(),
+            flows: self.flows(),
             consumers: self.consumers.iter().map(JsonConsumer::from).collect(),
             sources: sources.collect(),
             feeds: self.json_feeds(),

@@ -7,7 +7,7 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::{LatencyReport, NetdevReport};
+use crate::consumers::{FlowsReport, LatencyReport, NetdevReport, NotFlowsReport};
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
@@ -114,6 +114,7 @@ impl Report<'_> {
             ));
         }
         self.netdev().map(into_netdev).into_iter().for_each(&mut line);
+        self.flows().map(of_flows).into_iter().flatten().for_each(&mut line);
         out
     }
 }
@@ -133,6 +134,34 @@ fn into_netdev(netdev: &NetdevReport) -> String {
     }
     let _ = write!(text, "; {} sent into it were dropped", grouped(*sent_into));
     text
+}
+
+/// The flows, and what was not one.
+fn of_flows(flows: &FlowsReport) -> Vec<String> {
+    let NotFlowsReport { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
+        flows.not_flows;
+    let mut text = format!("  {} flows, {} records", grouped(flows.began), grouped(flows.records));
+    for (count, what) in [
+        (flows.evicted, "flows ended early for lack of room (--flows-max)"),
+        (flows.unwritten, "records were not printed: their reader is too slow, or has gone"),
+        (arp, "frames are ARP"),
+        (other_protocol, "frames are not IP"),
+        (cut_off, "frames end before their addresses"),
+        (malformed, "frames are malformed"),
+        (too_many_vlans, "frames have too many VLAN tags"),
+        (other_link_type, "frames are not Ethernet's"),
+        (
+            flows.fragments_unattributed,
+            "fragments came without their first, and count as flows without ports",
+        ),
+        (flows.clock_steps_ahead + flows.clock_steps_back, "times the frames' clock was set"),
+    ] {
+        if count > 0 {
+            let _ = write!(text, "; {} {what}", grouped(count));
+        }
+    }
+    let table = flows.table.lines().map(str::to_owned);
+    [text, String::new()].into_iter().chain(table).collect()
 }
 
 /// How often a source came, and its interface went down, if that is worth a line.
