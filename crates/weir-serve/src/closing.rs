@@ -23,7 +23,8 @@ impl Daemon {
         self.finish_close(reader, Instant::now() + RELAY_END_TIME_MAX)
     }
 
-    /// [`begin_close`](Daemon::begin_close), for who does not hold the source's [`handing`](Daemon::handing).
+    /// [`begin_close`](Daemon::begin_close), for callers that do not hold the source's
+    /// [`handing`](Daemon::handing).
     pub(crate) fn begin_close_alone(&self, reader: &Reader) -> bool {
         let handing = self.handing(&reader.source);
         // A guest's feed may move to other rings meanwhile; and whoever changes a feed asks who else reads its rings.

@@ -15,10 +15,10 @@ use crate::daemon::{Daemon, check};
 use crate::moved::MovedFeed;
 use crate::reader::{Ending, Reader, Reads};
 
-/// What clients are told.
+/// The reason that clients are told.
 const CHANGED: &str = "the daemon's file has changed";
 
-/// What another file takes away at one source.
+/// The feeds of one source that another file takes away, and those that it leaves.
 #[derive(Default)]
 struct SourceChange {
     /// Open rings that somebody has mapped who may not have them any more.
@@ -62,20 +62,22 @@ impl Daemon {
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         let changes = self.changes_since(&before);
+        // With all sources held: guests that end open no other feed.
+        self.change_guests();
         held.retain(|name, _| changes.contains_key(*name));
         let (changed, all_changed) = mpsc::channel();
         let close = |name: &str, change: &SourceChange, changed: Sender<String>| {
-            let closed = self.change_source(change);
+            let closing = self.change_source(change);
             // It is listened to, but for a panic.
             let _ = changed.send(name.to_owned());
-            // What is held is held until all senders are gone.
+            // Guests may change again once all senders are gone.
             drop(changed);
-            self.finish_all(&closed);
-            closed.len()
+            self.finish_all(&closing);
+            closing.len()
         };
         let close = &close;
         thread::scope(|scope| {
-            let (mut threads, mut closed) = (Vec::new(), 0);
+            let (mut threads, mut begun) = (Vec::new(), Vec::new());
             for (name, change) in &changes {
                 let sender = changed.clone();
                 let thread = thread::Builder::new().name("reload".into());
@@ -83,18 +85,18 @@ impl Daemon {
                 match thread {
                     Ok(thread) => threads.push(thread),
                     // No thread is left: one source after the other.
-                    Err(_) => closed += close(name, change, changed.clone()),
+                    Err(_) => begun.extend(self.change_source(change)),
                 }
             }
             drop(changed);
-            self.change_guests();
-            self.guests.all().iter().for_each(|guest| guest.session.tell_of_sources());
             all_changed.iter().for_each(|name| _ = held.remove(&*name));
             drop((held, changing_guests));
+            self.guests.all().iter().for_each(|guest| guest.session.tell_of_sources());
+            self.finish_all(&begun);
             let join = |thread: ScopedJoinHandle<'_, usize>| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            closed + threads.into_iter().map(join).sum::<usize>()
+            begun.len() + threads.into_iter().map(join).sum::<usize>()
         })
     }
 

@@ -65,7 +65,8 @@ impl Daemon {
     }
 
     /// The guests of another file: those that are new or changed begin, those that are gone or changed end, and their
-    /// devices are unplugged. Whoever asks holds [`lock_changes`](crate::guests::Guests) and closes their feeds.
+    /// devices are unplugged. Whoever asks holds [`lock_changes`](crate::guests::Guests) and
+    /// [`handing`](Daemon::handing) of all sources, and closes their feeds.
     pub(crate) fn change_guests(&self) {
         let (config, mut ended) = (self.config(), Vec::new());
         for guest in self.guests.all() {

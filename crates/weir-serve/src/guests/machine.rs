@@ -8,7 +8,7 @@ mod worker;
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_client::protocol::GuestState;
 use weir_vm::{GuestMemory, TakenRing};
@@ -119,12 +119,14 @@ impl Machine {
     ) -> Result<(), String> {
         let (reply, answer) = sync_channel(1);
         let (begun, has_begun) = sync_channel(1);
+        let deadline = Instant::now() + within + DETACH_EXTRA_WAIT_MAX;
+        let left = || deadline.saturating_duration_since(Instant::now());
         self.inbox.post(Request::Detach { within, begun, reply });
-        // A machine whose QEMU does not answer is detached once it does: its feeds are not kept open for that long.
-        if has_begun.recv_timeout(within / 4) != Err(RecvTimeoutError::Disconnected) {
+        // Where QEMU does not answer now, the feeds end with their session once it does.
+        if has_begun.recv_timeout(left()).is_ok() {
             close_feeds();
         }
-        answer.recv_timeout(within + DETACH_EXTRA_WAIT_MAX).unwrap_or_else(|error| {
+        answer.recv_timeout(left()).unwrap_or_else(|error| {
             let text = match error {
                 RecvTimeoutError::Disconnected => NOT_SERVED,
                 RecvTimeoutError::Timeout => {

@@ -8,7 +8,7 @@ use weir_ring::Ledger;
 
 use super::{Reader, Reads};
 
-/// What is known of a feed's rings when its subscription has ended.
+/// A feed's rings when its subscription has ended.
 pub(crate) struct Ending {
     /// The rings' ledger; `None` if it is to be asked for, `Some(None)` if it could not be read.
     pub(crate) ledger: Option<Option<Ledger>>,
@@ -60,10 +60,9 @@ impl Reader {
             return false;
         }
         let reads = self.reads();
-        let guard = BeginGuard { reader: self, reads: &reads };
+        let _guard = BeginGuard { reader: self, reads: &reads };
         let ending = end(&reads);
-        drop(guard);
-        let closing = Closing::new(reads, ending);
+        let closing = Closing::new(Arc::clone(&reads), ending);
         // It passes on what the rings have, and ends.
         self.copy.get().iter().for_each(|copy| copy.relay.stop());
         self.set_closing(closing);

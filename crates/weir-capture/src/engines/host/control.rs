@@ -193,12 +193,15 @@ impl FeedControl for HostControl {
 
     fn detach(&self, slot: FeedSlot, waker: WakerSlot) {
         let Ok(feed) = self.feed(slot) else { return };
-        let sleeper = lock(&feed.state).sleepers.remove(&waker);
+        let sleeper = {
+            let mut state = lock(&feed.state);
+            let sleeper = state.sleepers.remove(&waker);
+            // Before the feed can stop: its account has what was read of it.
+            sleeper.iter().for_each(|sleeper| feed.note_read(sleeper));
+            sleeper
+        };
         // A daemon that has gone wakes nobody.
-        if let Some(sleeper) = sleeper {
-            feed.note_read(&sleeper);
-            let _ = feed.remote.detach(sleeper.number);
-        }
+        sleeper.into_iter().for_each(|sleeper| drop(feed.remote.detach(sleeper.number)));
     }
 
     fn ledger(&self, slot: FeedSlot) -> Result<Ledger, CaptureError> {

@@ -45,6 +45,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The drop of frames that the daemon did not copy into a guest's ring.
+const RELAY: &str = "relay";
+
 impl HostFeed {
     /// Closes it, once. A daemon that has gone leaves what its rings have, and the ledger that was read last.
     pub(super) fn stop(&self) {
@@ -71,14 +74,20 @@ impl HostFeed {
         let from = self.remote.opened().from.iter().chain(std::iter::repeat(&0));
         let read =
             until.iter().flatten().zip(from).map(|(until, from)| until.saturating_sub(*from));
-        let captured = read.fold(0, u64::saturating_add);
+        let captured = bounded(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
                 // What its readers had before the memory was taken away was captured, whatever is told.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
-                    ledger.captured = ledger.captured.saturating_add(untold);
-                    ledger.offered = ledger.offered.saturating_add(untold);
+                    ledger.captured = bounded(ledger.captured + untold);
+                    // Of those, the daemon may have counted some as not copied in time.
+                    let late = ledger.drops.get_mut(RELAY).map_or(0, |drop| {
+                        let late = untold.min(*drop);
+                        *drop -= late;
+                        late
+                    });
+                    ledger.offered = bounded(ledger.offered + untold - late);
                 }
                 ledger
             }
@@ -136,10 +145,14 @@ fn max_of(these: &[u64], those: &[u64]) -> Vec<u64> {
     these.iter().zip(those).map(|(one, other)| other.max(*one)).collect()
 }
 
+/// A count that another machine tells, so that sums of such counts do not overflow.
+fn bounded(count: u64) -> u64 {
+    count.min(u64::MAX >> 16)
+}
+
 /// A daemon's ledger. Sums of what a hostile one tells do not overflow.
 pub(super) fn ledger_of(told: protocol::Ledger) -> Ledger {
-    const COUNT_MAX: u64 = u64::MAX >> 16;
-    let bound = |count: u64| count.min(COUNT_MAX);
+    let bound = bounded;
     let mut drops = BTreeMap::new();
     for (name, count) in told.drops {
         let own: &mut u64 = drops.entry(interned(&name)).or_default();

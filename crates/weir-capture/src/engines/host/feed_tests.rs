@@ -19,17 +19,18 @@ use super::control::HostControl;
 use crate::feed::Feed;
 use crate::feed::control::{FeedControl, FeedSlot};
 
-/// A daemon of one ring, whose ledger says this many captured frames.
+/// A daemon of one ring, whose ledger says this many captured and filtered frames.
 #[derive(Clone)]
 struct Daemon {
     ring: Ring<Mapping>,
-    told: Arc<Mutex<u64>>,
+    told: Arc<Mutex<(u64, u64)>>,
 }
 
 impl Daemon {
     fn ledger(&self) -> protocol::Ledger {
-        let captured = *self.told.lock().unwrap();
-        protocol::Ledger { offered: captured, captured, ..protocol::Ledger::default() }
+        let (captured, filtered) = *self.told.lock().unwrap();
+        let offered = captured.saturating_add(filtered);
+        protocol::Ledger { offered, captured, filtered, ..protocol::Ledger::default() }
     }
 }
 
@@ -152,7 +153,7 @@ fn a_ring_that_is_taken_away_has_had_what_its_readers_have_read() {
 fn a_ring_that_is_taken_away_has_had_what_the_daemon_told() {
     let mut setup = setup();
     push(&mut setup.writer, 5);
-    *setup.daemon.told.lock().unwrap() = 5;
+    *setup.daemon.told.lock().unwrap() = (5, 0);
     assert_eq!(setup.control.ledger(setup.slot).unwrap().captured, 5);
     take_away(&setup.daemon.ring);
     setup.serving = None;
@@ -165,4 +166,22 @@ fn a_daemon_that_has_gone_leaves_what_its_ring_has() {
     push(&mut setup.writer, 5);
     setup.serving = None;
     assert_eq!(end(&setup), (5, Some(vec![7])));
+}
+
+#[test]
+fn counts_that_nobody_can_have_overflow_nothing() {
+    for is_daemon_there in [false, true] {
+        let mut setup = setup();
+        push(&mut setup.writer, 5);
+        *setup.daemon.told.lock().unwrap() = (u64::MAX, u64::MAX);
+        setup.control.ledger(setup.slot).unwrap();
+        if !is_daemon_there {
+            setup.serving = None;
+        }
+        take_away(&setup.daemon.ring);
+        setup.control.stop();
+        let mut sum = setup.control.ledger(setup.slot).unwrap();
+        sum.add(&sum.clone());
+        assert!(sum.captured > 10 && sum.offered > 10, "{is_daemon_there}: {sum:?}");
+    }
 }

@@ -106,6 +106,24 @@ fn a_detachment_that_is_refused_closes_no_feed() {
 }
 
 #[test]
+fn a_detachment_whose_refusal_takes_time_closes_no_feed() {
+    let guest = Guest::new(Fake::new());
+    let _claim = guest.claim();
+    guest.qemu.look(|qemu| {
+        (qemu.is_out_of_reach, qemu.breaks, qemu.is_stopped) = (true, true, true);
+    });
+    // The machine's thread waits for QEMU, which then turns out to have gone.
+    guest.machine.port_ended();
+    let (machine, within) = (Arc::clone(&guest.machine), Duration::from_secs(2));
+    let detaching =
+        thread::spawn(move || machine.detach(within, || panic!("its feeds are closed")));
+    thread::sleep(within / 2);
+    guest.qemu.change(|qemu| qemu.is_stopped = false);
+    let refused = detaching.join().unwrap().unwrap_err();
+    assert!(refused.contains("cannot be reached"), "{refused}");
+}
+
+#[test]
 fn a_monitor_that_cannot_be_connected_to_ends_no_session() {
     let guest = Guest::new(Fake::new());
     let claim = guest.claim();
