@@ -1,8 +1,8 @@
 //! Frames out of a ring, parsed and counted by flow, on one core: `cargo bench -p weir-flow`.
 //!
-//! `cargo bench -p weir-flow [-- [ROUNDS [RUNS]] [ROWS]]`, on a machine that does nothing else. ROWS is part of a row's name. A ring holds 4 million frames
-//! of 60 bytes; its reader copies records out as every consumer's does, and the table counts them. Prints the median of
-//! the runs, and their spread.
+//! `cargo bench -p weir-flow [-- [ROUNDS [RUNS]] [ROWS]]`, on a machine that does nothing else. ROWS is part of a row's
+//! name. A ring holds 4 million frames of 60 bytes; its reader copies records out as every consumer's does, and the
+//! table counts them. Prints the median of the runs, and their spread.
 
 use std::hint::black_box;
 use std::time::Instant;
