@@ -131,6 +131,13 @@ impl fmt::Display for FlowKey {
     }
 }
 
+/// Whether the keys of a protocol have ports.
+#[must_use]
+pub const fn has_ports(number: u8) -> bool {
+    use protocol::*;
+    matches!(number, TCP | UDP | UDP_LITE | SCTP | DCCP)
+}
+
 /// The usual short name of a protocol number.
 #[must_use]
 pub const fn protocol_name(number: u8) -> Option<&'static str> {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use weir_frame::flow::{FlowKey, protocol_name};
-use weir_frame::headers::{Addresses, protocol};
+use weir_frame::flow::{FlowKey, has_ports, protocol_name};
+use weir_frame::headers::Addresses;
 
 use super::entry::width;
 use super::{Entry, Flow, Prefix, ends};
@@ -130,12 +130,6 @@ fn flow(text: &str, protocol: &str, from: &str, to: &str) -> Result<Entry, Entry
 fn protocol_number(text: &str) -> Option<u8> {
     let named = |&number: &u8| protocol_name(number) == Some(text);
     (0..=u8::MAX).find(named).or_else(|| u8::try_from(number(text)?).ok())
-}
-
-/// Those whose flow keys have ports.
-const fn has_ports(number: u8) -> bool {
-    use protocol::{DCCP, SCTP, TCP, UDP, UDP_LITE};
-    matches!(number, TCP | UDP | SCTP | DCCP | UDP_LITE)
 }
 
 fn end(text: &str, protocol: u8) -> Result<(IpAddr, u16), EntryError> {

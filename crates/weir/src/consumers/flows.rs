@@ -176,12 +176,7 @@ impl Flows {
                 *other_link_type += 1;
                 return None;
             }
-            Some(Seen {
-                frame: record.frame,
-                wire_len: meta.wire_len,
-                ts_ns: meta.ts_ns,
-                interface: meta.interface_id,
-            })
+            Some(Seen::from(record))
         });
         table.add(seen, &mut |record| out.take(&record));
     }

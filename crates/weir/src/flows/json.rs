@@ -3,6 +3,7 @@
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
 use weir_flow::{FlowRecord, Totals, community_id};
+use weir_frame::flow::has_ports;
 use weir_frame::headers::{Addresses, protocol};
 
 /// A flow that has ended. Names are those of docs/flows.md.
@@ -73,7 +74,7 @@ pub fn addresses_text(addresses: &Addresses) -> [String; 2] {
 pub fn line(record: &FlowRecord, interface: Option<&str>, is_biflow: bool) -> String {
     let FlowRecord { key, vlan, first_ns, last_ns, forward, reverse, icmp, reason, .. } = record;
     let is_tcp = key.protocol == protocol::TCP;
-    let has_ports = matches!(key.protocol, protocol::TCP | protocol::UDP | protocol::SCTP);
+    let has_ports = has_ports(key.protocol);
     let [src_ip, dst_ip] = addresses_text(&key.addresses);
     let line = Line {
         event: "flow",
@@ -126,6 +127,9 @@ mod tests {
             "community_id": community_id(&record.key, None),
         });
         assert_eq!(shown, wanted);
+        let key = FlowKey { protocol: protocol::UDP_LITE, ..record.key };
+        let shown = line(&FlowRecord { key, ..record }, None, false);
+        assert!(shown.contains("\"src_port\":1000,\"dst_port\":80"), "{shown}");
         let icmp = FlowKey { protocol: protocol::ICMP, src_port: 0, dst_port: 0, ..record.key };
         let record = FlowRecord { key: icmp, icmp: Some((8, 0)), ..record };
         let shown: serde_json::Value = serde_json::from_str(&line(&record, None, false)).unwrap();

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use weir_flow::FlowRecord;
-use weir_frame::headers::{Addresses, protocol};
+use weir_frame::flow::protocol_name;
+use weir_frame::headers::Addresses;
 
 use super::json::time_text;
 use crate::units::grouped;
@@ -52,14 +53,11 @@ fn row(record: &FlowRecord, interface: Option<&str>, is_biflow: bool) -> Vec<Str
         Some(vlan) => format!("{}.{vlan}", interface.unwrap_or("?")),
         None => interface.unwrap_or("?").to_owned(),
     };
-    let name = match (key.protocol, icmp) {
-        (protocol::TCP, _) => "tcp".to_owned(),
-        (protocol::UDP, _) => "udp".to_owned(),
-        (protocol::SCTP, _) => "sctp".to_owned(),
-        (protocol::ICMP, Some((kind, code))) => format!("icmp {kind}/{code}"),
-        (protocol::ICMPV6, Some((kind, code))) => format!("icmp6 {kind}/{code}"),
-        (number, _) => number.to_string(),
-    };
+    let mut name =
+        protocol_name(key.protocol).map_or_else(|| key.protocol.to_string(), str::to_owned);
+    if let Some((kind, code)) = icmp {
+        name += &format!(" {kind}/{code}");
+    }
     let [source, destination] = ends(record);
     let start = time_text(*first_ns).replace('T', " ");
     let start = start.get(..23).unwrap_or(&start).to_owned();
@@ -89,6 +87,7 @@ mod tests {
     use super::*;
     use weir_flow::{EndReason, Totals};
     use weir_frame::flow::FlowKey;
+    use weir_frame::headers::protocol;
 
     #[test]
     fn columns_are_as_wide_as_they_need_be() {

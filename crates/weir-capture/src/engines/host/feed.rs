@@ -74,20 +74,20 @@ impl HostFeed {
         let from = self.remote.opened().from.iter().chain(std::iter::repeat(&0));
         let read =
             until.iter().flatten().zip(from).map(|(until, from)| until.saturating_sub(*from));
-        let captured = bounded(read.fold(0, u64::saturating_add));
+        let captured = bound(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
                 // What its readers had before the memory was taken away was captured, whatever is told.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
-                    ledger.captured = bounded(ledger.captured + untold);
+                    ledger.captured = bound(ledger.captured + untold);
                     // Of those, the daemon may have counted some as not copied in time.
                     let late = ledger.drops.get_mut(RELAY).map_or(0, |drop| {
                         let late = untold.min(*drop);
                         *drop -= late;
                         late
                     });
-                    ledger.offered = bounded(ledger.offered + untold - late);
+                    ledger.offered = bound(ledger.offered + untold - late);
                 }
                 ledger
             }
@@ -146,13 +146,12 @@ fn max_of(these: &[u64], those: &[u64]) -> Vec<u64> {
 }
 
 /// A count that another machine tells, so that sums of such counts do not overflow.
-fn bounded(count: u64) -> u64 {
+fn bound(count: u64) -> u64 {
     count.min(u64::MAX >> 16)
 }
 
 /// A daemon's ledger. Sums of what a hostile one tells do not overflow.
 pub(super) fn ledger_of(told: protocol::Ledger) -> Ledger {
-    let bound = bounded;
     let mut drops = BTreeMap::new();
     for (name, count) in told.drops {
         let own: &mut u64 = drops.entry(interned(&name)).or_default();
