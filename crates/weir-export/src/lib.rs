@@ -1,0 +1,19 @@
+//! Records of flows, out to where people look.
+//!
+//! An [`Export`] takes batches of records and may wait for a disk or a collector. A [`Queue`] has a thread of its own for
+//! one: whoever counts frames hands batches over, never waits for it (unless told to), and every record that could not
+//! be sent is counted.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`export`] | what an export is, its batches, where their flows come from |
+//! | [`queue`] | the thread of an export, and what waits for it |
+//! | [`limits`] | how much may wait |
+#![forbid(unsafe_code)]
+
+pub mod export;
+pub mod limits;
+pub mod queue;
+
+pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
+pub use queue::{Finished, Queue, WhenFull};
