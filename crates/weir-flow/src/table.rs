@@ -10,6 +10,8 @@
 //! once in eight ticks. So membership belongs to the slot, a frame moves nothing, and a flow ends at most an eighth of
 //! the time-out late; if a frame comes first, that frame begins the next flow.
 
+use std::ops::Range;
+
 use weir_frame::record::{Meta, Record};
 
 use self::headers::Headers;
@@ -189,12 +191,26 @@ impl FlowTable {
 
     /// The flows in the table, as they would be if it were finished now.
     pub fn live(&self) -> impl Iterator<Item = FlowRecord> {
-        self.slots.index.iter().enumerate().flat_map(move |(number, line)| {
+        self.live_part(0..self.slots.index.len())
+    }
+
+    /// A part of them, for whoever looks while frames come: those of these lines, of which there are
+    /// [`lines`](FlowTable::lines). Flows stay in their line, so in a round through all lines each flow that is there
+    /// throughout is seen once.
+    pub fn live_part(&self, lines: Range<usize>) -> impl Iterator<Item = FlowRecord> {
+        let first = lines.start;
+        self.slots.index[lines].iter().enumerate().flat_map(move |(number, line)| {
             let used = used(line);
-            (0..LINE_SLOTS)
-                .filter(move |at| used & 1 << at != 0)
-                .map(move |at| self.slots.record(number * LINE_SLOTS + at, EndReason::Forced))
+            (0..LINE_SLOTS).filter(move |at| used & 1 << at != 0).map(move |at| {
+                self.slots.record((first + number) * LINE_SLOTS + at, EndReason::Forced)
+            })
         })
+    }
+
+    /// Lines of 16 flows.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        self.slots.index.len()
     }
 
     /// First pass: the key, its hash, its lines. Whether the frame has a flow.

@@ -7,10 +7,22 @@
 //! |---|---|
 //! | [`view`] | what is shown: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the last view, for several readers |
+//! | [`maker`] | the thread that makes views |
+//! | [`limits`] | how often, and how much is kept |
+//! | `shown`, `talkers`, `protocols` | what a round through all flows collects |
 #![forbid(unsafe_code)]
 
 pub mod latest;
+pub mod limits;
+pub mod maker;
+mod protocols;
+mod shown;
+mod talkers;
+#[cfg(test)]
+mod testing;
 pub mod view;
 
 pub use latest::Latest;
+pub use maker::{Maker, SourceTeller, Sources, Teller, Told};
+pub use protocols::Protocols;
 pub use view::{ExportView, FlowView, Protocol, Rates, SourceView, Talker, TrafficCounts, View};

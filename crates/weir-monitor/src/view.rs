@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_export::{Counts, Origin};
-use weir_flow::{Counters, FlowRecord};
+use weir_flow::{Counters, FlowRecord, Totals};
 
 /// A flow monitor at one moment. Counts are since its start, rates are those since the view before.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +89,50 @@ pub struct Rates {
     pub packets: f64,
     /// Bits a second.
     pub bits: f64,
+}
+
+impl TrafficCounts {
+    /// What came since `before`.
+    #[must_use]
+    pub const fn since(self, before: TrafficCounts) -> TrafficCounts {
+        TrafficCounts {
+            packets: self.packets.saturating_sub(before.packets),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
+impl Add for TrafficCounts {
+    type Output = TrafficCounts;
+
+    fn add(self, more: TrafficCounts) -> TrafficCounts {
+        TrafficCounts { packets: self.packets + more.packets, bytes: self.bytes + more.bytes }
+    }
+}
+
+impl From<Totals> for TrafficCounts {
+    fn from(totals: Totals) -> TrafficCounts {
+        TrafficCounts { packets: totals.packets, bytes: totals.bytes }
+    }
+}
+
+impl Rates {
+    /// Of what came in so many seconds.
+    #[must_use]
+    pub fn of(counts: TrafficCounts, seconds: f64) -> Rates {
+        Rates {
+            packets: counts.packets as f64 / seconds,
+            bits: counts.bytes as f64 * 8.0 / seconds,
+        }
+    }
+}
+
+impl Add for Rates {
+    type Output = Rates;
+
+    fn add(self, more: Rates) -> Rates {
+        Rates { packets: self.packets + more.packets, bits: self.bits + more.bits }
+    }
 }
 
 /// A flow that goes on.

@@ -1,0 +1,393 @@
+//! Makes views: asks the monitor for its flows once a second, and works out what has changed.
+//!
+//! The monitor's thread only copies records, some thousand at a time between two batches of frames, and goes on where
+//! there is no room for them; all else is done here.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use weir_export::Origin;
+use weir_flow::{Counters, FlowRecord};
+
+use crate::latest::Latest;
+use crate::limits::{PART_SLOTS, PARTS_MAX, PATIENCE, VIEW_EVERY};
+use crate::protocols::Protocols;
+use crate::shown::Shown;
+use crate::talkers::Talkers;
+use crate::view::{ExportView, FlowView, Rates, SourceView, TrafficCounts, View};
+
+/// What the monitor tells of itself at the end of each round through its flows.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The table's counters.
+    pub counters: Counters,
+    /// Flows that fit into it.
+    pub capacity: u64,
+    /// Frames, and their bytes on the wire.
+    pub delivered: TrafficCounts,
+    /// Records of flows that ended.
+    pub records: u64,
+    /// What those had, by protocol.
+    pub ended: Protocols,
+    /// By number.
+    pub origins: Arc<Vec<Origin>>,
+    /// Where records go.
+    pub exports: Vec<ExportView>,
+}
+
+/// What the run tells of its sources.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// Every source.
+    pub sources: Vec<SourceView>,
+    /// Frames that the monitor was too slow for.
+    pub lapped: u64,
+}
+
+enum Part {
+    Flows(Vec<FlowRecord>),
+    Told(Box<Told>),
+}
+
+/// Of all threads.
+#[derive(Default)]
+struct Shared {
+    is_wanted: AtomicBool,
+    is_over: AtomicBool,
+    sources: Mutex<Sources>,
+}
+
+/// The monitor's end: what is wanted, and where it goes.
+pub struct Teller {
+    shared: Arc<Shared>,
+    parts: SyncSender<Part>,
+    /// A part for which there was no room.
+    held: Option<Part>,
+    /// Where the round has come to.
+    at: Option<usize>,
+}
+
+/// The end of whoever knows the sources. Clones are the same.
+#[derive(Clone)]
+pub struct SourceTeller(Arc<Shared>);
+
+/// The thread that makes views. Dropping it ends it.
+pub struct Maker {
+    shared: Arc<Shared>,
+    latest: Latest,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maker {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn start(latest: Latest) -> io::Result<(Maker, Teller)> {
+        let (parts, received) = sync_channel(PARTS_MAX);
+        let shared = Arc::new(Shared::default());
+        let (of_thread, views) = (Arc::clone(&shared), latest.clone());
+        let thread = thread::Builder::new().name("weir-view".into()).spawn(move || {
+            Making::new(of_thread, views).run(&received);
+        })?;
+        let teller = Teller { shared: Arc::clone(&shared), parts, held: None, at: None };
+        Ok((Maker { shared, latest, thread: Some(thread) }, teller))
+    }
+
+    /// Where sources are told of.
+    #[must_use]
+    pub fn sources(&self) -> SourceTeller {
+        SourceTeller(Arc::clone(&self.shared))
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.latest.end();
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Its panic was told where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl SourceTeller {
+    /// Replaces what is known of them.
+    pub fn tell(&self, sources: Sources) {
+        *self.0.sources() = sources;
+    }
+}
+
+impl Teller {
+    /// Called by the monitor between frames, and where none come: moves a round on by a part, if one is under way or
+    /// wanted. `part` gives the flows of these lines of `lines`, `told` what else there is to tell.
+    pub fn go_on(
+        &mut self,
+        lines: usize,
+        part: impl FnOnce(std::ops::Range<usize>) -> Vec<FlowRecord>,
+        told: impl FnOnce() -> Told,
+    ) {
+        if let Some(held) = self.held.take() {
+            return self.send(held);
+        }
+        let from = match self.at {
+            Some(at) => at,
+            None if self.shared.is_wanted.swap(false, Ordering::AcqRel) => 0,
+            None => return,
+        };
+        if from >= lines {
+            self.at = None;
+            return self.send(Part::Told(Box::new(told())));
+        }
+        let to = lines.min(from + PART_SLOTS / 16);
+        self.at = Some(to);
+        self.send(Part::Flows(part(from..to)));
+    }
+
+    /// Whether there is something to do without delay.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.held.is_some() || self.at.is_some() || self.shared.is_wanted.load(Ordering::Acquire)
+    }
+
+    fn send(&mut self, part: Part) {
+        match self.parts.try_send(part) {
+            Err(TrySendError::Full(part)) => self.held = Some(part),
+            // Nobody looks any more.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+}
+
+impl Shared {
+    fn sources(&self) -> MutexGuard<'_, Sources> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is remembered from one view to the next.
+struct Making {
+    shared: Arc<Shared>,
+    latest: Latest,
+    begun: Instant,
+    /// When the last view was made, and what was told then.
+    last: (Instant, Told),
+    lost: u64,
+    protocols: Protocols,
+    /// By the hash of a flow: when it began, and its counts, each direction's.
+    flows: HashMap<u64, (u64, [TrafficCounts; 2])>,
+    hasher: RandomState,
+    number: u64,
+}
+
+impl Making {
+    fn new(shared: Arc<Shared>, latest: Latest) -> Making {
+        let (begun, hasher) = (Instant::now(), RandomState::new());
+        let (protocols, flows) = (Protocols::default(), HashMap::new());
+        Making {
+            shared,
+            latest,
+            begun,
+            last: (begun, Told::default()),
+            lost: 0,
+            protocols,
+            flows,
+            hasher,
+            number: 0,
+        }
+    }
+
+    fn run(mut self, parts: &Receiver<Part>) {
+        let mut due = self.begun + VIEW_EVERY;
+        while !self.is_over() {
+            let left = due.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                thread::park_timeout(left);
+                continue;
+            }
+            due = (due + VIEW_EVERY).max(Instant::now());
+            self.shared.is_wanted.store(true, Ordering::Release);
+            let Some((round, told)) = self.receive(parts) else { return };
+            self.publish(round, told);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Acquire)
+    }
+
+    /// A round through all flows. `None`: nobody tells any more.
+    fn receive(&mut self, parts: &Receiver<Part>) -> Option<(Round, Told)> {
+        let mut round = Round::default();
+        let since = self.last.0;
+        loop {
+            match parts.recv_timeout(PATIENCE) {
+                Ok(Part::Flows(flows)) => {
+                    let seconds = since.elapsed().as_secs_f64();
+                    flows.iter().for_each(|flow| round.take(flow, self, seconds));
+                }
+                Ok(Part::Told(told)) => return Some((round, *told)),
+                Err(RecvTimeoutError::Timeout) if self.is_over() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn publish(&mut self, round: Round, told: Told) {
+        let now = Instant::now();
+        let (then, before) = std::mem::replace(&mut self.last, (now, told));
+        let told = &self.last.1;
+        let seconds = now.duration_since(then).as_secs_f64().max(1e-3);
+        let Sources { sources, lapped } = self.shared.sources().clone();
+        let lost = lapped + sources.iter().flat_map(|source| source.drops.values()).sum::<u64>();
+        let mut protocols = told.ended.clone();
+        protocols.add(&round.protocols);
+        self.number += 1;
+        let view = View {
+            number: self.number,
+            at_ns: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_nanos() as u64),
+            uptime: now.duration_since(self.begun),
+            sources,
+            delivered: told.delivered,
+            rates: Rates::of(told.delivered.since(before.delivered), seconds),
+            lapped,
+            lost_per_second: lost.saturating_sub(self.lost) as f64 / seconds,
+            counters: told.counters,
+            capacity: told.capacity,
+            began_per_second: told.counters.began.saturating_sub(before.counters.began) as f64
+                / seconds,
+            records: told.records,
+            exports: told.exports.clone(),
+            protocols: protocols.views(&self.protocols, seconds),
+            flows_left_out: round.shown.left_out(),
+            flows: Arc::new(round.shown.into_sorted()),
+            talkers: round.talkers.into_sorted(),
+            origins: Arc::clone(&told.origins),
+        };
+        (self.lost, self.protocols, self.flows) = (lost, protocols, round.flows);
+        self.latest.publish(view);
+    }
+}
+
+/// However its thread ends, nobody waits for another view.
+impl Drop for Making {
+    fn drop(&mut self) {
+        self.latest.end();
+    }
+}
+
+/// What a round has collected.
+#[derive(Default)]
+struct Round {
+    shown: Shown,
+    talkers: Talkers,
+    protocols: Protocols,
+    flows: HashMap<u64, (u64, [TrafficCounts; 2])>,
+}
+
+impl Round {
+    fn take(&mut self, flow: &FlowRecord, before: &Making, seconds: f64) {
+        let now = [flow.forward, flow.reverse].map(TrafficCounts::from);
+        self.protocols.count(flow.key.protocol, now[0] + now[1]);
+        let hash = before.hasher.hash_one((&flow.key, flow.vlan, flow.interface));
+        // One that has begun anew since then has nothing of before.
+        let then = before.flows.get(&hash).filter(|(first_ns, _)| flow.first_ns <= *first_ns);
+        let then = then.map(|(_, counts)| *counts).unwrap_or_default();
+        self.flows.insert(hash, (flow.first_ns, now));
+        let rates = [0, 1].map(|way| Rates::of(now[way].since(then[way]), seconds));
+        self.shown.take(FlowView { record: *flow, rates: rates[0] + rates[1] });
+        self.talkers.take(flow, rates);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::flow;
+    use weir_flow::Totals;
+
+    /// Goes on as a monitor with these flows does, until the view after this one.
+    fn next(
+        teller: &mut Teller,
+        latest: &Latest,
+        number: u64,
+        flows: &[FlowRecord],
+        told: &Told,
+    ) -> Arc<View> {
+        // As many lines as make three parts; each of the first two has a flow.
+        let lines = 2 * PART_SLOTS / 16 + 1;
+        loop {
+            let part = |lines_of: std::ops::Range<usize>| {
+                let at = lines_of.start / (PART_SLOTS / 16);
+                let to = if lines_of.end == lines { flows.len() } else { at + 1 };
+                flows[at..to].to_vec()
+            };
+            teller.go_on(lines, part, || told.clone());
+            match latest.wait(number, Duration::from_millis(1)) {
+                Some(view) if view.number != number => return view,
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_what_came_since_the_view_before() {
+        let latest = Latest::default();
+        let (maker, mut teller) = Maker::start(latest.clone()).unwrap();
+        let drops = [("ring".to_owned(), 7)].into();
+        let sources = vec![SourceView { drops, ..SourceView::default() }];
+        maker.sources().tell(Sources { sources, lapped: 3 });
+        let forward = Totals { packets: 10, bytes: 500, tcp_flags: 0 };
+        let mut ended = Protocols::default();
+        ended.take(&FlowRecord { forward, ..flow(9) });
+        let told = Told { capacity: 100, ended, records: 1, ..Told::default() };
+        let first = next(&mut teller, &latest, 0, &[flow(1), flow(2), flow(3)], &told);
+        assert_eq!((first.number, first.flows.len(), first.capacity), (1, 3, 100));
+        assert!(first.lost_per_second > 0.0);
+        assert!(first.flows.iter().all(|flow| flow.rates.bits > 0.0));
+        assert_eq!((first.protocols[0].number, first.protocols[0].total.packets), (17, 13));
+        // One goes on, one has begun anew, one does not move, one is new.
+        let forward = Totals { packets: 101, bytes: 46 + 100 * 1000, tcp_flags: 0 };
+        let goes_on = FlowRecord { forward, last_ns: 2_000_000_000, ..flow(1) };
+        let anew = FlowRecord { first_ns: 2_000_000_000, ..flow(2) };
+        let second = next(&mut teller, &latest, 1, &[goes_on, anew, flow(3), flow(4)], &told);
+        assert_eq!((second.number, second.lost_per_second), (2, 0.0));
+        let rate = |flow: &FlowView| (flow.record.key.src_port, flow.rates.bits > 0.0);
+        let rates: Vec<(u16, bool)> = second.flows.iter().map(rate).collect();
+        assert_eq!((rates[0], rates.len()), ((1, true), 4));
+        let moves = |port| rates.contains(&(port, true));
+        assert!(moves(2) && moves(4) && !moves(3), "{rates:?}");
+        let Rates { packets, bits } = second.flows[0].rates;
+        assert!((packets * 1000.0 * 8.0 / bits - 1.0).abs() < 1e-9, "{packets} {bits}");
+        drop(maker);
+        assert!(latest.is_over());
+    }
+
+    #[test]
+    fn a_monitor_whose_views_nobody_makes_goes_on() {
+        let (maker, mut teller) = Maker::start(Latest::default()).unwrap();
+        drop(maker);
+        (0..1000).for_each(|_| teller.go_on(1, |_| vec![flow(1)], Told::default));
+    }
+
+    #[test]
+    fn a_maker_ends_though_its_monitor_says_nothing() {
+        let (maker, teller) = Maker::start(Latest::default()).unwrap();
+        thread::sleep(VIEW_EVERY + PATIENCE);
+        drop(maker);
+        drop(teller);
+    }
+}
