@@ -8,12 +8,15 @@
 //! |---|---|
 //! | [`export`] | what an export is, its batches, where their flows come from |
 //! | [`queue`] | the thread of an export, and what waits for it |
+//! | [`json`] | lines of JSON |
 //! | [`limits`] | how much may wait |
 #![forbid(unsafe_code)]
 
 pub mod export;
+pub mod json;
 pub mod limits;
 pub mod queue;
 
 pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
+pub use json::JsonLines;
 pub use queue::{Finished, Queue, WhenFull};

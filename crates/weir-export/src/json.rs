@@ -1,0 +1,315 @@
+//! Flows as lines of JSON. Names are those of docs/flows.md.
+
+use std::io::Write;
+
+use chrono::{DateTime, SecondsFormat};
+use serde::Serialize;
+use weir_flow::{FlowRecord, Totals, community_id};
+use weir_frame::flow::has_ports;
+use weir_frame::headers::{Addresses, protocol};
+
+use crate::export::{Batch, Counts, Export, ExportError, Origin, Owner};
+
+/// Bytes that are written at once: where the writer fails, the records of one chunk are in doubt.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// An export that writes a line of JSON for each record.
+pub struct JsonLines<W> {
+    out: W,
+    name: String,
+    is_biflow: bool,
+    counts: Counts,
+}
+
+impl<W: Write + Send> JsonLines<W> {
+    /// Lines that go to `out`, which needs no buffer of its own; it is flushed after each batch. `name` is for
+    /// messages: `standard output`. With `is_biflow`, lines have the other direction, too.
+    #[must_use]
+    pub fn new(out: W, name: &str, is_biflow: bool) -> JsonLines<W> {
+        JsonLines { out, name: name.to_owned(), is_biflow, counts: Counts::default() }
+    }
+
+    /// Writes these lines. Of lines that went out in part nobody knows which were read: none of them counts as sent.
+    fn write(&mut self, lines: &str, count: u64) -> Result<(), ExportError> {
+        let written = self.out.write_all(lines.as_bytes()).and_then(|()| self.out.flush());
+        match written {
+            Ok(()) => self.counts.sent += count,
+            Err(source) => {
+                self.counts.unsent += count;
+                let what = format!(
+                    "{}: lines of flows cannot be written; see that its reader runs and its disk has space",
+                    self.name
+                );
+                return Err(ExportError { what, source });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Export for JsonLines<W> {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// Writes the lines of this batch.
+    ///
+    /// # Errors
+    /// The writer's own, as the source: a reader that has gone is [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
+    fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
+        let (mut lines, mut count) = (String::new(), 0);
+        for (at, record) in batch.records.iter().enumerate() {
+            lines += &line(record, batch.origin(record), self.is_biflow);
+            count += 1;
+            let is_last = at + 1 == batch.records.len();
+            if lines.len() >= CHUNK_BYTES || is_last {
+                self.write(&lines, count).inspect_err(|_| {
+                    self.counts.unsent += (batch.records.len() - at - 1) as u64;
+                })?;
+                lines.clear();
+                count = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+/// A flow that has ended.
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    start: String,
+    end: String,
+    interface: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<LineOwner<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    src_ip: String,
+    dst_ip: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    src_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dst_port: Option<u16>,
+    proto: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icmp_type: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icmp_code: Option<u8>,
+    #[serde(flatten)]
+    forward: LineCounts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reverse: Option<LineCounts>,
+    end_reason: &'static str,
+    community_id: String,
+}
+
+/// Whose interface it is.
+#[derive(Serialize)]
+struct LineOwner<'a> {
+    kind: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+}
+
+impl<'a> LineOwner<'a> {
+    fn new(owner: &'a Owner) -> LineOwner<'a> {
+        LineOwner { kind: &owner.kind, name: &owner.name, id: owner.id.as_deref() }
+    }
+}
+
+/// Counts of one direction.
+#[derive(Serialize)]
+struct LineCounts {
+    packets: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp_flags: Option<String>,
+}
+
+impl LineCounts {
+    fn new(totals: &Totals, is_tcp: bool) -> LineCounts {
+        let Totals { packets, bytes, tcp_flags } = *totals;
+        LineCounts { packets, bytes, tcp_flags: is_tcp.then(|| flags_text(tcp_flags)) }
+    }
+}
+
+/// The TCP flags as tools write them, `CEUAPRSF`, those that were never set left out.
+#[must_use]
+pub fn flags_text(flags: u8) -> String {
+    let letters = (0..8).rev().zip("CEUAPRSF".chars());
+    letters.filter(|(bit, _)| flags & (1 << bit) != 0).map(|(_, letter)| letter).collect()
+}
+
+/// Nanoseconds since the Unix epoch by RFC 3339, in UTC, to the nanosecond; at most those of April 2262.
+#[must_use]
+pub fn time_text(ns: u64) -> String {
+    DateTime::from_timestamp_nanos(ns.try_into().unwrap_or(i64::MAX))
+        .to_rfc3339_opts(SecondsFormat::Nanos, true)
+}
+
+/// Source and destination of a flow.
+#[must_use]
+pub fn addresses_text(addresses: &Addresses) -> [String; 2] {
+    match addresses {
+        Addresses::V4 { src, dst } => [src.to_string(), dst.to_string()],
+        Addresses::V6 { src, dst } => [src.to_string(), dst.to_string()],
+    }
+}
+
+/// The line of a record, with its end. `interface` is null without an `origin`.
+#[must_use]
+pub fn line(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> String {
+    let FlowRecord { key, vlan, first_ns, last_ns, forward, reverse, icmp, reason, .. } = record;
+    let is_tcp = key.protocol == protocol::TCP;
+    let has_ports = has_ports(key.protocol);
+    let [src_ip, dst_ip] = addresses_text(&key.addresses);
+    let line = Line {
+        event: "flow",
+        start: time_text(*first_ns),
+        end: time_text(*last_ns),
+        interface: origin.map(|origin| origin.interface.as_str()),
+        owner: origin.and_then(|origin| origin.owner.as_ref()).map(LineOwner::new),
+        vlan: *vlan,
+        src_ip,
+        dst_ip,
+        src_port: has_ports.then_some(key.src_port),
+        dst_port: has_ports.then_some(key.dst_port),
+        proto: key.protocol,
+        icmp_type: icmp.map(|(kind, _)| kind),
+        icmp_code: icmp.map(|(_, code)| code),
+        forward: LineCounts::new(forward, is_tcp),
+        reverse: is_biflow.then(|| LineCounts::new(reverse, is_tcp)),
+        end_reason: reason.name(),
+        community_id: community_id(key, *icmp),
+    };
+    serde_json::to_string(&line).expect("numbers and strings serialize") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Read};
+    use std::sync::Arc;
+    use weir_flow::EndReason;
+    use weir_frame::flow::FlowKey;
+
+    fn record() -> FlowRecord {
+        let addresses = Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
+        FlowRecord {
+            key: FlowKey { addresses, src_port: 1000, dst_port: 80, protocol: protocol::TCP },
+            vlan: None,
+            interface: 0,
+            first_ns: 1_500_000_000_000_000_001,
+            last_ns: 1_500_000_001_000_000_000,
+            forward: Totals { packets: 2, bytes: 80, tcp_flags: 0b1_0010 },
+            reverse: Totals { packets: 1, bytes: 40, tcp_flags: 0b1_0001 },
+            icmp: None,
+            reason: EndReason::Idle,
+        }
+    }
+
+    fn origin(owner: Option<Owner>) -> Origin {
+        Origin { interface: "eth0".into(), owner }
+    }
+
+    fn batch(records: Vec<FlowRecord>) -> Batch {
+        Batch { records, origins: Arc::new(vec![origin(None)]) }
+    }
+
+    fn shown(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> serde_json::Value {
+        serde_json::from_str(&line(record, origin, is_biflow)).unwrap()
+    }
+
+    #[test]
+    fn a_line_has_what_its_flow_has_and_nothing_else() {
+        let record = record();
+        let wanted = serde_json::json!({
+            "event": "flow", "start": "2017-07-14T02:40:00.000000001Z", "end": "2017-07-14T02:40:01.000000000Z",
+            "interface": "eth0", "src_ip": "10.0.0.1", "dst_ip": "10.0.0.2", "src_port": 1000, "dst_port": 80,
+            "proto": 6, "packets": 2, "bytes": 80, "tcp_flags": "AS",
+            "reverse": {"packets": 1, "bytes": 40, "tcp_flags": "AF"}, "end_reason": "idle",
+            "community_id": community_id(&record.key, None),
+        });
+        assert_eq!(shown(&record, Some(&origin(None)), true), wanted);
+        let key = FlowKey { protocol: protocol::UDP_LITE, ..record.key };
+        let text = line(&FlowRecord { key, ..record }, None, false);
+        assert!(text.contains("\"src_port\":1000,\"dst_port\":80"), "{text}");
+        let icmp = FlowKey { protocol: protocol::ICMP, src_port: 0, dst_port: 0, ..record.key };
+        let shown = shown(&FlowRecord { key: icmp, icmp: Some((8, 0)), ..record }, None, false);
+        assert!(shown.get("reverse").is_none() && shown.get("src_port").is_none(), "{shown}");
+        assert_eq!(
+            (&shown["icmp_type"], &shown["interface"]),
+            (&8.into(), &serde_json::Value::Null)
+        );
+    }
+
+    #[test]
+    fn an_owner_has_an_id_only_where_it_has_one() {
+        let vm = Owner { kind: "vm".into(), name: "db \"1\"".into(), id: None };
+        let line = shown(&record(), Some(&origin(Some(vm.clone()))), false);
+        assert_eq!(line["owner"], serde_json::json!({"kind": "vm", "name": "db \"1\""}));
+        let pod = Owner { kind: "pod".into(), id: Some("f00".into()), ..vm };
+        let line = shown(&record(), Some(&origin(Some(pod))), false);
+        let wanted = serde_json::json!({"kind": "pod", "name": "db \"1\"", "id": "f00"});
+        assert_eq!(line["owner"], wanted);
+        assert!(shown(&record(), Some(&origin(None)), false).get("owner").is_none());
+    }
+
+    #[test]
+    fn each_record_of_a_batch_is_a_line() {
+        let mut out = Vec::new();
+        let mut lines = JsonLines::new(&mut out, "memory", true);
+        let records: Vec<_> = (0..1000).map(|n| FlowRecord { first_ns: n, ..record() }).collect();
+        lines.take(&batch(records.clone())).unwrap();
+        lines.take(&batch(vec![])).unwrap();
+        lines.finish().unwrap();
+        assert_eq!(lines.counts(), Counts { sent: 1000, unsent: 0 });
+        let wanted: String =
+            records.iter().map(|record| line(record, Some(&origin(None)), true)).collect();
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_told_of_and_every_record_counted() {
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let mut lines = JsonLines::new(pipe, "standard output", false);
+        lines.take(&batch(vec![record()])).unwrap();
+        let mut first = [0; 1];
+        reader.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"{");
+        drop(reader);
+        let failed = lines.take(&batch(vec![record(); 1000])).unwrap_err();
+        assert_eq!(failed.source.kind(), io::ErrorKind::BrokenPipe);
+        assert!(failed.what.starts_with("standard output: "), "{failed}");
+        assert_eq!(lines.counts(), Counts { sent: 1, unsent: 1000 });
+    }
+
+    /// Takes so many bytes.
+    struct Short(usize);
+
+    impl Write for Short {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_went_out_before_a_failure_is_sent() {
+        let mut lines = JsonLines::new(Short(2 * CHUNK_BYTES), "file", false);
+        lines.take(&batch(vec![record(); 1000])).unwrap_err();
+        let Counts { sent, unsent } = lines.counts();
+        assert_eq!(sent + unsent, 1000);
+        assert!((100..500).contains(&sent), "{sent}");
+    }
+}
