@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const VIEW_EVERY: Duration = Duration::from_secs(1);
 /// How long a monitor that says nothing is waited for before it is looked whether the run is over.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// Slots of a flow table that are copied between two batches of frames.
-pub const PART_SLOTS: usize = 4096;
+/// Flows that are copied between two batches of frames, or some more.
+pub const PART_FLOWS: usize = 4096;
 /// Parts that wait for the maker of views: 16 MiB.
 pub const PARTS_MAX: usize = 32;
 /// Flows that a view has.

@@ -3,7 +3,7 @@
 //! The monitor's thread only copies records, some thousand at a time between two batches of frames, and goes on where
 //! there is no room for them; all else is done here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use weir_export::Origin;
 use weir_flow::{Counters, FlowRecord};
 
 use crate::latest::Latest;
-use crate::limits::{PART_SLOTS, PARTS_MAX, PATIENCE, VIEW_EVERY};
+use crate::limits::{PARTS_MAX, PATIENCE, VIEW_EVERY};
 use crate::protocols::Protocols;
 use crate::shown::Shown;
 use crate::talkers::Talkers;
@@ -50,6 +50,9 @@ pub struct Sources {
     pub lapped: u64,
 }
 
+/// Lines for people that are kept.
+const NEWS_MAX: usize = 5;
+
 enum Part {
     Flows(Vec<FlowRecord>),
     Told(Box<Told>),
@@ -61,6 +64,7 @@ struct Shared {
     is_wanted: AtomicBool,
     is_over: AtomicBool,
     sources: Mutex<Sources>,
+    news: Mutex<VecDeque<String>>,
 }
 
 /// The monitor's end: what is wanted, and where it goes.
@@ -124,45 +128,53 @@ impl SourceTeller {
     pub fn tell(&self, sources: Sources) {
         *self.0.sources() = sources;
     }
+
+    /// Says something that a person should know: a source has vanished.
+    pub fn say(&self, line: String) {
+        let mut news = self.0.news();
+        news.push_back(line);
+        if news.len() > NEWS_MAX {
+            news.pop_front();
+        }
+    }
 }
 
 impl Teller {
     /// Called by the monitor between frames, and where none come: moves a round on by a part, if one is under way or
-    /// wanted. `part` gives the flows of these lines of `lines`, `told` what else there is to tell.
+    /// wanted. `part` gives the flows from this place on, [`PART_FLOWS`](crate::limits::PART_FLOWS) or so, and the place behind them, of `places`;
+    /// `told` gives what else there is to tell. Whether it came on.
     pub fn go_on(
         &mut self,
-        lines: usize,
-        part: impl FnOnce(std::ops::Range<usize>) -> Vec<FlowRecord>,
+        places: usize,
+        part: impl FnOnce(usize) -> (Vec<FlowRecord>, usize),
         told: impl FnOnce() -> Told,
-    ) {
+    ) -> bool {
         if let Some(held) = self.held.take() {
             return self.send(held);
         }
         let from = match self.at {
             Some(at) => at,
             None if self.shared.is_wanted.swap(false, Ordering::AcqRel) => 0,
-            None => return,
+            None => return false,
         };
-        if from >= lines {
+        if from >= places {
             self.at = None;
             return self.send(Part::Told(Box::new(told())));
         }
-        let to = lines.min(from + PART_SLOTS / 16);
+        let (flows, to) = part(from);
         self.at = Some(to);
-        self.send(Part::Flows(part(from..to)));
+        self.send(Part::Flows(flows))
     }
 
-    /// Whether there is something to do without delay.
-    #[must_use]
-    pub fn is_under_way(&self) -> bool {
-        self.held.is_some() || self.at.is_some() || self.shared.is_wanted.load(Ordering::Acquire)
-    }
-
-    fn send(&mut self, part: Part) {
+    fn send(&mut self, part: Part) -> bool {
         match self.parts.try_send(part) {
-            Err(TrySendError::Full(part)) => self.held = Some(part),
+            Ok(()) => true,
+            Err(TrySendError::Full(part)) => {
+                self.held = Some(part);
+                false
+            }
             // Nobody looks any more.
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Disconnected(_)) => false,
         }
     }
 }
@@ -170,6 +182,10 @@ impl Teller {
 impl Shared {
     fn sources(&self) -> MutexGuard<'_, Sources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,6 +290,7 @@ impl Making {
             flows: Arc::new(round.shown.into_sorted()),
             talkers: round.talkers.into_sorted(),
             origins: Arc::clone(&told.origins),
+            news: self.shared.news().iter().cloned().collect(),
         };
         (self.lost, self.protocols, self.flows) = (lost, protocols, round.flows);
         self.latest.publish(view);
@@ -327,15 +344,9 @@ mod tests {
         flows: &[FlowRecord],
         told: &Told,
     ) -> Arc<View> {
-        // As many lines as make three parts; each of the first two has a flow.
-        let lines = 2 * PART_SLOTS / 16 + 1;
         loop {
-            let part = |lines_of: std::ops::Range<usize>| {
-                let at = lines_of.start / (PART_SLOTS / 16);
-                let to = if lines_of.end == lines { flows.len() } else { at + 1 };
-                flows[at..to].to_vec()
-            };
-            teller.go_on(lines, part, || told.clone());
+            let part = |at: usize| (flows[at..at + 1].to_vec(), at + 1);
+            teller.go_on(flows.len(), part, || told.clone());
             match latest.wait(number, Duration::from_millis(1)) {
                 Some(view) if view.number != number => return view,
                 _ => {}
@@ -380,7 +391,8 @@ mod tests {
     fn a_monitor_whose_views_nobody_makes_goes_on() {
         let (maker, mut teller) = Maker::start(Latest::default()).unwrap();
         drop(maker);
-        (0..1000).for_each(|_| teller.go_on(1, |_| vec![flow(1)], Told::default));
+        let stays = |_| !teller.go_on(1, |_| (vec![flow(1)], 1), Told::default);
+        assert!((0..1000).all(stays));
     }
 
     #[test]

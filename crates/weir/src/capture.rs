@@ -14,14 +14,17 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::Info;
 use weir_consumer::thread::{Finished, Plan, Running, take_changes};
+use weir_monitor::{SourceView, Sources};
 use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
+use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::RINGS_MAX;
 
 use crate::cli::CaptureArgs;
 use crate::consumers::{self, Input, Named, RunConsumer};
 use crate::control::Control;
 use crate::ending::conclude;
+use crate::flows::watch::say;
 use crate::interruptible_writer::Stop;
 use crate::journal::{Journal, News, NotJoined};
 use crate::plan::CapturePlan;
@@ -33,6 +36,8 @@ use reading::{Leaving, Progress, Reading};
 
 /// How often a daemon that has gone is looked for: as long are at most the frames lost behind its start.
 const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
+/// How long a consumer that is looked at sleeps at a time: what is shown of it is as old at most.
+const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
@@ -249,7 +254,7 @@ impl<'a> Run<'a> {
                     journal.note_let_go(name, let_go - before);
                 }
             }),
-            sleep_max: weir_ring::idle::SLEEP_MAX,
+            sleep_max: if self.plan.watch.is_some() { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
             ended: Box::new(move |_| main.unpark()),
         };
         Ok(Working { name, id, running: named.spawn(plan)? })
@@ -270,7 +275,8 @@ impl<'a> Run<'a> {
             }
             for (consumer, told) in working.iter().zip(&mut told) {
                 if consumer.running.has_ended() && !std::mem::replace(told, true) {
-                    eprintln!("weir: {}: this consumer has ended, the others go on", consumer.name);
+                    let line = format!("{}: this consumer has ended, the others go on", consumer.name);
+                    say(self.plan.watch.as_ref(), &line);
                 }
             }
             self.tell_news();
@@ -279,6 +285,9 @@ impl<'a> Run<'a> {
                 let mut total = Ledger::default();
                 let feeds = self.subscriptions.outputs();
                 feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
+                if let Some(watch) = &self.plan.watch {
+                    watch.tell(self.tell_sources(main.delivered().lapped));
+                }
                 total
             });
             let mut next = end.map_or(live.next, |end| end.min(live.next));
@@ -295,11 +304,34 @@ impl<'a> Run<'a> {
         for (id, news) in self.journal.take_news() {
             let source = self.subscriptions.sources.iter().find(|source| Some(source.id) == id);
             let name = source.map_or("a source", |source| &source.name);
-            eprintln!("weir: {name}: {}", live::text(&news));
+            say(self.plan.watch.as_ref(), &format!("{name}: {}", live::text(&news)));
             if let (Some(source), News::CameBack) = (source, news) {
                 self.probe.info_of(source.id).iter().for_each(introduce);
             }
         }
+    }
+
+    /// How the sources are, for those who look on.
+    fn tell_sources(&self, lapped: u64) -> Sources {
+        let view = |(number, source): (usize, &OpenSource)| {
+            let mut ledger = Ledger::default();
+            let own = self.subscriptions.outputs().filter(|feed| feed.source == number);
+            own.for_each(|feed| ledger.add(&self.journal.ledger(feed.subscription)));
+            let info = self.probe.info_of(source.id).unwrap_or_default();
+            SourceView {
+                name: source.name.clone(),
+                engine: info.hook.map_or_else(|| info.engine.to_owned(), |hook| format!("{} at {hook}", info.engine)),
+                offered: ledger.offered,
+                filtered: ledger.filtered,
+                blocked: ledger.blocked,
+                sampled: ledger.sampled,
+                captured: ledger.captured,
+                drops: ledger.drops.iter().map(|(place, count)| ((*place).to_owned(), *count)).collect(),
+                missed_before: ledger.missed_before,
+            }
+        };
+        let sources = self.subscriptions.sources.iter().enumerate().map(view).collect();
+        Sources { sources, lapped }
     }
 
     /// Takes down what the feeds that there are have counted so far.

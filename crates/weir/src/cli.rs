@@ -38,7 +38,7 @@ pub use choices::{DirectionName, EngineName, HookName, TcAttachName, TimestampNa
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
-pub use flows::{FlowMonitorArgs, FlowsArgs};
+pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
 pub use generate::GenArgs;
 pub use guest::GuestArgs;
 pub use input::InputArgs;

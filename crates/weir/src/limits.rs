@@ -12,5 +12,3 @@ pub const WIRESHARK_CAPLEN_MAX: u32 = 262_144;
 
 /// Bytes that are read of a process's command line. Those of VMs have some 10 KB.
 pub const COMMAND_LINE_BYTES_MAX: u64 = 256 << 10;
-/// Chunks of flows' lines, of 64 KiB, that wait for a slow reader: some 40,000 records.
-pub const LINE_CHUNKS_MAX: usize = 256;

@@ -25,6 +25,7 @@ use crate::cli::{
     TimestampName, XdpModeName,
 };
 use crate::feeds::FeedPlan;
+use crate::flows::watch::Watch;
 use crate::source_name::{Part, SourceName};
 
 /// A run of `weir capture`.
@@ -62,6 +63,8 @@ pub struct CapturePlan {
     pub json: bool,
     /// Lost frames are a failure.
     pub fail_on_loss: bool,
+    /// Those who look on.
+    pub watch: Option<Watch>,
 }
 
 /// A source and how it is opened.
@@ -164,6 +167,7 @@ impl CapturePlan {
             talks: true,
             json: args.input.json,
             fail_on_loss: args.input.fail_on_loss,
+            watch: None,
         };
         memory::check(&plan)?;
         Ok(plan)

@@ -80,7 +80,10 @@ impl RunResult {
         let outputs = failures.filter(|failure| !failure.is_readers_choice());
         let outputs = outputs.map(|failure| error_text(failure));
         let sources = self.sources.iter().filter_map(|source| source.error.as_ref());
-        outputs.chain(sources.map(|error| error_text(error))).collect()
+        let flows = self.consumers.iter().filter_map(|consumer| consumer.flows.as_ref());
+        let exports = flows.flat_map(|flows| &flows.exports);
+        let exports = exports.filter_map(|export| export.error.clone());
+        outputs.chain(sources.map(|error| error_text(error))).chain(exports).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
 
+mod described;
 mod finder;
 mod name;
 

@@ -1,10 +1,12 @@
 //! The command line of `weir flows`.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::input::InputArgs;
+use crate::flows::target::ExportTarget;
 use crate::units;
 
 /// `weir flows`.
@@ -15,9 +17,11 @@ pub struct FlowsArgs {
     pub input: InputArgs,
     #[command(flatten)]
     pub flows: FlowMonitorArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
 }
 
-/// How frames become flows.
+/// How frames become flows, and where those go that have ended.
 #[derive(Args, Clone, Debug)]
 pub struct FlowMonitorArgs {
     /// End a flow after so long without a frame; 0s: never
@@ -35,7 +39,29 @@ pub struct FlowMonitorArgs {
     /// Flows that are kept at once, 92 bytes each; a new one beyond them ends another early
     #[arg(long, value_name = "N", default_value = "1M", value_parser = units::count)]
     pub flows_max: u64,
-    /// How many flows the table has, those with most bytes first
+    /// How many flows the table at the end has, those with most bytes first
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
+    /// Send flows that have ended to a collector or into files: ipfix://HOST[:PORT] (UDP), ipfix+tcp://HOST[:PORT],
+    /// parquet:DIRECTORY, json:FILE. May be given several times
+    #[arg(long, value_name = "TARGET")]
+    pub export: Vec<ExportTarget>,
+    /// How long a Parquet file is written before the next one is begun
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
+    pub parquet_every: Duration,
+    /// The number by which collectors tell this monitor from others of this machine (IPFIX: observationDomainId)
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub observation_domain: u32,
+}
+
+/// How it is shown while it goes on.
+#[derive(Args, Clone, Debug)]
+pub struct ShowArgs {
+    /// Serve a page with rates, losses, talkers and flows, and /metrics for Prometheus, at this address: 127.0.0.1:8080.
+    /// Whoever can connect there sees them
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub http: Option<SocketAddr>,
+    /// Plain text, though a terminal could have the live table
+    #[arg(long)]
+    pub plain: bool,
 }

@@ -1,26 +1,30 @@
-//! `weir flows`: frames become flows, and flows that have ended become lines and a table.
+//! `weir flows`: frames become flows.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use serde::Serialize;
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled};
+use weir_export::ExportError;
 use weir_flow::{Counters, FlowConfig, FlowError, FlowRecord, FlowTable, Octets, Seen};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
 use weir_frame::record::Record;
+use weir_monitor::limits::PART_FLOWS;
+use weir_monitor::{Teller, Told, TrafficCounts};
 
 use super::{Input, Named, RunSink};
 use crate::cli::FlowMonitorArgs;
-use crate::flows::json;
-use crate::flows::lines::{Lines, WhenFull};
-use crate::flows::text;
-use crate::flows::top::Top;
-use crate::interruptible_writer::InterruptibleWriter;
+use crate::flows::outlets::{ExportReport, OutletPlan, Outlets};
+use crate::flows::watch::Watch;
 
 /// Frames that are taken over together.
 const RUN_FRAMES: u64 = 256;
+/// Lines of the table that are looked through for one part of a view, where they are empty.
+const PART_LINES: usize = 4096;
+/// Parts of a view at a time, where no frames come: some milliseconds.
+const PARTS_AT_REST: usize = 32;
 
 /// Why flows cannot be printed.
 #[derive(Debug, Error)]
@@ -29,8 +33,6 @@ enum FlowsError {
     ReaderGone,
     #[error("standard output: its reader takes nothing any more")]
     ReaderStalled,
-    #[error("standard output: flows cannot be printed; free space, or print elsewhere")]
-    Write(#[source] io::Error),
 }
 
 /// What came of the flows.
@@ -50,8 +52,8 @@ pub struct FlowsReport {
     /// Steps of the frames' clock.
     pub clock_steps_ahead: u64,
     pub clock_steps_back: u64,
-    /// Records that `--json` could not print, because the reader was too slow or had gone.
-    pub unwritten: u64,
+    /// Where records went.
+    pub exports: Vec<ExportReport>,
     /// Those with most bytes, as a table of text.
     #[serde(skip)]
     pub table: String,
@@ -82,28 +84,18 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
         ..FlowConfig::default()
     };
     let is_live = input.plan.is_live();
-    let lines = match input.plan.json {
-        true => {
-            let out = InterruptibleWriter::stdout(input.stop.clone()).context("standard output")?;
-            // A trace waits for its reader, and a link does not.
-            let when_full = if is_live { WhenFull::Drop } else { WhenFull::Wait };
-            Some(Lines::new(out, when_full).context("starting a thread")?)
-        }
-        false => None,
-    };
+    let table = FlowTable::new(config).map_err(named)?;
+    let watch = input.plan.watch.as_ref();
+    let outlets = OutletPlan { args, json: input.plan.json, is_live, stop: &input.stop, watch };
     let sink = Flows {
-        table: FlowTable::new(config).map_err(named)?,
-        interfaces: Vec::new(),
-        out: Output {
-            top: Top::new(args.top),
-            lines,
-            names: Vec::new(),
-            is_biflow: args.biflow,
-            records: 0,
-        },
+        table,
+        is_ethernet: Vec::new(),
+        out: Outlets::open(&outlets)?,
+        reports: Vec::new(),
         other_link_type: 0,
         kept: Count::default(),
         is_live,
+        teller: watch.and_then(Watch::take_teller),
     };
     Ok(Named::new("flows", input.ordered(sink)))
 }
@@ -120,59 +112,37 @@ fn named(error: FlowError) -> anyhow::Error {
 /// Counts frames by flow.
 struct Flows {
     table: FlowTable,
-    /// By number: whether its frames are Ethernet's.
-    interfaces: Vec<bool>,
-    out: Output,
+    /// Interfaces, by number.
+    is_ethernet: Vec<bool>,
+    out: Outlets,
+    /// Of exports that have ended.
+    reports: Vec<ExportReport>,
     other_link_type: u64,
     kept: Count,
     /// Time goes on where no frames come.
     is_live: bool,
+    /// Tells those who look on.
+    teller: Option<Teller>,
 }
 
-/// Where flows go that have ended.
-struct Output {
-    top: Top,
-    lines: Option<Lines>,
-    /// Of interfaces, by number.
-    names: Vec<String>,
-    is_biflow: bool,
-    records: u64,
-}
-
-impl Output {
-    fn take(&mut self, record: &FlowRecord) {
-        self.records += 1;
-        self.top.take(record);
-        if let Some(lines) = &mut self.lines {
-            let name = self.names.get(record.interface as usize).map(String::as_str);
-            lines.push(&json::line(record, name, self.is_biflow));
-        }
-    }
-
-    /// What is in the way of lines, once they have ended.
-    fn finish(&mut self) -> Result<(), ConsumerError> {
-        let failure = self.lines.as_mut().and_then(|lines| lines.finish().1);
-        failure.map_or(Ok(()), |failure| Err(failed(failure)))
-    }
-}
-
-fn failed(source: io::Error) -> ConsumerError {
-    if Stalled::is_why(&source) {
+/// Why the lines on standard output have ended.
+fn failed(failure: ExportError) -> ConsumerError {
+    if Stalled::is_why(&failure.source) {
         return ConsumerError::ReaderStalled(FlowsError::ReaderStalled.into());
     }
-    if source.kind() == io::ErrorKind::BrokenPipe {
+    if failure.source.kind() == io::ErrorKind::BrokenPipe {
         return ConsumerError::ReaderGone(FlowsError::ReaderGone.into());
     }
-    ConsumerError::Output(FlowsError::Write(source).into())
+    ConsumerError::Output(failure.into())
 }
 
 impl Flows {
     fn take_all<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
-        let Flows { table, interfaces, out, other_link_type, kept, .. } = self;
+        let Flows { table, is_ethernet, out, other_link_type, kept, .. } = self;
         let seen = records.filter_map(|record| {
             let meta = &record.meta;
             *kept += Count::one(meta.wire_len);
-            if !interfaces.get(meta.interface_id as usize).copied().unwrap_or(false) {
+            if !is_ethernet.get(meta.interface_id as usize).copied().unwrap_or(false) {
                 *other_link_type += 1;
                 return None;
             }
@@ -180,6 +150,44 @@ impl Flows {
         });
         table.add(seen, &mut |record| out.take(&record));
     }
+
+    /// Tells those who look on, so many parts at most.
+    fn tell(&mut self, parts: usize) {
+        let Flows { table, out, kept, teller: Some(teller), .. } = self else { return };
+        let told = || Told {
+            counters: table.counters(),
+            capacity: table.capacity(),
+            delivered: TrafficCounts { packets: kept.frames, bytes: kept.wire_bytes },
+            records: out.records(),
+            ended: out.protocols().clone(),
+            origins: out.origins().clone(),
+            exports: out.views(),
+        };
+        for _ in 0..parts {
+            if !teller.go_on(table.lines(), |from| part_of(table, from), told) {
+                return;
+            }
+        }
+    }
+
+    /// Ends the exports.
+    fn end(&mut self) -> Result<(), ConsumerError> {
+        let (reports, failure) = self.out.finish();
+        self.reports.extend(reports);
+        failure.map_or(Ok(()), |failure| Err(failed(failure)))
+    }
+}
+
+/// Flows of the table from this line on, and the line behind them.
+fn part_of(table: &FlowTable, from: usize) -> (Vec<FlowRecord>, usize) {
+    let (mut flows, mut at) = (Vec::new(), from);
+    let end = table.lines().min(from + PART_LINES);
+    while at < end && flows.len() < PART_FLOWS {
+        let to = end.min(at + 64);
+        flows.extend(table.live_part(at..to));
+        at = to;
+    }
+    (flows, at)
 }
 
 impl Sink for Flows {
@@ -189,8 +197,8 @@ impl Sink for Flows {
         interface: &Interface,
         _label: &str,
     ) -> Result<(), ConsumerError> {
-        self.interfaces.push(interface.link_type == LINKTYPE_ETHERNET);
-        self.out.names.push(interface.name.clone());
+        self.is_ethernet.push(interface.link_type == LINKTYPE_ETHERNET);
+        self.out.describe(interface);
         Ok(())
     }
 
@@ -209,7 +217,8 @@ impl Sink for Flows {
     }
 
     fn end_turn(&mut self) -> Result<(), ConsumerError> {
-        self.out.lines.iter_mut().for_each(Lines::flush);
+        self.out.flush();
+        self.tell(1);
         Ok(())
     }
 
@@ -220,19 +229,15 @@ impl Sink for Flows {
             let Flows { table, out, .. } = self;
             table.advance(now.as_nanos() as u64, &mut |record| out.take(&record));
         }
-        if let Some(lines) = &mut self.out.lines {
-            lines.flush();
-            if lines.has_ended() {
-                return self.out.finish();
-            }
-        }
-        Ok(())
+        self.out.flush();
+        self.tell(PARTS_AT_REST);
+        if self.out.has_lost_stdout() { self.end() } else { Ok(()) }
     }
 
     fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
         let Flows { table, out, .. } = self;
         table.finish(&mut |record| out.take(&record));
-        out.finish()
+        self.end()
     }
 
     fn kept(&self) -> Count {
@@ -244,13 +249,8 @@ impl RunSink for Flows {
     fn flows(&self) -> Option<FlowsReport> {
         let counters = self.table.counters();
         let Counters { began, evicted, not_flows, .. } = counters;
-        let names = |number: u32| self.out.names.get(number as usize).map(String::as_str);
-        let table = match self.out.lines {
-            Some(_) => String::new(),
-            None => text::table(self.out.top.records(), names, self.out.is_biflow),
-        };
         Some(FlowsReport {
-            records: self.out.records,
+            records: self.out.records(),
             began,
             evicted,
             not_flows: NotFlowsReport {
@@ -265,8 +265,8 @@ impl RunSink for Flows {
             fragments_unattributed: counters.fragments_unattributed,
             clock_steps_ahead: counters.clock_steps_ahead,
             clock_steps_back: counters.clock_steps_back,
-            unwritten: self.out.lines.as_ref().map_or(0, Lines::unwritten),
-            table,
+            exports: self.reports.clone(),
+            table: self.out.table(),
         })
     }
 }

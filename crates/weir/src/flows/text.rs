@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use weir_export::json::{addresses_text, time_text};
 use weir_flow::FlowRecord;
 use weir_frame::flow::protocol_name;
 use weir_frame::headers::Addresses;
 
-use super::json::time_text;
 use crate::units::grouped;
 
 /// The records in this order, a line each, columns as wide as they need be; nothing if there is none.
@@ -72,7 +72,7 @@ fn row(record: &FlowRecord, interface: Option<&str>, is_biflow: bool) -> Vec<Str
 /// Both ends, with their ports where there are some.
 fn ends(record: &FlowRecord) -> [String; 2] {
     let key = &record.key;
-    let [source, destination] = super::json::addresses_text(&key.addresses);
+    let [source, destination] = addresses_text(&key.addresses);
     let is_v6 = matches!(key.addresses, Addresses::V6 { .. });
     let end = |address: String, port: u16| match (port, is_v6) {
         (0, _) => address,

@@ -7,6 +7,7 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
+use crate::flows::outlets::ExportReport;
 use crate::consumers::{FlowsReport, LatencyReport, NetdevReport, NotFlowsReport};
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
@@ -143,7 +144,6 @@ fn of_flows(flows: &FlowsReport) -> Vec<String> {
     let mut text = format!("  {} flows, {} records", grouped(flows.began), grouped(flows.records));
     for (count, what) in [
         (flows.evicted, "flows ended early for lack of room (--flows-max)"),
-        (flows.unwritten, "records were not printed: their reader is too slow, or has gone"),
         (arp, "frames are ARP"),
         (other_protocol, "frames are not IP"),
         (cut_off, "frames end before their addresses"),
@@ -160,8 +160,18 @@ fn of_flows(flows: &FlowsReport) -> Vec<String> {
             let _ = write!(text, "; {} {what}", grouped(count));
         }
     }
+    let exports = flows.exports.iter().map(of_export);
     let table = flows.table.lines().map(str::to_owned);
-    [text, String::new()].into_iter().chain(table).collect()
+    [text].into_iter().chain(exports).chain([String::new()]).chain(table).collect()
+}
+
+/// An export of flows.
+fn of_export(export: &ExportReport) -> String {
+    let mut text = format!("  {}: {} records sent", export.name, grouped(export.sent));
+    if export.unsent > 0 {
+        let _ = write!(text, ", {} not: the other end is too slow, or not there", grouped(export.unsent));
+    }
+    text
 }
 
 /// How often a source came, and its interface went down, if that is worth a line.

@@ -1,0 +1,236 @@
+//! What becomes of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use weir_capture::error::error_text;
+use weir_capture::kernel::netns;
+use weir_export::ipfix::{self, Ipfix};
+use weir_export::json::JsonLines;
+use weir_export::limits::BATCH_RECORDS_MAX;
+use weir_export::parquet::{self, Parquet};
+use weir_export::{Batch, Export, ExportError, Finished, Origin, Owner, Queue, WhenFull};
+use weir_flow::FlowRecord;
+use weir_frame::pcapng::Interface;
+use weir_monitor::{ExportView, Protocols};
+
+use super::target::ExportTarget;
+use super::text;
+use super::top::Top;
+use super::watch::{Watch, say};
+use crate::cli::FlowMonitorArgs;
+use crate::interruptible_writer::{InterruptibleWriter, Stop};
+
+/// How long a record waits for others that go with it.
+const BATCH_WAIT: Duration = Duration::from_millis(100);
+/// Records a second that are sent to a collector by UDP where they come as fast as a file is read: its socket's buffer
+/// is all that it has.
+const UDP_PACE: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
+/// What the export on standard output is called.
+const STDOUT: &str = "standard output";
+
+/// Where flows go that have ended.
+pub struct Outlets {
+    top: Top,
+    exports: Vec<Queue>,
+    /// The first of them writes on standard output, whose reader ends the run when it goes.
+    has_stdout: bool,
+    batch: Vec<FlowRecord>,
+    handed_over: Instant,
+    origins: Arc<Vec<Origin>>,
+    protocols: Protocols,
+    is_biflow: bool,
+    records: u64,
+    /// Exports that were said to have failed.
+    told: Vec<bool>,
+    watch: Option<Watch>,
+}
+
+/// An export that has ended.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ExportReport {
+    /// As it was asked for.
+    pub name: String,
+    /// Records that were sent.
+    pub sent: u64,
+    /// Records that could not be sent: the other end was too slow, or not there.
+    pub unsent: u64,
+    /// Why it could not go on.
+    pub error: Option<String>,
+}
+
+/// How an outlet is to be.
+pub struct OutletPlan<'a> {
+    pub args: &'a FlowMonitorArgs,
+    /// Lines go to standard output.
+    pub json: bool,
+    /// Frames come when they come; otherwise they wait until their flows are sent.
+    pub is_live: bool,
+    pub stop: &'a Stop,
+    pub watch: Option<&'a Watch>,
+}
+
+impl Outlets {
+    /// Opens all exports.
+    pub fn open(plan: &OutletPlan<'_>) -> Result<Outlets> {
+        let args = plan.args;
+        // A trace waits for whoever reads its flows, and a link does not.
+        let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
+        let mut exports = Vec::new();
+        if plan.json {
+            let out = InterruptibleWriter::stdout(plan.stop.clone()).context(STDOUT)?;
+            exports.push(start(JsonLines::new(out, STDOUT, args.biflow), when_full)?);
+        }
+        for target in &args.export {
+            exports.push(match target {
+                ExportTarget::Json(path) => {
+                    let file = create(path).with_context(|| format!("--export {target}"))?;
+                    start(JsonLines::new(file, &target.to_string(), args.biflow), when_full)?
+                }
+                ExportTarget::Parquet(path) => {
+                    let config = parquet::Config {
+                        every: args.parquet_every,
+                        is_biflow: args.biflow,
+                        ..parquet::Config::default()
+                    };
+                    start(Parquet::open(path, config)?, when_full)?
+                }
+                ExportTarget::Ipfix(collector) => {
+                    let config = ipfix::Config {
+                        domain: args.observation_domain,
+                        biflow: args.biflow,
+                        pace: (!plan.is_live).then_some(UDP_PACE),
+                        ..ipfix::Config::default()
+                    };
+                    start(Ipfix::open(collector, config)?, when_full)?
+                }
+            });
+        }
+        Ok(Outlets {
+            top: Top::new(args.top),
+            told: vec![false; exports.len()],
+            exports,
+            has_stdout: plan.json,
+            batch: Vec::new(),
+            handed_over: Instant::now(),
+            origins: Arc::default(),
+            protocols: Protocols::default(),
+            is_biflow: args.biflow,
+            records: 0,
+            watch: plan.watch.cloned(),
+        })
+    }
+
+    /// Learns of the next interface.
+    pub fn describe(&mut self, interface: &Interface) {
+        let owner = interface.description.as_deref().and_then(netns::Owner::described);
+        let owner = owner.map(|netns::Owner { kind, name, id, .. }| Owner { kind: kind.to_owned(), name, id });
+        let origin = Origin { interface: interface.name.clone(), owner };
+        // What waits is of those that there were.
+        Arc::make_mut(&mut self.origins).push(origin);
+    }
+
+    /// Takes a flow that has ended.
+    pub fn take(&mut self, record: &FlowRecord) {
+        self.records += 1;
+        self.top.take(record);
+        self.protocols.take(record);
+        if !self.exports.is_empty() {
+            self.batch.push(*record);
+            if self.batch.len() >= BATCH_RECORDS_MAX {
+                self.hand_over();
+            }
+        }
+    }
+
+    /// Hands over what has waited long enough.
+    pub fn flush(&mut self) {
+        if !self.batch.is_empty() && self.handed_over.elapsed() >= BATCH_WAIT {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        self.handed_over = Instant::now();
+        for (export, told) in self.exports.iter().zip(&mut self.told) {
+            if export.has_ended() && !std::mem::replace(told, true) && export.name() != STDOUT {
+                say(self.watch.as_ref(), &format!("--export {}: it has failed, and takes no more", export.name()));
+            }
+        }
+        let records = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_RECORDS_MAX));
+        let batch = Arc::new(Batch { records, origins: Arc::clone(&self.origins) });
+        self.exports.iter_mut().for_each(|export| export.push(&batch));
+    }
+
+    /// Whether the reader of standard output wants no more, or it has failed.
+    pub fn has_lost_stdout(&self) -> bool {
+        self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
+    }
+
+    /// Waits until everything is sent, or cannot be; what came of each, and why standard output could not go on.
+    pub fn finish(&mut self) -> (Vec<ExportReport>, Option<ExportError>) {
+        if !self.batch.is_empty() {
+            self.hand_over();
+        }
+        let (mut reports, mut of_stdout) = (Vec::new(), None);
+        for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
+            let Finished { name, counts, failure } = export.finish();
+            let error = failure.as_ref().map(|failure| error_text(failure));
+            let mut report = ExportReport { name, sent: counts.sent, unsent: counts.unsent, error };
+            if at == 0 && self.has_stdout {
+                // Its failure is the run's.
+                (of_stdout, report.error) = (failure, None);
+            }
+            reports.push(report);
+        }
+        (reports, of_stdout)
+    }
+
+    /// Records so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// What those had, by protocol.
+    pub fn protocols(&self) -> &Protocols {
+        &self.protocols
+    }
+
+    /// Interfaces, by number.
+    pub fn origins(&self) -> &Arc<Vec<Origin>> {
+        &self.origins
+    }
+
+    /// The exports as they are now.
+    pub fn views(&self) -> Vec<ExportView> {
+        let view = |export: &Queue| ExportView {
+            name: export.name().to_owned(),
+            counts: export.counts(),
+            has_failed: export.has_ended(),
+        };
+        self.exports.iter().map(view).collect()
+    }
+
+    /// Those with most bytes, as a table of text; none where lines have them all.
+    pub fn table(&self) -> String {
+        if self.has_stdout {
+            return String::new();
+        }
+        let name = |number: u32| Some(self.origins.get(number as usize)?.interface.as_str());
+        text::table(self.top.records(), name, self.is_biflow)
+    }
+}
+
+fn start(export: impl Export + 'static, when_full: WhenFull) -> Result<Queue> {
+    Queue::start(export, when_full).context("starting a thread")
+}
+
+/// A file that others may follow: lines are added to what is in it.
+fn create(path: &std::path::Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}

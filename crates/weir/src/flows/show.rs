@@ -1,0 +1,87 @@
+//! Those who look on while flows are counted: the live table, the page.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use weir_monitor::page::Page;
+use weir_monitor::{Latest, Maker, terminal};
+
+use super::watch::Watch;
+use crate::cli::ShowArgs;
+use crate::plan::CapturePlan;
+
+/// How long the table waits for the first view at a time.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What is shown. Dropping it ends it: the terminal is as it was.
+pub struct Show {
+    /// First to go: whoever looks on sees that it is over.
+    maker: Option<Maker>,
+    _page: Option<Page>,
+    screen: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Show {
+    /// Starts what was asked for, and has the run tell of itself; nothing where nobody looks.
+    pub fn start(args: &ShowArgs, plan: &mut CapturePlan, stop: &Arc<AtomicBool>) -> Result<Option<Show>> {
+        let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let has_screen = terminals && !args.plain && !plan.json && plan.is_live();
+        if !has_screen && args.http.is_none() {
+            return Ok(None);
+        }
+        let latest = Latest::default();
+        let page = match args.http {
+            Some(address) => {
+                let page = Page::serve(address, latest.clone());
+                let page = page.with_context(|| {
+                    format!("--http {address}: is the port taken? any free one: 127.0.0.1:0")
+                })?;
+                eprintln!("weir: http://{}/", page.address());
+                Some(page)
+            }
+            None => None,
+        };
+        let (maker, teller) = Maker::start(latest.clone()).context("starting a thread")?;
+        plan.watch = Some(Watch::new(maker.sources(), teller, has_screen));
+        let screen = if has_screen {
+            plan.talks = false;
+            Some(screen(latest, Arc::clone(stop)).context("starting a thread")?)
+        } else {
+            None
+        };
+        Ok(Some(Show { maker: Some(maker), _page: page, screen }))
+    }
+}
+
+/// The live table, once there is something to show: a source that cannot be opened is told of on the terminal as it was.
+fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Result<()>>> {
+    let main = thread::current();
+    let quit = move || {
+        stop.store(true, Ordering::Release);
+        main.unpark();
+    };
+    thread::Builder::new().name("weir-screen".into()).spawn(move || {
+        while latest.wait(0, LOOK).is_some_and(|view| view.number == 0) {}
+        if latest.is_over() {
+            return Ok(());
+        }
+        terminal::run(&latest, quit)
+    })
+}
+
+impl Drop for Show {
+    fn drop(&mut self) {
+        self.maker = None;
+        match self.screen.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => {
+                eprintln!("weir: the live table cannot be drawn: {error}; --plain goes without it");
+            }
+            // A panic was told where it happened.
+            Some(Ok(Ok(())) | Err(_)) | None => {}
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a run tells those who look on while it goes on.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_monitor::{SourceTeller, Sources, Teller};
+
+/// Those who look on: a table in the terminal, a page. Clones are the same.
+#[derive(Clone)]
+pub struct Watch {
+    sources: SourceTeller,
+    teller: Arc<Mutex<Option<Teller>>>,
+    /// The terminal is theirs: nothing else may be written there.
+    has_screen: bool,
+}
+
+impl Watch {
+    pub fn new(sources: SourceTeller, teller: Teller, has_screen: bool) -> Watch {
+        Watch { sources, teller: Arc::new(Mutex::new(Some(teller))), has_screen }
+    }
+
+    /// What the monitor tells its flows by; there is one monitor.
+    pub fn take_teller(&self) -> Option<Teller> {
+        self.teller.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// How the sources are.
+    pub fn tell(&self, sources: Sources) {
+        self.sources.tell(sources);
+    }
+
+    /// Says a line that a person should see.
+    pub fn say(&self, line: &str) {
+        if !self.has_screen {
+            eprintln!("weir: {line}");
+        }
+        self.sources.say(line.to_owned());
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("has_screen", &self.has_screen).finish_non_exhaustive()
+    }
+}
+
+/// Says a line that a person should see, where they are.
+pub fn say(watch: Option<&Watch>, line: &str) {
+    match watch {
+        Some(watch) => watch.say(line),
+        None => eprintln!("weir: {line}"),
+    }
+}
