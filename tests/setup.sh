@@ -48,6 +48,7 @@ test_packages=(
     'docker-compose  checks and runs packaging/compose.yaml'
     'python3-yaml    reads the manifests of packaging/kubernetes'
     'python3-jsonschema holds them against the schema of Kubernetes'
+    'python3-venv    makes a Python of its own for DuckDB, which reads our Parquet files'
 )
 
 # Weir is measured without them, too: what is not there is a row that says so.
@@ -135,7 +136,22 @@ unpack_suricata() {
     printf '%s\n' "$image" >"$tree.image"
 }
 
+# DuckDB is in no package of Debian's: its wheel goes into a Python beside the tools, and the system's stays as it is.
+duckdb_version=2.0.1
+install_duckdb() {
+    local tree=$root/.cache/tools/duckdb
+    if "$tree/bin/python" -c "import duckdb; assert duckdb.__version__ == '$duckdb_version'" 2>/dev/null; then return; fi
+    rm -rf "$tree"
+    if ! { python3 -m venv "$tree" &&
+        "$tree/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "duckdb==$duckdb_version"; } >&2
+    then
+        rm -rf "$tree"
+        say 'warning: DuckDB cannot be had here: Parquet files are tested without it'
+    fi
+}
+
 finish() {
+    if [[ $1 == test ]]; then install_duckdb; fi
     if [[ $1 == bench && $EUID -eq 0 ]]; then unpack_suricata; fi
     if [[ $1 == bench ]]; then
         "$root/tests/guest/kernel.sh" >/dev/null || say 'warning: no kernel for guests here: their rows will say so'

@@ -9,14 +9,17 @@
 //! | [`export`] | what an export is, its batches, where their flows come from |
 //! | [`queue`] | the thread of an export, and what waits for it |
 //! | [`json`] | lines of JSON |
+//! | [`parquet`] | Parquet files by time, for DuckDB and others |
 //! | [`limits`] | how much may wait |
 #![forbid(unsafe_code)]
 
 pub mod export;
 pub mod json;
 pub mod limits;
+pub mod parquet;
 pub mod queue;
 
 pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
 pub use json::JsonLines;
+pub use parquet::Parquet;
 pub use queue::{Finished, Queue, WhenFull};
