@@ -7,10 +7,13 @@
 //! |---|---|
 //! | [`view`] | what is shown: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the last view, for several readers |
+//! | [`page`] | a page in the browser that shows it, and metrics for Prometheus |
 #![forbid(unsafe_code)]
 
 pub mod latest;
+pub mod page;
 pub mod view;
 
 pub use latest::Latest;
+pub use page::Page;
 pub use view::{ExportView, FlowView, Protocol, Rates, SourceView, Talker, TrafficCounts, View};
