@@ -8,6 +8,7 @@
 //! | [`view`] | what is shown: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the last view, for several readers |
 //! | [`maker`] | the thread that makes views |
+//! | [`page`] | a page in the browser that shows it, and metrics for Prometheus |
 //! | [`limits`] | how often, and how much is kept |
 //! | `shown`, `talkers`, `protocols` | what a round through all flows collects |
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@
 pub mod latest;
 pub mod limits;
 pub mod maker;
+pub mod page;
 mod protocols;
 mod shown;
 mod talkers;
@@ -24,5 +26,6 @@ pub mod view;
 
 pub use latest::Latest;
 pub use maker::{Maker, SourceTeller, Sources, Teller, Told};
+pub use page::Page;
 pub use protocols::Protocols;
 pub use view::{ExportView, FlowView, Protocol, Rates, SourceView, Talker, TrafficCounts, View};

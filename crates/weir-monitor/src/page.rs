@@ -1,0 +1,129 @@
+//! A page in the browser that shows the last view, and the same as metrics for Prometheus.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/` | the page; it asks for the other paths, and for nothing elsewhere |
+//! | `/view.json` | the last view: [`json`] |
+//! | `/history.json` | rates of the last five minutes: [`history`] |
+//! | `/metrics` | for Prometheus: [`metrics`] |
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::latest::Latest;
+
+mod history;
+pub mod http;
+pub mod json;
+pub mod metrics;
+
+use history::History;
+use http::{Answer, Server, Site};
+
+/// Whoever can connect sees all that the monitor shows. Dropping it closes it.
+pub struct Page {
+    server: Server,
+    address: SocketAddr,
+}
+
+/// Why there is no page.
+#[derive(Debug, Error)]
+#[error(
+    "--http {address}: cannot listen there; is it an address of this machine, and its port free?"
+)]
+pub struct PageError {
+    /// Where it should be.
+    pub address: SocketAddr,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+impl Page {
+    /// Serves the last view at this address. Of port 0, the kernel chooses one: [`Page::address`].
+    ///
+    /// # Errors
+    /// [`PageError`].
+    pub fn serve(address: SocketAddr, latest: Latest) -> Result<Page, PageError> {
+        let failed = |source| PageError { address, source };
+        let site = Shown { latest, history: History::default(), made: None };
+        let server = Server::serve(address, "weir-page", site).map_err(failed)?;
+        let address = server.address().map_err(failed)?;
+        Ok(Page { server, address })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        drop(self.server);
+    }
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+const JSON: &str = "application/json";
+
+/// The files of the page.
+const FILES: [(&str, &str, &str); 9] = [
+    ("/", HTML, include_str!("page/assets/index.html")),
+    ("/style.css", CSS, include_str!("page/assets/style.css")),
+    ("/icon.svg", SVG, include_str!("page/assets/icon.svg")),
+    ("/app.js", SCRIPT, include_str!("page/assets/app.js")),
+    ("/units.js", SCRIPT, include_str!("page/assets/units.js")),
+    ("/chart.js", SCRIPT, include_str!("page/assets/chart.js")),
+    ("/picture.js", SCRIPT, include_str!("page/assets/picture.js")),
+    ("/panels.js", SCRIPT, include_str!("page/assets/panels.js")),
+    ("/flows.js", SCRIPT, include_str!("page/assets/flows.js")),
+];
+
+/// What the server shows.
+struct Shown {
+    latest: Latest,
+    history: History,
+    /// The last view as JSON, its number, and whether it was the last of all: made once for all that look.
+    made: Option<((u64, bool), Arc<[u8]>)>,
+}
+
+impl Shown {
+    fn view(&mut self) -> Arc<[u8]> {
+        let (view, is_over) = (self.latest.get(), self.latest.is_over());
+        let wanted = (view.number, is_over);
+        match &self.made {
+            Some((made, body)) if *made == wanted => Arc::clone(body),
+            _ => {
+                let body: Arc<[u8]> = json::text(&view, is_over).into_bytes().into();
+                self.made = Some((wanted, Arc::clone(&body)));
+                body
+            }
+        }
+    }
+}
+
+impl Site for Shown {
+    fn answer(&mut self, path: &str) -> Option<Answer> {
+        let made = |kind, text: String| Answer { kind, body: text.into_bytes().into() };
+        Some(match path {
+            "/view.json" => Answer { kind: JSON, body: self.view() },
+            "/history.json" => made(JSON, self.history.text()),
+            "/metrics" => made(metrics::TEXT_FORMAT, metrics::text(&self.latest.get())),
+            _ => {
+                let (_, kind, text) = FILES.iter().find(|(name, ..)| *name == path)?;
+                Answer { kind, body: Arc::from(text.as_bytes()) }
+            }
+        })
+    }
+
+    fn tick(&mut self) {
+        self.history.see(&self.latest.get());
+    }
+}
