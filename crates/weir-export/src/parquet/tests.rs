@@ -439,14 +439,14 @@ fn fields(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Fiel
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn every_record_is_read_back_as_it_was(
         records in prop::collection::vec(any_record(), 1..200),
         is_biflow: bool,
         batch_records in 1..50_usize,
-        file_records in 1..100_u64,
+        file_records in 20..100_u64,
     ) {
         let (scratch, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
         let owner = |id: Option<&str>| Owner {
