@@ -21,8 +21,8 @@ use self::columns::Group;
 use self::part::Part;
 use crate::export::{Batch, Counts, Export, ExportError, Origin};
 
-/// Records that are compressed and written together. So many wait in memory, 120 bytes each: 8 MiB, and about as much
-/// again while they are written. Readers skip a group where its least and greatest values say that none matches.
+/// Records that are compressed and written together. So many wait in memory, 120 bytes each: 8 MiB, and some 10 MiB
+/// more while they are written. Readers skip a group where its least and greatest values say that none matches.
 const GROUP_RECORDS: usize = 1 << 16;
 
 /// How files are made.

@@ -265,6 +265,38 @@ fn a_directory_that_cannot_be_written_to_is_told_of_at_once() {
     assert!(kind == io::ErrorKind::NotADirectory && text.ends_with("name a directory"), "{text}");
 }
 
+#[test]
+fn a_writer_that_is_killed_leaves_whole_files() {
+    const DIRECTORY: &str = "WEIR_TEST_WRITES_UNTIL_IT_IS_KILLED";
+    let config = Config { file_records: 500, ..Config::default() };
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let mut parquet = Parquet::open(Path::new(&directory), config).unwrap();
+        for n in 0..10_000 {
+            parquet.take(&batch(n * 70..(n + 1) * 70)).unwrap();
+        }
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "parquet::tests::a_writer_that_is_killed_leaves_whole_files"])
+        .env(DIRECTORY, scratch.path())
+        .spawn()
+        .unwrap();
+    while names(scratch.path()).iter().filter(|name| name.ends_with(".parquet")).count() < 20 {
+        assert!(child.try_wait().unwrap().is_none(), "it wrote less than it should have");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (whole, parts): (Vec<_>, Vec<_>) =
+        names(scratch.path()).into_iter().partition(|name| name.ends_with(".parquet"));
+    assert!(parts.len() <= 1, "{parts:?}");
+    let mut read: Vec<_> =
+        whole.iter().flat_map(|name| numbers(&scratch.path().join(name))).collect();
+    read.sort_unstable();
+    assert!(read.into_iter().eq(0..500 * whole.len() as i64), "{whole:?}");
+}
+
 /// As `skip` in the tests of other crates: aloud, and into the log.
 fn skip(test: &str, reason: &str) {
     use std::io::Write;
@@ -407,14 +439,14 @@ fn fields(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Fiel
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn every_record_is_read_back_as_it_was(
         records in prop::collection::vec(any_record(), 1..200),
         is_biflow: bool,
         batch_records in 1..50_usize,
-        file_records in 1..100_u64,
+        file_records in 20..100_u64,
     ) {
         let (scratch, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
         let owner = |id: Option<&str>| Owner {
