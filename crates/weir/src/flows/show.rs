@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use weir_monitor::page::Page;
-use weir_monitor::{Latest, Maker, terminal};
+use weir_monitor::{Latest, Maker};
 
 use super::watch::Watch;
 use crate::cli::ShowArgs;
@@ -36,10 +36,7 @@ impl Show {
         let latest = Latest::default();
         let page = match args.http {
             Some(address) => {
-                let page = Page::serve(address, latest.clone());
-                let page = page.with_context(|| {
-                    format!("--http {address}: is the port taken? any free one: 127.0.0.1:0")
-                })?;
+                let page = Page::serve(address, latest.clone())?;
                 eprintln!("weir: http://{}/", page.address());
                 Some(page)
             }
@@ -69,7 +66,7 @@ fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Re
         if latest.is_over() {
             return Ok(());
         }
-        terminal::run(&latest, quit)
+        { quit(); Ok(()) }
     })
 }
 
