@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`export`] | what an export is, its batches, where their flows come from |
 //! | [`queue`] | the thread of an export, and what waits for it |
+//! | [`ipfix`] | an export to a collector of IPFIX |
 //! | [`limits`] | how much may wait |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod export;
+pub mod ipfix;
 pub mod limits;
 pub mod queue;
 
