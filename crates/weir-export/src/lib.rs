@@ -10,10 +10,12 @@
 //! | [`queue`] | the thread of an export, and what waits for it |
 //! | [`json`] | lines of JSON |
 //! | [`parquet`] | Parquet files by time, for DuckDB and others |
+//! | [`ipfix`] | an export to a collector of IPFIX |
 //! | [`limits`] | how much may wait |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod export;
+pub mod ipfix;
 pub mod json;
 pub mod limits;
 pub mod parquet;

@@ -1,0 +1,376 @@
+//! Flows to a collector of IPFIX.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`target`] | where a collector is |
+//! | `message` | messages, filled record by record |
+//! | `element`, `flow`, `options` | fields, records of flows, and what else a collector is told |
+//! | `transport`, `udp`, `tcp`, `unacked` | how messages get there, and which of them did |
+//!
+//! Messages have either templates and options, or flows: so flows can still go out in another session than the one
+//! that they were encoded in. Source: RFC 7011; RFC 5103 for both directions in one record.
+
+mod element;
+mod flow;
+mod message;
+mod options;
+pub mod target;
+mod tcp;
+mod transport;
+mod udp;
+mod unacked;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use weir_flow::{FlowRecord, Octets};
+
+use self::flow::{Layout, Layouts};
+use self::message::Message;
+use self::target::{Protocol, Target};
+use self::tcp::Tcp;
+use self::transport::{Ready, Transport};
+use self::udp::Udp;
+use crate::export::{Batch, Counts, Export, ExportError, Origin};
+use crate::limits::{
+    ADDRESSES_MAX, DATAGRAM_BYTES, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, MESSAGE_BYTES_MAX,
+    PACE_CREDIT_MAX,
+};
+
+/// Sets of templates. Source: RFC 7011 section 3.3.2.
+const TEMPLATE_SET: u16 = 2;
+const OPTIONS_TEMPLATE_SET: u16 = 3;
+
+/// How flows are exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The observation domain, by which a collector tells several exports of one machine apart. 1.
+    pub domain: u32,
+    /// Records have both directions: as in [`FlowConfig`](weir_flow::FlowConfig).
+    pub biflow: bool,
+    /// What their bytes are: as in [`FlowConfig`](weir_flow::FlowConfig).
+    pub octets: Octets,
+    /// Bytes of a message over UDP at most, 576 to 65,507. 1400. Over TCP it is 65,535.
+    pub datagram_bytes: usize,
+    /// Over UDP templates are sent again after so long, and over TCP statistics. 60 s.
+    pub refresh_interval: Duration,
+    /// Over UDP templates are sent again after so many messages. 128.
+    pub refresh_messages: u32,
+    /// Whether names of interfaces and the export's own counts are sent, too. nfdump 1.7.1 counts a sequence error
+    /// whenever they are, as it does not count such records. True.
+    pub options: bool,
+    /// Flows a second at most. For traces, which come faster than a collector's socket is emptied. `None`.
+    pub pace: Option<NonZeroU32>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            domain: 1,
+            biflow: false,
+            octets: Octets::Ip,
+            datagram_bytes: DATAGRAM_BYTES,
+            refresh_interval: Duration::from_secs(60),
+            refresh_messages: 128,
+            options: true,
+            pace: None,
+        }
+    }
+}
+
+/// An export to a collector of IPFIX.
+///
+/// It never fails once it is open: a collector that is away costs flows, which are counted as unsent. Over UDP a flow
+/// is sent when the kernel took its message and no answer said that nobody listens; over TCP when the collector's
+/// machine has acknowledged it. Neither says that the collector has read it.
+pub struct Ipfix {
+    name: String,
+    config: Config,
+    transport: Box<dyn Transport>,
+    is_datagrams: bool,
+    /// Flows that wait for their message to be full, or for a tick.
+    data: Message,
+    /// Templates and options.
+    notes: Message,
+    /// A flow's record while it is encoded.
+    record: Vec<u8>,
+    used: Layouts,
+    origins: Arc<Vec<Origin>>,
+    session: Session,
+    refreshed: Instant,
+    /// When the next message may go, where there is a pace.
+    due: Instant,
+    exported: Exported,
+    /// Flows that came while there was no session.
+    unsent: u64,
+}
+
+/// What the collector was told in this session, and how much.
+#[derive(Default)]
+struct Session {
+    sequence: u32,
+    messages_since_refresh: u32,
+    layouts: Layouts,
+    has_options: bool,
+    has_statistics: bool,
+    origins: Arc<Vec<Origin>>,
+}
+
+/// Of all sessions.
+#[derive(Default)]
+struct Exported {
+    messages: u64,
+    flows: u64,
+}
+
+/// One of the two messages.
+#[derive(Clone, Copy)]
+enum Which {
+    Data,
+    Notes,
+}
+
+impl Ipfix {
+    /// Resolves the collector's name, once and for all, and over TCP connects.
+    ///
+    /// # Errors
+    /// The name has no address, there is no way to it, or over TCP nobody takes the connection, which takes 8 s at most;
+    /// a message size out of range.
+    pub fn open(target: &Target, config: Config) -> Result<Ipfix, ExportError> {
+        let failed = |way_out: &str| {
+            let what = format!("{target}: {way_out}");
+            move |source| ExportError { what, source }
+        };
+        if !(DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX).contains(&config.datagram_bytes) {
+            let range = format!(
+                "a message of {} bytes; give {DATAGRAM_BYTES_MIN} to {DATAGRAM_BYTES_MAX}",
+                config.datagram_bytes
+            );
+            return Err(failed(&range)(io::ErrorKind::InvalidInput.into()));
+        }
+        let addresses = resolve(target)
+            .map_err(failed("the name has no address; check it, or give the address instead"))?;
+        let (transport, message_bytes): (Box<dyn Transport>, _) = match target.protocol {
+            Protocol::Udp => {
+                let udp = Udp::open(addresses).map_err(failed(
+                    "no way to the collector; check its address, and the routes here",
+                ))?;
+                (Box::new(udp), config.datagram_bytes)
+            }
+            Protocol::Tcp => {
+                let tcp = Tcp::open(addresses).map_err(failed(
+                    "nobody takes the connection; start the collector, with TCP, or try ipfix:// for UDP",
+                ))?;
+                (Box::new(tcp), MESSAGE_BYTES_MAX)
+            }
+        };
+        Ok(Ipfix::over(transport, target, message_bytes, config))
+    }
+
+    fn over(
+        transport: Box<dyn Transport>,
+        target: &Target,
+        message_bytes: usize,
+        config: Config,
+    ) -> Ipfix {
+        let now = Instant::now();
+        Ipfix {
+            name: target.to_string(),
+            config,
+            transport,
+            is_datagrams: target.protocol == Protocol::Udp,
+            data: Message::new(message_bytes),
+            notes: Message::new(message_bytes),
+            record: Vec::new(),
+            used: Layouts::default(),
+            origins: Arc::default(),
+            session: Session::default(),
+            refreshed: now,
+            due: now,
+            exported: Exported::default(),
+            unsent: 0,
+        }
+    }
+
+    fn put(&mut self, record: &FlowRecord) {
+        let layout = Layout::of(record, self.config.biflow, self.config.octets);
+        self.used.insert(layout);
+        self.record.clear();
+        layout.put_record(record, &mut self.record);
+        if !self.data.put(layout.template_id(), &self.record) {
+            self.flush();
+            assert!(self.data.put(layout.template_id(), &self.record), "a flow fits any message");
+        }
+        self.data.flows += 1;
+    }
+
+    /// Sends the flows that wait, behind what the collector must know to read them.
+    fn flush(&mut self) {
+        if self.data.is_empty() {
+            return;
+        }
+        match self.transport.prepare() {
+            Ready::Yes => self.refresh_if_due(),
+            Ready::NewSession => {
+                self.session = Session::default();
+                self.refreshed = Instant::now();
+            }
+            Ready::TemplatesLost => self.forget_what_was_told(),
+            Ready::No => {
+                self.unsent += self.data.flows;
+                self.data.clear();
+                return;
+            }
+        }
+        self.tell();
+        self.wait_for_pace();
+        self.send(Which::Data);
+    }
+
+    fn refresh_if_due(&mut self) {
+        let is_time = self.refreshed.elapsed() >= self.config.refresh_interval;
+        let is_many = self.session.messages_since_refresh >= self.config.refresh_messages;
+        if self.is_datagrams && (is_time || is_many) {
+            self.forget_what_was_told();
+        } else if is_time {
+            self.session.has_statistics = false;
+            self.refreshed = Instant::now();
+        }
+    }
+
+    fn forget_what_was_told(&mut self) {
+        self.refreshed = Instant::now();
+        self.session = Session { sequence: self.session.sequence, ..Session::default() };
+    }
+
+    /// Sends templates, names of interfaces and statistics that this session has not had.
+    fn tell(&mut self) {
+        let missing: Vec<_> = self.used.without(self.session.layouts).collect();
+        for layout in missing {
+            self.note(TEMPLATE_SET, |out| layout.put_template(out));
+        }
+        self.session.layouts = self.used;
+        if self.config.options {
+            self.tell_options();
+        }
+        if !self.notes.is_empty() {
+            self.send(Which::Notes);
+        }
+    }
+
+    fn tell_options(&mut self) {
+        if !self.session.has_options {
+            for template in options::templates() {
+                self.note(OPTIONS_TEMPLATE_SET, |out| out.extend(template));
+            }
+        }
+        if !Arc::ptr_eq(&self.origins, &self.session.origins) {
+            let (origins, told) = (Arc::clone(&self.origins), Arc::clone(&self.session.origins));
+            for (number, origin) in origins.iter().enumerate() {
+                if told.get(number) != Some(origin) && !origin.interface.is_empty() {
+                    let put =
+                        |out: &mut Vec<u8>| options::put_interface(number as u32, origin, out);
+                    self.note(options::INTERFACES, put);
+                }
+            }
+            self.session.origins = origins;
+        }
+        if !self.session.has_statistics {
+            let (messages, unsent) = (self.exported.messages, self.counts().unsent);
+            let counts = Counts { sent: self.exported.flows, unsent };
+            self.note(options::STATISTICS, |out| options::put_statistics(messages, counts, out));
+        }
+        (self.session.has_options, self.session.has_statistics) = (true, true);
+    }
+
+    /// Puts a record into the message for templates and options, which goes out when it is full.
+    fn note(&mut self, set_id: u16, put: impl FnOnce(&mut Vec<u8>)) {
+        let mut record = Vec::new();
+        put(&mut record);
+        if !self.notes.put(set_id, &record) {
+            self.send(Which::Notes);
+            assert!(self.notes.put(set_id, &record), "a template fits any message");
+        }
+    }
+
+    fn send(&mut self, which: Which) {
+        let message = match which {
+            Which::Data => &mut self.data,
+            Which::Notes => &mut self.notes,
+        };
+        let (records, flows) = (message.data_records, message.flows);
+        let bytes = message.seal(now_s(), self.session.sequence, self.config.domain);
+        if self.transport.send(bytes, flows) {
+            self.session.sequence = self.session.sequence.wrapping_add(records);
+            self.session.messages_since_refresh += 1;
+            self.exported.messages += 1;
+            self.exported.flows += flows;
+        }
+        message.clear();
+    }
+
+    /// Sleeps until the message may go, and says when the next one may.
+    fn wait_for_pace(&mut self) {
+        let Some(pace) = self.config.pace else { return };
+        let now = Instant::now();
+        thread::sleep(self.due.saturating_duration_since(now));
+        let earliest = now.checked_sub(PACE_CREDIT_MAX).unwrap_or(now);
+        let time = Duration::from_secs(self.data.flows) / pace.get();
+        self.due = self.due.max(earliest) + time;
+    }
+}
+
+impl Export for Ipfix {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
+        self.origins = Arc::clone(&batch.origins);
+        batch.records.iter().for_each(|record| self.put(record));
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), ExportError> {
+        // First those of before: what goes out now has until the next tick to be refused.
+        self.transport.settle();
+        self.flush();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), ExportError> {
+        self.flush();
+        // Only a session that was told them before has a template for them.
+        if self.session.has_statistics {
+            self.session.has_statistics = false;
+            self.tell();
+        }
+        self.transport.finish();
+        Ok(())
+    }
+
+    fn counts(&self) -> Counts {
+        let counts = self.transport.counts();
+        Counts { unsent: counts.unsent + self.unsent, ..counts }
+    }
+}
+
+fn resolve(target: &Target) -> io::Result<Vec<SocketAddr>> {
+    let addresses = (target.host.as_str(), target.port).to_socket_addrs()?;
+    let mut addresses: Vec<_> = addresses.collect();
+    addresses.dedup();
+    addresses.truncate(ADDRESSES_MAX);
+    if addresses.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok(addresses)
+}
+
+/// Seconds since the Unix epoch, modulo 2^32.
+fn now_s() -> u32 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() as u32)
+}

@@ -1,0 +1,202 @@
+//! Messages over a connection.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::transport::{Ready, Transport};
+use super::unacked::unacked_bytes;
+use crate::export::Counts;
+use crate::limits::{
+    CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX,
+};
+
+/// How many messages are under way before it is looked which of them have arrived.
+const UNDER_WAY_BEFORE_A_LOOK: usize = 16;
+/// Between two looks at the last messages.
+const DRAIN_PAUSE: Duration = Duration::from_millis(2);
+
+/// A collector over TCP, connected to again where it was lost.
+///
+/// A flow is sent once the collector's machine has acknowledged the last byte of its message. What a broken connection
+/// leaves unacknowledged is unsent: it may have arrived all the same, and is never sent twice.
+pub(super) struct Tcp {
+    /// Of the collector's name. After a failure, the next one is tried.
+    addresses: Vec<SocketAddr>,
+    next: usize,
+    connection: Option<Connection>,
+    /// Made since [`Transport::prepare`] last said so.
+    is_new: bool,
+    retry_at: Instant,
+    retry_pause: Duration,
+    counts: Counts,
+}
+
+struct Connection {
+    stream: TcpStream,
+    written_bytes: u64,
+    /// The messages that are not acknowledged: where they end in the stream, and their flows.
+    under_way: VecDeque<(u64, u64)>,
+}
+
+impl Tcp {
+    /// Connects.
+    ///
+    /// # Errors
+    /// None of the addresses answers: the fault of the last one.
+    pub(super) fn open(addresses: Vec<SocketAddr>) -> io::Result<Tcp> {
+        let mut tcp = Tcp {
+            next: 0,
+            connection: None,
+            is_new: false,
+            retry_at: Instant::now(),
+            retry_pause: RETRY_PAUSE_MIN,
+            counts: Counts::default(),
+            addresses,
+        };
+        let mut result = tcp.connect();
+        for _ in 1..tcp.addresses.len() {
+            if result.is_err() {
+                result = tcp.connect();
+            }
+        }
+        result.map(|()| tcp)
+    }
+
+    fn connect(&mut self) -> io::Result<()> {
+        let address = self.addresses[self.next];
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
+            stream.set_nodelay(true)?;
+            Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
+        };
+        match connect() {
+            Ok(connection) => (self.connection, self.is_new) = (Some(connection), true),
+            Err(e) => {
+                self.next = (self.next + 1) % self.addresses.len();
+                self.pause();
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// The collector is left alone for a while.
+    fn pause(&mut self) {
+        self.retry_at = Instant::now() + self.retry_pause;
+        self.retry_pause = (self.retry_pause * 2).min(RETRY_PAUSE_MAX);
+    }
+
+    /// Gives the connection up.
+    fn lose(&mut self) {
+        self.count_arrived();
+        let Some(connection) = self.connection.take() else { return };
+        self.counts.unsent += connection.under_way.iter().map(|(_, flows)| flows).sum::<u64>();
+        self.pause();
+    }
+
+    fn count_arrived(&mut self) {
+        let flows = self.connection.as_mut().map_or(0, Connection::take_arrived);
+        if flows > 0 {
+            self.counts.sent += flows;
+            self.retry_pause = RETRY_PAUSE_MIN;
+        }
+    }
+
+    fn has_under_way(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !connection.under_way.is_empty())
+    }
+}
+
+impl Transport for Tcp {
+    fn prepare(&mut self) -> Ready {
+        self.settle();
+        if self.connection.is_none() && (Instant::now() < self.retry_at || self.connect().is_err())
+        {
+            return Ready::No;
+        }
+        if std::mem::take(&mut self.is_new) { Ready::NewSession } else { Ready::Yes }
+    }
+
+    fn send(&mut self, message: &[u8], flows: u64) -> bool {
+        let is_written = self.connection.as_mut().is_some_and(|connection| {
+            // A message that stands half in the stream ends it: what follows could not be told apart.
+            connection.write(message).is_ok()
+        });
+        if !is_written {
+            self.counts.unsent += flows;
+            self.lose();
+            return false;
+        }
+        if let Some(connection) = &mut self.connection {
+            connection.under_way.push_back((connection.written_bytes, flows));
+            if connection.under_way.len() >= UNDER_WAY_BEFORE_A_LOOK {
+                self.count_arrived();
+            }
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        self.count_arrived();
+        let error = self.connection.as_ref().map(|connection| connection.stream.take_error());
+        if let Some(Ok(Some(_)) | Err(_)) = error {
+            self.lose();
+        }
+    }
+
+    fn finish(&mut self) {
+        let end = Instant::now() + DRAIN_TIME_MAX;
+        self.settle();
+        while self.has_under_way() && Instant::now() < end {
+            thread::sleep(DRAIN_PAUSE);
+            self.settle();
+        }
+        self.lose();
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl Connection {
+    /// Writes all of it, in time.
+    fn write(&mut self, mut message: &[u8]) -> io::Result<()> {
+        let end = Instant::now() + WRITE_TIME_MAX;
+        while !message.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.set_write_timeout(Some(left))?;
+            match self.stream.write(message) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    self.written_bytes += bytes as u64;
+                    message = &message[bytes..];
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes off the messages that have arrived whole; gives their flows.
+    fn take_arrived(&mut self) -> u64 {
+        let Ok(unacked) = unacked_bytes(&self.stream) else { return 0 };
+        let arrived = self.written_bytes.saturating_sub(unacked);
+        let mut sum = 0;
+        while let Some(&(end, flows)) = self.under_way.front() {
+            if end > arrived {
+                break;
+            }
+            sum += flows;
+            self.under_way.pop_front();
+        }
+        sum
+    }
+}

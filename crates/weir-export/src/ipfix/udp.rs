@@ -1,0 +1,134 @@
+//! Messages as datagrams.
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::transport::{Ready, Transport};
+use crate::export::Counts;
+use crate::limits::{REFUSAL_TIME_MAX, WRITE_TIME_MAX};
+
+/// Between two looks for an answer to the last message.
+const FINISH_PAUSE: Duration = Duration::from_millis(5);
+
+/// A collector over UDP.
+///
+/// A machine where nobody listens answers so (ICMP), and the kernel tells that later: it is taken as said of the last
+/// message. So each message waits for the next one, or a tick, before its flows count as sent.
+pub(super) struct Udp {
+    /// Of the collector's name. The next one is tried where nobody listens.
+    addresses: Vec<SocketAddr>,
+    next: usize,
+    socket: Option<UdpSocket>,
+    /// A message was refused since [`Transport::prepare`] last said so.
+    was_refused: bool,
+    /// Flows of the last message, of which nothing bad is known yet.
+    last_flows: u64,
+    counts: Counts,
+}
+
+impl Udp {
+    /// # Errors
+    /// No socket, or no way to any of the addresses.
+    pub(super) fn open(addresses: Vec<SocketAddr>) -> io::Result<Udp> {
+        let counts = Counts::default();
+        let mut udp =
+            Udp { addresses, next: 0, socket: None, was_refused: false, last_flows: 0, counts };
+        // A fault that will last is told now; the socket itself is made for the first message.
+        let mut result = connect(udp.addresses[0]);
+        while result.is_err() && udp.next + 1 < udp.addresses.len() {
+            udp.next += 1;
+            result = connect(udp.addresses[udp.next]);
+        }
+        result.map(|_| udp)
+    }
+
+    /// The last message did not get there.
+    fn refuse_last(&mut self) {
+        self.counts.unsent += std::mem::take(&mut self.last_flows);
+        self.was_refused = true;
+    }
+
+    /// Nothing bad became known of the last message.
+    fn pass_last(&mut self) {
+        self.counts.sent += std::mem::take(&mut self.last_flows);
+    }
+
+    /// Whether the kernel has got an answer that says nobody listens.
+    fn look_for_refusal(&mut self) {
+        if let Some(Ok(Some(_))) = self.socket.as_ref().map(UdpSocket::take_error) {
+            self.refuse_last();
+        }
+    }
+}
+
+impl Transport for Udp {
+    fn prepare(&mut self) -> Ready {
+        self.look_for_refusal();
+        let was_refused = std::mem::take(&mut self.was_refused);
+        if was_refused && self.addresses.len() > 1 {
+            self.socket = None;
+            self.next = (self.next + 1) % self.addresses.len();
+        }
+        if self.socket.is_some() {
+            return if was_refused { Ready::TemplatesLost } else { Ready::Yes };
+        }
+        self.socket = connect(self.addresses[self.next]).ok();
+        if self.socket.is_none() {
+            self.was_refused = true;
+            return Ready::No;
+        }
+        Ready::NewSession
+    }
+
+    fn send(&mut self, message: &[u8], flows: u64) -> bool {
+        // The kernel tells of an earlier message's refusal instead of sending this one: once more.
+        for _ in 0..2 {
+            let Some(socket) = &self.socket else { break };
+            match socket.send(message) {
+                Ok(_) => {
+                    self.pass_last();
+                    self.last_flows = flows;
+                    return true;
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.refuse_last(),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        // No route, no memory, no room for a second: whoever listens has missed something.
+        self.counts.unsent += flows;
+        self.was_refused = true;
+        false
+    }
+
+    fn settle(&mut self) {
+        self.look_for_refusal();
+        self.pass_last();
+    }
+
+    fn finish(&mut self) {
+        let end = Instant::now() + REFUSAL_TIME_MAX;
+        while self.last_flows > 0 && Instant::now() < end {
+            thread::sleep(FINISH_PAUSE);
+            self.look_for_refusal();
+        }
+        self.settle();
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_write_timeout(Some(WRITE_TIME_MAX))?;
+    socket.connect(address)?;
+    Ok(socket)
+}

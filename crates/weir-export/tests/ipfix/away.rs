@@ -1,0 +1,157 @@
+//! Collectors that are slow, or not there: an export goes on, and whoever hands flows over does not wait.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use weir_export::ipfix::Config;
+use weir_export::ipfix::target::Target;
+use weir_export::limits::{BATCHES_MAX, CONNECT_TIME_MAX, DRAIN_TIME_MAX, WRITE_TIME_MAX};
+use weir_export::{Counts, Export, Queue, WhenFull};
+
+use crate::decoder::{Reader, read_all};
+use crate::flows::{batches, flow, flows};
+use crate::{PATIENCE, export_to, tcp_socket, udp_socket};
+
+/// What a push takes at most: none of them waits for a collector, but all for a loaded machine.
+const PUSH_TIME_MAX: Duration = Duration::from_secs(1);
+
+fn config() -> Config {
+    Config { domain: 77, ..Config::default() }
+}
+
+/// Hands `count` batches of 1,000 flows over, and finishes.
+fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
+    let batch = batches(&flows(1_000)).remove(0);
+    for _ in 0..count {
+        let start = Instant::now();
+        queue.push(&batch);
+        assert!(start.elapsed() < PUSH_TIME_MAX, "{:?}", start.elapsed());
+    }
+    let start = Instant::now();
+    let finished = queue.finish();
+    assert!(finished.failure.is_none(), "{:?}", finished.failure);
+    (finished.counts, start.elapsed())
+}
+
+#[test]
+fn nobody_at_the_udp_port_costs_flows_only() {
+    let port = udp_socket().local_addr().unwrap().port();
+    let mut queue = Queue::start(export_to("ipfix", port, config()), WhenFull::Drop).unwrap();
+    let (counts, _) = push(&mut queue, 200);
+    assert_eq!(counts.sent + counts.unsent, 200_000);
+    // The kernel may answer less often than it is asked.
+    assert!(counts.unsent > 0, "{counts:?}");
+}
+
+#[test]
+fn a_udp_collector_that_begins_late_gets_templates_first() {
+    let socket = udp_socket();
+    let port = socket.local_addr().unwrap().port();
+    drop(socket);
+    let mut ipfix = export_to("ipfix", port, config());
+    // The first answer says that nobody listens; it may be late.
+    while ipfix.counts().unsent == 0 {
+        ipfix.take(&batches(&[flow(0)])[0]).unwrap();
+        ipfix.tick().unwrap();
+    }
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let before = ipfix.counts();
+    ipfix.take(&batches(&flows(100))[0]).unwrap();
+    ipfix.finish().unwrap();
+    let after = ipfix.counts();
+    assert!(after.sent + after.unsent >= before.sent + before.unsent + 100);
+    let mut reader = Reader::new();
+    reader.sequence = None;
+    read_all(&socket, &mut reader, 100, 1400);
+    let is_last = reader.flows.ends_with(&flows(100));
+    assert!(is_last, "{} flows", reader.flows.len());
+}
+
+#[test]
+fn a_tcp_collector_that_never_reads_holds_nobody_for_long() {
+    let listener = tcp_socket();
+    let port = listener.local_addr().unwrap().port();
+    let ipfix = export_to("ipfix+tcp", port, config());
+    let (_stream, _) = listener.accept().unwrap();
+    let mut queue = Queue::start(ipfix, WhenFull::Drop).unwrap();
+    // 80 MB: more than the kernel buffers of a connection.
+    let (counts, time) = push(&mut queue, 1_000);
+    assert_eq!(counts.sent + counts.unsent, 1_000_000);
+    assert!(counts.unsent > (1_000 - BATCHES_MAX as u64) * 1_000 / 2, "{counts:?}");
+    let most = WRITE_TIME_MAX * 2 + CONNECT_TIME_MAX + DRAIN_TIME_MAX + PUSH_TIME_MAX * 3;
+    assert!(time < most, "{time:?}");
+}
+
+/// Takes one connection, and reads all of it.
+fn read(listener: &TcpListener) -> Reader {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut reader = Reader::new();
+    while let Some(message) = message(&mut stream) {
+        reader.read(&message);
+    }
+    reader
+}
+
+/// The next message of a stream.
+fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut message = vec![0; 4];
+    stream.read_exact(&mut message).ok()?;
+    message.resize(u16::from_be_bytes([message[2], message[3]]).into(), 0);
+    stream.read_exact(&mut message[4..]).unwrap();
+    Some(message)
+}
+
+#[test]
+fn a_tcp_collector_that_comes_back_is_sent_everything_it_must_know() {
+    let listener = tcp_socket();
+    let port = listener.local_addr().unwrap().port();
+    let mut ipfix = export_to("ipfix+tcp", port, config());
+    let (stream, _) = listener.accept().unwrap();
+    ipfix.take(&batches(&[flow(0)])[0]).unwrap();
+    ipfix.tick().unwrap();
+    drop(stream);
+    drop(listener);
+    // Some go into the closed connection, the others nowhere.
+    let mut taken = 1;
+    while ipfix.counts().unsent < 10 {
+        ipfix.take(&batches(&[flow(taken)])[0]).unwrap();
+        ipfix.tick().unwrap();
+        taken += 1;
+    }
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    std::thread::scope(|scope| {
+        let collector = scope.spawn(|| read(&listener));
+        let (before, start) = (ipfix.counts(), Instant::now());
+        while ipfix.counts().sent == before.sent {
+            ipfix.take(&batches(&[flow(1)])[0]).unwrap();
+            ipfix.tick().unwrap();
+            taken += 1;
+            assert!(start.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        ipfix.finish().unwrap();
+        let Counts { sent, unsent } = ipfix.counts();
+        assert_eq!(sent + unsent, u64::from(taken));
+        drop(ipfix);
+        let reader = collector.join().unwrap();
+        assert_eq!(reader.flows.len() as u64, sent - before.sent);
+        assert!(reader.interfaces.len() == 2 && reader.statistics.len() == 2);
+        assert!(reader.statistics[0].1 >= 10, "{:?}", reader.statistics);
+    });
+}
+
+#[test]
+fn an_export_that_cannot_begin_says_what_to_do() {
+    let port = tcp_socket().local_addr().unwrap().port();
+    for (text, config, want) in [
+        (format!("ipfix+tcp://127.0.0.1:{port}"), config(), "start the collector"),
+        ("ipfix://no.such.host.invalid".into(), config(), "check it, or give the address"),
+        ("ipfix://[::1]".into(), Config { datagram_bytes: 100, ..config() }, "give 576 to 65507"),
+    ] {
+        let target: Target = text.parse().unwrap();
+        let error = weir_export::ipfix::Ipfix::open(&target, config).err().unwrap();
+        assert!(error.to_string().contains(want), "{error}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Flows exported as IPFIX, as others read them: the decoder `netflow_parser`, nfdump's collector over UDP, and the
+//! Python library `ipfix` over TCP. A test whose tool is not installed says so on stderr and in the file that
+//! `WEIR_SKIP_LOG` names.
+
+mod away;
+mod decoder;
+mod flows;
+mod nfdump;
+mod python;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use weir_export::ipfix::target::Target;
+use weir_export::ipfix::{Config, Ipfix};
+
+/// Longer than anything here takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says that `test` did not run, and why.
+fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED {test}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
+        let log = std::fs::File::options().create(true).append(true).open(log);
+        writeln!(log.expect("skip log"), "{line}").expect("skip log");
+    }
+}
+
+/// A collector's socket on a free port of this machine.
+fn udp_socket() -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+fn tcp_socket() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+fn export_to(scheme: &str, port: u16, config: Config) -> Ipfix {
+    let target: Target = format!("{scheme}://127.0.0.1:{port}").parse().unwrap();
+    Ipfix::open(&target, config).unwrap()
+}
