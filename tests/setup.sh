@@ -46,6 +46,8 @@ test_packages=(
     'man-db          says whether the man pages are well formed'
     'docker.io       runs the containers that read from the daemon'
     'docker-compose  checks and runs packaging/compose.yaml'
+    'chromium        shows the page of weir flows'
+    'chromium-driver opens, clicks and photographs it'
     'python3-yaml    reads the manifests of packaging/kubernetes'
     'python3-jsonschema holds them against the schema of Kubernetes'
     'python3-venv    makes a Python of its own for DuckDB, which reads our Parquet files'

@@ -90,19 +90,26 @@ const FILES: [(&str, &str, &str); 9] = [
 struct Shown {
     latest: Latest,
     history: History,
-    /// The last view as JSON, its number, and whether it was the last of all: made once for all that look.
-    made: Option<((u64, bool), Arc<[u8]>)>,
+    made: Option<Made>,
+}
+
+/// The last view as JSON, made once for all that look.
+struct Made {
+    number: u64,
+    is_over: bool,
+    body: Arc<[u8]>,
 }
 
 impl Shown {
     fn view(&mut self) -> Arc<[u8]> {
         let (view, is_over) = (self.latest.get(), self.latest.is_over());
-        let wanted = (view.number, is_over);
         match &self.made {
-            Some((made, body)) if *made == wanted => Arc::clone(body),
+            Some(made) if made.number == view.number && made.is_over == is_over => {
+                Arc::clone(&made.body)
+            }
             _ => {
                 let body: Arc<[u8]> = json::text(&view, is_over).into_bytes().into();
-                self.made = Some((wanted, Arc::clone(&body)));
+                self.made = Some(Made { number: view.number, is_over, body: Arc::clone(&body) });
                 body
             }
         }

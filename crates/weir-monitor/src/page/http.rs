@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_says_nothing_is_waited_for_so_long_and_no_longer() {
+    fn a_client_that_says_nothing_or_little_is_waited_for_so_long_and_no_longer() {
         let (_server, address) = server();
         let begin = Instant::now();
         assert_eq!(asked(address, b"GET"), "");

@@ -1,7 +1,7 @@
 //! The view as JSON, for the page and for programs.
 //!
-//! Names of flows' fields are those of docs/flows.md. Times are milliseconds since the Unix epoch, rates are packets and
-//! bits a second.
+//! Names of flows' fields are those of docs/flows.md. Times are milliseconds since the Unix epoch, rates are packets
+//! and bits a second.
 
 use std::collections::BTreeMap;
 

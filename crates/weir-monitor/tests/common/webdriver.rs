@@ -2,7 +2,6 @@
 //!
 //! Source: <https://www.w3.org/TR/webdriver2/>, and chromedriver's `goog/cdp/execute` for what WebDriver has not.
 
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -13,21 +12,6 @@ use tempfile::TempDir;
 
 /// How long anything may take on a machine with other work.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Whether these programs are here. If not, the test is skipped aloud.
-pub fn has(test: &str, programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_here =
-        |name: &&str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    let Some(missing) = programs.iter().find(|name| !is_here(name)) else { return true };
-    let line = format!("SKIPPED {test}: {missing} is missing");
-    eprintln!("{line}");
-    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
-        let mut log = OpenOptions::new().create(true).append(true).open(log).expect("a log");
-        log.write_all(format!("{line}\n").as_bytes()).expect("a line");
-    }
-    false
-}
 
 /// A browser with one window. Dropping it ends it.
 pub struct Browser {
@@ -67,6 +51,7 @@ impl Browser {
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
+            "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
             "--hide-scrollbars",
             profile.as_str(),
         ];

@@ -98,7 +98,8 @@ function ledger(sources) {
     tr.lastElementChild.classList.toggle("is-bad", dropped(source) > 0);
   });
   const unknown = sources.filter((source) => source.missed_before === null).map((source) => source.name);
-  say(find("missed"), unknown.length === 0 ? "" : `What ${unknown.join(", ")} lost before the hook, nobody can tell.`);
+  const text = `Not known: what the NIC of ${unknown.join(", ")} lost before the hook.`;
+  say(find("missed"), unknown.length === 0 ? "" : text);
 }
 
 /** A bar for each source. What was lost can be seen however little it is. */
