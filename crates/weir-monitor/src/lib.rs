@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`view`] | what is shown: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the last view, for several readers |
+//! | [`terminal`] | the live table in a terminal |
 #![forbid(unsafe_code)]
 
 pub mod latest;
+pub mod terminal;
 pub mod view;
 
 pub use latest::Latest;
