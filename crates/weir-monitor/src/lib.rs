@@ -22,6 +22,11 @@ mod shown;
 mod talkers;
 #[cfg(test)]
 mod testing;
+//! | [`terminal`] | the live table in a terminal |
+#![forbid(unsafe_code)]
+
+pub mod latest;
+pub mod terminal;
 pub mod view;
 
 pub use latest::Latest;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use weir_monitor::page::Page;
-use weir_monitor::{Latest, Maker};
+use weir_monitor::{Latest, Maker, terminal};
 
 use super::watch::Watch;
 use crate::cli::ShowArgs;
@@ -66,7 +66,7 @@ fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Re
         if latest.is_over() {
             return Ok(());
         }
-        { quit(); Ok(()) }
+        terminal::run(&latest, quit)
     })
 }
 

@@ -11,7 +11,7 @@ use weir_export::ipfix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
     /// A collector.
-    Ipfix(ipfix::Target),
+    Ipfix(ipfix::target::Target),
     /// A directory of Parquet files.
     Parquet(PathBuf),
     /// A file of lines.
@@ -22,7 +22,7 @@ pub enum ExportTarget {
 #[derive(Debug, Error)]
 pub enum TargetError {
     #[error(transparent)]
-    Ipfix(#[from] ipfix::TargetError),
+    Ipfix(#[from] ipfix::target::TargetError),
     #[error("{0} has no path behind it: {0}/var/lib/weir/flows")]
     NoPath(&'static str),
     #[error(

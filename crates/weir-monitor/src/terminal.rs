@@ -1,0 +1,140 @@
+//! The live table in a terminal.
+//!
+//! [`run`] shows the last view until the run is over or the user ends it. It reads keys, and changes nothing but
+//! what is shown: the monitor does not know that somebody looks.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `state`, `keys` | what the user has chosen to see, and the keys that choose |
+//! | `rows`, `search`, `sort` | which rows a pane has, in which order, and which one is selected |
+//! | `draw`, `header`, `panes`, `grid`, `layout` | the screen |
+//! | `ledger`, `detail`, `help`, `text`, `history`, `look` | its words, figures and colours |
+//! | `screen` | the terminal, restored whatever happens |
+
+mod detail;
+mod draw;
+mod grid;
+mod header;
+mod help;
+mod history;
+mod keys;
+mod layout;
+mod ledger;
+mod look;
+mod panes;
+mod rows;
+#[cfg(test)]
+mod samples;
+mod screen;
+mod search;
+mod sort;
+mod state;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fs::File;
+use std::io::{self, IsTerminal, stdin, stdout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::Latest;
+use screen::Screen;
+
+pub use draw::draw;
+pub use keys::Outcome;
+pub use look::Look;
+pub use state::State;
+
+/// How long a view waits for its turn while no key is pressed.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Whether [`run`] can show something: standard output is a terminal that moves its cursor.
+#[must_use]
+pub fn is_possible() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stdout().is_terminal() && !is_dumb
+}
+
+/// Shows the last view on the terminal's alternate screen until the run is over ([`Latest::end`]), or the user
+/// presses `q` or Ctrl-C: then it calls `stop` once and returns. Keys come from standard input, or from `/dev/tty`
+/// if that is no terminal.
+///
+/// The terminal is restored on return, on error, and before the message of a panic, of whichever thread. Nothing
+/// else may write to it meanwhile.
+///
+/// # Errors
+/// The terminal cannot be read, written, or set to raw mode; it has hung up; another thread has panicked. The run
+/// goes on: `stop` was not called.
+pub fn run(latest: &Latest, stop: impl Fn()) -> io::Result<()> {
+    let input = input()?;
+    let mut screen = Screen::enter()?;
+    let mut state = State::new(Look::of_environment());
+    let mut view = latest.get();
+    let mut newest = Arc::clone(&view);
+    state.advance(&view);
+    let mut is_changed = true;
+    while !latest.is_over() {
+        if screen.has_panicked() {
+            return Err(io::Error::other("a thread has panicked"));
+        }
+        if newest.number != latest.get().number {
+            newest = latest.get();
+            state.remember(&newest);
+        }
+        if !state.is_paused() && view.number != newest.number {
+            view = Arc::clone(&newest);
+            state.advance(&view);
+            is_changed = true;
+        }
+        if is_changed {
+            state.resize(screen.terminal.size()?.height);
+            screen.terminal.draw(|frame| draw(frame, &state, &view))?;
+            is_changed = false;
+        }
+        wait(&input)?;
+        while event::poll(Duration::ZERO)? {
+            is_changed = true;
+            let Event::Key(key) = event::read()? else { continue };
+            match state.press(key, &view) {
+                Outcome::Draw => {}
+                Outcome::Redraw => screen.clear()?,
+                Outcome::Quit => {
+                    stop();
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where crossterm reads keys.
+fn input() -> io::Result<OwnedFd> {
+    if stdin().is_terminal() {
+        return stdin().as_fd().try_clone_to_owned();
+    }
+    Ok(File::open("/dev/tty")?.into())
+}
+
+/// Waits for keys, a tick at most.
+///
+/// crossterm (0.29) reads a terminal that has hung up for ever, at full load (`event/source/unix/mio.rs`: neither
+/// the end of input nor an error ends its loop), so it must not come to that.
+fn wait(input: &OwnedFd) -> io::Result<()> {
+    let mut fds = [PollFd::new(input, PollFlags::IN)];
+    match poll(&mut fds, Some(&TICK)) {
+        // A signal: the size has changed, perhaps.
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal has hung up"));
+    }
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! Colours and symbols.
+//!
+//! Colours are of the terminal's own sixteen, on its own background, and of these only those that are readable on a
+//! light one and on a dark one. Nothing is said by colour alone.
+
+use std::env;
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::bar;
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Colours. Without them: bold, underlined and reversed text.
+    pub has_colors: bool,
+    /// Symbols beyond ASCII.
+    pub is_unicode: bool,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look { has_colors: true, is_unicode: true }
+    }
+}
+
+impl Look {
+    /// By `NO_COLOR` (<https://no-color.org>), and by the locale: `LC_ALL`, `LC_CTYPE` or `LANG`, the first that is
+    /// set.
+    #[must_use]
+    pub fn of_environment() -> Look {
+        let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        Look::new(set("NO_COLOR").is_some(), locale.as_deref())
+    }
+
+    fn new(no_color: bool, locale: Option<&str>) -> Look {
+        let is_utf8 = |locale: &str| {
+            let locale = locale.to_ascii_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        };
+        Look { has_colors: !no_color, is_unicode: locale.is_none_or(is_utf8) }
+    }
+
+    fn colored(self, color: Color) -> Style {
+        if self.has_colors { Style::new().fg(color) } else { Style::new() }
+    }
+
+    /// Something is being lost just now.
+    pub fn losing(self) -> Style {
+        self.lost().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Something was lost.
+    pub fn lost(self) -> Style {
+        self.colored(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// Nothing was lost.
+    pub fn whole(self) -> Style {
+        self.colored(Color::Green)
+    }
+
+    /// The figure that is looked for first.
+    pub fn strong(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// What a figure is.
+    pub fn faint(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    /// Heads of columns.
+    pub fn head(self) -> Style {
+        self.colored(Color::Cyan).add_modifier(Modifier::UNDERLINED)
+    }
+
+    /// Keys, and bars.
+    pub fn key(self) -> Style {
+        self.colored(Color::Cyan)
+    }
+
+    /// What was chosen and changes what is shown: a search, a pause.
+    pub fn chosen(self) -> Style {
+        self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
+    }
+
+    /// The selected row, the open pane.
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Text was cut off here.
+    pub fn ellipsis(self) -> char {
+        if self.is_unicode { '…' } else { '~' }
+    }
+
+    /// From, to.
+    pub fn arrow(self) -> &'static str {
+        if self.is_unicode { "→" } else { ">" }
+    }
+
+    /// A sorted column: largest or smallest first.
+    pub fn order(self, is_descending: bool) -> &'static str {
+        match (self.is_unicode, is_descending) {
+            (true, true) => "▼",
+            (true, false) => "▲",
+            (false, true) => "v",
+            (false, false) => "^",
+        }
+    }
+
+    /// A cell of a bar.
+    pub fn block(self) -> &'static str {
+        if self.is_unicode { bar::FULL } else { "#" }
+    }
+
+    /// The steps of a sparkline.
+    pub fn steps(self) -> bar::Set<'static> {
+        if self.is_unicode {
+            return bar::NINE_LEVELS;
+        }
+        bar::Set {
+            full: "#",
+            seven_eighths: "#",
+            three_quarters: "=",
+            five_eighths: "=",
+            half: "-",
+            three_eighths: "-",
+            one_quarter: "_",
+            one_eighth: "_",
+            empty: " ",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_takes_colours_and_symbols_away() {
+        assert_eq!(Look::new(false, None), Look::default());
+        assert!(Look::new(false, Some("de_DE.UTF-8")).is_unicode);
+        assert!(Look::new(false, Some("C.utf8")).is_unicode);
+        assert!(!Look::new(false, Some("C")).is_unicode);
+        let plain = Look::new(true, None);
+        assert_eq!((plain.losing().fg, plain.head().fg, plain.chosen().fg), (None, None, None));
+    }
+}

@@ -1,0 +1,101 @@
+//! What the user has chosen to see.
+
+use super::history::History;
+use super::look::Look;
+use super::rows::{Cursor, Pane, Row, RowId, rows};
+use super::search::Query;
+use super::sort::Sort;
+use crate::view::{FlowView, View};
+
+/// What the user has chosen to see.
+///
+/// [`press`](State::press) changes it by keys, [`advance`](State::advance) by views; [`draw`](super::draw) shows it.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub(super) look: Look,
+    pub(super) pane: Pane,
+    pub(super) overlay: Option<Overlay>,
+    pub(super) query: Query,
+    /// Keys go into the search.
+    pub(super) is_typing: bool,
+    pub(super) sort: Sort,
+    pub(super) is_paused: bool,
+    /// Of each pane.
+    pub(super) cursors: [Cursor; Pane::ALL.len()],
+    /// Lines of the ledger that are above the screen.
+    pub(super) ledger_top: usize,
+    pub(super) history: History,
+    /// Lines of the screen.
+    pub(super) height: u16,
+}
+
+/// What is shown in the place of the pane.
+#[derive(Clone, Debug)]
+pub(super) struct Overlay {
+    pub kind: OverlayKind,
+    /// Its lines that are above the screen.
+    pub top: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum OverlayKind {
+    Help,
+    /// A flow in full, as it was seen last, and whether it is still there.
+    Flow(Box<FlowView>, bool),
+}
+
+impl State {
+    /// The first pane, nothing selected.
+    #[must_use]
+    pub fn new(look: Look) -> State {
+        State { look, ..State::default() }
+    }
+
+    /// The screen has so many lines now.
+    pub fn resize(&mut self, height: u16) {
+        self.height = height;
+    }
+
+    /// Whether new views are not to be shown. They are to be given to [`remember`](State::remember) nevertheless.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Takes the rates of a view into the sparkline.
+    pub fn remember(&mut self, view: &View) {
+        self.history.push(view);
+    }
+
+    /// This view is shown from now on.
+    pub fn advance(&mut self, view: &View) {
+        self.remember(view);
+        for pane in [Pane::Flows, Pane::Talkers, Pane::Protocols] {
+            let rows = rows(pane, &self.query, self.sort, view);
+            self.cursors[pane as usize].follow(&rows);
+        }
+        if let Some(Overlay { kind: OverlayKind::Flow(flow, is_there), .. }) = &mut self.overlay {
+            let id = RowId::of(flow);
+            let found = view.flows.iter().find(|flow| RowId::of(flow) == id);
+            *is_there = found.is_some();
+            if let Some(found) = found {
+                **flow = *found;
+            }
+        }
+    }
+
+    /// The rows of the open pane.
+    pub(super) fn rows(&self, view: &View) -> Vec<Row> {
+        rows(self.pane, &self.query, self.sort, view)
+    }
+
+    /// The cursor of the open pane.
+    pub(super) fn cursor(&mut self) -> &mut Cursor {
+        &mut self.cursors[self.pane as usize]
+    }
+
+    /// The place of the selected row of the open pane.
+    pub(super) fn place(&self, rows: &[Row]) -> usize {
+        self.cursors[self.pane as usize].place(rows)
+    }
+}

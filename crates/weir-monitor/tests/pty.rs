@@ -1,0 +1,254 @@
+//! The live table in a pseudo-terminal: the terminal is as it was before, whatever happens.
+//!
+//! Each test starts this file's own binary again, with the pseudo-terminal as its input and output and only the test
+//! `child` of it, which shows the table of the example.
+
+#[allow(dead_code)]
+#[path = "../examples/terminal.rs"]
+mod example;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, exit};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use weir_monitor::{Latest, View, terminal};
+
+/// What the child is to do.
+const TASK: &str = "WEIR_MONITOR_PTY_TEST";
+
+const ENTER: &str = "\x1b[?1049h";
+const LEAVE: &str = "\x1b[?1049l";
+
+/// The exit status of a child whose terminal has hung up.
+const HUNG_UP: i32 = 42;
+
+/// Much longer than anything takes here, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn child() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let latest = Latest::default();
+    latest.publish(View { number: 1, ..View::default() });
+    let result = match task.as_str() {
+        "example" => example::main(),
+        // Nobody reads what it says then.
+        "hang up" => exit(terminal::run(&latest, || ()).map_or(HUNG_UP, |()| 0)),
+        "panic" => terminal::run(&latest, || panic!("planted in the caller")),
+        "panic elsewhere" => {
+            let other = thread::spawn(|| {
+                thread::sleep(Duration::from_millis(300));
+                panic!("planted in a thread")
+            });
+            let result = terminal::run(&latest, || println!("stop was called"));
+            assert!(other.join().is_err());
+            result
+        }
+        "over" => {
+            let after = latest.clone();
+            let other = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(300));
+                after.end();
+            });
+            let result = terminal::run(&latest, || println!("stop was called"));
+            other.join().expect("it ends");
+            result
+        }
+        task => panic!("no task: {task}"),
+    };
+    match result {
+        Ok(()) => println!("run ended"),
+        Err(error) => println!("run failed: {error}"),
+    }
+}
+
+/// A child in a pseudo-terminal.
+struct Pty {
+    child: Child,
+    controller: Option<File>,
+    /// Reads what the child writes until it is told to stop, or the child's end is closed.
+    reader: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+    /// Kept open: without anybody at the other end its modes are gone.
+    terminal: OwnedFd,
+    output: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Pty {
+    fn start(task: &str) -> Pty {
+        // Without CLOEXEC the child would hold the controller, too, and never see it hang up.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let controller = openpt(flags).expect("a pty");
+        grantpt(&controller).expect("grantpt");
+        unlockpt(&controller).expect("unlockpt");
+        let name = ptsname(&controller, Vec::new()).expect("its name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let terminal = open(name.as_c_str(), flags, Mode::empty()).expect("its other end");
+        let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal, size).expect("a size");
+        let end = || terminal.try_clone().expect("a descriptor");
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .envs([(TASK, task), ("TERM", "xterm"), ("LANG", "C.UTF-8"), ("RUST_BACKTRACE", "0")])
+            .env_remove("NO_COLOR")
+            .env_remove("LC_ALL")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .expect("the child starts");
+        let controller = File::from(controller);
+        let (output, is_over) = (Arc::default(), Arc::default());
+        let from = controller.try_clone().expect("a descriptor");
+        let (to, until) = (Arc::clone(&output), Arc::clone(&is_over));
+        let reader = Some(thread::spawn(move || read(from, &to, &until)));
+        Pty { child, controller: Some(controller), reader, is_over, terminal, output }
+    }
+
+    fn hang_up(&mut self) {
+        self.is_over.store(true, SeqCst);
+        let reader = self.reader.take().expect("once");
+        reader.join().expect("it does not panic");
+        self.controller = None;
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().expect("no panic")).into_owned()
+    }
+
+    /// The end of the text, for messages.
+    fn tail(&self) -> String {
+        let text: Vec<char> = self.text().chars().collect();
+        text[text.len().saturating_sub(300)..].iter().collect()
+    }
+
+    /// Waits for a word: cells between words may be left as they are.
+    fn wait_for(&self, what: &str) {
+        let start = Instant::now();
+        while !self.text().contains(what) {
+            assert!(start.elapsed() < PATIENCE, "no {what:?} in {:?}", self.tail());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.controller
+            .as_mut()
+            .expect("not hung up")
+            .write_all(keys)
+            .expect("the terminal takes keys");
+    }
+
+    /// Whether it echoes, and waits for whole lines.
+    fn is_cooked(&self) -> bool {
+        let modes = tcgetattr(&self.terminal).expect("modes").local_modes;
+        modes.contains(LocalModes::ECHO | LocalModes::ICANON)
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it runs on: {:?}", self.tail());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.is_over.store(true, SeqCst);
+    }
+}
+
+fn read(mut from: File, to: &Mutex<Vec<u8>>, is_over: &AtomicBool) {
+    let mut buffer = [0; 4096];
+    let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    while !is_over.load(SeqCst) {
+        let mut fds = [PollFd::new(&from, PollFlags::IN)];
+        if poll(&mut fds, Some(&tick)).expect("poll") == 0 {
+            continue;
+        }
+        let Ok(count @ 1..) = from.read(&mut buffer) else { return };
+        to.lock().expect("no panic").extend_from_slice(&buffer[..count]);
+    }
+}
+
+/// The text after the alternate screen was left, which must have happened once.
+fn after_the_screen(text: &str) -> &str {
+    assert_eq!(text.matches(ENTER).count(), 1, "{text:?}");
+    let parts: Vec<&str> = text.split(LEAVE).collect();
+    assert_eq!(parts.len(), 2, "{text:?}");
+    assert!(parts[1].contains("\x1b[?25h"), "the cursor is shown: {text:?}");
+    parts[1]
+}
+
+#[test]
+fn q_ends_the_run_and_restores_the_terminal() {
+    for key in [b"q", b"\x03"] {
+        let mut pty = Pty::start("example");
+        assert!(pty.is_cooked());
+        pty.wait_for("slower");
+        assert!(!pty.is_cooked());
+        // Ctrl-L, so that all of it is written and not only what differs.
+        pty.press(b"4\x0c");
+        pty.wait_for("offered");
+        pty.press(key);
+        assert!(pty.end().success());
+        pty.wait_for("run ended");
+        assert!(after_the_screen(&pty.text()).contains(" views"));
+        assert!(pty.is_cooked());
+    }
+}
+
+#[test]
+fn a_run_that_is_over_restores_the_terminal() {
+    let mut pty = Pty::start("over");
+    assert!(pty.end().success());
+    pty.wait_for("run ended");
+    let text = pty.text();
+    assert!(!after_the_screen(&text).contains("stop was called"), "{text:?}");
+    assert!(pty.is_cooked());
+}
+
+#[test]
+fn a_panic_is_read_on_a_restored_terminal() {
+    let mut pty = Pty::start("panic");
+    pty.wait_for("Losses");
+    pty.press(b"q");
+    assert!(!pty.end().success());
+    pty.wait_for("planted in the caller");
+    assert!(after_the_screen(&pty.text()).contains("planted in the caller"));
+    assert!(pty.is_cooked());
+
+    let mut pty = Pty::start("panic elsewhere");
+    assert!(pty.end().success());
+    pty.wait_for("run failed: a thread has panicked");
+    assert!(after_the_screen(&pty.text()).contains("planted in a thread"));
+    assert!(pty.is_cooked());
+}
+
+/// As where the window is closed and nobody gets SIGHUP: under `nohup`, or in a session of somebody else's.
+#[test]
+fn a_terminal_that_hangs_up_ends_it() {
+    let mut pty = Pty::start("hang up");
+    pty.wait_for("Losses");
+    // It has read a key, so it is where it reads keys.
+    pty.press(b"?");
+    pty.wait_for("reverse");
+    pty.hang_up();
+    assert_eq!(pty.end().code(), Some(HUNG_UP));
+}
