@@ -74,12 +74,12 @@ function ledger(sources) {
   const columns = [
     ["Source", (source) => source.name],
     ["Engine", (source) => source.engine],
+    ["Lost", (source) => count(dropped(source))],
     ["Offered", (source) => count(source.offered)],
+    ["Captured", (source) => count(source.captured)],
     ["Filtered", (source) => count(source.filtered)],
     ...(uses("blocked") ? [["Blocked", (source) => count(source.blocked)]] : []),
     ...(uses("sampled") ? [["Left out by sampling", (source) => count(source.sampled)]] : []),
-    ["Captured", (source) => count(source.captured)],
-    ["Lost", (source) => count(dropped(source))],
   ];
   const titles = columns.map(([title]) => title);
   const head = find("ledger-head");
@@ -95,10 +95,11 @@ function ledger(sources) {
   fates(sources, dropped);
   each(find("ledger"), sources, row("", "wide", ...titles.slice(2).map(() => "n")), (tr, source) => {
     fill(tr, columns.map(([, text]) => text(source)));
-    tr.lastElementChild.classList.toggle("is-bad", dropped(source) > 0);
+    tr.children[2].classList.toggle("is-bad", dropped(source) > 0);
   });
   const unknown = sources.filter((source) => source.missed_before === null).map((source) => source.name);
-  const text = `Not known: what the NIC of ${unknown.join(", ")} lost before the hook.`;
+  const others = unknown.length > 3 ? ` and ${unknown.length - 3} others` : "";
+  const text = `Not known: what the NIC of ${unknown.slice(0, 3).join(", ")}${others} lost before the hook.`;
   say(find("missed"), unknown.length === 0 ? "" : text);
 }
 
