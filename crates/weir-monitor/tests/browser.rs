@@ -30,7 +30,7 @@ const THEMES: [&str; 2] = ["light", "dark"];
 type Screen = (&'static str, u32, u32, f64, bool);
 const SCREENS: [Screen; 2] = [("desk", 1440, 900, 1.0, false), ("phone", 360, 740, 2.0, true)];
 /// Of the pictures in docs/.
-const DOCS: Screen = ("docs", 1180, 1040, 1.0, false);
+const DOCS: Screen = ("docs", 1180, 1088, 1.0, false);
 
 /// A monitor of a network that is made up, and its page.
 struct Shown {
