@@ -383,6 +383,39 @@ fn flows_are_sorted_and_found() {
 }
 
 #[test]
+fn what_is_pointed_at_is_told() {
+    if !has("what_is_pointed_at_is_told", &PROGRAMS) {
+        return;
+    }
+    let (shown, browser) = (Shown::new(false), Browser::start());
+    look_as(&browser, "dark", "desk", true);
+    opened(&browser, &shown);
+    let point_at = |element: &str, x: f64, y: f64| {
+        let at = browser.value(&format!(
+            "(() => {{ const element = {element}; element.scrollIntoView({{ block: 'center' }}); \
+             const box = element.getBoundingClientRect(); \
+             return [box.left + box.width * {x}, box.top + box.height * {y}]; }})()"
+        ));
+        browser.devtools(
+            "Input.dispatchMouseEvent",
+            &json!({"type": "mouseMoved", "x": at[0], "y": at[1]}),
+        );
+    };
+    let chart = "document.getElementById('chart-bits')";
+    browser.value(&format!("(window.frame = {chart}.toDataURL(), true)"));
+    point_at(chart, 0.99, 0.5);
+    browser.until(&format!("window.frame !== {chart}.toDataURL()"));
+    picture(&browser, "pointed", false);
+    // A flow by its row, and by the curve that begins at a host.
+    let caption = "document.getElementById('picture-caption').textContent";
+    point_at("document.querySelector('#flows tr:nth-child(3)')", 0.1, 0.5);
+    let from = rows(&browser, 1)[2].clone();
+    browser.until(&format!("{caption}.includes('{from}') && {caption}.includes('bit/s back')"));
+    browser.devtools("Input.dispatchMouseEvent", &json!({"type": "mouseMoved", "x": 5, "y": 5}));
+    browser.until(&format!("{caption}.startsWith('The 18 busiest of 4,876 flows.')"));
+}
+
+#[test]
 fn a_monitor_that_ends_or_cannot_be_reached_is_told_and_found_again() {
     if !has("a_monitor_that_ends_or_cannot_be_reached_is_told_and_found_again", &PROGRAMS) {
         return;
