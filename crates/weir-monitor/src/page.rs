@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/` | the page; it asks for the other paths, and for nothing elsewhere |
 //! | `/view.json` | the last view: [`json`] |
-//! | `/history.json` | rates of the last five minutes: [`history`] |
+//! | `/history.json` | rates of the last five minutes |
 //! | `/metrics` | for Prometheus: [`metrics`] |
 
 use std::io;
