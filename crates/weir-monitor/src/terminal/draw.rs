@@ -100,7 +100,7 @@ fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'stat
         } else {
             "  "
         }));
-        spans.push(Span::styled(*key, state.look.key()));
+        spans.push(Span::styled(*key, state.look.strong()));
         spans.push(Span::styled(format!(" {what}"), state.look.faint()));
     }
     Line::from(spans)
@@ -124,7 +124,7 @@ fn pairs(title: &str, pairs: &[(&'static str, String)], look: Look) -> Vec<Line<
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let pair = |(name, value): &(&'static str, String)| {
         Line::from(vec![
-            Span::styled(format!("{name:<width$}"), look.key()),
+            Span::styled(format!("{name:<width$}"), look.strong()),
             Span::raw(format!("  {value}")),
         ])
     };
