@@ -47,6 +47,8 @@ pub struct View {
     pub talkers: Vec<Talker>,
     /// Interfaces, by [`FlowRecord::interface`].
     pub origins: Arc<Vec<Origin>>,
+    /// The last lines that were said of the run, for people: sources that come and go.
+    pub news: Vec<String>,
 }
 
 /// A source and what became of its frames.

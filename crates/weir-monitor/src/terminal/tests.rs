@@ -139,6 +139,17 @@ fn a_search_says_what_it_left_out() {
 }
 
 #[test]
+fn what_was_said_last_stands_beside_the_tabs() {
+    let mut view = view(1, 3);
+    view.news = vec!["eth1 has gone".into(), "eth1 is back\x1b[2J".into()];
+    let tabs = lines(&pressed(&view, "/udp\n"), &view, 100, 24)[6].clone();
+    assert!(tabs.ends_with("  4 Losses   /udp  eth1 is back\\u{1b}[2J"), "{tabs}");
+    let shown = lines(&pressed(&view, "4"), &view, 100, 60);
+    let at = shown.iter().position(|line| line == "what happened").unwrap();
+    assert_eq!(shown[at + 1..at + 3], ["eth1 is back\\u{1b}[2J", "eth1 has gone"]);
+}
+
+#[test]
 fn talkers_and_protocols_have_their_tables() {
     let view = view(1, 3);
     let shown = lines(&pressed(&view, "2"), &view, 100, 12);
@@ -268,6 +279,7 @@ fn any_view() -> impl Strategy<Value = View> {
             [view.capacity, view.counters.began, view.lapped] = [counts[5], counts[6], counts[7]];
             [view.lost_per_second, view.began_per_second] = lost_and_began;
             view.rates = rates;
+            view.news.clone_from(&names);
             for protocol in &mut view.protocols {
                 protocol.rates = rates;
             }
