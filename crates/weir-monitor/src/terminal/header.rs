@@ -38,7 +38,9 @@ fn sources(view: &View, look: Look) -> Line<'static> {
     let mut spans = vec![Span::styled("weir flows", look.strong())];
     for source in &view.sources {
         spans.push(Span::raw(format!("  {}", escaped(&source.name))));
-        spans.push(Span::styled(format!(" ({})", escaped(&source.engine)), look.faint()));
+        if !source.engine.is_empty() {
+            spans.push(Span::styled(format!(" ({})", escaped(&source.engine)), look.faint()));
+        }
     }
     Line::from(spans)
 }

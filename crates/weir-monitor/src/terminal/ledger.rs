@@ -61,8 +61,11 @@ pub fn entries(view: &View) -> Vec<Entry> {
 }
 
 fn of_source(source: &SourceView, entries: &mut Vec<Entry>) {
-    let engine = text::escaped(&source.engine);
-    entries.push(Entry::Title(format!("source {} ({engine})", text::escaped(&source.name))));
+    let mut title = format!("source {}", text::escaped(&source.name));
+    if !source.engine.is_empty() {
+        title += &format!(" ({})", text::escaped(&source.engine));
+    }
+    entries.push(Entry::Title(title));
     let mut count = |name: &str, count: u64| {
         entries.push(Entry::Count(name.to_owned(), grouped(count), false));
     };

@@ -37,7 +37,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[Row], view
 fn flow_columns(state: &State, view: &View) -> Vec<Column> {
     use sort::Column::*;
     let column = |column: sort::Column| {
-        // Least width, elastic, rank. Widths hold nearly all there is, so that columns do not come and go with the rows.
+        // Least width, elastic, rank. Widths hold nearly all there is, so that columns do not come and go with
+        // the rows.
         let (width_min, is_elastic, rank) = match column {
             Bits => (9, false, 0),
             Packets => (9, false, 5),

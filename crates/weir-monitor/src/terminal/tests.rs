@@ -139,6 +139,15 @@ fn a_search_says_what_it_left_out() {
 }
 
 #[test]
+fn a_source_without_an_engine_has_its_name_alone() {
+    let mut view = view(1, 3);
+    view.sources[0].engine.clear();
+    let shown = lines(&pressed(&view, "4"), &view, 100, 24);
+    assert!(shown[0].starts_with("weir flows  eth0   "), "{shown:#?}");
+    assert_eq!(shown[7], "source eth0");
+}
+
+#[test]
 fn what_was_said_last_stands_beside_the_tabs() {
     let mut view = view(1, 3);
     view.news = vec!["eth1 has gone".into(), "eth1 is back\x1b[2J".into()];
