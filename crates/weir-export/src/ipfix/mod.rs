@@ -31,7 +31,7 @@ use weir_flow::{FlowRecord, Octets};
 
 use self::flow::{Layout, Layouts};
 use self::message::Message;
-use self::target::{Protocol, Target};
+pub use self::target::{Protocol, Target, TargetError};
 use self::tcp::Tcp;
 use self::transport::{Ready, Transport};
 use self::udp::Udp;
