@@ -51,6 +51,7 @@ test_packages=(
     'python3-yaml    reads the manifests of packaging/kubernetes'
     'python3-jsonschema holds them against the schema of Kubernetes'
     'python3-venv    makes a Python of its own for DuckDB, which reads our Parquet files'
+    'python3-ipfix   reads the flows that are exported over TCP: an independent opinion'
 )
 
 # Weir is measured without them, too: what is not there is a row that says so.
@@ -93,16 +94,21 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     exit 0
 fi
 
-# Metrics are shown to Prometheus' own checker. Its package starts a server, so only the program is taken out of it.
-fetch_promtool() {
-    local scratch
+# Metrics are shown to Prometheus' own checker, and flows to nfdump's collector. Their packages start servers, so only
+# the programs are taken out of them.
+fetch_programs() { # PACKAGE WHAT-IS-NOT-DONE-WITHOUT-IT PROGRAM...
+    local package=$1 without=$2 scratch
+    shift 2
     scratch=$(mktemp -d)
-    (cd "$scratch" && apt-get download prometheus && dpkg -x prometheus_*.deb tree &&
-        as_root install -m 755 tree/usr/bin/promtool /usr/local/bin/promtool) >/dev/null 2>&1 ||
-        say 'warning: promtool cannot be had here: the metrics are checked without it'
+    (cd "$scratch" && apt-get download "$package" && dpkg -x "$package"_*.deb tree &&
+        as_root install -m 755 "${@/#/tree/usr/bin/}" /usr/local/bin/) >/dev/null 2>&1 ||
+        say "warning: $* cannot be had here: $without"
     rm -rf "$scratch"
 }
-if [[ $1 == test ]] && ! command -v promtool >/dev/null && can_be_root; then fetch_promtool; fi
+if [[ $1 == test ]] && can_be_root; then
+    command -v promtool >/dev/null || fetch_programs prometheus 'the metrics are checked without it' promtool
+    command -v nfcapd >/dev/null || fetch_programs nfdump 'its collector reads no flows in tests' nfcapd nfdump
+fi
 
 # It gives a guest a vsock without the kernel's vhost. 45 s on two processors.
 vsock_version=0.3.0

@@ -32,8 +32,8 @@ pub struct Owner {
 pub struct Batch {
     /// The records, in the order in which their flows ended.
     pub records: Vec<FlowRecord>,
-    /// By [`FlowRecord::interface`]. It may have more in a later batch, and the same at the same numbers, but for owners
-    /// that have become known.
+    /// By [`FlowRecord::interface`]. It may have more in a later batch, and the same at the same numbers, but for
+    /// owners that have become known.
     pub origins: Arc<Vec<Origin>>,
 }
 
@@ -76,8 +76,8 @@ pub trait Export: Send {
     /// [`ExportError`]: it takes no more. A collector that is away for a while is not such an error.
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError>;
 
-    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise: lets out
-    /// what was collected, does what is due by time.
+    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise: lets
+    /// out what was collected, does what is due by time.
     ///
     /// # Errors
     /// As [`take`](Export::take).

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ struct Shared {
     dropped: AtomicU64,
     sent: AtomicU64,
     unsent: AtomicU64,
+    /// The export takes no more.
+    has_ended: AtomicBool,
 }
 
 impl Queue {
@@ -72,17 +74,12 @@ impl Queue {
         &self.name
     }
 
-    /// Hands a batch over.
+    /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
-        let Some(sender) = &self.sender else { return };
-        let is_taken = match self.when_full {
+        let is_taken = self.sender.as_ref().is_some_and(|sender| match self.when_full {
             WhenFull::Wait => sender.send(Arc::clone(batch)).is_ok(),
-            // Full, or its thread has ended: finish() says why.
-            WhenFull::Drop => !matches!(
-                sender.try_send(Arc::clone(batch)),
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_))
-            ),
-        };
+            WhenFull::Drop => sender.try_send(Arc::clone(batch)).is_ok(),
+        });
         if !is_taken {
             self.shared.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
         }
@@ -91,13 +88,15 @@ impl Queue {
     /// Whether it takes no more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        // A thread that has panicked is finished, too.
+        self.shared.has_ended.load(Ordering::Acquire)
+            || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Records so far; those that wait are in neither count.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let Shared { dropped, sent, unsent } = &*self.shared;
+        let Shared { dropped, sent, unsent, .. } = &*self.shared;
         let unsent = dropped.load(Ordering::Relaxed) + unsent.load(Ordering::Relaxed);
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
@@ -144,9 +143,13 @@ fn run(
     }
     let result = result.and_then(|()| export.finish());
     shared.tell(export.counts());
-    // A failed export leaves batches behind, and whoever waits for room gets an answer.
-    let left: usize = batches.try_iter().map(|batch| batch.records.len()).sum();
-    shared.dropped.fetch_add(left as u64, Ordering::Relaxed);
+    drop(export);
+    shared.has_ended.store(true, Ordering::Release);
+    // A failed export leaves batches behind, and more may come until the queue is finished. Each is taken out: one that
+    // stayed in the channel would be in no count, and whoever waits for room would wait for ever.
+    for batch in batches {
+        shared.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
+    }
     result.err()
 }
 
@@ -154,5 +157,147 @@ impl Shared {
     fn tell(&self, counts: Counts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.unsent.store(counts.unsent, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc::{Sender, channel};
+
+    use weir_flow::{EndReason, FlowRecord, Totals};
+    use weir_frame::flow::FlowKey;
+    use weir_frame::headers::Addresses;
+
+    const RECORDS: u64 = 10;
+
+    /// Counts what it takes, a batch for each word that it is sent, until it fails.
+    struct Gated {
+        gate: Receiver<()>,
+        fails_at: Option<u64>,
+        counts: Counts,
+    }
+
+    impl Gated {
+        /// An export, and what lets it go on. Without the latter, it does not wait.
+        fn new(fails_at: Option<u64>) -> (Gated, Sender<()>) {
+            let (opener, gate) = channel();
+            (Gated { gate, fails_at, counts: Counts::default() }, opener)
+        }
+    }
+
+    impl Export for Gated {
+        fn name(&self) -> String {
+            "gated".into()
+        }
+
+        fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
+            // An error: whoever opened it is gone, so it stands open.
+            let _ = self.gate.recv();
+            let records = batch.records.len() as u64;
+            if self.fails_at.is_some_and(|at| self.counts.sent >= at) {
+                self.counts.unsent += records;
+                let what = "gated: it is full; empty it".into();
+                return Err(ExportError { what, source: io::ErrorKind::StorageFull.into() });
+            }
+            self.counts.sent += records;
+            Ok(())
+        }
+
+        fn counts(&self) -> Counts {
+            self.counts
+        }
+    }
+
+    fn batch() -> Arc<Batch> {
+        let (src, dst) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        let key = FlowKey {
+            addresses: Addresses::V4 { src, dst },
+            src_port: 1,
+            dst_port: 2,
+            protocol: 17,
+        };
+        let record = FlowRecord {
+            key,
+            vlan: None,
+            interface: 0,
+            first_ns: 0,
+            last_ns: 0,
+            forward: Totals::default(),
+            reverse: Totals::default(),
+            icmp: None,
+            reason: EndReason::Idle,
+        };
+        Arc::new(Batch { records: vec![record; RECORDS as usize], origins: Arc::default() })
+    }
+
+    #[test]
+    fn a_slow_export_costs_records_that_are_counted_and_holds_nobody() {
+        let (export, opener) = Gated::new(None);
+        let mut queue = Queue::start(export, WhenFull::Drop).unwrap();
+        let batch = batch();
+        // The gate is shut: a push that waited would wait for ever.
+        let pushed = BATCHES_MAX as u64 + 100;
+        (0..pushed).for_each(|_| queue.push(&batch));
+        let Counts { sent, unsent } = queue.counts();
+        // One may be in its hands.
+        assert!(sent == 0 && (unsent == 100 * RECORDS || unsent == 99 * RECORDS), "{unsent}");
+        drop(opener);
+        let finished = queue.finish();
+        let want = Counts { sent: pushed * RECORDS - unsent, unsent };
+        assert_eq!((finished.counts, finished.name.as_str()), (want, "gated"));
+        assert!(finished.failure.is_none());
+    }
+
+    #[test]
+    fn nothing_is_lost_where_it_is_waited_for() {
+        let (export, opener) = Gated::new(None);
+        let mut queue = Queue::start(export, WhenFull::Wait).unwrap();
+        let (batch, pushed) = (batch(), BATCHES_MAX as u64 * 3);
+        let opening = thread::spawn(move || (0..pushed).for_each(|_| opener.send(()).unwrap()));
+        (0..pushed).for_each(|_| queue.push(&batch));
+        let finished = queue.finish();
+        opening.join().unwrap();
+        assert_eq!(finished.counts, Counts { sent: pushed * RECORDS, unsent: 0 });
+    }
+
+    #[test]
+    fn a_failed_export_says_why_and_every_record_is_counted() {
+        for when_full in [WhenFull::Wait, WhenFull::Drop] {
+            for _ in 0..500 {
+                let (export, opener) = Gated::new(Some(2 * RECORDS));
+                drop(opener);
+                let mut queue = Queue::start(export, when_full).unwrap();
+                let (batch, mut pushed) = (batch(), 0_u64);
+                // Pushed before, while and after it fails.
+                while !queue.has_ended() {
+                    queue.push(&batch);
+                    pushed += 1;
+                }
+                (0..20).for_each(|_| queue.push(&batch));
+                pushed += 20;
+                let finished = queue.finish();
+                let Counts { sent, unsent } = finished.counts;
+                assert_eq!((sent, sent + unsent), (2 * RECORDS, pushed * RECORDS));
+                assert_eq!(finished.failure.unwrap().to_string(), "gated: it is full; empty it");
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_known_that_an_export_has_failed_before_it_is_finished() {
+        let (export, opener) = Gated::new(Some(0));
+        drop(opener);
+        let mut queue = Queue::start(export, WhenFull::Wait).unwrap();
+        assert!(!queue.has_ended());
+        queue.push(&batch());
+        while !queue.has_ended() {
+            thread::yield_now();
+        }
+        queue.push(&batch());
+        assert_eq!(queue.finish().counts, Counts { sent: 0, unsent: 2 * RECORDS });
+        queue.push(&batch());
+        assert_eq!(queue.counts(), Counts { sent: 0, unsent: 3 * RECORDS });
     }
 }

@@ -2,89 +2,11 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
+use common::flows::{by_key, by_tshark, lines};
 use common::frames::{Sender, arp};
-use common::tools::tool;
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
-
-/// Addresses, ports (0 where there are none) and protocol of a flow.
-type Key = (String, String, u64, u64, u64);
-/// Packets, and bytes of IP, by flow.
-type Flows = BTreeMap<Key, (u64, u64)>;
-
-/// The lines of flows, and the report behind them.
-fn lines(stdout: &[u8]) -> (Vec<Value>, Value) {
-    let text = String::from_utf8(stdout.to_vec()).expect("text");
-    let mut all: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let report = all.pop().expect("a report");
-    assert!(all.iter().all(|line| line["event"] == "flow"), "{text}");
-    (all, report)
-}
-
-/// Packets of all records of the same flow, with those of the other direction as a flow of its own.
-fn by_key(lines: &[Value]) -> Flows {
-    let mut flows = Flows::new();
-    for line in lines {
-        let text = |name: &str| line[name].as_str().expect(name).to_owned();
-        let port = |name: &str| line[name].as_u64().unwrap_or_default();
-        let (source, destination) = (text("src_ip"), text("dst_ip"));
-        let (from, to) = (port("src_port"), port("dst_port"));
-        let key = (source, destination, from, to, number(line, "proto"));
-        let back = (key.1.clone(), key.0.clone(), to, from, key.4);
-        for (key, counts) in [(key, line), (back, &line["reverse"])] {
-            if counts["packets"].as_u64().is_some_and(|packets| packets > 0) {
-                let own = flows.entry(key).or_default();
-                own.0 += number(counts, "packets");
-                own.1 += number(counts, "bytes");
-            }
-        }
-    }
-    flows
-}
-
-/// The same by tshark.
-fn by_tshark(file: &str) -> Flows {
-    let fields = [
-        "ip.src",
-        "ip.dst",
-        "ipv6.src",
-        "ipv6.dst",
-        "tcp.srcport",
-        "tcp.dstport",
-        "udp.srcport",
-        "udp.dstport",
-        "ip.proto",
-        "ipv6.nxt",
-        "ip.len",
-        "ipv6.plen",
-    ];
-    let fields = fields.iter().flat_map(|field| ["-e", field]);
-    // The first of each: an ICMP error quotes the packet that it is about.
-    let args =
-        ["-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "-Y", "ip or ipv6"];
-    let args: Vec<&str> = args.into_iter().chain(fields).collect();
-    let mut flows = Flows::new();
-    for line in tool("tshark", &args).lines() {
-        let fields: Vec<&str> = line.split('|').collect();
-        let first = |places: [usize; 2]| places.map(|place| fields[place]).concat();
-        let count = |text: &str| text.parse::<u64>().unwrap_or_default();
-        let key = (
-            first([0, 2]),
-            first([1, 3]),
-            count(&first([4, 6])),
-            count(&first([5, 7])),
-            count(&first([8, 9])),
-        );
-        let bytes = if fields[11].is_empty() { count(fields[10]) } else { count(fields[11]) + 40 };
-        let own = flows.entry(key).or_default();
-        *own = (own.0 + 1, own.1 + bytes);
-    }
-    flows
-}
 
 #[test]
 fn root_flows_of_traces_are_those_of_tshark() {

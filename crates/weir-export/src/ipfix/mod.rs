@@ -31,7 +31,7 @@ use weir_flow::{FlowRecord, Octets};
 
 use self::flow::{Layout, Layouts};
 use self::message::Message;
-use self::target::{Protocol, Target};
+pub use self::target::{Protocol, Target, TargetError};
 use self::tcp::Tcp;
 use self::transport::{Ready, Transport};
 use self::udp::Udp;
@@ -56,12 +56,12 @@ pub struct Config {
     pub octets: Octets,
     /// Bytes of a message over UDP at most, 576 to 65,507. 1400. Over TCP it is 65,535.
     pub datagram_bytes: usize,
-    /// Over UDP templates are sent again after so long, and over TCP statistics. 60 s.
+    /// Over UDP templates and options are sent again after so long, and over TCP statistics. 60 s.
     pub refresh_interval: Duration,
-    /// Over UDP templates are sent again after so many messages. 128.
+    /// Over UDP templates are sent again after so many messages, too. 128.
     pub refresh_messages: u32,
-    /// Whether names of interfaces and the export's own counts are sent, too. nfdump 1.7.1 counts a sequence error
-    /// whenever they are, as it does not count such records. True.
+    /// Whether names of interfaces and the export's own counts (options) are sent. nfdump 1.7.1 counts a sequence error
+    /// whenever they are sent again, as it does not count such records. True.
     pub options: bool,
     /// Flows a second at most. For traces, which come faster than a collector's socket is emptied. `None`.
     pub pace: Option<NonZeroU32>,
@@ -127,6 +127,13 @@ struct Exported {
     flows: u64,
 }
 
+impl Session {
+    fn forget_templates(&mut self) {
+        (self.layouts, self.has_options) = (Layouts::default(), false);
+        self.messages_since_refresh = 0;
+    }
+}
+
 /// One of the two messages.
 #[derive(Clone, Copy)]
 enum Which {
@@ -138,8 +145,8 @@ impl Ipfix {
     /// Resolves the collector's name, once and for all, and over TCP connects.
     ///
     /// # Errors
-    /// The name has no address, there is no way to it, or over TCP nobody takes the connection, which takes 8 s at most;
-    /// a message size out of range.
+    /// The name has no address, there is no way to it, or over TCP nobody takes the connection, which takes 8 s at
+    /// most; a message size out of range.
     pub fn open(target: &Target, config: Config) -> Result<Ipfix, ExportError> {
         let failed = |way_out: &str| {
             let what = format!("{target}: {way_out}");
@@ -234,17 +241,19 @@ impl Ipfix {
     fn refresh_if_due(&mut self) {
         let is_time = self.refreshed.elapsed() >= self.config.refresh_interval;
         let is_many = self.session.messages_since_refresh >= self.config.refresh_messages;
-        if self.is_datagrams && (is_time || is_many) {
+        if is_time && self.is_datagrams {
             self.forget_what_was_told();
         } else if is_time {
             self.session.has_statistics = false;
             self.refreshed = Instant::now();
+        } else if is_many && self.is_datagrams {
+            self.session.forget_templates();
         }
     }
 
     fn forget_what_was_told(&mut self) {
-        self.refreshed = Instant::now();
         self.session = Session { sequence: self.session.sequence, ..Session::default() };
+        self.refreshed = Instant::now();
     }
 
     /// Sends templates, names of interfaces and statistics that this session has not had.

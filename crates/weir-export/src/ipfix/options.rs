@@ -41,8 +41,9 @@ pub(super) fn templates() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Appends a record of [`INTERFACES`]: the name, and as description whose it is, `vm web`, or else the name again. There
-/// are readers that pass over a record with an empty text.
+/// Appends a record of [`INTERFACES`]: the name, and as description whose it is, `vm web`, or else the name again.
+///
+/// There are readers that pass over a record with an empty text.
 pub(super) fn put_interface(interface: u32, origin: &Origin, out: &mut Vec<u8>) {
     out.extend(interface_number(interface).to_be_bytes());
     put_text(&origin.interface, out);

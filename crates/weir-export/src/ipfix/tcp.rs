@@ -200,3 +200,43 @@ impl Connection {
         sum
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn the_next_address_is_tried_and_flows_are_sent_once_acknowledged() {
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let nobody = listen().local_addr().unwrap();
+        let listener = listen();
+        let mut tcp = Tcp::open(vec![nobody, listener.local_addr().unwrap()]).unwrap();
+        assert_eq!((tcp.prepare(), tcp.prepare()), (Ready::NewSession, Ready::Yes));
+        assert!(tcp.send(b"message", 7));
+        tcp.finish();
+        assert_eq!(tcp.counts(), Counts { sent: 7, unsent: 0 });
+        let mut text = String::new();
+        listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "message");
+        assert!(Tcp::open(vec![nobody]).is_err());
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_at_the_end_is_unsent() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut tcp = Tcp::open(vec![listener.local_addr().unwrap()]).unwrap();
+        let _never_reads = listener.accept().unwrap();
+        let message = vec![0; 65_535];
+        // Until the other end has no room, and this one holds messages that it cannot send.
+        let mut taken = 0;
+        while taken < tcp.counts().sent + 4 && tcp.send(&message, 1) {
+            taken += 1;
+            tcp.settle();
+        }
+        tcp.finish();
+        let Counts { sent, unsent } = tcp.counts();
+        assert!(unsent >= 1 && (sent + unsent == taken || sent + unsent == taken + 1), "{taken}");
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::transport::{Ready, Transport};
 use crate::export::Counts;
-use crate::limits::{REFUSAL_TIME_MAX, WRITE_TIME_MAX};
+use crate::limits::{REFUSAL_TIME_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX};
 
 /// Between two looks for an answer to the last message.
 const FINISH_PAUSE: Duration = Duration::from_millis(5);
@@ -23,6 +23,8 @@ pub(super) struct Udp {
     socket: Option<UdpSocket>,
     /// A message was refused since [`Transport::prepare`] last said so.
     was_refused: bool,
+    /// Until then nothing is tried: a link that takes no frames would cost the longest wait for each message.
+    paused_until: Instant,
     /// Flows of the last message, of which nothing bad is known yet.
     last_flows: u64,
     counts: Counts,
@@ -32,9 +34,15 @@ impl Udp {
     /// # Errors
     /// No socket, or no way to any of the addresses.
     pub(super) fn open(addresses: Vec<SocketAddr>) -> io::Result<Udp> {
-        let counts = Counts::default();
-        let mut udp =
-            Udp { addresses, next: 0, socket: None, was_refused: false, last_flows: 0, counts };
+        let mut udp = Udp {
+            addresses,
+            next: 0,
+            socket: None,
+            was_refused: false,
+            paused_until: Instant::now(),
+            last_flows: 0,
+            counts: Counts::default(),
+        };
         // A fault that will last is told now; the socket itself is made for the first message.
         let mut result = connect(udp.addresses[0]);
         while result.is_err() && udp.next + 1 < udp.addresses.len() {
@@ -66,6 +74,9 @@ impl Udp {
 impl Transport for Udp {
     fn prepare(&mut self) -> Ready {
         self.look_for_refusal();
+        if Instant::now() < self.paused_until {
+            return Ready::No;
+        }
         let was_refused = std::mem::take(&mut self.was_refused);
         if was_refused && self.addresses.len() > 1 {
             self.socket = None;
@@ -87,6 +98,8 @@ impl Transport for Udp {
         for _ in 0..2 {
             let Some(socket) = &self.socket else { break };
             match socket.send(message) {
+                // A message without flows leaves the one before it in doubt: what is said of it holds for both.
+                Ok(_) if flows == 0 => return true,
                 Ok(_) => {
                     self.pass_last();
                     self.last_flows = flows;
@@ -94,10 +107,14 @@ impl Transport for Udp {
                 }
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.refuse_last(),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.paused_until = Instant::now() + RETRY_PAUSE_MIN;
+                    break;
+                }
                 Err(_) => break,
             }
         }
-        // No route, no memory, no room for a second: whoever listens has missed something.
+        // No route, no memory, no room in all that time: whoever listens has missed something.
         self.counts.unsent += flows;
         self.was_refused = true;
         false
@@ -131,4 +148,34 @@ fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_write_timeout(Some(WRITE_TIME_MAX))?;
     socket.connect(address)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_address_is_tried_where_nobody_listens() {
+        // A socket that hears only itself keeps the port.
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let nobody = socket.local_addr().unwrap();
+        socket.connect(nobody).unwrap();
+        let collector = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut udp = Udp::open(vec![nobody, collector.local_addr().unwrap()]).unwrap();
+        assert_eq!(udp.prepare(), Ready::NewSession);
+        // The answer that nobody listens may be late.
+        while udp.next == 0 {
+            assert!(udp.send(b"lost", 3));
+            let ready = udp.prepare();
+            assert_eq!(ready == Ready::NewSession, udp.next == 1);
+        }
+        assert!(udp.counts().unsent >= 3);
+        let before = udp.counts();
+        assert!(udp.send(b"read", 5));
+        let mut buffer = [0; 8];
+        assert_eq!(collector.recv(&mut buffer).unwrap(), 4);
+        assert_eq!(&buffer[..4], b"read");
+        udp.finish();
+        assert_eq!(udp.counts(), Counts { sent: before.sent + 5, ..before });
+    }
 }

@@ -4,8 +4,7 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use weir_export::ipfix::Config;
-use weir_export::ipfix::target::Target;
+use weir_export::ipfix::{Config, Ipfix, Target};
 use weir_export::limits::{BATCHES_MAX, CONNECT_TIME_MAX, DRAIN_TIME_MAX, WRITE_TIME_MAX};
 use weir_export::{Counts, Export, Queue, WhenFull};
 
@@ -36,7 +35,10 @@ fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
 
 #[test]
 fn nobody_at_the_udp_port_costs_flows_only() {
-    let port = udp_socket().local_addr().unwrap().port();
+    // A socket that hears only itself keeps the port.
+    let socket = udp_socket();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
     let mut queue = Queue::start(export_to("ipfix", port, config()), WhenFull::Drop).unwrap();
     let (counts, _) = push(&mut queue, 200);
     assert_eq!(counts.sent + counts.unsent, 200_000);
@@ -151,7 +153,7 @@ fn an_export_that_cannot_begin_says_what_to_do() {
         ("ipfix://[::1]".into(), Config { datagram_bytes: 100, ..config() }, "give 576 to 65507"),
     ] {
         let target: Target = text.parse().unwrap();
-        let error = weir_export::ipfix::Ipfix::open(&target, config).err().unwrap();
+        let error = Ipfix::open(&target, config).err().unwrap();
         assert!(error.to_string().contains(want), "{error}");
     }
 }

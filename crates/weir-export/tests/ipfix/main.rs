@@ -12,8 +12,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use weir_export::ipfix::target::Target;
-use weir_export::ipfix::{Config, Ipfix};
+use weir_export::ipfix::{Config, Ipfix, Target};
 
 /// Longer than anything here takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -45,6 +45,7 @@ fn has_library(test: &str) -> bool {
 /// Takes one connection, reads it to its end, and gives it to the library; what that read, record by record.
 fn collect(listener: &TcpListener) -> Vec<Value> {
     let (mut stream, _) = listener.accept().unwrap();
+    // Collectors have nothing to say, and some close this direction at once: that ends no export.
     stream.shutdown(Shutdown::Write).unwrap();
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut stream, &mut bytes).unwrap();

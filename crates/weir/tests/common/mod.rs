@@ -7,6 +7,7 @@
 pub mod bpf;
 pub mod daemon;
 pub mod docker;
+pub mod flows;
 pub mod frames;
 pub mod libpcap;
 pub mod tools;
