@@ -1,0 +1,236 @@
+//! `weir flows`: where its flows go, and who looks on while they are counted.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_lab::testbed::{End, in_netns};
+
+use common::daemon::Daemon;
+use common::flows::{COLLECTOR_PORT, Collector, Flows, by_key, by_tshark, lines};
+use common::{LIMIT, Run, bed, closes, folder, generate, number, path, ready, settle, weir};
+
+/// What came of the export of that name.
+fn export(report: &Value, name: &str) -> (u64, u64) {
+    let exports = report["flows"]["exports"].as_array().expect("exports");
+    let one = exports.iter().find(|export| export["name"] == name);
+    let one = one.unwrap_or_else(|| panic!("no export {name}: {report}"));
+    (number(one, "sent"), number(one, "unsent"))
+}
+
+fn packets(flows: &Flows) -> u64 {
+    flows.values().map(|(packets, _)| packets).sum()
+}
+
+#[test]
+fn root_nfdump_reads_of_traces_what_tshark_counts() {
+    let test = "root_nfdump_reads_of_traces_what_tshark_counts";
+    let Some(_alone) = ready(test, &["tshark", "nfcapd", "nfdump"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let (_, generated) = path(&dir, "generated.pcapng");
+    let source = "gen:size=200,flows=3000,frames=20000";
+    Run::start(&bed.rx, weir(&format!("capture {source} --write {generated}"))).end().expect(0);
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/trace.pcapng");
+    let target = format!("ipfix://127.0.0.1:{COLLECTOR_PORT}");
+    for file in [demo, &generated] {
+        let expected = by_tshark(file);
+        for args in ["", "--biflow", "--vlan --idle-timeout 100ms --active-timeout 200ms"] {
+            let collector = Collector::start(&bed.rx);
+            let line = format!("flows file:{file} --json --export {target} {args}");
+            let ended = Run::start(&bed.rx, weir(&line)).end().expect(0);
+            let (flows, report) = lines(&ended.stdout);
+            assert_eq!(export(&report, &target), (flows.len() as u64, 0), "{report}");
+            assert_eq!(collector.finish(), expected, "{file} {args}");
+        }
+    }
+}
+
+/// What is answered to this request, from within the network namespace of that end.
+fn get(end: &End, port: u16, target: &str) -> String {
+    in_netns(&end.netns, || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let request = format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("a request");
+        stream.set_read_timeout(Some(LIMIT)).expect("a limit");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text
+    })
+    .expect("a namespace")
+}
+
+/// The value of a metric.
+fn metric(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().parse::<f64>().expect("a number") as u64)
+}
+
+/// The port that a monitor says its page has.
+fn page_port(run: &mut Run) -> u16 {
+    let port = |run: &Run| {
+        let text = run.stderr();
+        let at = text.split("weir: http://127.0.0.1:").nth(1)?;
+        at.split('/').next()?.parse().ok()
+    };
+    run.wait_for("that it has a page", |run| port(run).is_some());
+    port(run).expect("a port")
+}
+
+#[test]
+fn root_flows_of_a_link_are_exported_and_shown_while_they_are_counted() {
+    let test = "root_flows_of_a_link_are_exported_and_shown_while_they_are_counted";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let ((_, json), (_, parquet)) = (path(&dir, "flows.json"), path(&dir, "parquet"));
+    let iface = &bed.rx.iface;
+    // Nobody collects at that port.
+    let targets =
+        [format!("json:{json}"), format!("parquet:{parquet}"), "ipfix://127.0.0.1:9".into()];
+    let exports = targets.each_ref().map(|target| format!("--export {target}")).join(" ");
+    let line = format!("flows {iface} --direction in --json --http 127.0.0.1:0 {exports}");
+    let mut run = Run::start(&bed.rx, weir(&line));
+    run.wait_for("that it captures", |run| run.stderr().contains(&format!("weir: {iface}: ")));
+    let port = page_port(&mut run);
+    let sent = number(&generate(&bed.tx, "--frames 20k --rate 100kpps --flows 100"), "sent");
+    let metrics = || get(&bed.rx, port, "/metrics");
+    let shows = |text: &str| metric(text, "weir_flows_delivered_frames_total ") == Some(sent);
+    run.wait_for("that metrics have every frame", |_| shows(&metrics()));
+    let text = metrics();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert_eq!(metric(&text, "weir_flows_table_flows "), Some(100), "{text}");
+    assert_eq!(metric(&text, "weir_flows_lapped_frames_total "), Some(0), "{text}");
+    let view = get(&bed.rx, port, "/view.json");
+    let view: Value =
+        serde_json::from_str(view.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
+    assert_eq!(view["flows"].as_array().map(Vec::len), Some(100), "{view}");
+    assert_eq!(view["sources"][0]["name"], **iface, "{view}");
+    let page = get(&bed.rx, port, "/");
+    assert!(page.contains("<html") && !page.contains("https://"), "{page}");
+    let ended = run.stop().expect(0);
+    let (flows, report) = lines(&ended.stdout);
+    closes(&report);
+    let expected = by_key(&flows);
+    assert_eq!((expected.len(), packets(&expected)), (100, sent));
+    assert_eq!(export(&report, "standard output"), (100, 0), "{report}");
+    assert_eq!(export(&report, &targets[0]), (100, 0), "{report}");
+    assert_eq!(export(&report, &targets[1]), (100, 0), "{report}");
+    assert_eq!(export(&report, &targets[2]), (0, 100), "{report}");
+    let written: Vec<Value> = fs::read_to_string(&json)
+        .expect("lines")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(by_key(&written), expected);
+    let files: Vec<_> = fs::read_dir(&parquet).expect("a directory").flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(files[0].file_name().to_string_lossy().ends_with(".parquet"), "{files:?}");
+}
+
+#[test]
+fn root_a_collector_that_takes_nothing_costs_no_frame() {
+    let test = "root_a_collector_that_takes_nothing_costs_no_frame";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let iface = &bed.rx.iface;
+    // It accepts, for the kernel does, and never reads.
+    let listener = in_netns(&bed.rx.netns, || std::net::TcpListener::bind("127.0.0.1:0"));
+    let listener = listener.expect("a namespace").expect("a port");
+    let target = format!("ipfix+tcp://{}", listener.local_addr().expect("an address"));
+    // Every frame is a flow, and the table holds 1,024 of them: nearly each ends another.
+    let line = format!(
+        "flows {iface} --direction in --json --flows-max 1024 --snaplen 128 --export {target} --top 0"
+    );
+    let mut run = Run::start(&bed.rx, weir(&line));
+    run.wait_for("that it captures", |run| run.stderr().contains(&format!("weir: {iface}: ")));
+    let sent = number(&generate(&bed.tx, "--frames 300k --rate 100kpps --flows multi"), "sent");
+    settle();
+    let stopped = Instant::now();
+    let ended = run.stop().expect(0);
+    assert!(stopped.elapsed() < Duration::from_secs(30), "{:?}", stopped.elapsed());
+    let report = ended.json();
+    closes(&report);
+    assert_eq!(number(&report, "delivered"), sent, "{report}");
+    let (had, not) = export(&report, &target);
+    assert_eq!(had + not, number(&report["flows"], "records"), "{report}");
+    assert!(not > 0, "{report}");
+    drop(listener);
+}
+
+#[test]
+fn root_flows_of_what_a_daemon_captures_say_whose_they_are() {
+    let test = "root_flows_of_what_a_daemon_captures_say_whose_they_are";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let mut daemon = Daemon::start(&bed, "[sources.lan]\nsource = \"wrx0\"\nring_mib = 16\n", "");
+    let socket = daemon.socket().display().to_string();
+    let line = format!("flows host:lan --socket {socket} --biflow --json --idle-timeout 500ms");
+    let mut run = Run::start(&bed.rx, weir(&line));
+    daemon.wait_for_clients(&bed, 1);
+    let sent = number(&generate(&bed.tx, "--frames 20k --rate 100kpps --flows 50"), "sent");
+    run.wait_for("that flows have ended", |run| {
+        String::from_utf8_lossy(&run.stdout()).matches("\"proto\":17").count() >= 50
+    });
+    let ended = run.stop().expect(0);
+    let (flows, report) = lines(&ended.stdout);
+    closes(&report);
+    let udp: Vec<Value> = flows.into_iter().filter(|flow| flow["proto"] == 17).collect();
+    let counts = by_key(&udp);
+    assert_eq!((counts.len(), packets(&counts)), (50, sent));
+    // The other end of the pair is in a namespace of its own.
+    assert!(
+        udp.iter()
+            .all(|flow| flow["owner"]["kind"] == "netns" && flow["owner"]["name"] == *bed.tx.netns),
+        "{:?}",
+        udp.first()
+    );
+    daemon.run.take().expect("it runs").stop().expect(0);
+}
+
+#[test]
+fn root_a_terminal_has_the_live_table_and_then_the_report() {
+    let test = "root_a_terminal_has_the_live_table_and_then_the_report";
+    let Some(_alone) = ready(test, &["script"]) else { return };
+    let bed = bed();
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let iface = &bed.rx.iface;
+    let screen = |more: &str| {
+        let line = format!("{weir} flows {iface} --direction in --duration 4s {more}");
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
+        let mut run = Run::start(&bed.rx, command);
+        // A new run says nothing that could be waited for before its screen is there.
+        run.wait_for("its program at the interface", |_| common::bpf::attached(&bed.rx) != [0; 3]);
+        generate(&bed.tx, "--frames 20k --rate 100kpps --flows 7");
+        run.end().expect(0).text()
+    };
+    let (enter, leave) = ("\x1b[?1049h", "\x1b[?1049l");
+    let text = screen("");
+    let (before, rest) = text.split_once(enter).unwrap_or_else(|| panic!("no screen: {text:?}"));
+    let (table, report) = rest.split_once(leave).unwrap_or_else(|| panic!("it stays: {rest:?}"));
+    assert!(!before.contains("captured"), "{before:?}");
+    assert!(table.contains("Talkers") && table.contains("192.0.2.1:9"), "{table:?}");
+    assert!(report.contains("7 flows, 7 records") && !report.contains(enter), "{report:?}");
+    let plain = screen("--plain");
+    assert!(!plain.contains(enter) && plain.contains("7 flows, 7 records"), "{plain:?}");
+}
+
+#[test]
+fn exports_that_cannot_be_say_what_to_do() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/trace.pcapng");
+    for (args, words) in [
+        ("--export netflow://a", &["--export", "ipfix://", "parquet:", "json:"][..]),
+        ("--export parquet:/nowhere/at/all/flows", &["/nowhere/at/all"]),
+        ("--export json:/nowhere/at/all", &["json:/nowhere/at/all"]),
+        ("--http 203.0.113.7:80", &["--http", "203.0.113.7:80"]),
+    ] {
+        let output = weir(&format!("flows file:{demo} {args}")).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{args}: {text}");
+    }
+}
