@@ -1,14 +1,14 @@
 //! The thread of an export, and what waits for it.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::export::{Batch, Counts, Export, ExportError};
-use crate::limits::BATCHES_MAX;
+use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX};
 
 /// How often an export is called where nothing comes.
 pub const TICK: Duration = Duration::from_millis(500);
@@ -18,7 +18,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 pub enum WhenFull {
     /// It is waited for: nothing is lost by that.
     Wait,
-    /// Its records are dropped, and counted.
+    /// Its records are dropped, and counted. So are those of batches that still wait [`FINISH_TIME_MAX`] after the end.
     Drop,
 }
 
@@ -51,6 +51,8 @@ struct Shared {
     unsent: AtomicU64,
     /// The export takes no more.
     has_ended: AtomicBool,
+    /// Said once nothing more comes: batches that still wait then are dropped.
+    finish_by: OnceLock<Instant>,
 }
 
 impl Queue {
@@ -81,7 +83,7 @@ impl Queue {
             WhenFull::Drop => sender.try_send(Arc::clone(batch)).is_ok(),
         });
         if !is_taken {
-            self.shared.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
+            self.shared.drop_records(batch);
         }
     }
 
@@ -101,9 +103,9 @@ impl Queue {
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
 
-    /// Waits until everything that was handed over is sent, or cannot be.
+    /// Waits until everything that was handed over is sent, or cannot be: see [`WhenFull`].
     pub fn finish(&mut self) -> Finished {
-        self.sender = None;
+        self.close();
         let joined = self.thread.take().map(JoinHandle::join);
         let failure = joined
             .and_then(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -111,9 +113,19 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Says that nothing more comes.
+    fn close(&mut self) {
+        self.sender = None;
+        if self.when_full == WhenFull::Drop {
+            self.shared.finish_by.get_or_init(|| Instant::now() + FINISH_TIME_MAX);
+        }
+    }
+}
+
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.sender = None;
+        self.close();
         if let Some(thread) = self.thread.take() {
             // Its panic was told where it happened.
             let _ = thread.join();
@@ -131,6 +143,7 @@ fn run(
     let mut ticked = Instant::now();
     while result.is_ok() {
         match batches.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
+            Ok(batch) if shared.is_late() => shared.drop_records(&batch),
             Ok(batch) => result = export.take(&batch),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -148,12 +161,20 @@ fn run(
     // A failed export leaves batches behind, and more may come until the queue is finished. Each is taken out: one that
     // stayed in the channel would be in no count, and whoever waits for room would wait for ever.
     for batch in batches {
-        shared.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
+        shared.drop_records(&batch);
     }
     result.err()
 }
 
 impl Shared {
+    fn is_late(&self) -> bool {
+        self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
+    }
+
+    fn drop_records(&self, batch: &Batch) {
+        self.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
+    }
+
     fn tell(&self, counts: Counts) {
         self.sent.store(counts.sent, Ordering::Relaxed);
         self.unsent.store(counts.unsent, Ordering::Relaxed);
@@ -283,6 +304,26 @@ mod tests {
                 assert_eq!(finished.failure.unwrap().to_string(), "gated: it is full; empty it");
             }
         }
+    }
+
+    #[test]
+    fn an_export_that_is_too_slow_ends_in_time() {
+        let (export, opener) = Gated::new(None);
+        // What waits at the end would take 13 s.
+        let opening = thread::spawn(move || {
+            while opener.send(()).is_ok() {
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let mut queue = Queue::start(export, WhenFull::Drop).unwrap();
+        let (batch, pushed) = (batch(), BATCHES_MAX as u64);
+        (0..pushed).for_each(|_| queue.push(&batch));
+        let start = Instant::now();
+        let Counts { sent, unsent } = queue.finish().counts;
+        let took = start.elapsed();
+        assert!(took < FINISH_TIME_MAX * 2, "{took:?}");
+        assert!(sent > 0 && unsent > 0 && sent + unsent == pushed * RECORDS, "{sent}, {unsent}");
+        opening.join().unwrap();
     }
 
     #[test]

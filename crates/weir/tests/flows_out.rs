@@ -9,11 +9,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_lab::Testbed;
 use weir_lab::testbed::{End, in_netns};
 
 use common::daemon::Daemon;
 use common::flows::{COLLECTOR_PORT, Collector, Flows, by_key, by_tshark, lines};
-use common::{LIMIT, Run, bed, closes, folder, generate, number, path, ready, settle, weir};
+use common::{LIMIT, Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
 
 /// What came of the export of that name.
 fn export(report: &Value, name: &str) -> (u64, u64) {
@@ -21,6 +22,13 @@ fn export(report: &Value, name: &str) -> (u64, u64) {
     let one = exports.iter().find(|export| export["name"] == name);
     let one = one.unwrap_or_else(|| panic!("no export {name}: {report}"));
     (number(one, "sent"), number(one, "unsent"))
+}
+
+/// A testbed whose receiving end has loopback, too.
+fn bed_with_loopback() -> Testbed {
+    let bed = bed();
+    sh(&format!("ip -n {} link set lo up", bed.rx.netns));
+    bed
 }
 
 fn packets(flows: &Flows) -> u64 {
@@ -31,7 +39,7 @@ fn packets(flows: &Flows) -> u64 {
 fn root_nfdump_reads_of_traces_what_tshark_counts() {
     let test = "root_nfdump_reads_of_traces_what_tshark_counts";
     let Some(_alone) = ready(test, &["tshark", "nfcapd", "nfdump"]) else { return };
-    let (bed, dir) = (bed(), folder());
+    let (bed, dir) = (bed_with_loopback(), folder());
     let (_, generated) = path(&dir, "generated.pcapng");
     let source = "gen:size=200,flows=3000,frames=20000";
     Run::start(&bed.rx, weir(&format!("capture {source} --write {generated}"))).end().expect(0);
@@ -85,7 +93,7 @@ fn page_port(run: &mut Run) -> u16 {
 fn root_flows_of_a_link_are_exported_and_shown_while_they_are_counted() {
     let test = "root_flows_of_a_link_are_exported_and_shown_while_they_are_counted";
     let Some(_alone) = ready(test, &[]) else { return };
-    let (bed, dir) = (bed(), folder());
+    let (bed, dir) = (bed_with_loopback(), folder());
     let ((_, json), (_, parquet)) = (path(&dir, "flows.json"), path(&dir, "parquet"));
     let iface = &bed.rx.iface;
     // Nobody collects at that port.
@@ -135,7 +143,7 @@ fn root_flows_of_a_link_are_exported_and_shown_while_they_are_counted() {
 fn root_a_collector_that_takes_nothing_costs_no_frame() {
     let test = "root_a_collector_that_takes_nothing_costs_no_frame";
     let Some(_alone) = ready(test, &[]) else { return };
-    let bed = bed();
+    let bed = bed_with_loopback();
     let iface = &bed.rx.iface;
     // It accepts, for the kernel does, and never reads.
     let listener = in_netns(&bed.rx.netns, || std::net::TcpListener::bind("127.0.0.1:0"));

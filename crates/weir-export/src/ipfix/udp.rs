@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::transport::{Ready, Transport};
 use crate::export::Counts;
-use crate::limits::{REFUSAL_TIME_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX};
+use crate::limits::{DATAGRAM_TIME_MAX, REFUSAL_TIME_MAX, RETRY_PAUSE_MIN};
 
 /// Between two looks for an answer to the last message.
 const FINISH_PAUSE: Duration = Duration::from_millis(5);
@@ -23,7 +23,7 @@ pub(super) struct Udp {
     socket: Option<UdpSocket>,
     /// A message was refused since [`Transport::prepare`] last said so.
     was_refused: bool,
-    /// Until then nothing is tried: a link that takes no frames would cost the longest wait for each message.
+    /// Until then nothing is tried: a link that is too slow would cost the longest wait for each message.
     paused_until: Instant,
     /// Flows of the last message, of which nothing bad is known yet.
     last_flows: u64,
@@ -145,7 +145,7 @@ fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    socket.set_write_timeout(Some(WRITE_TIME_MAX))?;
+    socket.set_write_timeout(Some(DATAGRAM_TIME_MAX))?;
     socket.connect(address)?;
     Ok(socket)
 }

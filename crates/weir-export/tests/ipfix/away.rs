@@ -15,12 +15,12 @@ use crate::{PATIENCE, export_to, tcp_socket, udp_socket};
 /// What a push takes at most: none of them waits for a collector, but all for a loaded machine.
 const PUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
-fn config() -> Config {
+pub fn config() -> Config {
     Config { domain: 77, ..Config::default() }
 }
 
 /// Hands `count` batches of 1,000 flows over, and finishes.
-fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
+pub fn push(queue: &mut Queue, count: usize) -> (Counts, Duration) {
     let batch = batches(&flows(1_000)).remove(0);
     for _ in 0..count {
         let start = Instant::now();

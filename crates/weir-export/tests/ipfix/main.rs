@@ -7,6 +7,7 @@ mod decoder;
 mod flows;
 mod nfdump;
 mod python;
+mod slow_link;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
