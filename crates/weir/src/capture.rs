@@ -265,6 +265,8 @@ impl<'a> Run<'a> {
         let mut live = Live::new(begin, self.plan.talks);
         let mut told = vec![false; working.len()];
         let main = &working[0].running;
+        // Before the first view is made.
+        self.tell_watchers(0);
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
             let is_full = self.plan.frames.is_some() && main.has_ended();
@@ -286,9 +288,7 @@ impl<'a> Run<'a> {
                 let mut total = Ledger::default();
                 let feeds = self.subscriptions.outputs();
                 feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
-                if let Some(watch) = &self.plan.watch {
-                    watch.tell(self.tell_sources(main.delivered().lapped));
-                }
+                self.tell_watchers(main.delivered().lapped);
                 total
             });
             let mut next = end.map_or(live.next, |end| end.min(live.next));
@@ -312,8 +312,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How the sources are, for those who look on.
-    fn tell_sources(&self, lapped: u64) -> Sources {
+    /// Tells those who look on how the sources are.
+    fn tell_watchers(&self, lapped: u64) {
+        let Some(watch) = &self.plan.watch else { return };
         let view = |(number, source): (usize, &OpenSource)| {
             let mut ledger = Ledger::default();
             let own = self.subscriptions.outputs().filter(|feed| feed.source == number);
@@ -339,7 +340,7 @@ impl<'a> Run<'a> {
             }
         };
         let sources = self.subscriptions.sources.iter().enumerate().map(view).collect();
-        Sources { sources, lapped }
+        watch.tell(Sources { sources, lapped });
     }
 
     /// Takes down what the feeds that there are have counted so far.

@@ -27,7 +27,7 @@ fn export(report: &Value, name: &str) -> (u64, u64) {
 /// A testbed whose receiving end has loopback, too.
 fn bed_with_loopback() -> Testbed {
     let bed = bed();
-    sh(&format!("ip -n {} link set lo up", bed.rx.netns));
+    sh(&bed.rx, "ip link set lo up");
     bed
 }
 
@@ -174,10 +174,9 @@ fn root_flows_of_what_a_daemon_captures_say_whose_they_are() {
     let test = "root_flows_of_what_a_daemon_captures_say_whose_they_are";
     let Some(_alone) = ready(test, &[]) else { return };
     let bed = bed();
-    let mut daemon = Daemon::start(&bed, "[sources.lan]\nsource = \"wrx0\"\nring_mib = 16\n", "");
-    let socket = daemon.socket().display().to_string();
-    let line = format!("flows host:lan --socket {socket} --biflow --json --idle-timeout 500ms");
-    let mut run = Run::start(&bed.rx, weir(&line));
+    let mut daemon = Daemon::of_lan(&bed, "");
+    let command = daemon.weir("flows host:lan --biflow --json --idle-timeout 500ms");
+    let mut run = Run::capture_by(&bed.rx, command);
     daemon.wait_for_clients(&bed, 1);
     let sent = number(&generate(&bed.tx, "--frames 20k --rate 100kpps --flows 50"), "sent");
     run.wait_for("that flows have ended", |run| {
@@ -207,7 +206,9 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
     let weir = env!("CARGO_BIN_EXE_weir");
     let iface = &bed.rx.iface;
     let screen = |more: &str| {
-        let line = format!("{weir} flows {iface} --direction in --duration 4s {more}");
+        let line = format!(
+            "stty cols 100 rows 30; {weir} flows {iface} --direction in --duration 4s {more}"
+        );
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
         let mut run = Run::start(&bed.rx, command);
