@@ -29,8 +29,10 @@ pub struct Told {
     pub counters: Counters,
     /// Flows that fit into it.
     pub capacity: u64,
-    /// Frames, and their bytes on the wire.
-    pub delivered: TrafficCounts,
+    /// Frames that were counted.
+    pub frames: u64,
+    /// Their bytes on the wire; without it, those of IP are shown.
+    pub wire_bytes: Option<u64>,
     /// Records of flows that ended.
     pub records: u64,
     /// What those had, by protocol.
@@ -197,9 +199,10 @@ struct Making {
     /// When the last view was made, and what was told then.
     last: (Instant, Told),
     lost: u64,
+    delivered: TrafficCounts,
     protocols: Protocols,
-    /// By the hash of a flow: when it began, and its counts, each direction's.
-    flows: HashMap<u64, (u64, [TrafficCounts; 2])>,
+    /// By the hash of a flow and its begin: its counts, each direction's.
+    flows: HashMap<u64, [TrafficCounts; 2]>,
     hasher: RandomState,
     number: u64,
 }
@@ -214,6 +217,7 @@ impl Making {
             begun,
             last: (begun, Told::default()),
             lost: 0,
+            delivered: TrafficCounts::default(),
             protocols,
             flows,
             hasher,
@@ -262,11 +266,14 @@ impl Making {
         let now = Instant::now();
         let (then, before) = std::mem::replace(&mut self.last, (now, told));
         let told = &self.last.1;
+        let mut protocols = told.ended.clone();
+        protocols.add(&round.protocols);
+        let bytes = told.wire_bytes.unwrap_or_else(|| protocols.bytes());
+        let delivered = TrafficCounts { packets: told.frames, bytes };
+        let since = std::mem::replace(&mut self.delivered, delivered);
         let seconds = now.duration_since(then).as_secs_f64().max(1e-3);
         let Sources { sources, lapped } = self.shared.sources().clone();
         let lost = lapped + sources.iter().flat_map(|source| source.drops.values()).sum::<u64>();
-        let mut protocols = told.ended.clone();
-        protocols.add(&round.protocols);
         self.number += 1;
         let view = View {
             number: self.number,
@@ -275,8 +282,8 @@ impl Making {
                 .map_or(0, |time| time.as_nanos() as u64),
             uptime: now.duration_since(self.begun),
             sources,
-            delivered: told.delivered,
-            rates: Rates::of(told.delivered.since(before.delivered), seconds),
+            delivered,
+            rates: Rates::of(delivered.since(since), seconds),
             lapped,
             lost_per_second: lost.saturating_sub(self.lost) as f64 / seconds,
             counters: told.counters,
@@ -310,18 +317,17 @@ struct Round {
     shown: Shown,
     talkers: Talkers,
     protocols: Protocols,
-    flows: HashMap<u64, (u64, [TrafficCounts; 2])>,
+    flows: HashMap<u64, [TrafficCounts; 2]>,
 }
 
 impl Round {
     fn take(&mut self, flow: &FlowRecord, before: &Making, seconds: f64) {
         let now = [flow.forward, flow.reverse].map(TrafficCounts::from);
         self.protocols.count(flow.key.protocol, now[0] + now[1]);
-        let hash = before.hasher.hash_one((&flow.key, flow.vlan, flow.interface));
-        // One that has begun anew since then has nothing of before.
-        let then = before.flows.get(&hash).filter(|(first_ns, _)| flow.first_ns <= *first_ns);
-        let then = then.map(|(_, counts)| *counts).unwrap_or_default();
-        self.flows.insert(hash, (flow.first_ns, now));
+        // One that has begun anew since then has nothing of before; one that several tables have is several.
+        let hash = before.hasher.hash_one((&flow.key, flow.vlan, flow.interface, flow.first_ns));
+        let then = before.flows.get(&hash).copied().unwrap_or_default();
+        self.flows.insert(hash, now);
         let rates = [0, 1].map(|way| Rates::of(now[way].since(then[way]), seconds));
         self.shown.take(FlowView { record: *flow, rates: rates[0] + rates[1] });
         self.talkers.take(flow, rates);

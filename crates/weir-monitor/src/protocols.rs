@@ -26,6 +26,10 @@ impl Protocols {
         *sum = *sum + counts;
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|counts| counts.bytes).sum()
+    }
+
     pub(crate) fn add(&mut self, more: &Protocols) {
         self.0.iter_mut().zip(&more.0[..]).for_each(|(sum, more)| *sum = *sum + *more);
     }

@@ -50,7 +50,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
 }
 
 /// Prints a report on standard output; or else, if nobody takes it there, where talk goes.
-fn show(text: &str, stop: Stop) {
+pub fn show(text: &str, stop: Stop) {
     let written =
         InterruptibleWriter::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));
     match written {

@@ -1,5 +1,6 @@
 //! `weir flows`: a capture whose consumer counts frames by flow.
 
+mod kernel;
 pub mod outlets;
 mod show;
 pub mod target;
@@ -15,12 +16,19 @@ use crate::ending::conclude;
 use crate::plan::CapturePlan;
 use crate::signals;
 use show::Show;
+use watch::Watch;
 
 /// Runs the command.
 pub fn run(args: &FlowsArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
+    if args.in_kernel {
+        return kernel::run(args, &stop);
+    }
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
-    let show = Show::start(&args.show, &mut plan, &stop)?;
+    let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
+    let (show, watch) = show.unzip();
+    plan.talks = !watch.as_ref().is_some_and(Watch::has_screen);
+    plan.watch = watch;
     let result = capture::execute(&plan, &stop, Rights::GiveUp);
     // The terminal is the report's again.
     drop(show);

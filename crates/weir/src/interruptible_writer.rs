@@ -54,6 +54,12 @@ impl Stop {
         signals::is_set(&self.flag)
     }
 
+    /// How long until its time is over, if it has one.
+    pub fn left(&self) -> Option<Duration> {
+        let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
     fn is_over(&self) -> bool {
         let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
         at.is_some_and(|at| Instant::now() >= at)

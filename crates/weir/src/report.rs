@@ -1,7 +1,7 @@
 //! The report of a run: its sums and rates. How they are shown: as text and as JSON.
 
 mod json;
-mod text;
+pub mod text;
 
 use std::iter;
 use std::time::Duration;

@@ -19,6 +19,10 @@ pub struct FlowsArgs {
     pub flows: FlowMonitorArgs,
     #[command(flatten)]
     pub show: ShowArgs,
+    /// Count flows in the kernel, at TC or XDP: no frame is copied, and the table is read where it is. For interfaces; --hook,
+    /// --direction, --consume and --duration say which frames, --flows-max is of each CPU
+    #[arg(long)]
+    pub in_kernel: bool,
 }
 
 /// How frames become flows, and where those go that have ended.

@@ -12,7 +12,7 @@ use weir_flow::{Counters, FlowConfig, FlowError, FlowRecord, FlowTable, Octets, 
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
 use weir_frame::record::Record;
 use weir_monitor::limits::PART_FLOWS;
-use weir_monitor::{Teller, Told, TrafficCounts};
+use weir_monitor::{Teller, Told};
 
 use super::{Input, Named, RunSink};
 use crate::cli::FlowMonitorArgs;
@@ -69,6 +69,37 @@ pub struct NotFlowsReport {
     pub too_many_vlans: u64,
     /// Of interfaces that have no Ethernet frames.
     pub other_link_type: u64,
+}
+
+impl FlowsReport {
+    /// Of a table that has ended, and what became of its records.
+    pub fn new(
+        counters: &Counters,
+        other_link_type: u64,
+        exports: Vec<ExportReport>,
+        out: &Outlets,
+    ) -> FlowsReport {
+        let Counters { began, evicted, not_flows, .. } = *counters;
+        FlowsReport {
+            records: out.records(),
+            began,
+            evicted,
+            not_flows: NotFlowsReport {
+                arp: not_flows.arp,
+                other_protocol: not_flows.other_protocol,
+                cut_off: not_flows.cut_off,
+                malformed: not_flows.malformed,
+                too_many_vlans: not_flows.too_many_vlans,
+                other_link_type,
+            },
+            fragments_attributed: counters.fragments_attributed,
+            fragments_unattributed: counters.fragments_unattributed,
+            clock_steps_ahead: counters.clock_steps_ahead,
+            clock_steps_back: counters.clock_steps_back,
+            exports,
+            table: out.table(),
+        }
+    }
 }
 
 /// Makes the consumer.
@@ -157,7 +188,8 @@ impl Flows {
         let told = || Told {
             counters: table.counters(),
             capacity: table.capacity(),
-            delivered: TrafficCounts { packets: kept.frames, bytes: kept.wire_bytes },
+            frames: kept.frames,
+            wire_bytes: Some(kept.wire_bytes),
             records: out.records(),
             ended: out.protocols().clone(),
             origins: out.origins().clone(),
@@ -247,26 +279,8 @@ impl Sink for Flows {
 
 impl RunSink for Flows {
     fn flows(&self) -> Option<FlowsReport> {
+        let reports = self.reports.clone();
         let counters = self.table.counters();
-        let Counters { began, evicted, not_flows, .. } = counters;
-        Some(FlowsReport {
-            records: self.out.records(),
-            began,
-            evicted,
-            not_flows: NotFlowsReport {
-                arp: not_flows.arp,
-                other_protocol: not_flows.other_protocol,
-                cut_off: not_flows.cut_off,
-                malformed: not_flows.malformed,
-                too_many_vlans: not_flows.too_many_vlans,
-                other_link_type: self.other_link_type,
-            },
-            fragments_attributed: counters.fragments_attributed,
-            fragments_unattributed: counters.fragments_unattributed,
-            clock_steps_ahead: counters.clock_steps_ahead,
-            clock_steps_back: counters.clock_steps_back,
-            exports: self.reports.clone(),
-            table: self.out.table(),
-        })
+        Some(FlowsReport::new(&counters, self.other_link_type, reports, &self.out))
     }
 }

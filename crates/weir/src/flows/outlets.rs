@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use weir_capture::error::error_text;
+use weir_consumer::Stalled;
 use weir_capture::kernel::netns;
 use weir_export::ipfix::{self, Ipfix};
 use weir_export::json::JsonLines;
@@ -46,6 +47,7 @@ pub struct Outlets {
     protocols: Protocols,
     is_biflow: bool,
     records: u64,
+    packets: u64,
     /// Exports that were said to have failed.
     told: Vec<bool>,
     watch: Option<Watch>,
@@ -122,6 +124,7 @@ impl Outlets {
             protocols: Protocols::default(),
             is_biflow: args.biflow,
             records: 0,
+            packets: 0,
             watch: plan.watch.cloned(),
         })
     }
@@ -142,6 +145,7 @@ impl Outlets {
     /// Takes a flow that has ended.
     pub fn take(&mut self, record: &FlowRecord) {
         self.records += 1;
+        self.packets += record.packets();
         self.top.take(record);
         self.protocols.take(record);
         if !self.exports.is_empty() {
@@ -198,6 +202,11 @@ impl Outlets {
         (reports, of_stdout)
     }
 
+    /// Packets of all records so far.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
     /// Records so far.
     pub fn records(&self) -> u64 {
         self.records
@@ -231,6 +240,12 @@ impl Outlets {
         let name = |number: u32| Some(self.origins.get(number as usize)?.interface.as_str());
         text::table(self.top.records(), name, self.is_biflow)
     }
+}
+
+/// Whether the reader of standard output wanted no more.
+pub fn is_readers_choice(failure: &ExportError) -> bool {
+    let is_gone = failure.source.kind() == io::ErrorKind::BrokenPipe;
+    is_gone || Stalled::is_why(&failure.source)
 }
 
 fn start(export: impl Export + 'static, when_full: WhenFull) -> Result<Queue> {

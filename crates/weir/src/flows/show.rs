@@ -12,7 +12,6 @@ use weir_monitor::{Latest, Maker, terminal};
 
 use super::watch::Watch;
 use crate::cli::ShowArgs;
-use crate::plan::CapturePlan;
 
 /// How long the table waits for the first view at a time.
 const LOOK: Duration = Duration::from_millis(200);
@@ -26,13 +25,14 @@ pub struct Show {
 }
 
 impl Show {
-    /// Starts what was asked for, and has the run tell of itself; nothing where nobody looks.
+    /// Starts what was asked for, and gives what the run is to tell of itself by; nothing where nobody looks.
+    /// `is_screens`: the run says nothing on standard output while it goes on, and takes long enough for a table.
     pub fn start(
         args: &ShowArgs,
-        plan: &mut CapturePlan,
+        is_screens: bool,
         stop: &Arc<AtomicBool>,
-    ) -> Result<Option<Show>> {
-        let has_screen = terminal::is_possible() && !args.plain && !plan.json && plan.is_live();
+    ) -> Result<Option<(Show, Watch)>> {
+        let has_screen = is_screens && !args.plain && terminal::is_possible();
         if !has_screen && args.http.is_none() {
             return Ok(None);
         }
@@ -46,14 +46,13 @@ impl Show {
             None => None,
         };
         let (maker, teller) = Maker::start(latest.clone()).context("starting a thread")?;
-        plan.watch = Some(Watch::new(maker.sources(), teller, has_screen));
+        let watch = Watch::new(maker.sources(), teller, has_screen);
         let screen = if has_screen {
-            plan.talks = false;
             Some(screen(latest, Arc::clone(stop)).context("starting a thread")?)
         } else {
             None
         };
-        Ok(Some(Show { maker: Some(maker), _page: page, screen }))
+        Ok(Some((Show { maker: Some(maker), _page: page, screen }, watch)))
     }
 }
 

@@ -24,6 +24,11 @@ impl Watch {
         self.teller.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Whether lines that are not for it would spoil a screen.
+    pub fn has_screen(&self) -> bool {
+        self.has_screen
+    }
+
     /// How the sources are.
     pub fn tell(&self, sources: Sources) {
         self.sources.tell(sources);

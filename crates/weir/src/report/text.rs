@@ -138,7 +138,7 @@ fn into_netdev(netdev: &NetdevReport) -> String {
 }
 
 /// The flows, and what was not one.
-fn of_flows(flows: &FlowsReport) -> Vec<String> {
+pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
     let NotFlowsReport { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
         flows.not_flows;
     let mut text = format!("  {} flows, {} records", grouped(flows.began), grouped(flows.records));

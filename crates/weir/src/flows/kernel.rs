@@ -1,0 +1,164 @@
+//! `weir flows --in-kernel`: the table is in the kernel, and no frame comes here.
+
+mod plan;
+mod report;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use weir_flow::FlowRecord;
+use weir_flow_kernel::{KernelTable, now_ns};
+use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
+use weir_monitor::limits::PART_FLOWS;
+use weir_monitor::{SourceView, Sources, Teller, Told};
+
+use self::plan::KernelPlan;
+use self::report::KernelReport;
+use super::outlets::{OutletPlan, Outlets};
+use super::show::Show;
+use super::watch::Watch;
+use crate::cli::FlowsArgs;
+use crate::interruptible_writer::Stop;
+use crate::signals;
+
+/// How long nobody looks at a table whose flows seldom end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// And at one whose flows end by the thousand: their records wait in a ring of the kernel's.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+/// Buckets that are looked through for one part of a view, where they are empty.
+const PART_BUCKETS: usize = 4096;
+/// Parts of a view between two looks.
+const PARTS: usize = 32;
+/// How often the sources are told of.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
+    let plan = KernelPlan::new(args)?;
+    let until = Stop::new(Arc::clone(stop), None);
+    let (show, watch) = Show::start(&args.show, !plan.json, stop)?.unzip();
+    let mut out = Outlets::open(&OutletPlan {
+        args: &args.flows,
+        json: plan.json,
+        is_live: true,
+        stop: &until,
+        watch: watch.as_ref(),
+    })?;
+    for (name, owner) in &plan.interfaces {
+        let interface = Interface {
+            name: name.clone(),
+            description: owner.clone(),
+            link_type: LINKTYPE_ETHERNET,
+            ..Interface::default()
+        };
+        out.describe(&interface);
+    }
+    let table = plan.open()?;
+    if !watch.as_ref().is_some_and(Watch::has_screen) {
+        eprintln!("weir: {}: {} at {}: flows are counted in the kernel", plan.source(), report::ENGINE, plan.hook());
+    }
+    let begin = Instant::now();
+    until.end_at(plan.duration.and_then(|limit| begin.checked_add(limit)));
+    let teller = watch.as_ref().and_then(Watch::take_teller);
+    let mut run = Counting { plan: &plan, table, out, teller, watch: watch.as_ref() };
+    let counted = run.count(&until);
+    let Counting { mut table, mut out, .. } = run;
+    let seconds = begin.elapsed().as_secs_f64();
+    let finished = table.finish(&mut |record| out.take(&record));
+    // The terminal is the report's again.
+    drop(show);
+    let (exports, failure) = out.finish();
+    KernelReport { plan: &plan, counters: table.counters(), seconds, exports, out: &out }
+        .conclude(counted.and(Ok(finished?)), failure, stop)
+}
+
+/// A run.
+struct Counting<'a> {
+    plan: &'a KernelPlan,
+    table: KernelTable,
+    out: Outlets,
+    teller: Option<Teller>,
+    watch: Option<&'a Watch>,
+}
+
+impl Counting<'_> {
+    /// Until it is to end, or the reader of standard output has gone.
+    fn count(&mut self, stop: &Stop) -> Result<()> {
+        let mut told = None;
+        loop {
+            if stop.is_asked_for() || self.out.has_lost_stdout() {
+                return Ok(());
+            }
+            let mut ended = 0;
+            let Counting { table, out, .. } = self;
+            table.poll(now_ns(), &mut |record| {
+                ended += 1;
+                out.take(&record);
+            });
+            out.flush();
+            if told.is_none_or(|told: Instant| told.elapsed() >= TELL_EVERY) {
+                told = Some(Instant::now());
+                self.tell_sources();
+            }
+            self.tell();
+            let is_busy = ended > self.plan.records_max() / 16;
+            let pause = if is_busy { LOOK_SOON } else { LOOK_EVERY };
+            // Unparked by signals.
+            thread::park_timeout(pause.min(stop.left().unwrap_or(pause)));
+        }
+    }
+
+    fn tell_sources(&self) {
+        let Some(watch) = self.watch else { return };
+        let counters = self.table.counters();
+        let drops = [("records".to_owned(), counters.lost_packets)].into();
+        let source = SourceView {
+            name: self.plan.source(),
+            engine: format!("{} at {}", report::ENGINE, self.plan.hook()),
+            offered: counters.table.frames,
+            captured: counters.table.frames,
+            drops,
+            ..SourceView::default()
+        };
+        watch.tell(Sources { sources: vec![source], lapped: 0 });
+    }
+
+    /// Tells those who look on.
+    fn tell(&mut self) {
+        let Counting { table, out, teller: Some(teller), .. } = self else { return };
+        let told = || {
+            let counters = table.counters();
+            Told {
+                counters: counters.table,
+                capacity: table.capacity(),
+                frames: counters.table.frames,
+                // Bytes are counted by flow.
+                wire_bytes: None,
+                records: out.records(),
+                ended: out.protocols().clone(),
+                origins: out.origins().clone(),
+                exports: out.views(),
+            }
+        };
+        for _ in 0..PARTS {
+            if !teller.go_on(table.buckets(), |from| part_of(table, from), told) {
+                return;
+            }
+        }
+    }
+}
+
+/// Flows of the table from this bucket on, and the bucket behind them.
+fn part_of(table: &KernelTable, from: usize) -> (Vec<FlowRecord>, usize) {
+    let (mut flows, mut at) = (Vec::new(), from);
+    let end = table.buckets().min(from + PART_BUCKETS);
+    while at < end && flows.len() < PART_FLOWS {
+        let to = end.min(at + 64);
+        flows.extend(table.live_part(at..to));
+        at = to;
+    }
+    (flows, at)
+}
