@@ -257,8 +257,10 @@ static __noinline int weir_headers_walk_xdp(struct xdp_md *ctx, struct weir_head
 
 #define WEIR_SECRET_WORDS 22
 
+/* Volatile: clang would take the secret for what it is before it is set. */
+
 /* One of the two sums: 32 bits of it that are any two keys' with chance. */
-static __always_inline __u64 weir_pair_sum(const __u64 *key, const __u64 *secret)
+static __always_inline __u64 weir_pair_sum(const __u64 *key, const volatile __u64 *secret)
 {
 	__u64 sum = (secret[0] + (key[0] >> 32)) * (secret[1] + (__u32)key[0]) +
 		    (secret[2] + (key[4] >> 32)) * (secret[3] + (__u32)key[4]);
@@ -279,7 +281,7 @@ static __always_inline __u64 weir_pair_sum(const __u64 *key, const __u64 *secret
  *
  * Source: Thorup, "High speed hashing for integers and strings", 2015, section 3.3.
  */
-static __always_inline __u64 weir_keyed_hash(const __u64 *key, const __u64 *secret)
+static __always_inline __u64 weir_keyed_hash(const __u64 *key, const volatile __u64 *secret)
 {
 	__u64 hash = weir_pair_sum(key, secret) << 32 | weir_pair_sum(key, secret + 10);
 

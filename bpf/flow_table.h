@@ -349,7 +349,7 @@ static __always_inline void weir_count(struct weir_flow_counts *counts, struct w
 
 	if (by_interface)
 		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
-	hash = weir_keyed_hash(frame->headers.key, (const __u64 *)secret);
+	hash = weir_keyed_hash(frame->headers.key, secret);
 	left_number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
 	right_number = base + half_buckets + (__u32)((hash >> 32) * half_buckets >> 32);
 	/* Of each half of the hash the bits on which its bucket depends least. */

@@ -26,6 +26,8 @@
 mod clock;
 pub mod config;
 pub mod counters;
+#[cfg(test)]
+mod differential_tests;
 pub mod error;
 mod layout;
 pub mod limits;

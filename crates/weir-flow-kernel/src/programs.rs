@@ -46,6 +46,7 @@ struct Maps {
 }
 
 /// Programs that count frames until this is dropped.
+#[derive(Default)]
 pub struct Programs {
     /// Detached when dropped.
     _attached: Vec<AttachedProgram>,
@@ -67,16 +68,24 @@ pub fn attach(
         }
         interfaces.push(Arc::new(interface));
     }
-    let mut loader = Loader::new(config, ticks)?;
-    let programs = (0..interfaces.len())
-        .map(|number| loader.load(number as u32))
-        .collect::<Result<Vec<_>, _>>()?;
-    let memory = loader.memory()?;
+    let (programs, memory) = load(interfaces.len(), config, ticks)?;
     let mut attached = Vec::new();
     for (interface, program) in interfaces.iter().zip(&programs) {
         attach_one(interface, program, config, &mut attached)?;
     }
     Ok((Programs { _attached: attached }, memory))
+}
+
+/// Programs for so many interfaces, attached nowhere, and what they write.
+pub fn load(
+    interfaces: usize,
+    config: &KernelConfig,
+    ticks: &Ticks,
+) -> Result<(Vec<Arc<OwnedFd>>, Memory), KernelFlowError> {
+    let mut loader = Loader::new(config, ticks)?;
+    let programs =
+        (0..interfaces).map(|number| loader.load(number as u32)).collect::<Result<_, _>>()?;
+    Ok((programs, loader.memory()?))
 }
 
 fn attach_one(
@@ -100,7 +109,7 @@ fn attach_one(
 }
 
 /// Loads the object.
-pub struct Loader<'a> {
+struct Loader<'a> {
     config: &'a KernelConfig,
     ticks: &'a Ticks,
     secret: [u64; SECRET_WORDS],
@@ -109,7 +118,7 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(config: &'a KernelConfig, ticks: &'a Ticks) -> Result<Loader<'a>, KernelFlowError> {
+    fn new(config: &'a KernelConfig, ticks: &'a Ticks) -> Result<Loader<'a>, KernelFlowError> {
         let mut bytes = [0; SECRET_WORDS * 8];
         let filled = getrandom(&mut bytes, GetRandomFlags::empty())
             .map_err(|error| KernelFlowError::os("getting random numbers")(error.into()))?;
@@ -145,7 +154,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The program for the interface that records call so.
-    pub fn load(&mut self, interface: u32) -> Result<Arc<OwnedFd>, KernelFlowError> {
+    fn load(&mut self, interface: u32) -> Result<Arc<OwnedFd>, KernelFlowError> {
         weir_capture::bpf::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();
         let mut open = FlowTableSkelBuilder::default()
@@ -217,7 +226,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Maps what was loaded. All but the tails is frozen: only the programs write there from then on.
-    pub fn memory(&self) -> Result<Memory, KernelFlowError> {
+    fn memory(&self) -> Result<Memory, KernelFlowError> {
         let maps = self.maps.as_ref().expect("a program was loaded");
         let (cpus, buckets) = (self.cpus as usize, self.buckets() as usize);
         let failed = || KernelFlowError::os("mapping the flow table");

@@ -46,8 +46,17 @@ impl KernelTable {
         let ticks = Ticks::of(&config.flow);
         rcu::prepare();
         let (programs, memory) = attach(ifaces, &config, &ticks)?;
+        Ok(KernelTable::of(config, ticks, programs, memory))
+    }
+
+    pub(crate) fn of(
+        config: KernelConfig,
+        ticks: Ticks,
+        programs: Programs,
+        memory: Memory,
+    ) -> KernelTable {
         let reported = Reported::new(memory.slots());
-        Ok(KernelTable { config, ticks, programs: Some(programs), memory, reported })
+        KernelTable { config, ticks, programs: Some(programs), memory, reported }
     }
 
     /// The configuration that it was opened with.
