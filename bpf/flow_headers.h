@@ -125,15 +125,15 @@ static __always_inline int weir_headers_fast(void *data, void *end, struct weir_
 }
 
 /* Why there is no IP header where one should be. */
-static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 at, __u32 version)
+static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 len, __u32 at, __u32 version)
 {
-	__u64 head[5];
+	__u8 first;
 
-	if (weir_peek(ctx, hook, at, head, 1))
+	if (weir_peek(ctx, hook, at, &first, 1))
 		return WEIR_CUT_OFF;
-	if (*(__u8 *)head >> 4 != version)
+	if (first >> 4 != version)
 		return WEIR_MALFORMED;
-	return weir_peek(ctx, hook, at, head, version == 4 ? 20 : 40) ? WEIR_CUT_OFF : WEIR_MALFORMED;
+	return at + (version == 4 ? 20 : 40) > len ? WEIR_CUT_OFF : WEIR_MALFORMED;
 }
 
 /* Gives a fragment the ports of its packet, or remembers those of a first one. */
@@ -214,7 +214,7 @@ static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u
 		return WEIR_OTHER_PROTOCOL;
 	found = weir_flow_ip(ctx, hook, len, type, &chain, &key);
 	if (!found)
-		return weir_no_ip(ctx, hook, packet_at, type == bpf_htons(ETH_P_IP) ? 4 : 6);
+		return weir_no_ip(ctx, hook, len, packet_at, type == bpf_htons(ETH_P_IP) ? 4 : 6);
 	headers->ip_bytes = chain.end - packet_at;
 	if (found == 1 && !weir_flow_extensions(ctx, hook, &chain, &key) && !chain.later &&
 	    chain.at + 4 <= chain.end) {
@@ -253,6 +253,27 @@ static __noinline int weir_headers_walk_tc(struct __sk_buff *skb, __u32 beside, 
 static __noinline int weir_headers_walk_xdp(struct xdp_md *ctx, struct weir_headers *headers)
 {
 	return weir_headers_walk(ctx, WEIR_XDP, bpf_xdp_get_buff_len(ctx), 0, headers);
+}
+
+/* The coarse clock as a CPU has read it. */
+struct weir_clock {
+	__u64 jiffies;
+	__u64 ns;
+};
+
+/*
+ * CLOCK_MONOTONIC_COARSE. It goes on when jiffies do, which the verifier makes a load of: asking only then takes 20 ns off
+ * a frame. A frame between the two steps of a timer interrupt leaves its CPU a tick behind, until the next one.
+ */
+static __always_inline __u64 weir_coarse_ns(struct weir_clock *clock)
+{
+	__u64 jiffies = bpf_jiffies64();
+
+	if (clock->jiffies != jiffies) {
+		clock->jiffies = jiffies;
+		clock->ns = bpf_ktime_get_coarse_ns();
+	}
+	return clock->ns;
 }
 
 #define WEIR_SECRET_WORDS 22

@@ -18,24 +18,30 @@ const volatile __u32 consume;	/* XDP: the frame ends here */
 
 static __always_inline struct weir_flow_counts *begin_frame(struct weir_counted *frame)
 {
-	frame->cpu = bpf_get_smp_processor_id();
-	frame->now_ns = bpf_ktime_get_coarse_ns();
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct weir_flow_counts *counts = bpf_map_lookup_elem(&flow_counts, &cpu);
+
+	if (!counts)
+		return NULL;
+	counts->frames++;
+	frame->cpu = cpu;
+	frame->now_ns = weir_coarse_ns(&counts->clock);
 	frame->tick = frame->now_ns >> tick_shift;
-	return bpf_map_lookup_elem(&flow_counts, &frame->cpu);
+	return counts;
 }
 
-static __always_inline void count(struct weir_flow_counts *counts, struct weir_counted *frame, int not_flow)
+/* A frame that was walked: `not_flow` says why it has no flow, if it has none. */
+static __always_inline int was_walked(struct weir_flow_counts *counts, int not_flow,
+				      const struct weir_headers *headers)
 {
 	if (not_flow >= 0) {
 		if (not_flow < WEIR_NOT_FLOWS)
 			counts->not_flows[not_flow]++;
-		return;
+		return -1;
 	}
-	if (frame->headers.fragment) {
-		counts->fragments_attributed += frame->headers.fragment == WEIR_ATTRIBUTED;
-		counts->fragments_unattributed += frame->headers.fragment == WEIR_UNATTRIBUTED;
-	}
-	weir_count(counts, frame);
+	counts->fragments_attributed += headers->fragment == WEIR_ATTRIBUTED;
+	counts->fragments_unattributed += headers->fragment == WEIR_UNATTRIBUTED;
+	return 0;
 }
 
 SEC("xdp.frags")
@@ -44,16 +50,21 @@ int weir_flow_at_xdp(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct weir_counted frame;
 	struct weir_flow_counts *counts = begin_frame(&frame);
-	int not_flow = -1;
+	int verdict = consume ? XDP_DROP : XDP_PASS;
 
 	if (!counts)
-		return XDP_PASS;
-	counts->frames++;
-	if (weir_headers_fast(data, end, &frame.headers))
-		not_flow = weir_headers_walk_xdp(ctx, &frame.headers);
+		return verdict;
+	if (weir_headers_fast(data, end, &frame.headers)) {
+		/* Its own memory, so that what most frames have stays in registers. */
+		struct weir_headers walked;
+
+		if (was_walked(counts, weir_headers_walk_xdp(ctx, &walked), &walked))
+			return verdict;
+		frame.headers = walked;
+	}
 	frame.bytes = wire_bytes ? bpf_xdp_get_buff_len(ctx) : frame.headers.ip_bytes;
-	count(counts, &frame, not_flow);
-	return consume ? XDP_DROP : XDP_PASS;
+	weir_count(counts, &frame);
+	return verdict;
 }
 
 SEC("tc")
@@ -63,16 +74,19 @@ int weir_flow_at_tc(struct __sk_buff *skb)
 	struct weir_counted frame;
 	struct weir_flow_counts *counts = begin_frame(&frame);
 	__u32 beside = 0;
-	int not_flow = -1;
 
 	if (!counts)
 		return WEIR_TC_NEXT;
-	counts->frames++;
 	if (skb->vlan_present)
 		beside = skb->vlan_proto | skb->vlan_tci << 16;
-	if (beside || weir_headers_fast(data, end, &frame.headers))
-		not_flow = weir_headers_walk_tc(skb, beside, &frame.headers);
+	if (beside || weir_headers_fast(data, end, &frame.headers)) {
+		struct weir_headers walked;
+
+		if (was_walked(counts, weir_headers_walk_tc(skb, beside, &walked), &walked))
+			return WEIR_TC_NEXT;
+		frame.headers = walked;
+	}
 	frame.bytes = wire_bytes ? skb->len + (beside ? 4 : 0) : frame.headers.ip_bytes;
-	count(counts, &frame, not_flow);
+	weir_count(counts, &frame);
 	return WEIR_TC_NEXT;
 }

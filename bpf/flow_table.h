@@ -79,10 +79,12 @@ struct weir_flow_counts {
 	__u64 fragments_attributed;
 	__u64 fragments_unattributed;
 	__u64 head;		/* records that were written */
-	__u64 unused[2];
+	__u64 recent;		/* slot of the last frame's flow, from 1 on; 0: none */
+	struct weir_clock clock;
+	__u64 unused[7];
 };
 
-_Static_assert(sizeof(struct weir_flow_counts) == 128, "shared with Rust");
+_Static_assert(sizeof(struct weir_flow_counts) == 192, "shared with Rust");
 
 /* Set before loading, constant afterwards. */
 const volatile __u32 half_buckets;	/* of one CPU's table, in each half */
@@ -240,8 +242,10 @@ static __always_inline __u64 weir_oldest(const struct weir_flow_bucket *bucket, 
 
 #pragma unroll
 	for (i = 0; i < WEIR_BUCKET_SLOTS; i++) {
-		__u64 age = (tick - bucket->last[i]) & 0xffff;
-		/* Of several that are as old, the frame's hash chooses. */
+		/* Volatile: else all are read first and wait on the stack, which is short. */
+		__u64 age = (tick - ((const volatile __u16 *)bucket->last)[i]) & 0xffff;
+		/* Of several that are as old, the frame's hash chooses. Not known to clang, which would keep all eight. */
+		weir_opaque(turn);
 		__u64 rank = age << 6 | ((i + turn) & 7) << 3 | i;
 
 		count -= weir_below(idle_ticks - 1, age);
@@ -339,65 +343,84 @@ static __always_inline __u64 weir_add(struct weir_flow_bucket *bucket, __u32 at,
 	return WEIR_GOES_ON;
 }
 
-/* Counts a frame that has a flow. */
-static __always_inline void weir_count(struct weir_flow_counts *counts, struct weir_counted *frame)
+/* Begins a flow in the bucket with more room, or in the place of the one that was seen least recently. */
+static __always_inline void weir_place(struct weir_flow_counts *counts, struct weir_flow_bucket *left,
+				       struct weir_flow_bucket *right, __u32 left_number, __u32 right_number,
+				       __u64 tag, const struct weir_counted *frame)
 {
-	struct weir_flow_bucket *left, *right;
-	__u32 base = frame->cpu * 2 * half_buckets, left_number, right_number;
-	__u64 hash, tag, reason, free, others_free, since, oldest, other, ended, others_ended;
-	int at;
+	__u64 free = weir_free(left), others_free = weir_free(right), reason = 0;
 
-	if (by_interface)
-		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
-	hash = weir_keyed_hash(frame->headers.key, secret);
-	left_number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
-	right_number = base + half_buckets + (__u32)((hash >> 32) * half_buckets >> 32);
-	/* Of each half of the hash the bits on which its bucket depends least. */
-	tag = (hash & 0xff) | (hash >> 24 & 0x7f00);
-	tag += !tag;
-	left = bpf_map_lookup_elem(&flow_table, &left_number);
-	if (!left)
-		return;
-	at = weir_find(left, tag, frame->headers.key);
-	if (at >= 0) {
-		reason = weir_add(left, at, frame);
-		if (!reason)
-			return;
-		return weir_begin(counts, left, left_number, at, reason, tag, frame);
-	}
-	right = bpf_map_lookup_elem(&flow_table, &right_number);
-	if (!right)
-		return;
-	at = weir_find(right, tag, frame->headers.key);
-	if (at >= 0) {
-		reason = weir_add(right, at, frame);
-		if (!reason)
-			return;
-		return weir_begin(counts, right, right_number, at, reason, tag, frame);
-	}
-	free = weir_free(left);
-	others_free = weir_free(right);
 	if (free | others_free) {
 		if (weir_count_lanes(others_free) > weir_count_lanes(free)) {
 			left = right;
 			left_number = right_number;
 			free = others_free;
 		}
-		return weir_begin(counts, left, left_number, weir_lane(free & -free), 0, tag, frame);
+		free = weir_lane(free & -free);
+	} else {
+		__u64 ended, others_ended, since;
+		__u64 oldest = weir_oldest(left, frame->tick, tag, &ended);
+		__u64 other = weir_oldest(right, frame->tick, tag, &others_ended);
+
+		/* From the bucket with more that have ended; else the older one. */
+		if ((others_ended << 32 | other) > (ended << 32 | oldest)) {
+			left = right;
+			left_number = right_number;
+			oldest = other;
+		}
+		free = oldest & 7;
+		since = frame->now_ns - left->slots[free & 7].last_ns;
+		reason = since >= idle_ns ? WEIR_IDLE : WEIR_EVICTED;
+		counts->evicted += reason == WEIR_EVICTED;
 	}
-	oldest = weir_oldest(left, frame->tick, tag, &ended);
-	other = weir_oldest(right, frame->tick, tag, &others_ended);
-	/* From the bucket with more that have ended; else the older one. */
-	if ((others_ended << 32 | other) > (ended << 32 | oldest)) {
-		left = right;
-		left_number = right_number;
-		oldest = other;
+	counts->recent = left_number * WEIR_BUCKET_SLOTS + free + 1;
+	weir_begin(counts, left, left_number, free, reason, tag, frame);
+}
+
+/* Counts a frame that has a flow. */
+static __always_inline void weir_count(struct weir_flow_counts *counts, struct weir_counted *frame)
+{
+	__u32 number, right_number, base = frame->cpu * 2 * half_buckets;
+	struct weir_flow_bucket *bucket = NULL, *right;
+	__u64 hash, tag, reason, recent = counts->recent;
+	int at = 0;
+
+	if (by_interface)
+		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
+	/* Frames come in trains: often it is the flow of the frame before. */
+	number = (recent - 1) / WEIR_BUCKET_SLOTS;
+	if (recent) {
+		at = (recent - 1) & 7;
+		bucket = bpf_map_lookup_elem(&flow_table, &number);
+		if (bucket && !weir_is_key(&bucket->slots[at & 7], frame->headers.key))
+			bucket = NULL;
 	}
-	at = oldest & 7;
-	since = frame->now_ns - left->slots[at & 7].last_ns;
-	reason = since >= idle_ns ? WEIR_IDLE : WEIR_EVICTED;
-	counts->evicted += reason == WEIR_EVICTED;
-	weir_begin(counts, left, left_number, at, reason, tag, frame);
+	if (!bucket) {
+		hash = weir_keyed_hash(frame->headers.key, secret);
+		number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
+		/* Of each half of the hash the bits on which its bucket depends least. */
+		tag = (hash & 0xff) | (hash >> 24 & 0x7f00);
+		tag += !tag;
+		bucket = bpf_map_lookup_elem(&flow_table, &number);
+		if (!bucket)
+			return;
+		at = weir_find(bucket, tag, frame->headers.key);
+		if (at < 0) {
+			right_number = base + half_buckets + (__u32)((hash >> 32) * half_buckets >> 32);
+			right = bpf_map_lookup_elem(&flow_table, &right_number);
+			if (!right)
+				return;
+			at = weir_find(right, tag, frame->headers.key);
+			if (at < 0)
+				return weir_place(counts, bucket, right, number, right_number, tag, frame);
+			bucket = right;
+			number = right_number;
+		}
+		counts->recent = number * WEIR_BUCKET_SLOTS + at + 1;
+	}
+	reason = weir_add(bucket, at, frame);
+	if (reason)
+		weir_begin(counts, bucket, number, at, reason, ((__u16 *)bucket->tags)[at & 7], frame);
 }
 
 #endif

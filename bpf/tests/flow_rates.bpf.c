@@ -17,6 +17,7 @@ struct weir_rate_counts {
 	__u64 not_flows;
 	__u64 began;
 	__u64 refused;		/* the table took no new flow */
+	struct weir_clock clock;
 };
 
 struct {
@@ -64,19 +65,38 @@ int weir_rate_null(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
+/* Finds the key and does nothing with it. */
+SEC("xdp.frags")
+int weir_rate_headers(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct weir_rate_counts *counts = counts_of_cpu();
+	struct weir_headers headers;
+
+	if (!counts)
+		return XDP_DROP;
+	counts->frames++;
+	if (weir_headers_fast(data, end, &headers) && weir_headers_walk_xdp(ctx, &headers) >= 0)
+		counts->not_flows++;
+	else
+		counts->refused += headers.key[0] == headers.key[4] + headers.ip_bytes;
+	return XDP_DROP;
+}
+
 SEC("xdp.frags")
 int weir_rate_lru(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct weir_rate_counts *counts = counts_of_cpu();
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
 	struct weir_headers headers;
 	struct weir_lru_flow *flow;
 	struct weir_lru_key key;
+	__u64 now_ns;
 
 	if (!counts)
 		return XDP_DROP;
 	counts->frames++;
+	now_ns = weir_coarse_ns(&counts->clock);
 	if (weir_headers_fast(data, end, &headers) && weir_headers_walk_xdp(ctx, &headers) >= 0) {
 		counts->not_flows++;
 		return XDP_DROP;

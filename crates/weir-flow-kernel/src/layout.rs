@@ -17,7 +17,7 @@ pub const BUCKET_WORDS: usize = 96;
 /// Words of a record: `struct weir_flow_record`.
 pub const RECORD_WORDS: usize = 12;
 /// Words of a CPU's counts: `struct weir_flow_counts`.
-pub const COUNTS_WORDS: usize = 16;
+pub const COUNTS_WORDS: usize = 24;
 /// Words of a CPU's tail: `struct weir_flow_tail`.
 pub const TAIL_WORDS: usize = 16;
 

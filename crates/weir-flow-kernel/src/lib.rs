@@ -28,6 +28,8 @@ pub mod config;
 pub mod counters;
 #[cfg(test)]
 mod differential_tests;
+#[cfg(test)]
+mod dbg_tests;
 pub mod error;
 mod layout;
 pub mod limits;

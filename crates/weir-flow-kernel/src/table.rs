@@ -10,7 +10,7 @@ use crate::clock::to_epoch_ns;
 use crate::config::KernelConfig;
 use crate::counters::KernelCounters;
 use crate::error::KernelFlowError;
-use crate::layout::{BUCKET_SLOTS, Bucket, COUNTS_WORDS, RECORD_WORDS, Slot, counts};
+use crate::layout::{BUCKET_SLOTS, Bucket, COUNTS_WORDS, RECORD_WORDS, Slot, TAIL_WORDS, counts};
 use crate::limits::IDLE_MARGIN;
 use crate::programs::{Memory, Programs, attach};
 use crate::records::drain;
@@ -75,7 +75,7 @@ impl KernelTable {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let records = self.memory.records.words().len();
-        let words = self.memory.table.words().len() + records + 2 * self.memory.cpus * COUNTS_WORDS;
+        let words = self.memory.table.words().len() + records + self.memory.cpus * (COUNTS_WORDS + TAIL_WORDS);
         words as u64 * 8 + self.capacity() * 24
     }
 
