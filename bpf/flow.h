@@ -39,12 +39,14 @@ enum weir_hook { WEIR_TC, WEIR_XDP };
 
 enum weir_protocol {
 	WEIR_HOP_BY_HOP = 0,
+	WEIR_ICMP = 1,
 	WEIR_TCP = 6,
 	WEIR_UDP = 17,
 	WEIR_DCCP = 33,
 	WEIR_ROUTING = 43,
 	WEIR_FRAGMENT = 44,
 	WEIR_AH = 51,
+	WEIR_ICMPV6 = 58,
 	WEIR_DESTINATION_OPTIONS = 60,
 	WEIR_SCTP = 132,
 	WEIR_UDP_LITE = 136,
@@ -150,6 +152,7 @@ struct weir_chain {
 	__u32 at;
 	__u32 end;	/* of the packet, or of the frame if that comes first */
 	__u32 later;	/* a later fragment: nothing above IP is in it */
+	__u32 identified_at;	/* where a fragment header has the packet's identification; 0: there is none */
 };
 
 /* Reads the fixed part of an IP header. 0: there is no packet; -1: its addresses are all there is to it. */
@@ -229,6 +232,8 @@ static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 		if (protocol == WEIR_FRAGMENT) {
 			__u32 word = head[2] << 8 | head[3];
 
+			if (!chain->identified_at)
+				chain->identified_at = chain->at + 4;
 			key->fragment = (word & 0xfff9) != 0;
 			chain->later = word & 0xfff8;
 		}

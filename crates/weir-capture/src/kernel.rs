@@ -6,7 +6,7 @@ mod map_options;
 pub mod memory_limit;
 pub mod netns;
 mod private_folder;
-pub(crate) mod rcu;
+pub mod rcu;
 pub(crate) mod vlan;
 pub mod xdp_owner;
 

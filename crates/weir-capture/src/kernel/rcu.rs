@@ -30,7 +30,7 @@ enum Spare {
 ///
 /// To be called when a source is opened, once for each. Without an effect where membarrier works, or nothing can be
 /// got: then [`synchronize`] says so.
-pub(crate) fn prepare() {
+pub fn prepare() {
     if by_membarrier().is_ok() {
         return;
     }
@@ -52,7 +52,7 @@ pub(crate) fn prepare() {
 ///
 /// # Errors
 /// [`CaptureError::Os`]: no way to wait is allowed here.
-pub(crate) fn synchronize() -> Result<(), CaptureError> {
+pub fn synchronize() -> Result<(), CaptureError> {
     #[cfg(test)]
     if REFUSED.get() {
         let error = io::Error::from_raw_os_error(libc::EPERM);

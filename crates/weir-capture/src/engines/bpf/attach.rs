@@ -112,14 +112,28 @@ pub(super) fn begin(
     attachments: &mut Vec<Attachment>,
 ) -> Result<(), CaptureError> {
     if at.sides().any(|side| side.is_none()) {
-        let program = at.program(None).as_fd();
-        let fd = link(program, interface.index, libbpf_sys::BPF_XDP, 0)
-            .map_err(|source| xdp::attach_error(interface, source))?;
-        let held = Held::Link { fd, side: None };
-        attachments.push(Attachment { interface: Arc::clone(interface), held });
+        attachments.push(attach_xdp(interface, at.program(None))?);
         return Ok(());
     }
     attachments.iter_mut().try_for_each(|attachment| attachment.exchange(at))
+}
+
+pub(super) fn attach_xdp(
+    interface: &Arc<Interface>,
+    program: &Arc<OwnedFd>,
+) -> Result<Attachment, CaptureError> {
+    let fd = link(program.as_fd(), interface.index, libbpf_sys::BPF_XDP, 0)
+        .map_err(|source| xdp::attach_error(interface, source))?;
+    Ok(Attachment { interface: Arc::clone(interface), held: Held::Link { fd, side: None } })
+}
+
+pub(super) fn attach_tc(
+    interface: &Arc<Interface>,
+    program: &Arc<OwnedFd>,
+    side: Side,
+    how: TcAttach,
+) -> Result<Attachment, CaptureError> {
+    take_place(interface, program, side, (how, None))
 }
 
 /// Puts these programs in the place of those that are there; every frame meets the one or the other.

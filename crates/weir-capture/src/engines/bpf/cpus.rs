@@ -9,7 +9,10 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
 /// Entries of an array by CPU id: the highest possible id plus one. Not the number of CPUs: ids have gaps
 /// where sockets are empty or threads switched off, and the programs look up their own.
-pub(crate) fn entries() -> Result<u32, CaptureError> {
+///
+/// # Errors
+/// [`CaptureError::Os`]: the kernel does not say.
+pub fn entries() -> Result<u32, CaptureError> {
     let unreadable = |source| CaptureError::Os { doing: format!("reading {POSSIBLE}"), source };
     let text = std::fs::read_to_string(POSSIBLE).map_err(unreadable)?;
     entries_for(&text).ok_or_else(|| {

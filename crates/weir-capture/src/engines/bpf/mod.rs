@@ -6,12 +6,13 @@
 
 mod at_hook;
 pub(crate) mod attach;
+mod attached_program;
 pub mod block;
 mod check;
 mod clsact;
 mod confirm;
 pub(crate) mod control;
-pub(crate) mod cpus;
+pub mod cpus;
 pub(crate) mod declaration;
 mod doorbell;
 mod feed_control;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use weir_ring::wake;
 
 pub use crate::kernel::hooks::{AttachPoint, Attached, Hooks, XdpMode, hooks};
+pub use attached_program::{AttachedProgram, is_generic_xdp};
 pub(crate) use check::filter;
 pub use check::{Loaded, load_all, load_tc, xdp_has_tags};
 pub use clsact::has_clsact_filters;

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * The flow table in the kernel: its memory, which user space maps and only reads
+ * (crates/weir-flow-kernel/src/layout.rs), and how a frame is counted there.
+ *
+ * Each CPU has a table of its own, which only programs on that CPU write: they run with bottom halves off, so
+ * nothing interrupts one but hard interrupts, which run none. So there are no atomics but for order on arm64.
+ *
+ * A flow has two buckets, one in each half of the table, and begins in the emptier one (Voecking, "How asymmetry
+ * helps load balancing", 1999). Where both are full, the flow that was seen least recently is recorded and gives way.
+ * Flows that ended by a time-out stay where they are until then; user space finds and reports them.
+ *
+ * What readers rely on: `changes` of a bucket is odd while a flow of it begins or ends; WEIR_BUSY of `packets` is set
+ * while a frame is counted; a record is whole before `head` says so, and written before its slot is used again.
+ */
+#ifndef WEIR_FLOW_TABLE_H
+#define WEIR_FLOW_TABLE_H
+
+#include "compiler.h"
+#include "flow_headers.h"
+
+#define WEIR_BUCKET_SLOTS 8
+
+/* A frame of a known flow reads the first line of a bucket, and reads and writes this one. */
+struct weir_flow_slot {
+	__u64 key[WEIR_KEY_WORDS];
+	__u64 last_ns;		/* CLOCK_MONOTONIC_COARSE, as are all times here */
+	__u64 packets;		/* and WEIR_BUSY */
+	__u64 bytes;		/* 56 bits, TCP flags above */
+};
+
+/* What is written when the flow begins. */
+struct weir_flow_origin {
+	__u64 first_ns;
+	__u64 id;		/* interface 16 bits, ICMP code 8, type 8, whether there are those 1 */
+	__u64 serial;		/* of the flows of this CPU; from 1 on */
+};
+
+struct weir_flow_bucket {
+	__u64 tags[2];		/* 15 bits of the hash, 16 a slot; 0: no flow was ever there */
+	__u16 last[WEIR_BUCKET_SLOTS];	/* ticks */
+	__u16 first[WEIR_BUCKET_SLOTS];
+	__u64 changes;
+	__u64 unused;
+	struct weir_flow_slot slots[WEIR_BUCKET_SLOTS];
+	struct weir_flow_origin origins[WEIR_BUCKET_SLOTS];
+};
+
+_Static_assert(sizeof(struct weir_flow_slot) == 64, "a cache line");
+_Static_assert(sizeof(struct weir_flow_bucket) == 768, "shared with Rust");
+
+#define WEIR_BUSY (1ull << 63)
+#define WEIR_FLAGS_SHIFT 56
+#define WEIR_HAS_ICMP (1ull << 32)
+
+/* A flow that has ended. */
+struct weir_flow_record {
+	struct weir_flow_slot slot;
+	struct weir_flow_origin origin;
+	__u64 place;		/* number of its slot in the table of all CPUs; reason 8 bits above 56 */
+};
+
+_Static_assert(sizeof(struct weir_flow_record) == 96, "shared with Rust");
+
+#define WEIR_REASON_SHIFT 56
+
+/* flowEndReason (IPFIX 136). */
+enum weir_reason { WEIR_GOES_ON = 0, WEIR_IDLE = 1, WEIR_ACTIVE = 2, WEIR_EVICTED = 5 };
+
+/* Of one CPU. */
+struct weir_flow_counts {
+	__u64 frames;
+	__u64 not_flows[WEIR_NOT_FLOWS];
+	__u64 began;
+	__u64 evicted;
+	__u64 lost_records;	/* user space was behind: not in the ring */
+	__u64 lost_packets;
+	__u64 lost_bytes;
+	__u64 fragments_attributed;
+	__u64 fragments_unattributed;
+	__u64 head;		/* records that were written */
+	__u64 recent;		/* slot of the last frame's flow, from 1 on; 0: none */
+	struct weir_clock clock;
+	__u64 unused[7];
+};
+
+_Static_assert(sizeof(struct weir_flow_counts) == 192, "shared with Rust");
+
+/* Set before loading, constant afterwards. */
+const volatile __u32 half_buckets;	/* of one CPU's table, in each half */
+const volatile __u32 ring_records;	/* of one CPU, a power of two */
+const volatile __u64 idle_ns;		/* all ones: no time-out */
+const volatile __u64 active_ns;
+const volatile __u64 look_ns;		/* behind so long a pause, ticks do not tell whether a flow has ended */
+const volatile __u32 tick_shift;
+const volatile __u32 idle_ticks;	/* a flow with so many has ended; above 16 bits: never */
+const volatile __u32 active_ticks;	/* a flow with fewer goes on */
+const volatile __u32 interface;		/* of this program, as the records have it */
+const volatile __u32 by_interface;
+const volatile __u32 wire_bytes;	/* count these, not those of the IP packet */
+const volatile __u64 secret[WEIR_SECRET_WORDS];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		/* set before loading: CPUs x 2 x half_buckets */
+	__type(key, __u32);
+	__type(value, struct weir_flow_bucket);
+} flow_table SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		/* set before loading: CPUs x ring_records */
+	__type(key, __u32);
+	__type(value, struct weir_flow_record);
+} flow_records SEC(".maps");
+
+/* By CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		/* set before loading */
+	__type(key, __u32);
+	__type(value, struct weir_flow_counts);
+} flow_counts SEC(".maps");
+
+struct weir_flow_tail {
+	__u64 records;		/* that user space has read */
+	__u64 unused[15];	/* a line of its own, and its neighbour, which is fetched with it */
+};
+
+/* By CPU; the only memory here that user space writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);		/* set before loading */
+	__type(key, __u32);
+	__type(value, struct weir_flow_tail);
+} flow_tails SEC(".maps");
+
+/* Lanes of 16 bits that are 0, as their top bits. No lane has its top bit set. */
+static __always_inline __u64 weir_zero_lanes(__u64 lanes)
+{
+	return ~(lanes + 0x7fff7fff7fff7fffull) & 0x8000800080008000ull;
+}
+
+/*
+ * The slot, 0 to 7, of one bit: at the top of a lane of the first word, or below it for the second. BPF cannot count
+ * zeroes; a multiplication moves the digit of that lane to the top.
+ */
+static __always_inline __u32 weir_lane(__u64 bit)
+{
+	__u32 second = !!(bit & 0x4000400040004000ull);
+
+	bit >>= 15 - second;
+	return ((0x0000000100020003ull * bit >> 48) & 3) + second * 4;
+}
+
+/* How many bits, of those that weir_lane takes. */
+static __always_inline __u32 weir_count_lanes(__u64 bits)
+{
+	bits = (bits >> 15 & 0x0001000100010001ull) + (bits >> 14 & 0x0001000100010001ull);
+	return bits * 0x0001000100010001ull >> 48;
+}
+
+/* Writes one word behind all that was written before, and before all that is written later. */
+static __always_inline void weir_store_ordered(__u64 *word, __u64 value)
+{
+#if defined(__TARGET_ARCH_arm64)
+	__sync_lock_test_and_set(word, value);
+#else
+	weir_barrier();
+	*(volatile __u64 *)word = value;
+	weir_barrier();
+#endif
+}
+
+static __always_inline int weir_is_key(const struct weir_flow_slot *slot, const __u64 *key)
+{
+	/* Of IPv4 the other words are 0 in both. */
+	if (slot->key[4] != key[4] || slot->key[0] != key[0])
+		return 0;
+	return !(key[4] & WEIR_KEY_V6) ||
+	       !((slot->key[1] ^ key[1]) | (slot->key[2] ^ key[2]) | (slot->key[3] ^ key[3]));
+}
+
+/* The first of these slots, if it is the flow's, or -1; it is taken off the others. */
+static __always_inline int weir_try(const struct weir_flow_bucket *bucket, const __u64 *key, __u64 *slots)
+{
+	__u64 lowest = *slots & -*slots;
+	__u32 slot = weir_lane(lowest) & 7;
+
+	*slots ^= lowest;
+	return weir_is_key(&bucket->slots[slot], key) ? (int)slot : -1;
+}
+
+/*
+ * The slot of the flow, or -1. Of slots with the same tag four are looked at: five of eight there are less than once in
+ * 10^18 looks, and a flow that is then not found begins again beside itself, in two records.
+ */
+static __always_inline int weir_find(struct weir_flow_bucket *bucket, __u64 tag, const __u64 *key)
+{
+	__u64 same = tag * 0x0001000100010001ull, equal;
+	int slot;
+
+	/* Both words in one: the second's lanes are a bit lower. */
+	equal = weir_zero_lanes(bucket->tags[0] ^ same) | weir_zero_lanes(bucket->tags[1] ^ same) >> 1;
+	if (!equal)
+		return -1;
+	slot = weir_try(bucket, key, &equal);
+	if (slot >= 0 || !equal)
+		return slot;
+	slot = weir_try(bucket, key, &equal);
+	if (slot >= 0 || !equal)
+		return slot;
+	slot = weir_try(bucket, key, &equal);
+	if (slot >= 0 || !equal)
+		return slot;
+	return weir_try(bucket, key, &equal);
+}
+
+/* The slots that no flow ever had, as bits for weir_lane. */
+static __always_inline __u64 weir_free(const struct weir_flow_bucket *bucket)
+{
+	return weir_zero_lanes(bucket->tags[0]) | weir_zero_lanes(bucket->tags[1]) >> 1;
+}
+
+/* All ones if `a` is below `b`, both below 2^63: no jump, for each of which the verifier would go on twice. */
+static __always_inline __u64 weir_below(__u64 a, __u64 b)
+{
+	__s64 difference = a - b;
+
+	weir_opaque(difference);
+	return difference >> 63;
+}
+
+/* The slot that was seen least recently in the low 3 bits, its ticks above 6; how many have ended. */
+static __always_inline __u64 weir_oldest(const struct weir_flow_bucket *bucket, __u64 tick, __u64 turn, __u64 *ended)
+{
+	__u64 oldest = 0, count = 0, i;
+
+#pragma unroll
+	for (i = 0; i < WEIR_BUCKET_SLOTS; i++) {
+		/* Volatile: else all are read first and wait on the stack, which is short. */
+		__u64 age = (tick - ((const volatile __u16 *)bucket->last)[i]) & 0xffff;
+		/* Of several that are as old, the frame's hash chooses. Not known to clang, which would keep all eight. */
+		weir_opaque(turn);
+		__u64 rank = age << 6 | ((i + turn) & 7) << 3 | i;
+
+		count -= weir_below(idle_ticks - 1, age);
+		oldest += (rank - oldest) & weir_below(oldest, rank);
+	}
+	*ended = count;
+	return oldest;
+}
+
+/* A frame between its headers and the table. */
+struct weir_counted {
+	struct weir_headers headers;
+	__u64 now_ns;
+	__u64 bytes;
+	__u32 cpu;
+	__u32 tick;
+};
+
+/* Hands over the flow of a slot, or counts its loss. */
+static __always_inline void weir_emit(__u32 cpu, struct weir_flow_counts *counts, const struct weir_flow_slot *slot,
+				      const struct weir_flow_origin *origin, __u64 place)
+{
+	__u64 head = counts->head;
+	struct weir_flow_record *record;
+	struct weir_flow_tail *tail;
+	__u32 at;
+
+	tail = bpf_map_lookup_elem(&flow_tails, &cpu);
+	at = cpu * ring_records + (head & (ring_records - 1));
+	record = bpf_map_lookup_elem(&flow_records, &at);
+	if (!tail || !record || head - *(volatile __u64 *)&tail->records >= ring_records) {
+		counts->lost_records++;
+		counts->lost_packets += slot->packets;
+		counts->lost_bytes += slot->bytes & ((1ull << WEIR_FLAGS_SHIFT) - 1);
+		return;
+	}
+	record->slot = *slot;
+	record->origin = *origin;
+	record->place = place;
+	weir_store_ordered(&counts->head, head + 1);
+}
+
+/* The flow of a frame begins in a slot; the one that is there ends for this reason, if there is one. */
+static __always_inline void weir_begin(struct weir_flow_counts *counts, struct weir_flow_bucket *bucket, __u32 number,
+				       __u32 at, __u64 reason, __u64 tag, const struct weir_counted *frame)
+{
+	struct weir_flow_slot *slot = &bucket->slots[at & 7];
+	struct weir_flow_origin *origin = &bucket->origins[at & 7];
+	__u64 changes = bucket->changes;
+	const struct weir_headers *headers = &frame->headers;
+
+	weir_store_ordered(&bucket->changes, changes + 1);
+	if (reason) {
+		__u64 place = (__u64)number * WEIR_BUCKET_SLOTS + (at & 7);
+
+		weir_emit(frame->cpu, counts, slot, origin, reason << WEIR_REASON_SHIFT | place);
+	}
+	slot->key[0] = headers->key[0];
+	slot->key[1] = headers->key[1];
+	slot->key[2] = headers->key[2];
+	slot->key[3] = headers->key[3];
+	slot->key[4] = headers->key[4];
+	slot->last_ns = frame->now_ns;
+	slot->packets = 1;
+	slot->bytes = frame->bytes | (__u64)headers->tcp_flags << WEIR_FLAGS_SHIFT;
+	origin->first_ns = frame->now_ns;
+	origin->id = interface | (__u64)headers->icmp << 16;
+	origin->serial = ++counts->began;
+	((__u16 *)bucket->tags)[at & 7] = tag;
+	bucket->last[at & 7] = frame->tick;
+	bucket->first[at & 7] = frame->tick;
+	weir_store_ordered(&bucket->changes, changes + 2);
+}
+
+/* Counts a frame of the flow in a slot; why that flow has ended, if it has: then the frame begins another. */
+static __always_inline __u64 weir_add(struct weir_flow_bucket *bucket, __u32 at, const struct weir_counted *frame)
+{
+	struct weir_flow_slot *slot = &bucket->slots[at & 7];
+	__u64 since = frame->now_ns - slot->last_ns, packets;
+
+	if (since >= look_ns || ((frame->tick - bucket->first[at & 7]) & 0xffff) >= active_ticks) {
+		if (since >= idle_ns)
+			return WEIR_IDLE;
+		if (frame->now_ns - bucket->origins[at & 7].first_ns >= active_ns)
+			return WEIR_ACTIVE;
+	}
+	packets = slot->packets + 1;
+	weir_store_ordered(&slot->packets, packets | WEIR_BUSY);
+	slot->bytes = (slot->bytes + frame->bytes) | (__u64)frame->headers.tcp_flags << WEIR_FLAGS_SHIFT;
+	slot->last_ns = frame->now_ns;
+	weir_store_ordered(&slot->packets, packets);
+	/* Readers look at that line for all its slots: it is written only if there is something new. */
+	if (bucket->last[at & 7] != (__u16)frame->tick)
+		bucket->last[at & 7] = frame->tick;
+	return WEIR_GOES_ON;
+}
+
+/* Begins a flow in the bucket with more room, or in the place of the one that was seen least recently. */
+static __always_inline void weir_place(struct weir_flow_counts *counts, struct weir_flow_bucket *left,
+				       struct weir_flow_bucket *right, __u32 left_number, __u32 right_number,
+				       __u64 tag, const struct weir_counted *frame)
+{
+	__u64 free = weir_free(left), others_free = weir_free(right), reason = 0;
+
+	if (free | others_free) {
+		if (weir_count_lanes(others_free) > weir_count_lanes(free)) {
+			left = right;
+			left_number = right_number;
+			free = others_free;
+		}
+		free = weir_lane(free & -free);
+	} else {
+		__u64 ended, others_ended, since;
+		__u64 oldest = weir_oldest(left, frame->tick, tag, &ended);
+		__u64 other = weir_oldest(right, frame->tick, tag, &others_ended);
+
+		/* From the bucket with more that have ended; else the older one. */
+		if ((others_ended << 32 | other) > (ended << 32 | oldest)) {
+			left = right;
+			left_number = right_number;
+			oldest = other;
+		}
+		free = oldest & 7;
+		since = frame->now_ns - left->slots[free & 7].last_ns;
+		reason = since >= idle_ns ? WEIR_IDLE : WEIR_EVICTED;
+		counts->evicted += reason == WEIR_EVICTED;
+	}
+	counts->recent = left_number * WEIR_BUCKET_SLOTS + free + 1;
+	weir_begin(counts, left, left_number, free, reason, tag, frame);
+}
+
+/* Counts a frame that has a flow. */
+static __always_inline void weir_count(struct weir_flow_counts *counts, struct weir_counted *frame)
+{
+	__u32 number, right_number, base = frame->cpu * 2 * half_buckets;
+	struct weir_flow_bucket *bucket = NULL, *right;
+	__u64 hash, tag, reason, recent = counts->recent;
+	int at = 0;
+
+	if (by_interface)
+		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
+	/* Frames come in trains: often it is the flow of the frame before. */
+	number = (recent - 1) / WEIR_BUCKET_SLOTS;
+	if (recent) {
+		at = (recent - 1) & 7;
+		bucket = bpf_map_lookup_elem(&flow_table, &number);
+		if (bucket && !weir_is_key(&bucket->slots[at & 7], frame->headers.key))
+			bucket = NULL;
+	}
+	if (!bucket) {
+		hash = weir_keyed_hash(frame->headers.key, secret);
+		number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
+		/* Of each half of the hash the bits on which its bucket depends least. */
+		tag = (hash & 0xff) | (hash >> 24 & 0x7f00);
+		tag += !tag;
+		bucket = bpf_map_lookup_elem(&flow_table, &number);
+		if (!bucket)
+			return;
+		at = weir_find(bucket, tag, frame->headers.key);
+		if (at < 0) {
+			right_number = base + half_buckets + (__u32)((hash >> 32) * half_buckets >> 32);
+			right = bpf_map_lookup_elem(&flow_table, &right_number);
+			if (!right)
+				return;
+			at = weir_find(right, tag, frame->headers.key);
+			if (at < 0)
+				return weir_place(counts, bucket, right, number, right_number, tag, frame);
+			bucket = right;
+			number = right_number;
+		}
+		counts->recent = number * WEIR_BUCKET_SLOTS + at + 1;
+	}
+	reason = weir_add(bucket, at, frame);
+	if (reason)
+		weir_begin(counts, bucket, number, at, reason, ((__u16 *)bucket->tags)[at & 7], frame);
+}
+
+#endif

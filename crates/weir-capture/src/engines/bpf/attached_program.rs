@@ -1,0 +1,53 @@
+//! Programs of other crates at the hooks of an interface.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use super::TcAttach;
+use super::attach::{Attachment, attach_tc, attach_xdp};
+use super::clsact::{self, Side};
+use super::xdp;
+use crate::error::CaptureError;
+use crate::kernel::interface::Interface;
+
+/// A program at a hook, detached when dropped: programs that were running go on until [`crate::kernel::rcu`] says so.
+///
+/// XDP and tcx links end with the process, whatever ends it. A clsact filter (TC before Linux 6.6) outlives a process
+/// that is killed; the next [`at_tc`](Self::at_tc) in that network namespace removes it.
+pub struct AttachedProgram {
+    _attachment: Attachment,
+}
+
+impl AttachedProgram {
+    /// Attaches at XDP: in the driver where it can, else in the stack.
+    ///
+    /// # Errors
+    /// [`CaptureError::XdpBusy`], [`CaptureError::XdpRefused`], [`CaptureError::Os`].
+    pub fn at_xdp(
+        interface: &Arc<Interface>,
+        program: &Arc<OwnedFd>,
+    ) -> Result<AttachedProgram, CaptureError> {
+        Ok(AttachedProgram { _attachment: attach_xdp(interface, program)? })
+    }
+
+    /// Attaches at TC, before all other filters: for sent frames, or for received ones.
+    ///
+    /// # Errors
+    /// [`CaptureError::Attach`], [`CaptureError::Bpf`].
+    pub fn at_tc(
+        interface: &Arc<Interface>,
+        program: &Arc<OwnedFd>,
+        sent: bool,
+        how: TcAttach,
+    ) -> Result<AttachedProgram, CaptureError> {
+        clsact::sweep(program.as_fd());
+        let side = if sent { Side::Egress } else { Side::Ingress };
+        Ok(AttachedProgram { _attachment: attach_tc(interface, program, side, how)? })
+    }
+}
+
+/// Whether the XDP program of this interface runs in the kernel's generic hook, not in the driver.
+#[must_use]
+pub fn is_generic_xdp(interface: &Interface) -> bool {
+    xdp::is_generic(interface.index)
+}

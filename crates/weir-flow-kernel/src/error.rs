@@ -1,0 +1,82 @@
+//! Why there is no table in the kernel, and the way out.
+
+use std::io;
+
+use thiserror::Error;
+use weir_capture::CaptureError;
+use weir_flow::FlowError;
+use weir_flow::limits::FLOWS_MIN;
+
+use crate::limits::{FLOWS_OF_A_CPU_MAX, INTERFACES_MAX, RECORDS_MAX, RECORDS_MIN};
+
+/// What is wrong, and the way out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KernelFlowError {
+    /// Outside the limits.
+    #[error(
+        "a flow table of {0} flows a CPU: in the kernel it can have {FLOWS_MIN} to {FLOWS_OF_A_CPU_MAX}"
+    )]
+    Flows(u64),
+    /// A time-out outside the limits.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// Both directions as one flow.
+    #[error(
+        "biflows cannot be counted in the kernel: the two directions of a flow come on different CPUs, each of which \
+         has a table of its own; count in one direction and merge the records, or count captured frames"
+    )]
+    Biflow,
+    /// Sent frames at XDP.
+    #[error("XDP sees received frames only; count sent ones at TC, or received ones only")]
+    SentAtXdp,
+    /// Frames that end at TC.
+    #[error("frames can end at XDP only; count at XDP, or let them go on")]
+    ConsumeAtTc,
+    /// Not a power of two, or outside the limits.
+    #[error(
+        "{0} records that wait for user space: a power of two from {RECORDS_MIN} to {RECORDS_MAX} is possible"
+    )]
+    Records(u32),
+    /// None, or too many.
+    #[error("{0} interfaces: a table can have 1 to {INTERFACES_MAX}")]
+    Interfaces(usize),
+    /// A link type without Ethernet headers.
+    #[error("{iface} carries IP packets without Ethernet headers; count captured frames there")]
+    NotEthernet {
+        /// Its name.
+        iface: String,
+    },
+    /// The interface, or attaching to it.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The kernel has no memory for it, or refuses the programs.
+    #[error("loading the flow table, {bytes} bytes for {cpus} CPUs; fewer flows need less")]
+    Load {
+        /// All maps together.
+        bytes: u64,
+        /// CPUs that the machine may have.
+        cpus: u32,
+        /// What the kernel said.
+        source: libbpf_rs::Error,
+    },
+    /// No rights.
+    #[error(
+        "counting flows in the kernel needs CAP_BPF and CAP_NET_ADMIN; run as root, or give them to the binary"
+    )]
+    NoRights,
+    /// The operating system refused something else.
+    #[error("{doing}")]
+    Os {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl KernelFlowError {
+    pub(crate) fn os(doing: &'static str) -> impl FnOnce(io::Error) -> KernelFlowError {
+        move |source| KernelFlowError::Os { doing, source }
+    }
+}
