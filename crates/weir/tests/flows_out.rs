@@ -229,6 +229,45 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
 }
 
 #[test]
+fn root_flows_in_the_kernel_are_those_of_captured_frames() {
+    let test = "root_flows_in_the_kernel_are_those_of_captured_frames";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed_with_loopback();
+    let iface = &bed.rx.iface;
+    for hook in ["tc", "xdp"] {
+        let args = "--direction in --json --idle-timeout 500ms --http 127.0.0.1:0";
+        let line = format!("flows {iface} --in-kernel --hook {hook} {args}");
+        let mut counting = Run::start(&bed.rx, weir(&line));
+        counting.wait_for("that it counts", |run| run.stderr().contains("flow-table at"));
+        let captured =
+            Run::capture_by(&bed.rx, weir(&format!("flows {iface} --direction in --json")));
+        let sent = number(&generate(&bed.tx, "--frames 20k --rate 100kpps --flows 100"), "sent");
+        let port = page_port(&mut counting);
+        counting.wait_for("that flows end while nothing comes", |run| {
+            String::from_utf8_lossy(&run.stdout()).matches("\"end_reason\":\"idle\"").count() >= 100
+        });
+        let shows = |text: &str| metric(text, "weir_flows_delivered_frames_total ") == Some(sent);
+        counting
+            .wait_for("that metrics have every frame", |_| shows(&get(&bed.rx, port, "/metrics")));
+        let (flows, report) = lines(&counting.stop().expect(0).stdout);
+        assert_eq!(number(&report, "offered"), sent, "{report}");
+        assert_eq!(number(&report, "delivered"), sent, "{report}");
+        assert_eq!(number(&report["drops"], "records"), 0, "{report}");
+        assert_eq!(report["unexplained"], 0, "{report}");
+        let (expected, _) = lines(&captured.stop().expect(0).stdout);
+        assert_eq!(by_key(&flows), by_key(&expected), "{hook}");
+        assert!(flows.iter().all(|flow| flow["owner"]["name"] == *bed.tx.netns), "{flows:?}");
+    }
+    let refused = |args: &str, words: &[&str]| {
+        Run::start(&bed.rx, weir(&format!("flows {args} --in-kernel"))).end().refused(words);
+    };
+    refused(&format!("{iface} --filter udp"), &["--filter", "--in-kernel"]);
+    refused(&format!("{iface} --biflow"), &["biflow", "captured frames"]);
+    refused("gen:frames=1", &["gen:frames=1", "eth0"]);
+    refused("nosuch0", &["nosuch0"]);
+}
+
+#[test]
 fn exports_that_cannot_be_say_what_to_do() {
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/trace.pcapng");
     for (args, words) in [

@@ -40,9 +40,10 @@ pub struct FlowMonitorArgs {
     /// Frames of different VLANs are different flows
     #[arg(long)]
     pub vlan: bool,
-    /// Flows that are kept at once, 92 bytes each; a new one beyond them ends another early
-    #[arg(long, value_name = "N", default_value = "1M", value_parser = units::count)]
-    pub flows_max: u64,
+    /// Flows that are kept at once, 92 bytes each; a new one beyond them ends another early [default: 1M; in the kernel
+    /// 131072 of each CPU]
+    #[arg(long, value_name = "N", value_parser = units::count)]
+    pub flows_max: Option<u64>,
     /// How many flows the table at the end has, those with most bytes first
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,

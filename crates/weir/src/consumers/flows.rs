@@ -19,6 +19,8 @@ use crate::cli::FlowMonitorArgs;
 use crate::flows::outlets::{ExportReport, OutletPlan, Outlets};
 use crate::flows::watch::Watch;
 
+/// Flows that a table has, if not said.
+const FLOWS_MAX: u64 = 1_000_000;
 /// Frames that are taken over together.
 const RUN_FRAMES: u64 = 256;
 /// Lines of the table that are looked through for one part of a view, where they are empty.
@@ -106,7 +108,7 @@ impl FlowsReport {
 pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let timeout = |time: Duration| (!time.is_zero()).then_some(time);
     let config = FlowConfig {
-        flows_max: args.flows_max,
+        flows_max: args.flows_max.unwrap_or(FLOWS_MAX),
         idle_timeout: timeout(args.idle_timeout),
         active_timeout: timeout(args.active_timeout),
         biflow: args.biflow,

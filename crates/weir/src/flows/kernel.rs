@@ -22,7 +22,6 @@ use super::show::Show;
 use super::watch::Watch;
 use crate::cli::FlowsArgs;
 use crate::interruptible_writer::Stop;
-use crate::signals;
 
 /// How long nobody looks at a table whose flows seldom end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -58,7 +57,12 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
     }
     let table = plan.open()?;
     if !watch.as_ref().is_some_and(Watch::has_screen) {
-        eprintln!("weir: {}: {} at {}: flows are counted in the kernel", plan.source(), report::ENGINE, plan.hook());
+        eprintln!(
+            "weir: {}: {} at {}: flows are counted in the kernel",
+            plan.source(),
+            report::ENGINE,
+            plan.hook()
+        );
     }
     let begin = Instant::now();
     until.end_at(plan.duration.and_then(|limit| begin.checked_add(limit)));
@@ -71,8 +75,11 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
     // The terminal is the report's again.
     drop(show);
     let (exports, failure) = out.finish();
-    KernelReport { plan: &plan, counters: table.counters(), seconds, exports, out: &out }
-        .conclude(counted.and(Ok(finished?)), failure, stop)
+    KernelReport { plan: &plan, counters: table.counters(), seconds, exports, out: &out }.conclude(
+        counted.and(Ok(finished?)),
+        failure,
+        stop,
+    )
 }
 
 /// A run.

@@ -14,7 +14,8 @@ use weir_flow_kernel::{Hook, KernelConfig, KernelTable};
 use weir_frame::record::CAPLEN_MAX;
 
 use crate::cli::{
-    CaptureArgs, DirectionName, EngineName, FlowsArgs, HookName, InputArgs, TcAttachName, TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, EngineName, FlowsArgs, HookName, InputArgs, TcAttachName,
+    TimestampName, XdpModeName,
 };
 use crate::plan::CapturePlan;
 use crate::source_name::{Part, SourceName};
@@ -41,12 +42,16 @@ impl KernelPlan {
             );
         }
         if input.sources.is_empty() {
-            bail!("name an interface: weir flows eth0 --in-kernel; `weir doctor` lists those that there are");
+            bail!(
+                "name an interface: weir flows eth0 --in-kernel; `weir doctor` lists those that there are"
+            );
         }
         let (mut ifaces, mut names) = (Vec::new(), Vec::new());
         for source in &input.sources {
             let SourceName::Interface { netns, iface, part: Part::Whole } = source else {
-                bail!("{source}: --in-kernel counts the frames of whole interfaces: eth0, netns:NAME/eth0");
+                bail!(
+                    "{source}: --in-kernel counts the frames of whole interfaces: eth0, netns:NAME/eth0"
+                );
             };
             if !names.contains(&source.to_string()) {
                 names.push(source.to_string());
@@ -55,7 +60,9 @@ impl KernelPlan {
         }
         let netns = ifaces[0].0;
         if ifaces.iter().any(|(other, _)| *other != netns) {
-            bail!("--in-kernel: its interfaces are of one network namespace; start a monitor for each");
+            bail!(
+                "--in-kernel: its interfaces are of one network namespace; start a monitor for each"
+            );
         }
         // What a capture of the same would refuse, such as to take away the frames that this machine lives by.
         CapturePlan::new(&CaptureArgs::into_flows(input, &args.flows))?;
@@ -124,9 +131,10 @@ fn config(args: &FlowsArgs) -> KernelConfig {
         (DirectionName::Both, Hook::Xdp) => Direction::In,
         (DirectionName::Both, Hook::Tc) => Direction::Both,
     };
+    let default = KernelConfig::default();
     KernelConfig {
         flow: FlowConfig {
-            flows_max: flows.flows_max,
+            flows_max: flows.flows_max.unwrap_or(default.flow.flows_max),
             idle_timeout: timeout(flows.idle_timeout),
             active_timeout: timeout(flows.active_timeout),
             biflow: flows.biflow,
@@ -141,7 +149,7 @@ fn config(args: &FlowsArgs) -> KernelConfig {
             TcAttachName::Best => TcAttach::Best,
             TcAttachName::Clsact => TcAttach::Clsact,
         },
-        ..KernelConfig::default()
+        ..default
     }
 }
 
@@ -163,7 +171,7 @@ fn unheeded(input: &InputArgs) -> Option<&'static str> {
         ("--hugepages", input.hugepages),
         ("--frames", input.frames.is_some()),
         ("--merge-slack", input.merge_slack != InputArgs::MERGE_SLACK),
-        ("--speed", input.speed != Speed::Max),
+        ("--speed", input.speed != Speed::Top),
         ("--no-wait", input.no_wait),
     ];
     given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)

@@ -79,7 +79,8 @@ impl KernelReport<'_> {
             out::plain(&text(&json))
         };
         show(&text, Stop::new(Arc::clone(stop), None));
-        let mut errors: Vec<String> = flows.exports.iter().filter_map(|one| one.error.clone()).collect();
+        let mut errors: Vec<String> =
+            flows.exports.iter().filter_map(|one| one.error.clone()).collect();
         match failure {
             Some(failure) if is_readers_choice(&failure) => eprintln!("weir: {failure}"),
             Some(failure) => errors.push(format!("{failure}: {}", failure.source)),
@@ -106,10 +107,15 @@ impl KernelReport<'_> {
 
 /// A few lines for people.
 fn text(json: &Json<'_>) -> String {
-    let mut text = format!("{}: {ENGINE} at {} (frames stay in the kernel)\n", json.source, json.hook);
+    let mut text =
+        format!("{}: {ENGINE} at {} (frames stay in the kernel)\n", json.source, json.hook);
     let rate = packet_rate(json.mpps * 1e6);
     let _ = writeln!(text, "{:.3} s, {rate}\n", json.duration_s);
-    for (name, count) in [("offered", json.offered), ("counted", json.delivered), ("drop records", json.drops["records"])] {
+    for (name, count) in [
+        ("offered", json.offered),
+        ("counted", json.delivered),
+        ("drop records", json.drops["records"]),
+    ] {
         let _ = writeln!(text, "  {name:<12} {:>13}", grouped(count));
     }
     if json.unexplained == 0 {
