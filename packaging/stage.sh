@@ -28,6 +28,7 @@ install -D -m 644 -t "$folder/share/fish/vendor_completions.d" "$pages/weir.fish
 install -D -m 644 -t "$folder/share/doc/weir" "$root/README.md" "$root/ARCHITECTURE.md"
 # Where the links of README.md look for them.
 install -D -m 644 -t "$folder/share/doc/weir/docs" "$root"/docs/*.md
+install -D -m 644 -t "$folder/share/doc/weir/docs/pictures" "$root"/docs/pictures/*.png
 install -D -m 644 -t "$folder/share/doc/weir/examples" \
     "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml" "$root/packaging/compose.yaml"
 install -D -m 644 -t "$folder/share/doc/weir/examples/kubernetes" "$root"/packaging/kubernetes/*.yaml

@@ -46,7 +46,8 @@ impl Latest {
         Arc::clone(&self.lock().view)
     }
 
-    /// Waits for another view than that of this number, so long at most, and gives the last one. `None`: no other comes.
+    /// Waits for another view than that of this number, so long at most, and gives the last one. `None`: no other
+    /// comes.
     #[must_use]
     pub fn wait(&self, number: u64, at_most: Duration) -> Option<Arc<View>> {
         let state = self.lock();

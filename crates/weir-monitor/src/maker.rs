@@ -143,8 +143,8 @@ impl SourceTeller {
 
 impl Teller {
     /// Called by the monitor between frames, and where none come: moves a round on by a part, if one is under way or
-    /// wanted. `part` gives the flows from this place on, [`PART_FLOWS`](crate::limits::PART_FLOWS) or so, and the place behind them, of `places`;
-    /// `told` gives what else there is to tell. Whether it came on.
+    /// wanted. `part` gives the flows from this place on ([`PART_FLOWS`](crate::limits::PART_FLOWS) or so), and the
+    /// place behind them, of `places`; `told` gives what else there is to tell. Whether it came on.
     pub fn go_on(
         &mut self,
         places: usize,

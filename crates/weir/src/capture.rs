@@ -3,6 +3,7 @@
 mod live;
 mod reading;
 mod statistics;
+mod watched;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::Info;
 use weir_consumer::thread::{Finished, Plan, Running, take_changes};
-use weir_monitor::{SourceView, Sources};
 use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
 use weir_ring::idle::SLEEP_MAX;
@@ -26,7 +26,7 @@ use crate::control::Control;
 use crate::ending::conclude;
 use crate::flows::watch::say;
 use crate::interruptible_writer::Stop;
-use crate::journal::{Journal, News, NotJoined};
+use crate::journal::{Journal, NotJoined};
 use crate::plan::CapturePlan;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 use crate::sources::{OpenSource, Subscribed, Subscriptions};
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         for source in &self.subscriptions.sources {
             self.probe.info_of(source.id).iter().for_each(introduce);
         }
-        self.tell_news();
+        watched::news(self);
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");
         }
@@ -266,7 +266,7 @@ impl<'a> Run<'a> {
         let mut told = vec![false; working.len()];
         let main = &working[0].running;
         // Before the first view is made.
-        self.tell_watchers(0);
+        watched::tell(self, 0);
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
             let is_full = self.plan.frames.is_some() && main.has_ended();
@@ -282,13 +282,13 @@ impl<'a> Run<'a> {
                     say(self.plan.watch.as_ref(), &line);
                 }
             }
-            self.tell_news();
+            watched::news(self);
             live.tick(main.delivered(), || {
                 self.count();
                 let mut total = Ledger::default();
                 let feeds = self.subscriptions.outputs();
                 feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
-                self.tell_watchers(main.delivered().lapped);
+                watched::tell(self, main.delivered().lapped);
                 total
             });
             let mut next = end.map_or(live.next, |end| end.min(live.next));
@@ -298,49 +298,6 @@ impl<'a> Run<'a> {
             // Unparked by signals, by consumers that end, and by news.
             thread::park_timeout(next.saturating_duration_since(Instant::now()));
         }
-    }
-
-    /// Says what has become of sources since this was said last.
-    fn tell_news(&self) {
-        for (id, news) in self.journal.take_news() {
-            let source = self.subscriptions.sources.iter().find(|source| Some(source.id) == id);
-            let name = source.map_or("a source", |source| &source.name);
-            say(self.plan.watch.as_ref(), &format!("{name}: {}", live::text(&news)));
-            if let (Some(source), News::CameBack) = (source, news) {
-                self.probe.info_of(source.id).iter().for_each(introduce);
-            }
-        }
-    }
-
-    /// Tells those who look on how the sources are.
-    fn tell_watchers(&self, lapped: u64) {
-        let Some(watch) = &self.plan.watch else { return };
-        let view = |(number, source): (usize, &OpenSource)| {
-            let mut ledger = Ledger::default();
-            let own = self.subscriptions.outputs().filter(|feed| feed.source == number);
-            own.for_each(|feed| ledger.add(&self.journal.ledger(feed.subscription)));
-            let info = self.probe.info_of(source.id).unwrap_or_default();
-            SourceView {
-                name: source.name.clone(),
-                engine: info.hook.map_or_else(
-                    || info.engine.to_owned(),
-                    |hook| format!("{} at {hook}", info.engine),
-                ),
-                offered: ledger.offered,
-                filtered: ledger.filtered,
-                blocked: ledger.blocked,
-                sampled: ledger.sampled,
-                captured: ledger.captured,
-                drops: ledger
-                    .drops
-                    .iter()
-                    .map(|(place, count)| ((*place).to_owned(), *count))
-                    .collect(),
-                missed_before: ledger.missed_before,
-            }
-        };
-        let sources = self.subscriptions.sources.iter().enumerate().map(view).collect();
-        watch.tell(Sources { sources, lapped });
     }
 
     /// Takes down what the feeds that there are have counted so far.

@@ -19,8 +19,8 @@ pub struct FlowsArgs {
     pub flows: FlowMonitorArgs,
     #[command(flatten)]
     pub show: ShowArgs,
-    /// Count flows in the kernel, at TC or XDP: no frame is copied, and the table is read where it is. For interfaces; --hook,
-    /// --direction, --consume and --duration say which frames, --flows-max is of each CPU
+    /// Count flows in the kernel, at TC or XDP: no frame is copied, and the table is read where it is. For interfaces;
+    /// --hook, --direction, --consume and --duration say which frames, --flows-max is of each CPU
     #[arg(long)]
     pub in_kernel: bool,
 }
@@ -62,8 +62,8 @@ pub struct FlowMonitorArgs {
 /// How it is shown while it goes on.
 #[derive(Args, Clone, Debug)]
 pub struct ShowArgs {
-    /// Serve a page with rates, losses, talkers and flows, and /metrics for Prometheus, at this address: 127.0.0.1:8080.
-    /// Whoever can connect there sees them
+    /// Serve a page with rates, losses, talkers and flows, and /metrics for Prometheus, at this address:
+    /// 127.0.0.1:8080. Whoever can connect there sees them
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub http: Option<SocketAddr>,
     /// Plain text, though a terminal could have the live table

@@ -56,7 +56,8 @@ impl Show {
     }
 }
 
-/// The live table, once there is something to show: a source that cannot be opened is told of on the terminal as it was.
+/// The live table, once there is something to show: a source that cannot be opened is told of on the terminal as it
+/// was.
 fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Result<()>>> {
     let main = thread::current();
     let quit = move || {
@@ -75,12 +76,9 @@ fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Re
 impl Drop for Show {
     fn drop(&mut self) {
         self.maker = None;
-        match self.screen.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => {
-                eprintln!("weir: the live table cannot be drawn: {error}; --plain goes without it");
-            }
-            // A panic was told where it happened.
-            Some(Ok(Ok(())) | Err(_)) | None => {}
+        // A panic was told where it happened.
+        if let Some(Ok(Err(error))) = self.screen.take().map(JoinHandle::join) {
+            eprintln!("weir: the live table cannot be drawn: {error}; --plain goes without it");
         }
     }
 }

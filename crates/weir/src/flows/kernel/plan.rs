@@ -38,7 +38,8 @@ impl KernelPlan {
         let input = &args.input;
         if let Some(flag) = unheeded(input) {
             bail!(
-                "{flag} is for flows of captured frames; with --in-kernel no frame is copied, so leave one of the two out"
+                "{flag} is for flows of captured frames; with --in-kernel no frame is copied, so leave one of the two \
+                 out"
             );
         }
         if input.sources.is_empty() {

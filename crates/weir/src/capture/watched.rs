@@ -1,0 +1,56 @@
+//! What a run says of its sources while it goes on, to those who look on and on standard error.
+
+use weir_monitor::{SourceView, Sources};
+use weir_ring::Ledger;
+
+use super::Run;
+use super::live::{self, introduce};
+use crate::flows::watch::{Watch, say};
+use crate::journal::News;
+use crate::sources::OpenSource;
+
+/// Tells them how the sources are, as far as it was counted.
+pub fn tell(run: &Run<'_>, lapped: u64) {
+    let Some(watch) = &run.plan.watch else { return };
+    let view = |(number, source)| view(run, number, source);
+    let sources = run.subscriptions.sources.iter().enumerate().map(view).collect();
+    watch.tell(Sources { sources, lapped });
+}
+
+fn view(run: &Run<'_>, number: usize, source: &OpenSource) -> SourceView {
+    let mut ledger = Ledger::default();
+    let own = run.subscriptions.outputs().filter(|feed| feed.source == number);
+    own.for_each(|feed| ledger.add(&run.journal.ledger(feed.subscription)));
+    let info = run.probe.info_of(source.id).unwrap_or_default();
+    let engine = match info.hook {
+        Some(hook) => format!("{} at {hook}", info.engine),
+        None => info.engine.to_owned(),
+    };
+    let drops = ledger.drops.iter().map(|(place, count)| ((*place).to_owned(), *count));
+    SourceView {
+        name: source.name.clone(),
+        engine,
+        offered: ledger.offered,
+        filtered: ledger.filtered,
+        blocked: ledger.blocked,
+        sampled: ledger.sampled,
+        captured: ledger.captured,
+        drops: drops.collect(),
+        missed_before: ledger.missed_before,
+    }
+}
+
+/// Says what has become of sources since this was said last.
+pub fn news(run: &Run<'_>) {
+    let watch = run.plan.watch.as_ref();
+    for (id, news) in run.journal.take_news() {
+        let source = run.subscriptions.sources.iter().find(|source| Some(source.id) == id);
+        let name = source.map_or("a source", |source| &source.name);
+        say(watch, &format!("{name}: {}", live::text(&news)));
+        if let (Some(source), News::CameBack) = (source, news)
+            && !watch.is_some_and(Watch::has_screen)
+        {
+            run.probe.info_of(source.id).iter().for_each(introduce);
+        }
+    }
+}
