@@ -4,7 +4,7 @@ mod common;
 
 use serde_json::Value;
 
-use common::flows::{by_key, by_tshark, lines};
+use common::flows::{Flows, by_key, by_tshark, lines};
 use common::frames::{Sender, arp};
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
 
@@ -42,6 +42,45 @@ fn root_flows_of_traces_are_those_of_tshark() {
             assert_eq!(packets + others, number(&report, "delivered"), "{report}");
         }
     }
+}
+
+/// Traces that others have taken: tests/traces.sh gets some hundred, and names their folder.
+#[test]
+fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
+    let test = "traces_of_others_have_the_packets_and_bytes_that_tshark_counts";
+    let Some(folder) = std::env::var_os("WEIR_TRACES") else {
+        return weir_lab::testbed::skip(test, "WEIR_TRACES names no folder of traces: make soak");
+    };
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file"));
+    let (mut compared, mut differ) = (0, Vec::new());
+    for file in files {
+        let file = file.path().to_str().expect("a path").to_owned();
+        let line = format!("flows file:{file} --json --idle-timeout 0s --active-timeout 0s");
+        let output = weir(&line).output().expect("it runs");
+        // Some were damaged on purpose, and no capture file any more.
+        if output.status.code() != Some(0) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("is not read here") || said.contains("byte "), "{file}: {said}");
+            continue;
+        }
+        let (flows, report) = lines(&output.stdout);
+        closes(&report);
+        // Ports are compared elsewhere: tshark puts fragments together, and shows those of the whole.
+        let by_addresses = |flows: Flows| {
+            let mut sums = std::collections::BTreeMap::new();
+            for ((source, destination, ..), (packets, bytes)) in flows {
+                let sum: &mut (u64, u64) = sums.entry((source, destination)).or_default();
+                *sum = (sum.0 + packets, sum.1 + bytes);
+            }
+            sums
+        };
+        if by_addresses(by_key(&flows)) != by_addresses(by_tshark(&file)) {
+            differ.push(file);
+        }
+        compared += 1;
+    }
+    println!("{compared} traces compared");
+    assert!(compared > 0 && differ.is_empty(), "{differ:#?}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub fn by_key(lines: &[Value]) -> Flows {
     flows
 }
 
-/// The same by tshark.
+/// The same by tshark: of the outermost addresses, and no more bytes than a frame has, whatever its header says.
 pub fn by_tshark(file: &str) -> Flows {
     let fields = [
         "ip.src",
@@ -62,29 +62,45 @@ pub fn by_tshark(file: &str) -> Flows {
         "ipv6.nxt",
         "ip.len",
         "ipv6.plen",
+        "frame.len",
+        "frame.protocols",
     ];
     let fields = fields.iter().flat_map(|field| ["-e", field]);
     // The first of each: an ICMP error quotes the packet that it is about.
-    let args =
-        ["-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "-Y", "ip or ipv6"];
-    let args: Vec<&str> = args.into_iter().chain(fields).collect();
+    let args = ["-n", "-r", file, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f"];
+    let args: Vec<&str> = args.into_iter().chain(["-Y", "ip or ipv6"]).chain(fields).collect();
     let mut flows = Flows::new();
     for line in tool("tshark", &args).lines() {
         let fields: Vec<&str> = line.split('|').collect();
-        let first = |places: [usize; 2]| places.map(|place| fields[place]).concat();
         let count = |text: &str| text.parse::<u64>().unwrap_or_default();
-        let key = (
-            first([0, 2]),
-            first([1, 3]),
-            count(&first([4, 6])),
-            count(&first([5, 7])),
-            count(&first([8, 9])),
-        );
-        let bytes = if fields[11].is_empty() { count(fields[10]) } else { count(fields[11]) + 40 };
+        let Some((is_v6, header_at)) = outermost(fields[13]) else { continue };
+        let ip = |v4: usize, v6: usize| fields[if is_v6 { v6 } else { v4 }];
+        let port = |places: [usize; 2]| count(places.map(|place| fields[place]).concat().as_str());
+        let (from, to) = (port([4, 6]), port([5, 7]));
+        let key = (ip(0, 2).to_owned(), ip(1, 3).to_owned(), from, to, count(ip(8, 9)));
+        let claimed = if is_v6 { count(fields[11]) + 40 } else { count(fields[10]) };
         let own = flows.entry(key).or_default();
-        *own = (own.0 + 1, own.1 + bytes);
+        *own = (own.0 + 1, own.1 + claimed.min(count(fields[12]) - header_at));
     }
     flows
+}
+
+/// Whether the first IP header is IPv6, and where it begins, of a frame with these protocols; `None` if something else
+/// is before it than Ethernet and VLAN tags.
+fn outermost(protocols: &str) -> Option<(bool, u64)> {
+    let mut at = 14;
+    let mut protocols = protocols.split(':');
+    (protocols.next()? == "eth").then_some(())?;
+    for protocol in protocols {
+        match protocol {
+            "ethertype" => {}
+            "vlan" | "ieee8021ad" => at += 4,
+            "ip" => return Some((false, at)),
+            "ipv6" => return Some((true, at)),
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// The port that nfdump's collector has.
