@@ -4,8 +4,8 @@
 //! (`BPF_MAP_TYPE_LRU_PERCPU_HASH`) with the same key and counts. Of one flow, and with each frame a new one. The
 //! generator is on CPU 0; so is the receiving end, as a veth has it by itself, or it is on CPU 1 (a NAPI thread).
 //!
-//! `cargo run -p weir-flow-kernel --example flow_rates [ROUNDS] [SECONDS]` as root, on a machine with two CPUs or more
-//! that does nothing else. The build's profile changes what user space takes, not what the programs do.
+//! `cargo run -p weir-flow-kernel --example flow_rates [ROUNDS] [SECONDS] [one|new]` as root, on a machine with two
+//! CPUs or more that does nothing else. The build's profile changes what user space takes, not what the programs do.
 
 use std::mem::MaybeUninit;
 use std::process::Command;
@@ -30,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
 
 /// Flows of a table, of each CPU.
 const FLOWS: u32 = 1 << 16;
-const RECORDS: u32 = 1 << 18;
+const RECORDS: u32 = 1 << 15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
@@ -145,7 +145,7 @@ fn run(
         let sending = scope.spawn(|| bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)));
         while !sending.is_finished() {
             counting.poll();
-            thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(3));
         }
         let report = sending.join().expect("no panic")??;
         thread::sleep(Duration::from_millis(20));
@@ -173,6 +173,11 @@ fn main() -> Result<()> {
     let rounds: usize = args.next().map_or(Ok(3), |text| text.parse())?;
     let seconds: f64 = args.next().map_or(Ok(1.0), |text| text.parse())?;
     let time = Duration::from_secs_f64(seconds);
+    let flows: &[Flows] = match args.next().as_deref() {
+        Some("one") => &[Flows::Single],
+        Some("new") => &[Flows::Multi],
+        _ => &[Flows::Single, Flows::Multi],
+    };
     for own_cpu in [false, true] {
         let bed = Testbed::builder().gro(true).build()?;
         if own_cpu {
@@ -186,7 +191,7 @@ fn main() -> Result<()> {
         }
         println!("receiving on {}", if own_cpu { "CPU 1" } else { "the generator's CPU" });
         let mut means = Vec::new();
-        for flows in [Flows::Single, Flows::Multi] {
+        for &flows in flows {
             let mut rates = [Vec::new(), Vec::new(), Vec::new()];
             for _ in 0..rounds {
                 for (of, program) in

@@ -22,15 +22,15 @@ pub enum Hook {
 /// What is counted, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
-    /// How frames become flows. `flows_max` is of each CPU that the machine may have: 96 bytes each in the kernel, 24 in
-    /// this process once it was reported as idle. `biflow` is refused.
+    /// How frames become flows. `flows_max` is of each CPU that the machine may have: 96 bytes each in the kernel, 24
+    /// in this process once it was reported as idle. `biflow` is refused.
     pub flow: FlowConfig,
     /// Where frames are counted.
     pub hook: Hook,
     /// Received frames, sent ones, or both. At XDP there are received ones only.
     pub direction: Direction,
-    /// Records of flows that the programs ended and user space has not read, of each CPU: a power of two, 96 bytes each.
-    /// Those beyond are lost, and counted.
+    /// Records of flows that the programs ended and user space has not read, of each CPU: a power of two, 96 bytes
+    /// each. Those beyond are lost, and counted.
     pub records_max: u32,
     /// XDP: frames end here and do not go on to the stack. For measurements.
     pub consume: bool,

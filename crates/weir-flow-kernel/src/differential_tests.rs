@@ -30,7 +30,7 @@ fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<()> {
         ..Default::default()
     };
     // SAFETY: the descriptor is open. `options` is whole, `sz` says how long; `data_in` is readable for the length
-    // beside it and lives through the call; all other pointers are null with length 0, which the kernel takes as "none".
+    // beside it and lives through the call; all other pointers are null with length 0: the kernel's "none".
     match unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(-error)),

@@ -75,6 +75,11 @@ impl Slot {
         Slot { key: [a, b, c, d, e], last_ns, packets, bytes_and_flags, first_ns, id, serial }
     }
 
+    #[cfg(test)]
+    pub fn test(serial: u64, packets: u64, bytes: u64) -> Slot {
+        Slot::of([0, 0, 0, 0, 0, 0, packets, bytes], [0, 0, serial])
+    }
+
     /// Bytes of all its packets.
     pub fn bytes(&self) -> u64 {
         self.bytes_and_flags & ((1 << FLAGS_SHIFT) - 1)
@@ -180,4 +185,41 @@ pub fn record_of(words: &[AtomicU64]) -> (Slot, usize, EndReason) {
         _ => EndReason::LackOfResources,
     };
     (Slot::of(slot, [first_ns, id, serial]), (place & ((1 << REASON_SHIFT) - 1)) as usize, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket() -> [AtomicU64; BUCKET_WORDS] {
+        std::array::from_fn(|_| AtomicU64::new(0))
+    }
+
+    #[test]
+    fn a_slot_that_is_being_written_is_not_read() {
+        let words = bucket();
+        words[1].store(7 << 48, Relaxed);
+        let slot = |word: usize| &words[SLOTS + 7 * SLOT_WORDS + word];
+        slot(PACKETS).store(3, Relaxed);
+        let bucket = Bucket(&words);
+        assert_eq!(bucket.used(), 1 << 7);
+        assert_eq!(bucket.read(7).map(|flow| flow.packets), Some(3));
+        slot(PACKETS).store(4 | BUSY, Relaxed);
+        assert_eq!(bucket.read(7), None);
+        slot(PACKETS).store(4, Relaxed);
+        words[CHANGES].store(1, Relaxed);
+        assert_eq!(bucket.read(7), None);
+        words[CHANGES].store(2, Relaxed);
+        assert_eq!(bucket.read(7).map(|flow| flow.packets), Some(4));
+    }
+
+    #[test]
+    fn ages_wrap_as_ticks_do() {
+        let words = bucket();
+        words[LAST].store(0xfff0 | 5 << 16, Relaxed);
+        let bucket = Bucket(&words);
+        assert_eq!(bucket.older_than(0b11, 6, 0x16), 0b01);
+        assert_eq!(bucket.older_than(0b11, 6, 0x17), 0);
+        assert_eq!(bucket.older_than(0b11, 6, 0x1_0000), 0, "no time-out");
+    }
 }

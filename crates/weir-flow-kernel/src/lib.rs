@@ -1,11 +1,12 @@
 //! Flows counted in the kernel: no frame comes to user space.
 //!
 //! A BPF program at XDP or TC counts each frame of an interface in a table of the CPU that handles it, in memory that
-//! this process maps. [`KernelTable`] reads it there: flows that have ended as records, those that go on whenever asked.
+//! this process maps. [`KernelTable`] reads it there: flows that have ended as records, others whenever it is asked.
 //! A [`weir_flow::FlowTable`] does the same with frames that were captured, and gives the same records.
 //!
 //! Every frame is in one record, in [`NotFlows`](weir_flow::NotFlows) or in [`KernelCounters::lost_packets`]: of a
-//! table that was [finished](KernelTable::finish), these together are [`Counters::frames`](weir_flow::Counters::frames).
+//! table that was [finished](KernelTable::finish), these together are
+//! [`Counters::frames`](weir_flow::Counters::frames).
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -28,8 +29,6 @@ pub mod config;
 pub mod counters;
 #[cfg(test)]
 mod differential_tests;
-#[cfg(test)]
-mod dbg_tests;
 pub mod error;
 mod layout;
 pub mod limits;

@@ -155,7 +155,7 @@ impl<'a> Loader<'a> {
 
     /// The program for the interface that records call so.
     fn load(&mut self, interface: u32) -> Result<Arc<OwnedFd>, KernelFlowError> {
-        if std::env::var_os("LOUD").is_none() { weir_capture::bpf::quiet_libbpf(); }
+        weir_capture::bpf::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();
         let mut open = FlowTableSkelBuilder::default()
             .open(&mut storage)

@@ -93,3 +93,46 @@ impl Reported {
         self.parts[place] = Part::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(serial: u64, packets: u64) -> Slot {
+        Slot::test(serial, packets, packets * 46)
+    }
+
+    fn new(packets: u64) -> Option<New> {
+        Some(New { packets, bytes: packets * 46 })
+    }
+
+    #[test]
+    fn what_was_reported_is_not_reported_again() {
+        let mut reported = Reported::new(8);
+        assert_eq!(reported.new_of(3, &flow(1, 10)), new(10));
+        reported.report(3, &flow(1, 10));
+        assert_eq!((reported.new_of(3, &flow(1, 10)), reported.flows), (None, 1));
+        // A program was held up, and has added to the flow since.
+        assert_eq!(reported.new_of(3, &flow(1, 12)), new(2));
+        assert_eq!(reported.take(3, &flow(1, 12)), new(2));
+        assert_eq!((reported.flows, reported.found_records), (0, 0));
+        assert_eq!(reported.take(3, &flow(2, 5)), new(5));
+    }
+
+    #[test]
+    fn a_lost_record_of_a_flow_that_was_reported_is_found() {
+        let mut reported = Reported::new(8);
+        reported.report(3, &flow(1, 10));
+        // The record of flow 1 had no room: the next one of its slot is of flow 2.
+        assert_eq!(reported.take(3, &flow(2, 5)), new(5));
+        let found = |reported: &Reported| {
+            (reported.found_records, reported.found_packets, reported.found_bytes, reported.flows)
+        };
+        assert_eq!(found(&reported), (1, 10, 460, 0));
+        reported.report(3, &flow(3, 4));
+        // Nor is there one of flow 3; flow 4 is seen in its place.
+        assert!(reported.is_of_earlier(3, &flow(4, 1)));
+        reported.report(3, &flow(4, 1));
+        assert_eq!(found(&reported), (2, 14, 644, 1));
+    }
+}

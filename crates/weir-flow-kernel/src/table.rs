@@ -11,7 +11,7 @@ use crate::config::KernelConfig;
 use crate::counters::KernelCounters;
 use crate::error::KernelFlowError;
 use crate::layout::{BUCKET_SLOTS, Bucket, COUNTS_WORDS, RECORD_WORDS, Slot, TAIL_WORDS, counts};
-use crate::limits::IDLE_MARGIN;
+use crate::limits::{IDLE_LOOK_EVERY, IDLE_MARGIN};
 use crate::programs::{Memory, Programs, attach};
 use crate::records::drain;
 use crate::reported::{New, Reported};
@@ -25,6 +25,8 @@ pub struct KernelTable {
     programs: Option<Programs>,
     memory: Memory,
     reported: Reported,
+    /// When idle flows were looked for.
+    looked_ns: u64,
 }
 
 impl KernelTable {
@@ -56,7 +58,7 @@ impl KernelTable {
         memory: Memory,
     ) -> KernelTable {
         let reported = Reported::new(memory.slots());
-        KernelTable { config, ticks, programs: Some(programs), memory, reported }
+        KernelTable { config, ticks, programs: Some(programs), memory, reported, looked_ns: 0 }
     }
 
     /// The configuration that it was opened with.
@@ -75,19 +77,23 @@ impl KernelTable {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let records = self.memory.records.words().len();
-        let words = self.memory.table.words().len() + records + self.memory.cpus * (COUNTS_WORDS + TAIL_WORDS);
+        let words = self.memory.table.words().len()
+            + records
+            + self.memory.cpus * (COUNTS_WORDS + TAIL_WORDS);
         words as u64 * 8 + self.capacity() * 24
     }
 
-    /// Hands over the flows that have ended: those that programs recorded since the last call, and those that are idle
-    /// at `now_ns` ([`crate::now_ns`]). To be called every 100 ms or so, more often where many flows end: see
-    /// [`KernelConfig::records_max`].
+    /// Hands over the flows that have ended: those that programs recorded since the last call, and, once in
+    /// [`IDLE_LOOK_EVERY`], those that are idle at `now_ns` ([`crate::now_ns`]). To be called every 100 ms or so, more
+    /// often where many flows end: see [`KernelConfig::records_max`].
     pub fn poll(&mut self, now_ns: u64, ended: &mut impl FnMut(FlowRecord)) {
         let to_epoch_ns = to_epoch_ns();
         self.take_records(to_epoch_ns, ended);
-        if self.config.flow.idle_timeout.is_none() {
+        let is_time = now_ns.saturating_sub(self.looked_ns) >= IDLE_LOOK_EVERY.as_nanos() as u64;
+        if self.config.flow.idle_timeout.is_none() || !is_time {
             return;
         }
+        self.looked_ns = now_ns;
         let (now, ticks) = ((now_ns >> self.ticks.shift) as u16, self.ticks.idle);
         let ended_ns = self.ticks.idle_ns.saturating_add(IDLE_MARGIN.as_nanos() as u64);
         for number in 0..self.memory.buckets {
@@ -176,8 +182,8 @@ impl KernelTable {
     /// nothing is left in the table; a second call does nothing.
     ///
     /// # Errors
-    /// [`KernelFlowError::Capture`]: no way to wait is allowed here. The flows are handed over all the same, but for the
-    /// frames that programs were just counting.
+    /// [`KernelFlowError::Capture`]: no way to wait is allowed here. The flows are handed over all the same, but for
+    /// the frames that programs were just counting.
     pub fn finish(&mut self, ended: &mut impl FnMut(FlowRecord)) -> Result<(), KernelFlowError> {
         let Some(programs) = self.programs.take() else { return Ok(()) };
         drop(programs);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use weir_flow::FlowConfig;
 use weir_flow::limits::TIMEOUT_MAX;
 
-/// Ticks from a flow's first frame to the latest at which a frame can still be its: less than half of what 16 bits hold,
-/// so that ages do not wrap where they decide.
+/// Ticks from a flow's first frame to the latest at which a frame can still be its: less than half of what 16 bits
+/// hold, so that ages do not wrap where they decide.
 const TICKS_MAX: u64 = 0x7ff0;
 /// A tick is a millisecond or more: the clock does not know shorter times.
 const SHIFT_MIN: u32 = 20;
