@@ -259,9 +259,10 @@ fn by_suricata(context: &Context, bed: &Testbed, shape: Shape) -> Result<Taken> 
 /// How it is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
-        "flows: one veth pair, generator and all softirq work on CPU {}, the monitor on CPU {}; 64 B, UDP; 64 MiB \
-         of ring or buffer each; room for a million flows (weir, softflowd), for 1 GiB of them (Suricata 7, one thread, no \
-         rules). Mpps = frames kept / the generator's time; CPU time is that of the monitor's process, without its end",
+        "flows: one veth pair, generator and all softirq work on CPU {}, the monitor on CPU {}; 64 B, UDP; 64 MiB of \
+         ring or buffer each; room for a million flows (weir, softflowd), for 1 GiB of them (Suricata 7, one thread, \
+         no rules). Mpps = frames kept / the generator's time; CPU time is that of the monitor's process, without its \
+         end",
         context.cpus.generator, context.cpus.tool
     )
 }

@@ -35,7 +35,7 @@ const PUBLISHED: [(&str, &str, &str); 11] = [
     ),
     (
         "FlowScope, 1 million flows, 10 GbE, one thread, Xeon E5-2620 v3, tracks flows and looks at nothing else",
-        "2.40 Mpps (X540), 2.30 (XL710); 2.83 and 2.66 after a change",
+        "2.40 Mpps (X540), 2.30 (XL710); in another version of the file 2.83 and 2.66",
         "github.com/emmericp/FlowScope, benchmarks/noop.txt at c7b22db and b876f67, 2018",
     ),
     (
@@ -52,9 +52,9 @@ const HPCAPVF: &str = "Moreno, Leira, Gonzalez, Gomez-Arribas: Towards high-perf
 const VNP: &str = "Leira, Julián-Moreno, González, Gómez-Arribas, López de Vergara: Performance assessment of \
                    40 Gbit/s off-the-shelf network cards for virtual network probes in 5G networks, Computer \
                    Networks, 2019, Tables 2 and 4";
-const CENTO: &str = "Deri, Cardigliano, Fusco: Advancements in Traffic Processing Using Programmable Hardware Flow Offload, \
-                     HPSR 2024, and its data (github.com/ntop/flow-hw-offload-paper): the maker's own figure; per \
-                     core by division";
+const CENTO: &str = "Deri, Cardigliano, Fusco: Advancements in Traffic Processing Using Programmable Hardware Flow \
+                     Offload, HPSR 2024, and its data (github.com/ntop/flow-hw-offload-paper): the maker's own \
+                     figure; a core's by division";
 
 pub(super) fn published() -> String {
     let mut html = "<h2 id=published>Published, not run here</h2>\n<p class=note>Other machines, other years, \
