@@ -175,6 +175,7 @@ fn view(number: u64) -> View {
             origin("vethb5fb1f7", Some(owner("container", "web"))),
             origin("vnet0", Some(owner("vm", "db"))),
         ]),
+        news: (number > 30).then(|| "container:web is there".to_owned()).into_iter().collect(),
         ..View::default()
     }
 }

@@ -9,6 +9,7 @@
 //! | [`latest`] | the last view, for several readers |
 //! | [`maker`] | the thread that makes views |
 //! | [`page`] | a page in the browser that shows it, and metrics for Prometheus |
+//! | [`terminal`] | the live table in a terminal |
 //! | [`limits`] | how often, and how much is kept |
 //! | `shown`, `talkers`, `protocols` | what a round through all flows collects |
 #![forbid(unsafe_code)]
@@ -20,13 +21,9 @@ pub mod page;
 mod protocols;
 mod shown;
 mod talkers;
+pub mod terminal;
 #[cfg(test)]
 mod testing;
-//! | [`terminal`] | the live table in a terminal |
-#![forbid(unsafe_code)]
-
-pub mod latest;
-pub mod terminal;
 pub mod view;
 
 pub use latest::Latest;

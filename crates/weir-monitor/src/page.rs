@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/` | the page; it asks for the other paths, and for nothing elsewhere |
 //! | `/view.json` | the last view: [`json`] |
-//! | `/history.json` | rates of the last five minutes: [`history`] |
+//! | `/history.json` | rates of the last five minutes |
 //! | `/metrics` | for Prometheus: [`metrics`] |
 
 use std::io;
@@ -25,7 +25,7 @@ use http::{Answer, Server, Site};
 
 /// Whoever can connect sees all that the monitor shows. Dropping it closes it.
 pub struct Page {
-    server: Server,
+    _server: Server,
     address: SocketAddr,
 }
 
@@ -52,18 +52,13 @@ impl Page {
         let site = Shown { latest, history: History::default(), made: None };
         let server = Server::serve(address, "weir-page", site).map_err(failed)?;
         let address = server.address().map_err(failed)?;
-        Ok(Page { server, address })
+        Ok(Page { _server: server, address })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Closes it.
-    pub fn close(self) {
-        drop(self.server);
     }
 }
 

@@ -275,7 +275,8 @@ impl<'a> Run<'a> {
             }
             for (consumer, told) in working.iter().zip(&mut told) {
                 if consumer.running.has_ended() && !std::mem::replace(told, true) {
-                    let line = format!("{}: this consumer has ended, the others go on", consumer.name);
+                    let line =
+                        format!("{}: this consumer has ended, the others go on", consumer.name);
                     say(self.plan.watch.as_ref(), &line);
                 }
             }
@@ -320,13 +321,20 @@ impl<'a> Run<'a> {
             let info = self.probe.info_of(source.id).unwrap_or_default();
             SourceView {
                 name: source.name.clone(),
-                engine: info.hook.map_or_else(|| info.engine.to_owned(), |hook| format!("{} at {hook}", info.engine)),
+                engine: info.hook.map_or_else(
+                    || info.engine.to_owned(),
+                    |hook| format!("{} at {hook}", info.engine),
+                ),
                 offered: ledger.offered,
                 filtered: ledger.filtered,
                 blocked: ledger.blocked,
                 sampled: ledger.sampled,
                 captured: ledger.captured,
-                drops: ledger.drops.iter().map(|(place, count)| ((*place).to_owned(), *count)).collect(),
+                drops: ledger
+                    .drops
+                    .iter()
+                    .map(|(place, count)| ((*place).to_owned(), *count))
+                    .collect(),
                 missed_before: ledger.missed_before,
             }
         };

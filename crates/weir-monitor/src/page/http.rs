@@ -245,17 +245,16 @@ fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
         kind: "text/plain; charset=utf-8",
         body: Arc::from(text.as_bytes()),
     };
-    let (status, answer, has_body) = match read(request) {
-        Ok((path, is_head)) => match site.answer(path) {
-            Some(answer) => ("200 OK", answer, !is_head),
-            None => ("404 Not Found", said("there is nothing here; see /\n"), !is_head),
+    let (status, answer) = match read(request) {
+        Ok(path) => match site.answer(path) {
+            Some(answer) => ("200 OK", answer),
+            None => ("404 Not Found", said("there is nothing here; see /\n")),
         },
-        Err(Refusal::Malformed) => ("400 Bad Request", said("this is no request\n"), true),
-        Err(Refusal::Method) => ("405 Method Not Allowed", said("GET or HEAD\n"), true),
+        Err(Refusal::Malformed) => ("400 Bad Request", said("this is no request\n")),
+        Err(Refusal::Method) => ("405 Method Not Allowed", said("GET or HEAD\n")),
         Err(Refusal::Host) => {
-            let text =
-                "this page is shown by address only, http://127.0.0.1:PORT/, or as localhost\n";
-            ("403 Forbidden", said(text), true)
+            let text = "this is shown by address only, http://127.0.0.1:PORT/, or as localhost\n";
+            ("403 Forbidden", said(text))
         }
     };
     let Answer { kind, body } = answer;
@@ -265,7 +264,7 @@ fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}{HEADERS}\r\n"
     );
     let mut whole = head.into_bytes();
-    if has_body {
+    if !request.starts_with(b"HEAD ") {
         whole.extend_from_slice(&body);
     }
     whole
@@ -279,8 +278,8 @@ enum Refusal {
     Host,
 }
 
-/// The path that is asked for, and whether only its headers are.
-fn read(request: &[u8]) -> Result<(&str, bool), Refusal> {
+/// The path that is asked for.
+fn read(request: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(request).map_err(|_| Refusal::Malformed)?;
     let (head, _) = text.split_once("\r\n\r\n").ok_or(Refusal::Malformed)?;
     let mut lines = head.split("\r\n");
@@ -297,13 +296,11 @@ fn read(request: &[u8]) -> Result<(&str, bool), Refusal> {
         ("HTTP/1.0" | "HTTP/1.1", Some(_), None) => return Err(Refusal::Host),
         _ => return Err(Refusal::Malformed),
     }
-    let is_head = match method {
-        "GET" => false,
-        "HEAD" => true,
-        _ => return Err(Refusal::Method),
-    };
+    if !["GET", "HEAD"].contains(&method) {
+        return Err(Refusal::Method);
+    }
     let path = target.split(['?', '#']).next().unwrap_or_default();
-    if path.starts_with('/') { Ok((path, is_head)) } else { Err(Refusal::Malformed) }
+    if path.starts_with('/') { Ok(path) } else { Err(Refusal::Malformed) }
 }
 
 /// Whether a `Host` is an address or `localhost`. Whoever owns another name decides what it points at.
@@ -323,6 +320,7 @@ fn is_this_machine(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Counts its ticks.
     #[derive(Default)]
@@ -385,6 +383,26 @@ mod tests {
             assert!(asked(malformed).starts_with("HTTP/1.1 400"), "{malformed:?}");
         }
         assert_eq!(asked(&[b'x'; 20_000]), "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_are_refused(
+            method in "GET|HEAD|P?", target in "/?.{0,20}", version in "HTTP/1.[01]|.{0,9}",
+            headers in r"(\r\n(Host: ?)?[\PC]{0,20}){0,3}", rest in any::<Vec<u8>>(),
+        ) {
+            for request in [
+                [format!("{method} {target} {version}{headers}\r\n\r\n").as_bytes(), &rest].concat(),
+                [&rest[..], b"\r\n\r\n"].concat(),
+            ] {
+                let answer = respond(&request, &mut One::default());
+                let status = ["200", "400", "403", "404", "405"].iter().find(|status| {
+                    answer.starts_with(format!("HTTP/1.1 {status} ").as_bytes())
+                });
+                prop_assert!(status.is_some());
+                prop_assert!(answer.windows(4).any(|four| four == b"\r\n\r\n"));
+            }
+        }
     }
 
     #[test]

@@ -14,14 +14,14 @@ use super::look::Look;
 use super::panes;
 use super::rows::{Pane, Row, first_shown};
 use super::state::{OverlayKind, State};
-use super::text::grouped;
+use super::text::{escaped, grouped};
 use crate::view::View;
 
 /// Draws a view as the state wants it. It fits any size; what has no room is left out.
 pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     let areas = Areas::of(frame.area());
     header::draw(frame, &areas, &state.history, view, state.look);
-    frame.render_widget(tabs(state), areas.tabs);
+    frame.render_widget(tabs(state, view), areas.tabs);
     let rows = state.rows(view);
     match &state.overlay {
         Some(overlay) => {
@@ -43,7 +43,8 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     frame.render_widget(foot(state, &rows, view, areas.pane.height), areas.foot);
 }
 
-fn tabs(state: &State) -> Line<'static> {
+/// Panes, what the user has chosen, and what was said last.
+fn tabs(state: &State, view: &View) -> Line<'static> {
     let look = state.look;
     let mut spans = Vec::new();
     for (pane, number) in Pane::ALL.into_iter().zip(1..) {
@@ -56,6 +57,9 @@ fn tabs(state: &State) -> Line<'static> {
     if state.is_typing || !state.query.is_empty() {
         let end = if state.is_typing { "_" } else { "" };
         spans.push(Span::styled(format!("  /{}{end}", state.query.text()), look.chosen()));
+    }
+    if let Some(line) = view.news.last() {
+        spans.push(Span::styled(format!("  {}", escaped(line)), look.faint()));
     }
     Line::from(spans)
 }
@@ -100,7 +104,7 @@ fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'stat
         } else {
             "  "
         }));
-        spans.push(Span::styled(*key, state.look.key()));
+        spans.push(Span::styled(*key, state.look.strong()));
         spans.push(Span::styled(format!(" {what}"), state.look.faint()));
     }
     Line::from(spans)
@@ -124,7 +128,7 @@ fn pairs(title: &str, pairs: &[(&'static str, String)], look: Look) -> Vec<Line<
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let pair = |(name, value): &(&'static str, String)| {
         Line::from(vec![
-            Span::styled(format!("{name:<width$}"), look.key()),
+            Span::styled(format!("{name:<width$}"), look.strong()),
             Span::raw(format!("  {value}")),
         ])
     };
@@ -139,6 +143,7 @@ fn ledger_lines(view: &View, look: Look) -> Vec<Line<'static>> {
             let style = if is_loss { look.lost() } else { Style::new() };
             Line::styled(format!("{name:<20} {value:>20}"), style)
         }
+        Entry::Line(line) => Line::raw(line),
         Entry::Gap => Line::default(),
     };
     ledger::entries(view).into_iter().map(line).collect()

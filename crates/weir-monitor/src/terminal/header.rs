@@ -21,8 +21,11 @@ pub fn draw(frame: &mut Frame<'_>, areas: &Areas, history: &History, view: &View
     let [left, right] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(14)]).areas(areas.title);
     frame.render_widget(sources(view, look), left);
-    let uptime = u64::try_from(view.uptime.as_nanos()).unwrap_or(u64::MAX);
-    let uptime = Line::from(vec![Span::styled("up ", look.faint()), Span::raw(span(uptime))]);
+    let uptime = match view.uptime.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        _ => span(u64::try_from(view.uptime.as_nanos()).unwrap_or(u64::MAX)),
+    };
+    let uptime = Line::from(vec![Span::styled("up ", look.faint()), Span::raw(uptime)]);
     frame.render_widget(uptime.right_aligned(), right);
     frame.render_widget(rates(view, look), areas.rates);
     frame.render_widget(losses(view, look), areas.losses);
@@ -35,7 +38,9 @@ fn sources(view: &View, look: Look) -> Line<'static> {
     let mut spans = vec![Span::styled("weir flows", look.strong())];
     for source in &view.sources {
         spans.push(Span::raw(format!("  {}", escaped(&source.name))));
-        spans.push(Span::styled(format!(" ({})", escaped(&source.engine)), look.faint()));
+        if !source.engine.is_empty() {
+            spans.push(Span::styled(format!(" ({})", escaped(&source.engine)), look.faint()));
+        }
     }
     Line::from(spans)
 }
@@ -84,7 +89,7 @@ fn losses(view: &View, look: Look) -> Line<'static> {
     }
     let style = match view.lost_per_second > 0.0 {
         true => look.losing(),
-        false if losses.is_none() => look.whole(),
+        false if losses.is_none() => Style::new(),
         false => look.lost(),
     };
     Line::styled(text, style)
@@ -104,7 +109,7 @@ fn draw_history(frame: &mut Frame<'_>, area: Rect, history: &History, view: &Vie
     let samples = history.samples(right.width.into(), view.number);
     // The latest first, at the right edge.
     let bar = |sample: &super::history::Sample| {
-        let style = if sample.has_lost { look.lost() } else { look.key() };
+        let style = if sample.has_lost { look.lost() } else { Style::new() };
         SparklineBar::from(sample.bits as u64).style(Some(style))
     };
     let bars: Vec<SparklineBar> = samples.iter().rev().map(bar).collect();

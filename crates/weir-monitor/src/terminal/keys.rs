@@ -73,6 +73,10 @@ impl State {
             KeyCode::Char('l') if is_control => return Outcome::Redraw,
             _ => {}
         }
+        // Esc and a letter that come together, of a fast typist or over a slow link, look as Alt and the letter do.
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            self.press(KeyEvent::from(KeyCode::Esc), view);
+        }
         if let Some(to) = Move::of(key.code) {
             self.go(to, view);
         } else if self.is_typing {
@@ -233,6 +237,15 @@ mod tests {
         assert_eq!(state.rows(&view).len(), 0);
         press(&mut state, &view, &[KeyCode::Esc]);
         assert!(!state.is_typing && state.query.is_empty());
+    }
+
+    #[test]
+    fn esc_and_a_letter_at_once_are_both() {
+        let (mut state, view) = (State::default(), view(1, 3));
+        press(&mut state, &view, &typed("/udp"));
+        let together = KeyEvent::new(KeyCode::Char('p'), KeyModifiers::ALT);
+        state.press(together, &view);
+        assert!(state.query.is_empty() && !state.is_typing && state.is_paused);
     }
 
     #[test]

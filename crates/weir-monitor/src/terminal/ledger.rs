@@ -12,6 +12,8 @@ pub enum Entry {
     Title(String),
     /// A name, its value, and whether it is a loss.
     Count(String, String, bool),
+    /// Something that was said.
+    Line(String),
     /// Between two parts.
     Gap,
 }
@@ -50,12 +52,20 @@ pub fn entries(view: &View) -> Vec<Entry> {
     for export in &view.exports {
         of_export(export, &mut entries);
     }
+    if !view.news.is_empty() {
+        entries.extend([Entry::Gap, Entry::Title("what happened".to_owned())]);
+        // The latest first: it is looked for.
+        entries.extend(view.news.iter().rev().map(|line| Entry::Line(text::escaped(line))));
+    }
     entries
 }
 
 fn of_source(source: &SourceView, entries: &mut Vec<Entry>) {
-    let engine = text::escaped(&source.engine);
-    entries.push(Entry::Title(format!("source {} ({engine})", text::escaped(&source.name))));
+    let mut title = format!("source {}", text::escaped(&source.name));
+    if !source.engine.is_empty() {
+        title += &format!(" ({})", text::escaped(&source.engine));
+    }
+    entries.push(Entry::Title(title));
     let mut count = |name: &str, count: u64| {
         entries.push(Entry::Count(name.to_owned(), grouped(count), false));
     };
@@ -163,6 +173,7 @@ mod tests {
                 Entry::Count(name, value, is_loss) => {
                     format!("{name} {value}{}", if is_loss { " !" } else { "" })
                 }
+                Entry::Line(line) => line,
                 Entry::Gap => String::new(),
             };
             entries(view).into_iter().map(name).collect()
@@ -170,6 +181,7 @@ mod tests {
         let mut view = view_with_losses(1);
         view.counters.not_flows.arp = 3;
         view.sources[0].missed_before = None;
+        view.news = vec!["eth1 has gone".into(), "eth1 is\nback".into()];
         let wanted = [
             "source eth0 (af_xdp)",
             "offered 1,000,000",
@@ -194,6 +206,10 @@ mod tests {
             "export ipfix://collector:4739 (failed)",
             "records sent 7,655",
             "records unsent 7 !",
+            "",
+            "what happened",
+            "eth1 is\\nback",
+            "eth1 has gone",
         ];
         assert_eq!(names(&view), wanted);
     }

@@ -1,7 +1,7 @@
 //! Colours and symbols.
 //!
-//! Colours are of the terminal's own sixteen, on its own background, and of these only those that are readable on a
-//! light one and on a dark one. Nothing is said by colour alone.
+//! Of the terminal's sixteen colours red and magenta are readable on a light background and on a dark one, so there are
+//! these two, for what was lost and for what the user has chosen. Nothing is said by colour alone.
 
 use std::env;
 
@@ -46,62 +46,47 @@ impl Look {
     }
 
     /// Something is being lost just now.
-    pub fn losing(self) -> Style {
+    pub(super) fn losing(self) -> Style {
         self.lost().add_modifier(Modifier::REVERSED)
     }
 
     /// Something was lost.
-    pub fn lost(self) -> Style {
+    pub(super) fn lost(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Nothing was lost.
-    pub fn whole(self) -> Style {
-        self.colored(Color::Green)
+    /// What was chosen and changes what is shown: a search, a pause.
+    pub(super) fn chosen(self) -> Style {
+        self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
     }
 
-    /// The figure that is looked for first.
-    pub fn strong(self) -> Style {
+    /// Figures that are looked for first, and keys.
+    pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
     /// What a figure is.
-    pub fn faint(self) -> Style {
+    pub(super) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Heads of columns.
-    pub fn head(self) -> Style {
-        self.colored(Color::Cyan).add_modifier(Modifier::UNDERLINED)
-    }
-
-    /// Keys, and bars.
-    pub fn key(self) -> Style {
-        self.colored(Color::Cyan)
-    }
-
-    /// What was chosen and changes what is shown: a search, a pause.
-    pub fn chosen(self) -> Style {
-        self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
+    /// Heads of columns and of lines.
+    pub(super) fn head(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
     }
 
     /// The selected row, the open pane.
-    pub fn selected(self) -> Style {
+    pub(super) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Text was cut off here.
-    pub fn ellipsis(self) -> char {
+    /// Text was left out here.
+    pub(super) fn ellipsis(self) -> char {
         if self.is_unicode { '…' } else { '~' }
     }
 
-    /// From, to.
-    pub fn arrow(self) -> &'static str {
-        if self.is_unicode { "→" } else { ">" }
-    }
-
     /// A sorted column: largest or smallest first.
-    pub fn order(self, is_descending: bool) -> &'static str {
+    pub(super) fn order(self, is_descending: bool) -> &'static str {
         match (self.is_unicode, is_descending) {
             (true, true) => "▼",
             (true, false) => "▲",
@@ -111,12 +96,12 @@ impl Look {
     }
 
     /// A cell of a bar.
-    pub fn block(self) -> &'static str {
+    pub(super) fn block(self) -> &'static str {
         if self.is_unicode { bar::FULL } else { "#" }
     }
 
     /// The steps of a sparkline.
-    pub fn steps(self) -> bar::Set<'static> {
+    pub(super) fn steps(self) -> bar::Set<'static> {
         if self.is_unicode {
             return bar::NINE_LEVELS;
         }
@@ -145,6 +130,6 @@ mod tests {
         assert!(Look::new(false, Some("C.utf8")).is_unicode);
         assert!(!Look::new(false, Some("C")).is_unicode);
         let plain = Look::new(true, None);
-        assert_eq!((plain.losing().fg, plain.head().fg, plain.chosen().fg), (None, None, None));
+        assert_eq!((plain.losing().fg, plain.chosen().fg), (None, None));
     }
 }

@@ -37,15 +37,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[Row], view
 fn flow_columns(state: &State, view: &View) -> Vec<Column> {
     use sort::Column::*;
     let column = |column: sort::Column| {
-        // Least width, elastic, rank.
+        // Least width, elastic, rank. Widths hold nearly all there is, so that columns do not come and go with
+        // the rows.
         let (width_min, is_elastic, rank) = match column {
             Bits => (9, false, 0),
             Packets => (9, false, 5),
             TotalBytes => (7, false, 2),
-            TotalPackets => (9, false, 6),
+            TotalPackets => (11, false, 6),
             Start => (8, false, 7),
-            Duration => (8, false, 3),
-            Protocol => (5, false, 1),
+            Duration => (6, false, 3),
+            Protocol => (8, false, 1),
             Source | Destination => (19, true, 0),
             Interface => (8, true, if view.origins.len() > 1 { 4 } else { 8 }),
         };

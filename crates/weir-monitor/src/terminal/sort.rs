@@ -55,7 +55,7 @@ impl Column {
             Column::TotalBytes => "bytes",
             Column::TotalPackets => "packets",
             Column::Start => "start",
-            Column::Duration => "duration",
+            Column::Duration => "lasted",
             Column::Protocol => "proto",
             Column::Source => "source",
             Column::Destination => "destination",

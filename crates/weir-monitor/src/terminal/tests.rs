@@ -48,7 +48,7 @@ fn flows_stand_below_what_was_lost() {
     let view = view(1, 3);
     let shown = lines(&pressed(&view, ""), &view, 100, 14);
     let wanted = [
-        "weir flows  eth0 (af_xdp)                                                                    up 1.0s",
+        "weir flows  eth0 (af_xdp)                                                                      up 1s",
         "1.23 Mpps  4.56 Gb/s  12,345 flows of 1,048,576  1,234/s began",
         "lost 0/s, 0 in all",
     ];
@@ -56,10 +56,10 @@ fn flows_stand_below_what_was_lost() {
     assert!(shown[3].starts_with("peak 4.56 Gb/s ") && shown[3].ends_with('█'), "{shown:#?}");
     let wanted = [
         " 1 Flows  2 Talkers  3 Protocols  4 Losses",
-        "    rate▼  packets/s    bytes  duration  proto  source               destination          on",
-        "3.00 Mb/s   30.0 pps   300 kB      3.0s  tcp    10.0.0.3:40003       192.0.2.3:443        eth0 web",
-        "2.00 Mb/s   20.0 pps   200 kB      2.0s  tcp    10.0.0.2:40002       192.0.2.2:443        eth0 web",
-        "1.00 Mb/s   10.0 pps   100 kB      1.0s  tcp    10.0.0.1:40001       192.0.2.1:443        eth0 web",
+        "    rate▼  packets/s    bytes  lasted  proto     source               destination          on",
+        "3.00 Mb/s   30.0 pps   300 kB    3.0s  tcp       10.0.0.3:40003       192.0.2.3:443        eth0 web",
+        "2.00 Mb/s   20.0 pps   200 kB    2.0s  tcp       10.0.0.2:40002       192.0.2.2:443        eth0 web",
+        "1.00 Mb/s   10.0 pps   100 kB    1.0s  tcp       10.0.0.1:40001       192.0.2.1:443        eth0 web",
         "", "", "", "",
         "1-3 of 3; 12,342 slower ones left out  ? help  q quit  / search  s sort  Enter flow",
     ];
@@ -74,12 +74,12 @@ fn every_column_has_room_on_a_wide_screen_and_the_sorted_one_on_any() {
         let line = lines(&pressed(&view, keys), &view, width, 14)[5].clone();
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
     };
-    let all = "rate▼ packets/s bytes packets start duration proto source destination on";
+    let all = "rate▼ packets/s bytes packets start lasted proto source destination on";
     assert_eq!(heads("", 160), all);
     assert_eq!(heads("", 55), "rate▼ source destination");
     assert_eq!(heads("", 30), "rate▼ source dest…ion");
     assert_eq!(heads("ssss", 65), "rate start▼ source destination");
-    assert_eq!(heads("sssssr", 65), "rate duration▲ source destination");
+    assert_eq!(heads("sssssr", 65), "rate lasted▲ source destination");
     let shown = lines(&pressed(&view, ""), &view, 160, 14);
     let end = "[2001:db8::a2]:40002  [2001:db8::b2]:443   eth1\\u{1b}[2J";
     assert!(shown[6].ends_with(end), "{shown:#?}");
@@ -107,7 +107,7 @@ fn what_was_lost_is_named_and_stands_out() {
     };
     let (line, bar, all) = colours(Look::default());
     assert_eq!((line, bar), (Color::Red, Color::Red));
-    assert_eq!(all, [Color::Cyan, Color::Red, Color::Reset]);
+    assert_eq!(all, [Color::Red, Color::Reset]);
     let (_, _, all) = colours(Look { has_colors: false, is_unicode: true });
     assert_eq!(all, [Color::Reset]);
 }
@@ -136,6 +136,26 @@ fn a_search_says_what_it_left_out() {
     let tabs = " 1 Flows  2 Talkers  3 Protocols  4 Losses   paused (p goes on)  /nobody";
     assert_eq!(shown[6], tabs);
     assert!(shown[23].starts_with("none that match (20 in all); 12,325 slower"), "{shown:#?}");
+}
+
+#[test]
+fn a_source_without_an_engine_has_its_name_alone() {
+    let mut view = view(1, 3);
+    view.sources[0].engine.clear();
+    let shown = lines(&pressed(&view, "4"), &view, 100, 24);
+    assert!(shown[0].starts_with("weir flows  eth0   "), "{shown:#?}");
+    assert_eq!(shown[7], "source eth0");
+}
+
+#[test]
+fn what_was_said_last_stands_beside_the_tabs() {
+    let mut view = view(1, 3);
+    view.news = vec!["eth1 has gone".into(), "eth1 is back\x1b[2J".into()];
+    let tabs = lines(&pressed(&view, "/udp\n"), &view, 100, 24)[6].clone();
+    assert!(tabs.ends_with("  4 Losses   /udp  eth1 is back\\u{1b}[2J"), "{tabs}");
+    let shown = lines(&pressed(&view, "4"), &view, 100, 60);
+    let at = shown.iter().position(|line| line == "what happened").unwrap();
+    assert_eq!(shown[at + 1..at + 3], ["eth1 is back\\u{1b}[2J", "eth1 has gone"]);
 }
 
 #[test]
@@ -268,6 +288,7 @@ fn any_view() -> impl Strategy<Value = View> {
             [view.capacity, view.counters.began, view.lapped] = [counts[5], counts[6], counts[7]];
             [view.lost_per_second, view.began_per_second] = lost_and_began;
             view.rates = rates;
+            view.news.clone_from(&names);
             for protocol in &mut view.protocols {
                 protocol.rates = rates;
             }

@@ -129,7 +129,11 @@ impl Outlets {
     /// Learns of the next interface.
     pub fn describe(&mut self, interface: &Interface) {
         let owner = interface.description.as_deref().and_then(netns::Owner::described);
-        let owner = owner.map(|netns::Owner { kind, name, id, .. }| Owner { kind: kind.to_owned(), name, id });
+        let owner = owner.map(|netns::Owner { kind, name, id, .. }| Owner {
+            kind: kind.to_owned(),
+            name,
+            id,
+        });
         let origin = Origin { interface: interface.name.clone(), owner };
         // What waits is of those that there were.
         Arc::make_mut(&mut self.origins).push(origin);
@@ -159,7 +163,10 @@ impl Outlets {
         self.handed_over = Instant::now();
         for (export, told) in self.exports.iter().zip(&mut self.told) {
             if export.has_ended() && !std::mem::replace(told, true) && export.name() != STDOUT {
-                say(self.watch.as_ref(), &format!("--export {}: it has failed, and takes no more", export.name()));
+                say(
+                    self.watch.as_ref(),
+                    &format!("--export {}: it has failed, and takes no more", export.name()),
+                );
             }
         }
         let records = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_RECORDS_MAX));

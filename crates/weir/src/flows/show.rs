@@ -1,6 +1,6 @@
 //! Those who look on while flows are counted: the live table, the page.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -27,9 +27,12 @@ pub struct Show {
 
 impl Show {
     /// Starts what was asked for, and has the run tell of itself; nothing where nobody looks.
-    pub fn start(args: &ShowArgs, plan: &mut CapturePlan, stop: &Arc<AtomicBool>) -> Result<Option<Show>> {
-        let terminals = io::stdin().is_terminal() && io::stdout().is_terminal();
-        let has_screen = terminals && !args.plain && !plan.json && plan.is_live();
+    pub fn start(
+        args: &ShowArgs,
+        plan: &mut CapturePlan,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Option<Show>> {
+        let has_screen = terminal::is_possible() && !args.plain && !plan.json && plan.is_live();
         if !has_screen && args.http.is_none() {
             return Ok(None);
         }

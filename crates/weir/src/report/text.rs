@@ -7,8 +7,8 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::flows::outlets::ExportReport;
 use crate::consumers::{FlowsReport, LatencyReport, NetdevReport, NotFlowsReport};
+use crate::flows::outlets::ExportReport;
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
@@ -169,7 +169,11 @@ fn of_flows(flows: &FlowsReport) -> Vec<String> {
 fn of_export(export: &ExportReport) -> String {
     let mut text = format!("  {}: {} records sent", export.name, grouped(export.sent));
     if export.unsent > 0 {
-        let _ = write!(text, ", {} not: the other end is too slow, or not there", grouped(export.unsent));
+        let _ = write!(
+            text,
+            ", {} not: the other end is too slow, or not there",
+            grouped(export.unsent)
+        );
     }
     text
 }

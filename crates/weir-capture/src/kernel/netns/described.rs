@@ -28,7 +28,13 @@ impl Owner {
         let is_id = matches!(kind, "container" | "pod");
         let pid = id.filter(|_| !is_id).and_then(|id| id.parse().ok());
         let id = id.filter(|_| is_id).map(str::to_owned);
-        (!name.is_empty()).then(|| Owner { kind, name: name.to_owned(), id, pid, ..Owner::default() })
+        (!name.is_empty()).then(|| Owner {
+            kind,
+            name: name.to_owned(),
+            id,
+            pid,
+            ..Owner::default()
+        })
     }
 }
 
@@ -47,10 +53,25 @@ mod tests {
         };
         let image = Some("nginx:1".to_owned());
         for (said, read) in [
-            (owner("container", "web", Some("3f2a91c0d7e4aa"), Some(7)), owner("container", "web", Some("3f2a91c0d7e4"), None)),
-            (Owner { image: image.clone(), ..owner("container", "web", Some("3f2a91c0d7e4aa"), None) }, owner("container", "web", Some("3f2a91c0d7e4"), None)),
-            (Owner { image, ..owner("container", "3f2a91c0d7e4", Some("3f2a91c0d7e4aa"), None) }, owner("container", "3f2a91c0d7e4", None, None)),
-            (owner("pod", "shop/web-0", Some("0123456789abcdef"), None), owner("pod", "shop/web-0", Some("0123456789ab"), None)),
+            (
+                owner("container", "web", Some("3f2a91c0d7e4aa"), Some(7)),
+                owner("container", "web", Some("3f2a91c0d7e4"), None),
+            ),
+            (
+                Owner {
+                    image: image.clone(),
+                    ..owner("container", "web", Some("3f2a91c0d7e4aa"), None)
+                },
+                owner("container", "web", Some("3f2a91c0d7e4"), None),
+            ),
+            (
+                Owner { image, ..owner("container", "3f2a91c0d7e4", Some("3f2a91c0d7e4aa"), None) },
+                owner("container", "3f2a91c0d7e4", None, None),
+            ),
+            (
+                owner("pod", "shop/web-0", Some("0123456789abcdef"), None),
+                owner("pod", "shop/web-0", Some("0123456789ab"), None),
+            ),
             (owner("vm", "my db", None, Some(12)), owner("vm", "my db", None, None)),
             (owner("process", "nginx", None, Some(12)), owner("process", "nginx", None, Some(12))),
             (owner("netns", "blue", None, None), owner("netns", "blue", None, None)),

@@ -63,6 +63,9 @@ function show(view) {
   flows.update(view);
   picture.update(view);
   showCharts();
+  // For tests and for whoever profiles.
+  performance.clearMarks();
+  performance.mark(`shown-${view.number}`);
 }
 
 /** One question, and when to ask again. */

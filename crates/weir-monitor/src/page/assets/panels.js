@@ -15,7 +15,14 @@ function row(...classes) {
 }
 
 function fill(tr, texts) {
-  texts.forEach((text, index) => { if (text !== null) say(tr.children[index], text); });
+  texts.forEach((text, index) => {
+    if (text === null) return;
+    const cell = tr.children[index];
+    say(cell, text);
+    // A long one is cut off where it is shown.
+    const isCut = cell.classList.contains("address") || cell.classList.contains("name");
+    if (isCut && cell.title !== text) cell.title = text;
+  });
 }
 
 /** Frames lost, by place and source, most first. */
@@ -57,7 +64,7 @@ export function loss(view) {
   find("places-region").hidden = lost === 0;
   const most = Math.max(1, ...all.map(({ frames }) => frames));
   each(find("places"), all, () => {
-    const tr = row("", "", "n is-bad", "gauge")();
+    const tr = row("name", "name", "n is-bad", "gauge")();
     tr.children[3].append(make("div", "share"));
     return tr;
   }, (tr, { place, source, frames }) => {
@@ -74,12 +81,12 @@ function ledger(sources) {
   const columns = [
     ["Source", (source) => source.name],
     ["Engine", (source) => source.engine],
+    ["Lost", (source) => count(dropped(source))],
     ["Offered", (source) => count(source.offered)],
+    ["Captured", (source) => count(source.captured)],
     ["Filtered", (source) => count(source.filtered)],
     ...(uses("blocked") ? [["Blocked", (source) => count(source.blocked)]] : []),
     ...(uses("sampled") ? [["Left out by sampling", (source) => count(source.sampled)]] : []),
-    ["Captured", (source) => count(source.captured)],
-    ["Lost", (source) => count(dropped(source))],
   ];
   const titles = columns.map(([title]) => title);
   const head = find("ledger-head");
@@ -93,12 +100,13 @@ function ledger(sources) {
     find("ledger").replaceChildren();
   }
   fates(sources, dropped);
-  each(find("ledger"), sources, row("", "wide", ...titles.slice(2).map(() => "n")), (tr, source) => {
+  each(find("ledger"), sources, row("name", "wide", ...titles.slice(2).map(() => "n")), (tr, source) => {
     fill(tr, columns.map(([, text]) => text(source)));
-    tr.lastElementChild.classList.toggle("is-bad", dropped(source) > 0);
+    tr.children[2].classList.toggle("is-bad", dropped(source) > 0);
   });
   const unknown = sources.filter((source) => source.missed_before === null).map((source) => source.name);
-  const text = `Not known: what the NIC of ${unknown.join(", ")} lost before the hook.`;
+  const others = unknown.length > 3 ? ` and ${unknown.length - 3} others` : "";
+  const text = `Not known: what the NIC of ${unknown.slice(0, 3).join(", ")}${others} lost before the hook.`;
   say(find("missed"), unknown.length === 0 ? "" : text);
 }
 
@@ -134,7 +142,6 @@ export function talkers(view) {
       received.style.width = `${(talker.received.bits / most) * 100}%`;
     } else {
       fill(tr, [talker.address, bitRate(talker.sent.bits), bitRate(talker.received.bits), count(talker.flows)]);
-      tr.firstChild.title = talker.address;
     }
   });
 }
@@ -189,7 +196,6 @@ export function exported(view) {
   find("exports-table").hidden = exports.length === 0;
   each(find("exports"), exports, row("address", "n", "n", ""), (tr, one) => {
     fill(tr, [one.name, count(one.sent), count(one.unsent), one.has_failed ? "failed" : "works"]);
-    tr.firstChild.title = one.name;
     tr.children[2].classList.toggle("is-bad", one.unsent > 0);
     tr.children[3].classList.toggle("is-bad", one.has_failed);
   });

@@ -34,6 +34,7 @@ export class Picture {
     document.addEventListener("visibilitychange", () => this.wake());
     still.addEventListener("change", () => this.wake());
     canvas.addEventListener("pointermove", (event) => this.point(this.at(event)));
+    canvas.addEventListener("pointerdown", (event) => this.point(this.at(event)));
     canvas.addEventListener("pointerleave", () => this.point(null));
   }
 

@@ -40,7 +40,7 @@ export function duration(seconds) {
 
 /** 0.4 % */
 export function share(part, all) {
-  const value = all > 0 ? (part / all) * 100 : 0;
+  const value = all > 0 ? Math.min(100, (part / all) * 100) : 0;
   const digits = value === 0 || value >= 10 ? 0 : value >= 0.1 ? 1 : 4;
   return `${value.toFixed(digits)} %`;
 }
