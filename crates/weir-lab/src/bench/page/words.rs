@@ -59,9 +59,9 @@ const SECTIONS: [(&str, &str); 25] = [
     (
         "flows",
         "The flow monitor (weir flows) beside the null monitor (weir capture) at the same hook, which only counts: \
-         the ratio is what counting by flow costs. In turn with both, softflowd and Suricata 7's flow log on one thread. \
-         Frames are of one flow, of a thousand, or each of a flow of its own, and then flows end early to make room for \
-         others: exports are measured there.",
+         the ratio is what counting by flow costs. In turn with both, softflowd and Suricata 7's flow log on one \
+         thread. Frames are of one flow, of a thousand, or each of a flow of its own, and then flows end early to \
+         make room for others: exports are measured there.",
     ),
     (
         "serve-costs",
