@@ -16,7 +16,7 @@ pub(super) const BUFFER_MIB: u32 = 64;
 /// Loading programs takes tens of milliseconds, dumpcap's start a second.
 const READY_LIMIT: Duration = Duration::from_secs(15);
 /// What a tool still has to do once it has said that it listens.
-const SETTLE: Duration = Duration::from_millis(150);
+pub(super) const SETTLE: Duration = Duration::from_millis(150);
 
 /// A program that captures.
 #[derive(Debug, Clone)]

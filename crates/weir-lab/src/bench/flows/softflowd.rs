@@ -4,14 +4,15 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::bench::child::{Child, Line, pinned};
+use crate::bench::child::{Child, pinned};
 use crate::bench::context::Context;
 use crate::bench::counted::Counted;
-use crate::bench::tool::{BUFFER_MIB, on_path};
+use crate::bench::tool::{BUFFER_MIB, SETTLE, on_path};
 use crate::testbed::End;
 use crate::{Error, Result};
 
@@ -52,7 +53,6 @@ impl Softflowd {
     /// # Errors
     /// [`Error::Measure`] with what it said.
     pub(super) fn start(context: &Context, end: &End, collector: &str) -> Result<Softflowd> {
-        // Daemons are not in everybody's PATH.
         if !on_path(NAME) || !on_path(CONTROL) {
             return Err(failed("not installed"));
         }
@@ -67,6 +67,8 @@ impl Softflowd {
         let command = pinned(context.cpus.tool, NAME, &words.map(str::to_owned));
         let mut child = Child::start(NAME, end, command)?;
         child.wait_for_line(READY, |line| line.contains("Exporting flows from"))?;
+        // It is ready within milliseconds: the kernel may still be taking the last tool's XDP program off the link.
+        sleep(SETTLE);
         Ok(Softflowd { child, folder })
     }
 
@@ -81,7 +83,7 @@ impl Softflowd {
         let output = command.output().map_err(failed)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let statistics = statistics(&text);
-        _ = self.child.interrupt().map(|lines: Vec<Line>| lines.len())?;
+        self.child.interrupt()?;
         statistics.ok_or_else(|| {
             let said = String::from_utf8_lossy(&output.stderr).into_owned() + &text;
             failed(format!("no counts in its answer: {}", said.trim()))
