@@ -136,6 +136,7 @@ struct Taken {
 /// Only if there can be no testbed: what fails is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
+    bed.rx.set_loopback_up()?;
     let mut all = Vec::new();
     for shape in Shape::ALL {
         let monitors: Vec<Monitor> =
@@ -157,7 +158,10 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
                         row.note = note;
                         row.add_frames(round, frames, neighbours.done());
                     }
-                    Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+                    Err(Error::Measure { reason, .. }) => {
+                        context.say(&format!("{SECTION}: {}: {reason}", row.what));
+                        row.absent = Some(reason);
+                    }
                     Err(error) => return Err(error),
                 }
             }

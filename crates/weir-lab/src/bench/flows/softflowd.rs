@@ -127,7 +127,13 @@ fn statistics(text: &str) -> Option<Statistics> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    use crate::bench::context::Options;
     use crate::bench::counted::tests::drops;
+    use crate::bench::row::Frames;
+    use crate::generator::{self, Flows, GenOptions};
+    use crate::testbed::{Testbed, require_root, require_tool};
 
     // softflowd 1.1.0, 500,000 frames, each of a flow of its own; cut.
     const FORCED: &str = "softflowd[23135]: Accumulated statistics since 2026-11-26T04:02:29 UTC:\n\
@@ -159,6 +165,28 @@ mod tests {
         let text = FORCED.replace("dropped by libpcap: 0", "dropped by libpcap: 30");
         let lost = statistics(&text).unwrap().counted.drops;
         assert_eq!((lost["libpcap"], lost["unread"]), (30, 10));
+    }
+
+    #[test]
+    fn root_softflowd_is_started_and_read() {
+        let test = "root_softflowd_is_started_and_read";
+        if !require_root(test) || !require_tool(test, NAME) {
+            return;
+        }
+        let (options, stop) = (Options::default(), AtomicBool::new(false));
+        let talk = |_: &str| ();
+        let context = Context::new(&options, &stop, &talk);
+        let bed = Testbed::builder().gro(true).build().unwrap();
+        bed.rx.set_loopback_up().unwrap();
+        let running = Softflowd::start(&context, &bed.rx, "127.0.0.1:9995").unwrap();
+        let options =
+            GenOptions { frames: Some(1000), flows: Flows::N(10), ..GenOptions::default() };
+        let sent = bed.tx.run(|| generator::run(&bed.tx.iface, &options, &stop)).unwrap().unwrap();
+        std::thread::sleep(GRACE);
+        let Statistics { counted, active, .. } = running.finish().unwrap();
+        let frames = Frames::new(sent.sent, counted.kept, counted.drops, 1.0);
+        assert_eq!((frames.offered, frames.unaccounted), (1000, 0), "{frames:?}");
+        assert!(frames.kept == 0 || (1..=10).contains(&active), "{frames:?} {active}");
     }
 
     #[test]

@@ -30,6 +30,9 @@ const CONFIG: &str = include_str!("suricata.yaml");
 /// The line of [`CONFIG`] behind which further outputs stand.
 const OUTPUTS: &str = "outputs:\n";
 
+/// Else it switches off GRO for good, without which a veth takes no frames that are sent by XDP.
+const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
+
 /// What Suricata is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum Task {
@@ -50,13 +53,13 @@ impl Task {
 
     /// Its configuration: that of the counts, and what this writes.
     fn config(self) -> String {
-        let more = match self {
-            Task::Alerts => "",
+        match self {
+            Task::Alerts => CONFIG.to_owned(),
             Task::FlowLog => {
-                "  - eve-log: { enabled: yes, filetype: regular, filename: /dev/null, types: [flow] }\n"
+                let log = "  - eve-log: { enabled: yes, filetype: regular, filename: /dev/null, types: [flow] }\n";
+                CONFIG.replacen(OUTPUTS, &format!("{OUTPUTS}{log}"), 1) + KEEP_OFFLOADS
             }
-        };
-        CONFIG.replacen(OUTPUTS, &format!("{OUTPUTS}{more}"), 1)
+        }
     }
 }
 
