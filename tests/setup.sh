@@ -33,6 +33,7 @@ test_packages=(
     'ethtool         switches offloads on test interfaces'
     'iperf3          traffic that must not be slowed by watching it'
     'netsniff-ng     traffic generator and capture to compare with'
+    'softflowd       counts by flow: the bench starts it and reads its counts'
     'qemu-system-x86 boots the Debian 6.1 guest'
     'qemu-utils      makes the disks that machines are saved to'
     'busybox-static  user space of that guest'
