@@ -27,6 +27,9 @@ pub(super) const SECTION: &str = "flows";
 /// Where exports go: nobody listens there.
 const COLLECTOR: &str = "127.0.0.1:9995";
 
+/// What all are compared with.
+const NULL: &str = "the null monitor";
+
 /// Of how many flows the frames are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
@@ -186,7 +189,11 @@ fn conclude(shape: Shape, monitors: &[Monitor], rows: &mut [Row]) {
     let bases = rows.to_vec();
     for (monitor, row) in monitors.iter().zip(rows) {
         let base = find(&bases, SECTION, &what(shape, monitor.base()), Some(SIZE_MIN));
-        base.into_iter().for_each(|base| row.compare(base));
+        if let Some(base) = base {
+            row.compare(base);
+            // Of its shape and hook: the column has one heading.
+            row.compared_with = Some(NULL.to_owned());
+        }
     }
 }
 
