@@ -152,13 +152,18 @@ impl Child {
         Ok(self.lines())
     }
 
-    /// An error with the last thing the child said.
+    /// An error with the child's last words.
     fn failed(&self, what: &str) -> Error {
-        let lines = lock(&self.lines);
-        let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
-        let words = last.map_or("it said nothing", |line| line.text.trim());
+        let words = last_words(&lock(&self.lines));
         Error::Measure { what: self.name.clone(), reason: format!("{what}: {words}") }
     }
+}
+
+/// The last thing said. Who does not know a flag says so before he says how he is called.
+fn last_words(lines: &[Line]) -> String {
+    let refusal = lines.iter().find(|line| line.text.starts_with("error: "));
+    let last = || lines.iter().rev().find(|line| !line.text.trim().is_empty());
+    refusal.or_else(last).map_or("it said nothing", |line| line.text.trim()).to_owned()
 }
 
 /// Nanoseconds on a CPU of all threads of a process: the first number of each `schedstat`.
@@ -207,6 +212,16 @@ fn lock(lines: &Lines) -> MutexGuard<'_, Vec<Line>> {
 mod tests {
     use super::*;
     use std::io::Cursor;
+
+    #[test]
+    fn a_refusal_is_what_is_told() {
+        let said = |text: &str| last_words(&crate::bench::counted::tests::lines(text));
+        let clap = "error: unexpected argument '--export' found\n\nUsage: weir flows [OPTIONS] <SOURCE>...\n\n\
+            For more information, try '--help'.\n";
+        assert_eq!(said(clap), "error: unexpected argument '--export' found");
+        assert_eq!(said("listening\nno such device\n\n"), "no such device");
+        assert_eq!(said("\n"), "it said nothing");
+    }
 
     #[test]
     fn progress_and_cut_off_lines_are_lines_too() {

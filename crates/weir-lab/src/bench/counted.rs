@@ -52,6 +52,31 @@ impl WeirReport {
     }
 }
 
+/// The text that `weir flows` ends with: the engine that answered, counts as `name  1 234`, drops as `drop name  5`.
+pub(super) fn weir_flows(lines: &[Line], engine: &str) -> Option<Counted> {
+    let said: Vec<&str> = lines.iter().filter(|it| it.data).map(|it| it.text.as_str()).collect();
+    let answered = said.iter().any(|line| {
+        let (_, answer) = line.split_once(": ").unwrap_or_default();
+        answer.split_whitespace().next() == Some(engine)
+    });
+    let counts = || said.iter().filter_map(|line| name_and_number(line.strip_prefix("  ")?));
+    let count = |wanted| counts().find(|(name, _)| *name == wanted).map(|(_, number)| number);
+    let drops = counts().filter_map(|(name, number)| Some((name.strip_prefix("drop ")?, number)));
+    let mut drops: BTreeMap<String, u64> =
+        drops.map(|(name, number)| (name.trim().to_owned(), number)).collect();
+    drops.insert("lapped".to_owned(), count("lapped")?);
+    let filtered = count("filtered").filter(|filtered| *filtered > 0);
+    drops.extend(filtered.map(|filtered| ("filtered".to_owned(), filtered)));
+    let kept = count("delivered")?;
+    answered.then_some(Counted { kept, drops })
+}
+
+/// `delivered      12 345 678`.
+fn name_and_number(line: &str) -> Option<(&str, u64)> {
+    let at = line.rfind(|letter: char| !letter.is_ascii_digit() && letter != ' ')? + 1;
+    Some((line[..at].trim(), line[at..].replace(' ', "").parse().ok()?))
+}
+
 /// `N packets captured`, `N packets dropped by kernel`, `N packets dropped by interface`.
 pub(super) fn tcpdump(lines: &[Line]) -> Option<Counted> {
     let kept = number_before(lines, "packets captured")?;
@@ -138,6 +163,22 @@ pub(super) mod tests {
     /// Drops by their names.
     pub(in super::super) fn drops(drops: &[(&str, u64)]) -> BTreeMap<String, u64> {
         drops.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+    }
+
+    #[test]
+    fn weir_flows_is_read() {
+        let text = "wrx0: bpf at tc (the fastest here: frames are copied once, in the kernel)\n\
+            1.825 s, 547.9 pps, 263.0 kbit/s reached the consumer\n\n\
+            \x20 offered          1 001 009\n  filtered                 0\n  captured         1 001 000\n\
+            \x20 drop reentry             9\n  drop unreadable          0\n  (missed before the hook: 0)\n\
+            \x20 offered = filtered + captured + drops\n\n\
+            \x20 delivered        1 000 998\n  lapped                   2\n  10 flows, 10 records\n\n\
+            start (UTC)              seconds  on    proto  source  destination  packets  bytes\n\
+            2026-11-26 04:01:42.723    0.001  wrx0  udp    198.18.185.214:52488  192.0.2.1:9  100  4 600\n";
+        let counted = weir_flows(&lines(text), "bpf").unwrap();
+        let lost = drops(&[("lapped", 2), ("reentry", 9), ("unreadable", 0)]);
+        assert_eq!(counted, Counted { kept: 1_000_998, drops: lost });
+        assert_eq!(weir_flows(&lines(text), "af_packet"), None);
     }
 
     #[test]

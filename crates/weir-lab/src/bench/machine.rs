@@ -74,7 +74,9 @@ impl Machine {
         let name = program.trim_end_matches(char::is_numeric).trim_end_matches("-testpmd");
         let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
-            self.tools.push(line.trim().to_owned());
+            // softflowd goes on with its options.
+            let version = line.trim().split(". ").next().unwrap_or_default();
+            self.tools.push(version.to_owned());
         }
     }
 
@@ -114,6 +116,7 @@ fn version_args(program: &str) -> &'static [&'static str] {
         "dpdk-testpmd" => {
             &["-v", "--no-huge", "--no-pci", "--no-shconf", "-m", "64", "--", "--help"]
         }
+        "softflowd" => &["-h"],
         _ => &["--version"],
     }
 }

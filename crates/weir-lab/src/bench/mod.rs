@@ -18,6 +18,7 @@
 //! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
 //! | `guests` | virtual machines that read the host's feeds, beside virtio-net |
 //! | `suricata` | Suricata on its own socket, and on a daemon's feed |
+//! | `flows` | the flow monitor beside the null monitor, softflowd and Suricata's flow log |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
@@ -42,6 +43,7 @@ mod copiers;
 mod counted;
 mod files;
 mod filter;
+mod flows;
 mod footprint;
 mod guests;
 mod idle;
@@ -95,7 +97,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 19] = [
+const PARTS: [Part; 20] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -204,6 +206,12 @@ const PARTS: [Part; 19] = [
         bars: suricata::bars,
         condition: suricata::condition,
     },
+    Part {
+        name: flows::SECTION,
+        measure: flows::measure,
+        bars: flows::bars,
+        condition: flows::condition,
+    },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];
 
@@ -228,9 +236,16 @@ impl FromStr for Section {
 pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     let context = Context::new(options, stop, talk);
     let mut machine = Machine::look();
-    for tool in
-        ["tcpdump", "dumpcap", "editcap", "netsniff-ng", "dpdk-testpmd", "xdpdump", "iperf3"]
-    {
+    for tool in [
+        "tcpdump",
+        "dumpcap",
+        "editcap",
+        "netsniff-ng",
+        "dpdk-testpmd",
+        "xdpdump",
+        "iperf3",
+        "softflowd",
+    ] {
         machine.add_tool(tool);
     }
     let is_wanted = |part: &&Part| options.only.is_none_or(|only| only == Section(part.name));

@@ -12,11 +12,11 @@ use crate::testbed::End;
 use crate::{Error, Result};
 
 /// The memory each tool may buffer frames in.
-const BUFFER_MIB: u32 = 64;
+pub(super) const BUFFER_MIB: u32 = 64;
 /// Loading programs takes tens of milliseconds, dumpcap's start a second.
 const READY_LIMIT: Duration = Duration::from_secs(15);
 /// What a tool still has to do once it has said that it listens.
-const SETTLE: Duration = Duration::from_millis(150);
+pub(super) const SETTLE: Duration = Duration::from_millis(150);
 
 /// A program that captures.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub(super) struct Tool {
 enum Kind {
     /// Weir, and the engine that must answer.
     Weir(&'static str),
+    /// `weir flows` with the engine that must answer, which tells its counts as text: JSON is one line a flow.
+    Flows(&'static str),
     Tcpdump,
     Dumpcap,
     NetsniffNg,
@@ -61,6 +63,19 @@ impl Tool {
         let mut all = vec!["capture", IFACE, "--json", "--ring-size", &ring, "--engine", engine];
         all.extend(args);
         Tool::new(name, &weir.to_string_lossy(), &all, Kind::Weir(engine))
+    }
+
+    /// `weir flows` with one of its live engines.
+    pub(super) fn weir_flows(
+        weir: &Path,
+        name: &'static str,
+        engine: &'static str,
+        args: &[&str],
+    ) -> Tool {
+        let ring = format!("{BUFFER_MIB}MiB");
+        let mut all = vec!["flows", IFACE, "--ring-size", &ring, "--engine", engine];
+        all.extend(args);
+        Tool::new(name, &weir.to_string_lossy(), &all, Kind::Flows(engine))
     }
 
     /// The live engines of `weir capture` that are in every build.
@@ -158,7 +173,7 @@ impl Tool {
 
     /// Whether this is Weir.
     pub(super) fn is_weir(&self) -> bool {
-        matches!(self.kind, Kind::Weir(_))
+        matches!(self.kind, Kind::Weir(_) | Kind::Flows(_))
     }
 
     /// The same with more arguments.
@@ -224,7 +239,7 @@ impl Tool {
     pub(super) fn grace(&self) -> Duration {
         match self.kind {
             // They take what there is when they end, or poll all the time.
-            Kind::Weir(_) | Kind::Testpmd => Duration::from_millis(300),
+            Kind::Weir(_) | Kind::Flows(_) | Kind::Testpmd => Duration::from_millis(300),
             // tcpdump gets the last frames of a partly filled block after one second, its packet buffer
             // timeout.
             _ => Duration::from_millis(1200),
@@ -269,7 +284,7 @@ impl Tool {
 impl Kind {
     fn is_ready(self, line: &str) -> bool {
         match self {
-            Kind::Weir(_) => line.starts_with("weir: ") && line.contains(": "),
+            Kind::Weir(_) | Kind::Flows(_) => line.starts_with("weir: ") && line.contains(": "),
             Kind::Tcpdump => line.contains("listening on"),
             Kind::Dumpcap => line.starts_with("File: "),
             Kind::NetsniffNg => line.starts_with("Running!"),
@@ -289,6 +304,7 @@ impl Kind {
                 let report = weir_report(lines)?;
                 self.answers(&report).then(|| report.counted())
             }
+            Kind::Flows(engine) => counted::weir_flows(lines, engine),
             Kind::Tcpdump => counted::tcpdump(lines),
             Kind::Dumpcap => counted::dumpcap(lines),
             Kind::NetsniffNg => counted::netsniff_ng(lines),
@@ -317,9 +333,18 @@ impl Capturing {
     /// # Errors
     /// [`Error::Measure`] if it does not end, or its counts are not where they used to be.
     pub(super) fn finish(self) -> Result<Counted> {
+        Ok(self.finish_with_lines()?.0)
+    }
+
+    /// The same, and all that it printed.
+    ///
+    /// # Errors
+    /// As [`Capturing::finish`].
+    pub(super) fn finish_with_lines(self) -> Result<(Counted, Vec<Line>)> {
         let (kind, name) = (self.kind, self.name);
         let lines = self.child.interrupt()?;
-        kind.counted(&lines).ok_or_else(|| unreadable(kind, name, &lines))
+        let counted = kind.counted(&lines).ok_or_else(|| unreadable(kind, name, &lines))?;
+        Ok((counted, lines))
     }
 
     /// Ends Weir and reads its report.
@@ -394,7 +419,7 @@ mod tests {
     #[test]
     fn output_without_counts_gives_none() {
         let peers = [Kind::Tcpdump, Kind::Dumpcap, Kind::NetsniffNg, Kind::Testpmd, Kind::Xdpdump];
-        for kind in peers.into_iter().chain([Kind::Weir("bpf")]) {
+        for kind in peers.into_iter().chain([Kind::Weir("bpf"), Kind::Flows("bpf")]) {
             assert_eq!(kind.counted(&lines("x\n12 of them\n': 3\n")), None, "{kind:?}");
         }
     }

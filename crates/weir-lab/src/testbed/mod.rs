@@ -153,7 +153,7 @@ impl Builder {
     fn add_addresses(&self, bed: &Testbed) -> Result<()> {
         for (end, v4, v6) in [(&bed.tx, TX_IPV4, TX_IPV6), (&bed.rx, RX_IPV4, RX_IPV6)] {
             let v4 = format!("{v4}/24");
-            command::ip(&["-n", &end.netns, "link", "set", "lo", "up"])?;
+            end.set_loopback_up()?;
             command::ip(&["-n", &end.netns, "address", "add", &v4, "dev", &end.iface])?;
             if self.ipv6 {
                 let v6 = format!("{v6}/64");
@@ -223,6 +223,14 @@ impl End {
     /// As [`in_netns`].
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         in_netns(&self.netns, work)
+    }
+
+    /// Gives the namespace a loopback, so that something can be sent to 127.0.0.1.
+    ///
+    /// # Errors
+    /// If `ip` refuses.
+    pub fn set_loopback_up(&self) -> Result<()> {
+        command::ip(&["-n", &self.netns, "link", "set", "lo", "up"])
     }
 
     /// Waits until the interface is up and sees its peer: what it sends from then on arrives.

@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 24] = [
+const SECTIONS: [(&str, &str); 25] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -55,6 +55,13 @@ const SECTIONS: [(&str, &str); 24] = [
          AF_PACKET socket, by libpcap, with libweirpcap loaded into it, and on an interface that weir attach feeds. \
          Kept are the frames that it decoded. kernel is the ring of its own socket or what libpcap dropped, lapped \
          what was overwritten in Weir's rings before it was read.",
+    ),
+    (
+        "flows",
+        "The flow monitor (weir flows) beside the null monitor (weir capture) at the same hook, which only counts: \
+         the ratio is what counting by flow costs. In turn with both, softflowd and Suricata 7's flow log on one \
+         thread. Frames are of one flow, of a thousand, or each of a flow of its own, and then flows end early to \
+         make room for others: exports are measured there.",
     ),
     (
         "serve-costs",

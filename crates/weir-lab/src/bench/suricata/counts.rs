@@ -6,15 +6,19 @@ use serde::Deserialize;
 
 /// Counts since Suricata's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(in crate::bench) struct Counts {
     /// Frames that it has decoded.
-    pub(super) decoded: u64,
+    pub(in crate::bench) decoded: u64,
     /// Frames for which its socket had no room, or that libpcap says were dropped.
-    pub(super) kernel_drops: u64,
+    pub(in crate::bench) kernel_drops: u64,
     /// Frames that libpcap says the interface dropped.
-    pub(super) interface_drops: u64,
+    pub(in crate::bench) interface_drops: u64,
     /// Alerts.
-    pub(super) alerts: u64,
+    pub(in crate::bench) alerts: u64,
+    /// Flows that it has seen.
+    pub(in crate::bench) flows: u64,
+    /// Frames that got no flow, for lack of memory.
+    pub(in crate::bench) without_flow: u64,
 }
 
 #[derive(Deserialize)]
@@ -30,6 +34,8 @@ struct Stats {
     capture: Capture,
     #[serde(default)]
     detect: Detect,
+    #[serde(default)]
+    flow: Flow,
 }
 
 #[derive(Deserialize)]
@@ -50,21 +56,30 @@ struct Detect {
     alert: u64,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Flow {
+    total: u64,
+    memcap: u64,
+}
+
 /// The last counts in the text of an `eve.json`; `None` if there are none.
-pub(super) fn last(eve: &str) -> Option<Counts> {
+pub(in crate::bench) fn last(eve: &str) -> Option<Counts> {
     let events = eve.lines().rev().filter_map(|line| serde_json::from_str::<Event>(line).ok());
     let mut stats = events.filter(|event| event.event_type == "stats").filter_map(|it| it.stats);
-    stats.next().map(|Stats { decoder, capture, detect }| Counts {
+    stats.next().map(|Stats { decoder, capture, detect, flow }| Counts {
         decoded: decoder.pkts,
         kernel_drops: capture.kernel_drops,
         interface_drops: capture.kernel_ifdrops,
         alerts: detect.alert,
+        flows: flow.total,
+        without_flow: flow.memcap,
     })
 }
 
 impl Counts {
     /// Frames that its own socket lost, or libpcap.
-    pub(super) fn drops(&self) -> BTreeMap<String, u64> {
+    pub(in crate::bench) fn drops(&self) -> BTreeMap<String, u64> {
         [("kernel", self.kernel_drops), ("interface", self.interface_drops)]
             .map(|(name, count)| (name.to_owned(), count))
             .into()
@@ -105,6 +120,19 @@ mod tests {
         let counts = last(BY_PCAP).unwrap();
         assert_eq!((counts.decoded, counts.alerts), (993, 0));
         assert_eq!((counts.drops()["kernel"], counts.drops()["interface"]), (7, 2));
+    }
+
+    #[test]
+    fn flows_are_counted() {
+        // Suricata 7.0.10, cut.
+        let text = concat!(
+            r#"{"timestamp":"2026-11-26T04:02:14.119954+0000","event_type":"stats","stats":{"uptime":7,"#,
+            r#""capture":{"kernel_packets":200000,"kernel_drops":0,"errors":0,"afpacket":{"polls":19037}},"#,
+            r#""decoder":{"pkts":200000,"bytes":12000000,"udp":200000},"#,
+            r#""flow":{"memcap":3,"total":199997,"active":0,"tcp":0,"udp":200000},"detect":{"alert":0}}}"#
+        );
+        let counts = last(text).unwrap();
+        assert_eq!((counts.decoded, counts.flows, counts.without_flow), (200_000, 199_997, 3));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Suricata is slower than the link, so most of this is about loss: every frame is decoded, or lost under a name.
 
 mod counts;
-mod program;
+pub(super) mod program;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::generator::replay::{self, ReplayOptions};
 use crate::testbed::Testbed;
 use crate::{Error, Result};
 use counts::Counts;
-use program::{COUNTED, GRACE, Input, Installed};
+use program::{COUNTED, GRACE, Input, Installed, Task};
 use trace::Trace;
 
 pub(super) const SECTION: &str = "suricata";
@@ -147,7 +147,7 @@ fn one(
         (Way::Libpcap, _) => (Input::Libpcap(iface), None),
         _ => (Input::AfPacket(iface), None),
     };
-    let running = installed.start(context, &bed.rx, &input)?;
+    let running = installed.start(context, &bed.rx, &input, Task::Alerts)?;
     if let Some(served) = &served {
         served.wait_for_client()?;
     }

@@ -22,12 +22,46 @@ const LIBRARY: &str = "libweirpcap.so";
 const SEEN_AT: &str = "/mnt";
 const READY: Duration = Duration::from_secs(60);
 /// It reads what it has buffered, 100,000 frames at most, and a second has begun in which it has asked for no counts.
-pub(super) const GRACE: Duration = Duration::from_millis(2500);
+pub(in crate::bench) const GRACE: Duration = Duration::from_millis(2500);
 /// And it takes the last frame: a socket's partly filled block comes after its time-out of half a second at most.
-pub(super) const COUNTED: Duration = Duration::from_millis(1000);
+pub(in crate::bench) const COUNTED: Duration = Duration::from_millis(1000);
 
 const CONFIG: &str = include_str!("suricata.yaml");
-const RULES: &str = include_str!("weir.rules");
+/// The line of [`CONFIG`] behind which further outputs stand.
+const OUTPUTS: &str = "outputs:\n";
+
+/// Else it switches off GRO for good, without which a veth takes no frames that are sent by XDP.
+const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
+
+/// What Suricata is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::bench) enum Task {
+    /// Ten rules; no alert is written.
+    Alerts,
+    /// No rules; a line of JSON for each flow, to /dev/null.
+    FlowLog,
+}
+
+impl Task {
+    /// Its rules.
+    fn rules(self) -> &'static str {
+        match self {
+            Task::Alerts => include_str!("weir.rules"),
+            Task::FlowLog => "",
+        }
+    }
+
+    /// Its configuration: that of the counts, and what this writes.
+    fn config(self) -> String {
+        match self {
+            Task::Alerts => CONFIG.to_owned(),
+            Task::FlowLog => {
+                let log = "  - eve-log: { enabled: yes, filetype: regular, filename: /dev/null, types: [flow] }\n";
+                CONFIG.replacen(OUTPUTS, &format!("{OUTPUTS}{log}"), 1) + KEEP_OFFLOADS
+            }
+        }
+    }
+}
 
 /// Enters the root. All is mounted in a mount namespace of its own, so it is gone when Suricata is.
 const ENTER: &str = r#"
@@ -43,7 +77,7 @@ exec chroot "$root" env "$@"
 
 /// From what it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
+pub(in crate::bench) enum Input {
     /// An `AF_PACKET` socket on an interface.
     AfPacket(String),
     /// libpcap.
@@ -65,14 +99,14 @@ impl Input {
 
 /// Where Suricata is.
 #[derive(Debug, Clone)]
-pub(super) struct Installed {
+pub(in crate::bench) struct Installed {
     root: PathBuf,
     library: PathBuf,
 }
 
 /// Suricata at work.
-pub(super) struct Running {
-    pub(super) child: Child,
+pub(in crate::bench) struct Running {
+    pub(in crate::bench) child: Child,
     folder: TempDir,
 }
 
@@ -83,7 +117,7 @@ fn failed(reason: impl ToString) -> Error {
 impl Installed {
     /// # Errors
     /// [`Error::Measure`] that says what is missing.
-    pub(super) fn find(context: &Context) -> Result<Installed> {
+    pub(in crate::bench) fn find(context: &Context) -> Result<Installed> {
         let Some(root) = &context.options.suricata else {
             return Err(failed(
                 "not installed: --suricata DIR names a folder with a root file system that has Suricata 7, or /",
@@ -107,8 +141,14 @@ impl Installed {
     ///
     /// # Errors
     /// [`Error::Measure`] with what it said.
-    pub(super) fn start(&self, context: &Context, end: &End, input: &Input) -> Result<Running> {
-        let folder = self.fill_folder(input).map_err(|error| {
+    pub(in crate::bench) fn start(
+        &self,
+        context: &Context,
+        end: &End,
+        input: &Input,
+        task: Task,
+    ) -> Result<Running> {
+        let folder = self.fill_folder(input, task).map_err(|error| {
             failed(format!("its folder cannot be filled with {LIBRARY} and its files: {error}"))
         })?;
         let mut words: Vec<String> =
@@ -131,10 +171,10 @@ impl Installed {
     }
 
     /// A folder with all that it needs and writes.
-    fn fill_folder(&self, input: &Input) -> io::Result<TempDir> {
+    fn fill_folder(&self, input: &Input, task: Task) -> io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join("suricata.yaml"), CONFIG)?;
-        fs::write(folder.path().join("weir.rules"), RULES)?;
+        fs::write(folder.path().join("suricata.yaml"), task.config())?;
+        fs::write(folder.path().join("weir.rules"), task.rules())?;
         fs::create_dir(folder.path().join("log"))?;
         if let Input::Preloaded { socket, .. } = input {
             fs::copy(&self.library, folder.path().join(LIBRARY))?;
@@ -150,12 +190,25 @@ impl Running {
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not end, or left no counts.
-    pub(super) fn finish(self) -> Result<Counts> {
+    pub(in crate::bench) fn finish(self) -> Result<Counts> {
         let lines = self.child.interrupt()?;
         let eve = fs::read_to_string(self.folder.path().join("log/eve.json")).unwrap_or_default();
         counts::last(&eve).ok_or_else(|| {
             let last = lines.iter().rev().find(|line| !line.text.trim().is_empty());
             failed(format!("no counts in eve.json: {}", last.map_or("", |line| line.text.trim())))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_log_has_no_rules_and_an_output_of_its_own() {
+        let outputs = |task: Task| task.config().matches("eve-log:").count();
+        assert_eq!((outputs(Task::Alerts), outputs(Task::FlowLog)), (1, 2));
+        assert!(Task::FlowLog.config().contains("types: [flow]"), "{}", Task::FlowLog.config());
+        assert!(Task::FlowLog.rules().is_empty() && !Task::Alerts.rules().is_empty());
     }
 }
