@@ -52,6 +52,11 @@ impl<S: Sink, M: Words> Ordered<S, M> {
     pub fn sink(&self) -> &S {
         &self.output.sink
     }
+
+    /// The same, once no more frames are to go there.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.output.sink
+    }
 }
 
 impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {

@@ -6,8 +6,10 @@ use std::time::Duration;
 pub const BATCH_RECORDS_MAX: usize = 1024;
 /// Batches that wait for one export: 128 Ki records, 16 MiB.
 pub const BATCHES_MAX: usize = 128;
-/// How long batches of a capture still go out after its end. A trace waits for all of them.
-pub const FINISH_TIME_MAX: Duration = Duration::from_secs(3);
+/// How long batches of a capture still go out after its end. A trace waits for all of them, unless it is stopped.
+pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long behind that an export may be in the middle of something before it is left there.
+pub const HANG_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Bytes of an IPFIX message over UDP, at least: the longest record of ours (names of an interface) fits.
 pub const DATAGRAM_BYTES_MIN: usize = 576;
@@ -27,6 +29,8 @@ pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 pub const DATAGRAM_TIME_MAX: Duration = Duration::from_millis(20);
 /// A collector that has not taken a message over TCP by then is away.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
+/// A collector that acknowledges nothing for so long is away.
+pub const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last messages wait to be acknowledged when an export ends.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long the answer of a machine where nobody listens is waited for when an export over UDP ends.

@@ -2,23 +2,25 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::export::{Batch, Counts, Export, ExportError};
-use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX};
+use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
 
 /// How often an export is called where nothing comes.
 pub const TICK: Duration = Duration::from_millis(500);
+/// How often it is looked whether there is room, or an end.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What becomes of a batch that there is no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It is waited for: nothing is lost by that.
     Wait,
-    /// Its records are dropped, and counted. So are those of batches that still wait [`FINISH_TIME_MAX`] after the end.
+    /// Its records are dropped, and counted, until [`Queue::end_by`].
     Drop,
 }
 
@@ -29,6 +31,8 @@ pub struct Queue {
     shared: Arc<Shared>,
     sender: Option<SyncSender<Arc<Batch>>>,
     thread: Option<JoinHandle<Option<ExportError>>>,
+    /// Records that were handed over.
+    pushed: u64,
 }
 
 /// What an export came to.
@@ -67,7 +71,8 @@ impl Queue {
         let thread = thread::Builder::new()
             .name("weir-export".into())
             .spawn(move || run(export, &batches, &of_thread))?;
-        Ok(Queue { name, when_full, shared, sender: Some(sender), thread: Some(thread) })
+        let (sender, thread) = (Some(sender), Some(thread));
+        Ok(Queue { name, when_full, shared, sender, thread, pushed: 0 })
     }
 
     /// As [`Export::name`].
@@ -78,9 +83,12 @@ impl Queue {
 
     /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
-        let is_taken = self.sender.as_ref().is_some_and(|sender| match self.when_full {
-            WhenFull::Wait => sender.send(Arc::clone(batch)).is_ok(),
-            WhenFull::Drop => sender.try_send(Arc::clone(batch)).is_ok(),
+        self.pushed += batch.records.len() as u64;
+        let end = self.shared.finish_by.get().copied();
+        let is_taken = self.sender.as_ref().is_some_and(|sender| match (self.when_full, end) {
+            (WhenFull::Wait, None) => sender.send(Arc::clone(batch)).is_ok(),
+            (WhenFull::Drop, None) => sender.try_send(Arc::clone(batch)).is_ok(),
+            (_, Some(end)) => send_until(sender, batch, end),
         });
         if !is_taken {
             self.shared.drop_records(batch);
@@ -103,32 +111,69 @@ impl Queue {
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
 
-    /// Waits until everything that was handed over is sent, or cannot be: see [`WhenFull`].
+    /// Nothing is lost by waiting any more: batches are waited for until then, and those that wait still are dropped.
+    /// The first time that is said counts.
+    pub fn end_by(&mut self, end: Instant) {
+        self.shared.finish_by.get_or_init(|| end);
+    }
+
+    /// Says that nothing more comes. Several that are closed before one is [finished](Queue::finish) end at the same
+    /// time.
+    pub fn close(&mut self) {
+        self.sender = None;
+        if self.when_full == WhenFull::Drop {
+            self.end_by(Instant::now() + FINISH_TIME_MAX);
+        }
+    }
+
+    /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
+    /// [`HANG_TIME_MAX`] after its time is left there: what is in no count by then is unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
-        let joined = self.thread.take().map(JoinHandle::join);
-        let failure = joined
-            .and_then(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let Some(thread) = self.thread.take() else {
+            return Finished { name: self.name.clone(), counts: self.counts(), failure: None };
+        };
+        while !thread.is_finished() {
+            if self.shared.finish_by.get().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
+                return self.left();
+            }
+            thread::sleep(LOOK);
+        }
+        let joined = thread.join();
+        let failure = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Finished { name: self.name.clone(), counts: self.counts(), failure }
+    }
+
+    /// What came of an export that hangs.
+    fn left(&self) -> Finished {
+        let sent = self.shared.sent.load(Ordering::Relaxed);
+        let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
+        let what =
+            format!("{}: it takes nothing any more; is its disk or its reader there?", self.name);
+        let failure = Some(ExportError { what, source: io::ErrorKind::TimedOut.into() });
+        Finished { name: self.name.clone(), counts, failure }
     }
 }
 
-impl Queue {
-    /// Says that nothing more comes.
-    fn close(&mut self) {
-        self.sender = None;
-        if self.when_full == WhenFull::Drop {
-            self.shared.finish_by.get_or_init(|| Instant::now() + FINISH_TIME_MAX);
+/// Whether there was room before the end.
+fn send_until(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, end: Instant) -> bool {
+    loop {
+        match sender.try_send(Arc::clone(batch)) {
+            Ok(()) => return true,
+            Err(TrySendError::Full(_)) if Instant::now() < end => thread::sleep(LOOK),
+            Err(_) => return false,
         }
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.close();
-        if let Some(thread) = self.thread.take() {
+        self.end_by(Instant::now() + FINISH_TIME_MAX);
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             // Its panic was told where it happened.
             let _ = thread.join();
+        } else if self.thread.is_some() {
+            self.finish();
         }
     }
 }

@@ -31,7 +31,7 @@ pub struct NoMemory {
     source: rustix::io::Errno,
 }
 
-/// Lines of zeroes at first, in huge pages where the kernel has some. Pages take memory once they are written.
+/// Lines of zeroes at first, in huge pages where the kernel has some. They take their memory at once.
 pub struct Lines {
     map: NonNull<u8>,
     map_bytes: usize,
@@ -64,6 +64,10 @@ impl Lines {
         // Refused: then pages are small.
         // SAFETY: the range lies in the mapping made above; the advice changes no contents.
         let _ = unsafe { madvise(at.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        // Refused (before Linux 5.14, or no memory is left): then pages come when they are written. They are cleared
+        // here, because frames that came meanwhile would wait: 92 MB took up to 170 ms.
+        // SAFETY: as above; pages that come are of zeroes, as those that are not there read.
+        let _ = unsafe { madvise(at.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
         Ok(Lines { map, map_bytes, at: at.cast(), count })
     }
 }

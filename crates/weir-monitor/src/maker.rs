@@ -77,11 +77,13 @@ pub struct Teller {
     held: Option<Part>,
     /// Where the round has come to.
     at: Option<usize>,
+    /// What had ended when it began: what ends meanwhile may have been seen in the table.
+    ended: Protocols,
 }
 
 /// The end of whoever knows the sources. Clones are the same.
 #[derive(Clone)]
-pub struct SourceTeller(Arc<Shared>);
+pub struct SourceTeller(Arc<Shared>, Latest);
 
 /// The thread that makes views. Dropping it ends it.
 pub struct Maker {
@@ -102,14 +104,20 @@ impl Maker {
         let thread = thread::Builder::new().name("weir-view".into()).spawn(move || {
             Making::new(of_thread, views).run(&received);
         })?;
-        let teller = Teller { shared: Arc::clone(&shared), parts, held: None, at: None };
+        let teller = Teller {
+            shared: Arc::clone(&shared),
+            parts,
+            held: None,
+            at: None,
+            ended: Protocols::default(),
+        };
         Ok((Maker { shared, latest, thread: Some(thread) }, teller))
     }
 
     /// Where sources are told of.
     #[must_use]
     pub fn sources(&self) -> SourceTeller {
-        SourceTeller(Arc::clone(&self.shared))
+        SourceTeller(Arc::clone(&self.shared), self.latest.clone())
     }
 }
 
@@ -131,6 +139,12 @@ impl SourceTeller {
         *self.0.sources() = sources;
     }
 
+    /// No other view is made.
+    pub fn end(&self) {
+        self.0.is_over.store(true, Ordering::Release);
+        self.1.end();
+    }
+
     /// Says something that a person should know: a source has vanished.
     pub fn say(&self, line: String) {
         let mut news = self.0.news();
@@ -149,19 +163,23 @@ impl Teller {
         &mut self,
         places: usize,
         part: impl FnOnce(usize) -> (Vec<FlowRecord>, usize),
-        told: impl FnOnce() -> Told,
+        told: impl Fn() -> Told,
     ) -> bool {
         if let Some(held) = self.held.take() {
             return self.send(held);
         }
         let from = match self.at {
             Some(at) => at,
-            None if self.shared.is_wanted.swap(false, Ordering::AcqRel) => 0,
+            None if self.shared.is_wanted.swap(false, Ordering::AcqRel) => {
+                self.ended = told().ended;
+                0
+            }
             None => return false,
         };
         if from >= places {
             self.at = None;
-            return self.send(Part::Told(Box::new(told())));
+            let ended = std::mem::take(&mut self.ended);
+            return self.send(Part::Told(Box::new(Told { ended, ..told() })));
         }
         let (flows, to) = part(from);
         self.at = Some(to);
@@ -268,6 +286,8 @@ impl Making {
         let told = &self.last.1;
         let mut protocols = told.ended.clone();
         protocols.add(&round.protocols);
+        // A flow that ended before the round came to it is seen next time: counts do not go back meanwhile.
+        protocols.raise_to(&self.protocols);
         let bytes = told.wire_bytes.unwrap_or_else(|| protocols.bytes());
         let delivered = TrafficCounts { packets: told.frames, bytes };
         let since = std::mem::replace(&mut self.delivered, delivered);

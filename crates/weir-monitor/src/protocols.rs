@@ -26,6 +26,13 @@ impl Protocols {
         *sum = *sum + counts;
     }
 
+    pub(crate) fn raise_to(&mut self, least: &Protocols) {
+        for (counts, least) in self.0.iter_mut().zip(&least.0[..]) {
+            counts.packets = counts.packets.max(least.packets);
+            counts.bytes = counts.bytes.max(least.bytes);
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|counts| counts.bytes).sum()
     }

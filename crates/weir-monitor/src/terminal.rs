@@ -54,11 +54,12 @@ pub use state::State;
 /// How long a view waits for its turn while no key is pressed.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Whether [`run`] can show something: standard output is a terminal that moves its cursor.
+/// Whether [`run`] can show something: standard output is a terminal that moves its cursor,
+/// and there are keys to read.
 #[must_use]
 pub fn is_possible() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stdout().is_terminal() && !is_dumb
+    stdout().is_terminal() && !is_dumb && input().is_ok()
 }
 
 /// Shows the last view on the terminal's alternate screen until the run is over ([`Latest::end`]), or the user

@@ -24,7 +24,7 @@ use crate::cli::CaptureArgs;
 use crate::consumers::{self, Input, Named, RunConsumer};
 use crate::control::Control;
 use crate::ending::conclude;
-use crate::flows::watch::say;
+use crate::flows::watch::{Watch, say};
 use crate::interruptible_writer::Stop;
 use crate::journal::{Journal, NotJoined};
 use crate::plan::CapturePlan;
@@ -158,6 +158,7 @@ impl<'a> Run<'a> {
             self.introduce();
         }
         self.wait(&working, begin, end);
+        self.plan.watch.iter().for_each(Watch::end);
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
@@ -321,6 +322,8 @@ impl<'a> Run<'a> {
             let times = (self.start_ns, statistics::now_ns());
             let all = statistics::of(feeds, consumer.rings(), delivered.frames, times);
             failure = consumer.finish(&all).err();
+        } else {
+            consumer.end();
         }
         let by_interface = consumer.by_interface();
         let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));

@@ -108,6 +108,17 @@ pub fn give_up(keep: u64) -> io::Result<()> {
     }
 }
 
+/// Does something as it will be done once all capabilities are given up.
+pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let as_later = || {
+        // Of this thread alone.
+        on_signal(SIGNAL);
+        work()
+    };
+    let done = std::thread::scope(|scope| scope.spawn(as_later).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 fn threads_with_more_than(keep: u64) -> io::Result<Vec<i32>> {
     let mut left = Vec::new();
     for entry in fs::read_dir("/proc/self/task")? {

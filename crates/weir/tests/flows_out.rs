@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -159,10 +160,10 @@ fn root_a_collector_that_takes_nothing_costs_no_frame() {
     settle();
     let stopped = Instant::now();
     let ended = run.stop().expect(0);
-    assert!(stopped.elapsed() < Duration::from_secs(30), "{:?}", stopped.elapsed());
+    assert!(stopped.elapsed() < Duration::from_secs(40), "{:?}", stopped.elapsed());
     let report = ended.json();
     closes(&report);
-    assert_eq!(number(&report, "delivered"), sent, "{report}");
+    assert_eq!(number(&report, "offered"), sent, "{report}");
     let (had, not) = export(&report, &target);
     assert_eq!(had + not, number(&report["flows"], "records"), "{report}");
     assert!(not > 0, "{report}");
@@ -229,6 +230,85 @@ fn root_a_terminal_has_the_live_table_and_then_the_report() {
 }
 
 #[test]
+fn a_table_that_ends_all_at_once_is_exported_whole() {
+    let dir = folder();
+    let (_, json) = path(&dir, "flows.json");
+    // More than wait for an export.
+    let frames = "gen:size=64,flows=150000,frames=150000,rate=200kpps";
+    let line = format!("flows {frames} --top 0 --json --export json:{json}");
+    let output = weir(&line).output().expect("it runs");
+    let (flows, report) = lines(&output.stdout);
+    closes(&report);
+    for name in ["standard output", &format!("json:{json}")] {
+        assert_eq!(export(&report, name), (flows.len() as u64, 0), "{}", report["flows"]);
+    }
+    assert_eq!(packets(&by_key(&flows)), number(&report, "delivered"));
+    let mode = fs::metadata(&json).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it says who talks to whom");
+}
+
+#[test]
+fn a_reader_that_goes_takes_no_flow_from_the_other_exports() {
+    let dir = folder();
+    let (_, json) = path(&dir, "flows.json");
+    let line = format!(
+        "flows gen:size=64,flows=500,rate=20kpps --json --export json:{json} --idle-timeout 0s --active-timeout 200ms"
+    );
+    let mut child =
+        weir(&line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut first = String::new();
+    stdout.read_line(&mut first).expect("a line");
+    assert!(first.contains("\"event\":\"flow\""), "{first}");
+    drop(stdout);
+    let begin = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        assert!(begin.elapsed() < LIMIT, "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let text = fs::read_to_string(&json).expect("lines");
+    // Flows that were in the table when the reader went.
+    assert!(text.contains("\"end_reason\":\"forced\""), "{} lines", text.lines().count());
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_holds_no_run() {
+    let dir = folder();
+    let (_, pipe) = path(&dir, "pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("coreutils");
+    assert!(made.success());
+    // It is opened, and never read.
+    let reader =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe).expect("a pipe");
+    let frames = "gen:size=64,flows=2000,rate=20kpps";
+    let line = format!("flows {frames} --duration 1s --json --export json:{pipe}");
+    let begin = Instant::now();
+    let output = weir(&line).output().expect("it runs");
+    assert!(begin.elapsed() < Duration::from_secs(40), "{:?}", begin.elapsed());
+    let (flows, report) = lines(&output.stdout);
+    let (sent, unsent) = export(&report, &format!("json:{pipe}"));
+    assert_eq!(sent + unsent, flows.len() as u64, "{report}");
+    assert!(unsent > 0, "{report}");
+    drop(reader);
+}
+
+#[test]
+fn root_parquet_files_are_tried_without_the_rights_that_are_given_up() {
+    let test = "root_parquet_files_are_tried_without_the_rights_that_are_given_up";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let dir = folder();
+    let (_, theirs) = path(&dir, "theirs");
+    fs::create_dir(&theirs).expect("a directory");
+    fs::set_permissions(&theirs, fs::Permissions::from_mode(0o750)).expect("permissions");
+    std::os::unix::fs::chown(&theirs, Some(65_534), Some(65_534)).expect("another owner");
+    let line = format!("flows gen:frames=10 --export parquet:{theirs}");
+    let output = weir(&line).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(&theirs) && text.contains("Permission denied"), "{text}");
+}
+
+#[test]
 fn root_flows_in_the_kernel_are_those_of_captured_frames() {
     let test = "root_flows_in_the_kernel_are_those_of_captured_frames";
     let Some(_alone) = ready(test, &[]) else { return };
@@ -275,6 +355,7 @@ fn exports_that_cannot_be_say_what_to_do() {
         ("--export parquet:/nowhere/at/all/flows", &["/nowhere/at/all"]),
         ("--export json:/nowhere/at/all", &["json:/nowhere/at/all"]),
         ("--http 203.0.113.7:80", &["--http", "203.0.113.7:80"]),
+        ("--export json:/tmp/a --export json:/tmp/a", &["twice"]),
     ] {
         let output = weir(&format!("flows file:{demo} {args}")).output().expect("it runs");
         let text = String::from_utf8_lossy(&output.stderr);

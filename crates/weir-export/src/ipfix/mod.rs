@@ -5,6 +5,7 @@
 //! | [`target`] | where a collector is |
 //! | `message` | messages, filled record by record |
 //! | `element`, `flow`, `options` | fields, records of flows, and what else a collector is told |
+//! | `session` | what a collector was told |
 //! | `transport`, `udp`, `tcp`, `unacked` | how messages get there, and which of them did |
 //!
 //! Messages have either templates and options, or flows: so flows can still go out in another session than the one
@@ -14,6 +15,7 @@ mod element;
 mod flow;
 mod message;
 mod options;
+mod session;
 pub mod target;
 mod tcp;
 mod transport;
@@ -31,6 +33,7 @@ use weir_flow::{FlowRecord, Octets};
 
 use self::flow::{Layout, Layouts};
 use self::message::Message;
+use self::session::{Exported, Session};
 pub use self::target::{Protocol, Target, TargetError};
 use self::tcp::Tcp;
 use self::transport::{Ready, Transport};
@@ -105,33 +108,12 @@ pub struct Ipfix {
     /// When the next message may go, where there is a pace.
     due: Instant,
     exported: Exported,
-    /// Flows that came while there was no session.
+    /// Flows that came while there was no session, or whose template could not be told.
     unsent: u64,
-}
-
-/// What the collector was told in this session, and how much.
-#[derive(Default)]
-struct Session {
-    sequence: u32,
-    messages_since_refresh: u32,
-    layouts: Layouts,
-    has_options: bool,
-    has_statistics: bool,
-    origins: Arc<Vec<Origin>>,
-}
-
-/// Of all sessions.
-#[derive(Default)]
-struct Exported {
-    messages: u64,
-    flows: u64,
-}
-
-impl Session {
-    fn forget_templates(&mut self) {
-        (self.layouts, self.has_options) = (Layouts::default(), false);
-        self.messages_since_refresh = 0;
-    }
+    /// A message of templates and options did not go out.
+    notes_failed: bool,
+    /// Those, and flows whose message the transport did not take.
+    not_handed_over: u64,
 }
 
 /// One of the two messages.
@@ -200,6 +182,8 @@ impl Ipfix {
             due: now,
             exported: Exported::default(),
             unsent: 0,
+            notes_failed: false,
+            not_handed_over: 0,
         }
     }
 
@@ -227,15 +211,21 @@ impl Ipfix {
                 self.refreshed = Instant::now();
             }
             Ready::TemplatesLost => self.forget_what_was_told(),
-            Ready::No => {
-                self.unsent += self.data.flows;
-                self.data.clear();
-                return;
-            }
+            Ready::No => return self.drop_data(),
         }
-        self.tell();
+        if !self.tell() {
+            // Nobody could read what follows.
+            self.forget_what_was_told();
+            return self.drop_data();
+        }
         self.wait_for_pace();
         self.send(Which::Data);
+    }
+
+    fn drop_data(&mut self) {
+        self.unsent += self.data.flows;
+        self.not_handed_over += self.data.flows;
+        self.data.clear();
     }
 
     fn refresh_if_due(&mut self) {
@@ -256,8 +246,9 @@ impl Ipfix {
         self.refreshed = Instant::now();
     }
 
-    /// Sends templates, names of interfaces and statistics that this session has not had.
-    fn tell(&mut self) {
+    /// Sends templates, names of interfaces and statistics that this session has not had. Whether all of them went out.
+    fn tell(&mut self) -> bool {
+        self.notes_failed = false;
         let missing: Vec<_> = self.used.without(self.session.layouts).collect();
         for layout in missing {
             self.note(TEMPLATE_SET, |out| layout.put_template(out));
@@ -269,6 +260,7 @@ impl Ipfix {
         if !self.notes.is_empty() {
             self.send(Which::Notes);
         }
+        !self.notes_failed
     }
 
     fn tell_options(&mut self) {
@@ -289,8 +281,10 @@ impl Ipfix {
             self.session.origins = origins;
         }
         if !self.session.has_statistics {
+            // A message that went out, and was refused or not acknowledged, was not exported.
             let (messages, unsent) = (self.exported.messages, self.counts().unsent);
-            let counts = Counts { sent: self.exported.flows, unsent };
+            let handed_over = self.exported.flows + self.not_handed_over;
+            let counts = Counts { sent: handed_over.saturating_sub(unsent), unsent };
             self.note(options::STATISTICS, |out| options::put_statistics(messages, counts, out));
         }
         (self.session.has_options, self.session.has_statistics) = (true, true);
@@ -318,6 +312,9 @@ impl Ipfix {
             self.session.messages_since_refresh += 1;
             self.exported.messages += 1;
             self.exported.flows += flows;
+        } else {
+            self.not_handed_over += flows;
+            self.notes_failed |= matches!(which, Which::Notes);
         }
         message.clear();
     }

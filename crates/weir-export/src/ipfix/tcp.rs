@@ -10,7 +10,8 @@ use super::transport::{Ready, Transport};
 use super::unacked::unacked_bytes;
 use crate::export::Counts;
 use crate::limits::{
-    CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX,
+    CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, USER_TIMEOUT,
+    WRITE_TIME_MAX,
 };
 
 /// How many messages are under way before it is looked which of them have arrived.
@@ -70,6 +71,8 @@ impl Tcp {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
             stream.set_nodelay(true)?;
+            // A collector whose machine has vanished is noticed by what it does not acknowledge.
+            rustix::net::sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
             Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
         };
         match connect() {

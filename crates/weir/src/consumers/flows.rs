@@ -204,8 +204,11 @@ impl Flows {
         }
     }
 
-    /// Ends the exports.
-    fn end(&mut self) -> Result<(), ConsumerError> {
+    /// Ends all flows, and the exports.
+    fn end_all(&mut self) -> Result<(), ConsumerError> {
+        let Flows { table, out, .. } = self;
+        out.wait_for_exports();
+        table.finish(&mut |record| out.take(&record));
         let (reports, failure) = self.out.finish();
         self.reports.extend(reports);
         failure.map_or(Ok(()), |failure| Err(failed(failure)))
@@ -265,13 +268,11 @@ impl Sink for Flows {
         }
         self.out.flush();
         self.tell(PARTS_AT_REST);
-        if self.out.has_lost_stdout() { self.end() } else { Ok(()) }
+        if self.out.has_lost_stdout() { self.end_all() } else { Ok(()) }
     }
 
     fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
-        let Flows { table, out, .. } = self;
-        table.finish(&mut |record| out.take(&record));
-        self.end()
+        self.end_all()
     }
 
     fn kept(&self) -> Count {
@@ -280,6 +281,11 @@ impl Sink for Flows {
 }
 
 impl RunSink for Flows {
+    fn end(&mut self) {
+        // The run has a failure to tell of already.
+        let _ = self.end_all();
+    }
+
     fn flows(&self) -> Option<FlowsReport> {
         let reports = self.reports.clone();
         let counters = self.table.counters();

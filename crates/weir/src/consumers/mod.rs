@@ -25,6 +25,9 @@ use crate::plan::CapturePlan;
 
 /// A consumer of `weir capture`.
 pub trait RunConsumer: Consumer + Send {
+    /// It could not go on, and is not finished as others are: what it has still to give, it gives now.
+    fn end(&mut self) {}
+
     /// How long frames took, if it timed them.
     fn latency(&self) -> Option<LatencyReport> {
         None
@@ -44,6 +47,10 @@ pub trait RunConsumer: Consumer + Send {
 impl RunConsumer for Null {}
 
 impl<S: RunSink> RunConsumer for Ordered<S> {
+    fn end(&mut self) {
+        self.sink_mut().end();
+    }
+
     fn netdev(&self) -> Option<NetdevReport> {
         self.sink().netdev()
     }
@@ -55,6 +62,9 @@ impl<S: RunSink> RunConsumer for Ordered<S> {
 
 /// A sink of `weir capture`.
 pub trait RunSink: Sink + Send {
+    /// As [`RunConsumer::end`].
+    fn end(&mut self) {}
+
     /// What came of the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None

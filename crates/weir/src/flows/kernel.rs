@@ -69,8 +69,10 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
     let teller = watch.as_ref().and_then(Watch::take_teller);
     let mut run = Counting { plan: &plan, table, out, teller, watch: watch.as_ref() };
     let counted = run.count(&until);
+    watch.iter().for_each(Watch::end);
     let Counting { mut table, mut out, .. } = run;
     let seconds = begin.elapsed().as_secs_f64();
+    out.wait_for_exports();
     let finished = table.finish(&mut |record| out.take(&record));
     // The terminal is the report's again.
     drop(show);

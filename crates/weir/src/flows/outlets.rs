@@ -1,19 +1,22 @@
 //! What becomes of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weir_capture::error::error_text;
 use weir_capture::kernel::netns;
 use weir_consumer::Stalled;
+use weir_export::ipfix::target::Protocol;
 use weir_export::ipfix::{self, Ipfix};
 use weir_export::json::JsonLines;
-use weir_export::limits::BATCH_RECORDS_MAX;
+use weir_export::limits::{BATCH_RECORDS_MAX, FINISH_TIME_MAX};
 use weir_export::parquet::{self, Parquet};
 use weir_export::{Batch, Export, ExportError, Finished, Origin, Owner, Queue, WhenFull};
 use weir_flow::FlowRecord;
@@ -26,12 +29,15 @@ use super::top::Top;
 use super::watch::{Watch, say};
 use crate::cli::FlowMonitorArgs;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
+use crate::privileges;
 
 /// How long a record waits for others that go with it.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
 /// Records a second that are sent to a collector by UDP where they come as fast as a file is read: its socket's buffer
 /// is all that it has.
 const UDP_PACE: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
+/// Permissions of files of lines.
+const FILE_MODE: u32 = 0o600;
 /// What the export on standard output is called.
 const STDOUT: &str = "standard output";
 
@@ -51,6 +57,8 @@ pub struct Outlets {
     /// Exports that were said to have failed.
     told: Vec<bool>,
     watch: Option<Watch>,
+    is_live: bool,
+    stop: Stop,
 }
 
 /// An export that has ended.
@@ -81,6 +89,11 @@ impl Outlets {
     /// Opens all exports.
     pub fn open(plan: &OutletPlan<'_>) -> Result<Outlets> {
         let args = plan.args;
+        for (at, target) in args.export.iter().enumerate() {
+            if args.export[..at].contains(target) {
+                bail!("--export {target} is there twice; leave one out");
+            }
+        }
         // A trace waits for whoever reads its flows, and a link does not.
         let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
         let mut exports = Vec::new();
@@ -91,7 +104,8 @@ impl Outlets {
         for target in &args.export {
             exports.push(match target {
                 ExportTarget::Json(path) => {
-                    let file = create(path).with_context(|| format!("--export {target}"))?;
+                    let file =
+                        create(path, plan.stop).with_context(|| format!("--export {target}"))?;
                     start(JsonLines::new(file, &target.to_string(), args.biflow), when_full)?
                 }
                 ExportTarget::Parquet(path) => {
@@ -100,13 +114,15 @@ impl Outlets {
                         is_biflow: args.biflow,
                         ..parquet::Config::default()
                     };
-                    start(Parquet::open(path, config)?, when_full)?
+                    // Its files are made once the rights are given up.
+                    start(privileges::without(|| Parquet::open(path, config))?, when_full)?
                 }
                 ExportTarget::Ipfix(collector) => {
                     let config = ipfix::Config {
                         domain: args.observation_domain,
                         biflow: args.biflow,
-                        pace: (!plan.is_live).then_some(UDP_PACE),
+                        pace: (!plan.is_live && collector.protocol == Protocol::Udp)
+                            .then_some(UDP_PACE),
                         ..ipfix::Config::default()
                     };
                     start(Ipfix::open(collector, config)?, when_full)?
@@ -126,6 +142,8 @@ impl Outlets {
             records: 0,
             packets: 0,
             watch: plan.watch.cloned(),
+            is_live: plan.is_live,
+            stop: plan.stop.clone(),
         })
     }
 
@@ -178,6 +196,15 @@ impl Outlets {
         self.exports.iter_mut().for_each(|export| export.push(&batch));
     }
 
+    /// No frame is lost any more by waiting for exports: they have some seconds from now on. Those of a trace have as
+    /// long as they need, unless it was stopped.
+    pub fn wait_for_exports(&mut self) {
+        if self.is_live || self.stop.is_signalled() {
+            let end = Instant::now() + FINISH_TIME_MAX;
+            self.exports.iter_mut().for_each(|export| export.end_by(end));
+        }
+    }
+
     /// Whether the reader of standard output wants no more, or it has failed.
     pub fn has_lost_stdout(&self) -> bool {
         self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
@@ -188,6 +215,8 @@ impl Outlets {
         if !self.batch.is_empty() {
             self.hand_over();
         }
+        // All at once, so that none waits for the time of another.
+        self.exports.iter_mut().for_each(Queue::close);
         let (mut reports, mut of_stdout) = (Vec::new(), None);
         for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
             let Finished { name, counts, failure } = export.finish();
@@ -252,7 +281,13 @@ fn start(export: impl Export + 'static, when_full: WhenFull) -> Result<Queue> {
     Queue::start(export, when_full).context("starting a thread")
 }
 
-/// A file that others may follow: lines are added to what is in it.
-fn create(path: &std::path::Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// A file that others may follow, of its owner only: lines are added to what is in it. A named pipe is waited for no
+/// longer than the run lasts.
+fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
+    if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        let waits = || eprintln!("weir: {}: waiting for its reader", path.display());
+        return Ok(Box::new(InterruptibleWriter::named_pipe(path, stop.clone(), waits)?));
+    }
+    let mut options = OpenOptions::new();
+    Ok(Box::new(options.create(true).append(true).mode(FILE_MODE).open(path)?))
 }

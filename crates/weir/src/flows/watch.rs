@@ -34,6 +34,11 @@ impl Watch {
         self.sources.tell(sources);
     }
 
+    /// Nothing more is to be seen: the terminal is as it was a moment later, however long the run takes to end.
+    pub fn end(&self) {
+        self.sources.end();
+    }
+
     /// Says a line that a person should see.
     pub fn say(&self, line: &str) {
         if !self.has_screen {
