@@ -48,7 +48,8 @@ fn root_flows_of_traces_are_those_of_tshark() {
 #[test]
 fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
     let test = "traces_of_others_have_the_packets_and_bytes_that_tshark_counts";
-    let Some(folder) = std::env::var_os("WEIR_TRACES") else {
+    let named = std::env::var_os("WEIR_TRACES").filter(|folder| !folder.is_empty());
+    let Some(folder) = named else {
         return weir_lab::testbed::skip(test, "WEIR_TRACES names no folder of traces: make soak");
     };
     let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file"));
@@ -74,7 +75,15 @@ fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {
             }
             sums
         };
-        if by_addresses(by_key(&flows)) != by_addresses(by_tshark(&file)) {
+        let mut expected = by_addresses(by_tshark(&file));
+        let mut is_more = false;
+        for (addresses, counts) in by_addresses(by_key(&flows)) {
+            let left = expected.remove(&addresses);
+            is_more |= left != Some(counts);
+        }
+        // Frames whose IP header contradicts itself have addresses for tshark, some of them empty ones.
+        let left: u64 = expected.values().map(|(packets, _)| packets).sum();
+        if is_more || left != number(&report["flows"]["not_flows"], "malformed") {
             differ.push(file);
         }
         compared += 1;
