@@ -27,7 +27,7 @@ mod testing;
 pub mod view;
 
 pub use latest::Latest;
-pub use maker::{Maker, SourceTeller, Sources, Teller, Told};
+pub use maker::{Maker, Reporter, Snapshot, SourceReporter, Sources};
 pub use page::Page;
 pub use protocols::Protocols;
 pub use view::{ExportView, FlowView, Protocol, Rates, SourceView, Talker, TrafficCounts, View};

@@ -8,6 +8,8 @@ pub const VIEW_EVERY: Duration = Duration::from_secs(1);
 pub const PATIENCE: Duration = Duration::from_millis(100);
 /// Flows that are copied between two batches of frames, or some more.
 pub const PART_FLOWS: usize = 4096;
+/// Places of a table (lines, buckets) that are looked through for that, where they are empty.
+pub const PART_PLACES: usize = 4096;
 /// Parts that wait for the maker of views: 16 MiB.
 pub const PARTS_MAX: usize = 32;
 /// Flows that a view has.

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use weir_export::Origin;
 use weir_flow::{Counters, FlowRecord};
 
 use crate::latest::Latest;
-use crate::limits::{PARTS_MAX, PATIENCE, VIEW_EVERY};
+use crate::limits::{PART_FLOWS, PART_PLACES, PARTS_MAX, PATIENCE, VIEW_EVERY};
 use crate::protocols::Protocols;
 use crate::shown::Shown;
 use crate::talkers::Talkers;
@@ -24,7 +25,7 @@ use crate::view::{ExportView, FlowView, Rates, SourceView, TrafficCounts, View};
 
 /// What the monitor tells of itself at the end of each round through its flows.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct Snapshot {
     /// The table's counters.
     pub counters: Counters,
     /// Flows that fit into it.
@@ -52,12 +53,14 @@ pub struct Sources {
     pub lapped: u64,
 }
 
+/// Places of a table that are looked through before it is counted how many flows they had.
+const PLACES_AT_A_TIME: usize = 64;
 /// Lines for people that are kept.
 const NEWS_MAX: usize = 5;
 
 enum Part {
     Flows(Vec<FlowRecord>),
-    Told(Box<Told>),
+    Snapshot(Box<Snapshot>),
 }
 
 /// Of all threads.
@@ -70,7 +73,7 @@ struct Shared {
 }
 
 /// The monitor's end: what is wanted, and where it goes.
-pub struct Teller {
+pub struct Reporter {
     shared: Arc<Shared>,
     parts: SyncSender<Part>,
     /// A part for which there was no room.
@@ -83,7 +86,7 @@ pub struct Teller {
 
 /// The end of whoever knows the sources. Clones are the same.
 #[derive(Clone)]
-pub struct SourceTeller(Arc<Shared>, Latest);
+pub struct SourceReporter(Arc<Shared>, Latest);
 
 /// The thread that makes views. Dropping it ends it.
 pub struct Maker {
@@ -97,27 +100,27 @@ impl Maker {
     ///
     /// # Errors
     /// No thread is left.
-    pub fn start(latest: Latest) -> io::Result<(Maker, Teller)> {
+    pub fn start(latest: Latest) -> io::Result<(Maker, Reporter)> {
         let (parts, received) = sync_channel(PARTS_MAX);
         let shared = Arc::new(Shared::default());
         let (of_thread, views) = (Arc::clone(&shared), latest.clone());
         let thread = thread::Builder::new().name("weir-view".into()).spawn(move || {
             Making::new(of_thread, views).run(&received);
         })?;
-        let teller = Teller {
+        let reporter = Reporter {
             shared: Arc::clone(&shared),
             parts,
             held: None,
             at: None,
             ended: Protocols::default(),
         };
-        Ok((Maker { shared, latest, thread: Some(thread) }, teller))
+        Ok((Maker { shared, latest, thread: Some(thread) }, reporter))
     }
 
     /// Where sources are told of.
     #[must_use]
-    pub fn sources(&self) -> SourceTeller {
-        SourceTeller(Arc::clone(&self.shared), self.latest.clone())
+    pub fn sources(&self) -> SourceReporter {
+        SourceReporter(Arc::clone(&self.shared), self.latest.clone())
     }
 }
 
@@ -133,7 +136,7 @@ impl Drop for Maker {
     }
 }
 
-impl SourceTeller {
+impl SourceReporter {
     /// Replaces what is known of them.
     pub fn tell(&self, sources: Sources) {
         *self.0.sources() = sources;
@@ -155,15 +158,27 @@ impl SourceTeller {
     }
 }
 
-impl Teller {
-    /// Called by the monitor between frames, and where none come: moves a round on by a part, if one is under way or
-    /// wanted. `part` gives the flows from this place on ([`PART_FLOWS`](crate::limits::PART_FLOWS) or so), and the
-    /// place behind them, of `places`; `told` gives what else there is to tell. Whether it came on.
-    pub fn go_on(
+impl Reporter {
+    /// Called by the monitor between frames, and where none come: moves a round through its flows on by so many parts
+    /// at most, if one is under way or wanted. `live` gives the flows at some of the table's `places`, `snapshot` what
+    /// else there is to tell. Whether something was told.
+    pub fn go_on<I: Iterator<Item = FlowRecord>>(
+        &mut self,
+        parts: usize,
+        places: usize,
+        live: impl Fn(Range<usize>) -> I,
+        snapshot: impl Fn() -> Snapshot,
+    ) -> bool {
+        let comes_on = |_: &usize| self.go_on_by_a_part(places, &live, &snapshot);
+        (0..parts).take_while(comes_on).count() > 0
+    }
+
+    /// Whether it came on.
+    fn go_on_by_a_part<I: Iterator<Item = FlowRecord>>(
         &mut self,
         places: usize,
-        part: impl FnOnce(usize) -> (Vec<FlowRecord>, usize),
-        told: impl Fn() -> Told,
+        live: &impl Fn(Range<usize>) -> I,
+        snapshot: &impl Fn() -> Snapshot,
     ) -> bool {
         if let Some(held) = self.held.take() {
             return self.send(held);
@@ -171,7 +186,7 @@ impl Teller {
         let from = match self.at {
             Some(at) => at,
             None if self.shared.is_wanted.swap(false, Ordering::AcqRel) => {
-                self.ended = told().ended;
+                self.ended = snapshot().ended;
                 0
             }
             None => return false,
@@ -179,10 +194,15 @@ impl Teller {
         if from >= places {
             self.at = None;
             let ended = std::mem::take(&mut self.ended);
-            return self.send(Part::Told(Box::new(Told { ended, ..told() })));
+            return self.send(Part::Snapshot(Box::new(Snapshot { ended, ..snapshot() })));
         }
-        let (flows, to) = part(from);
-        self.at = Some(to);
+        let (mut flows, mut at, end) = (Vec::new(), from, places.min(from + PART_PLACES));
+        while at < end && flows.len() < PART_FLOWS {
+            let to = end.min(at + PLACES_AT_A_TIME);
+            flows.extend(live(at..to));
+            at = to;
+        }
+        self.at = Some(at);
         self.send(Part::Flows(flows))
     }
 
@@ -215,7 +235,7 @@ struct Making {
     latest: Latest,
     begun: Instant,
     /// When the last view was made, and what was told then.
-    last: (Instant, Told),
+    last: (Instant, Snapshot),
     lost: u64,
     delivered: TrafficCounts,
     protocols: Protocols,
@@ -233,7 +253,7 @@ impl Making {
             shared,
             latest,
             begun,
-            last: (begun, Told::default()),
+            last: (begun, Snapshot::default()),
             lost: 0,
             delivered: TrafficCounts::default(),
             protocols,
@@ -263,7 +283,7 @@ impl Making {
     }
 
     /// A round through all flows. `None`: nobody tells any more.
-    fn receive(&mut self, parts: &Receiver<Part>) -> Option<(Round, Told)> {
+    fn receive(&mut self, parts: &Receiver<Part>) -> Option<(Round, Snapshot)> {
         let mut round = Round::default();
         let since = self.last.0;
         loop {
@@ -272,7 +292,7 @@ impl Making {
                     let seconds = since.elapsed().as_secs_f64();
                     flows.iter().for_each(|flow| round.take(flow, self, seconds));
                 }
-                Ok(Part::Told(told)) => return Some((round, *told)),
+                Ok(Part::Snapshot(told)) => return Some((round, *told)),
                 Err(RecvTimeoutError::Timeout) if self.is_over() => return None,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -280,7 +300,7 @@ impl Making {
         }
     }
 
-    fn publish(&mut self, round: Round, told: Told) {
+    fn publish(&mut self, round: Round, told: Snapshot) {
         let now = Instant::now();
         let (then, before) = std::mem::replace(&mut self.last, (now, told));
         let told = &self.last.1;
@@ -364,15 +384,15 @@ mod tests {
 
     /// Goes on as a monitor with these flows does, until the view after this one.
     fn next(
-        teller: &mut Teller,
+        reporter: &mut Reporter,
         latest: &Latest,
         number: u64,
         flows: &[FlowRecord],
-        told: &Told,
+        told: &Snapshot,
     ) -> Arc<View> {
         loop {
-            let part = |at: usize| (flows[at..at + 1].to_vec(), at + 1);
-            teller.go_on(flows.len(), part, || told.clone());
+            let live = |places: Range<usize>| flows[places].iter().copied();
+            reporter.go_on(1, flows.len(), live, || told.clone());
             match latest.wait(number, Duration::from_millis(1)) {
                 Some(view) if view.number != number => return view,
                 _ => {}
@@ -383,15 +403,15 @@ mod tests {
     #[test]
     fn rates_are_what_came_since_the_view_before() {
         let latest = Latest::default();
-        let (maker, mut teller) = Maker::start(latest.clone()).unwrap();
+        let (maker, mut reporter) = Maker::start(latest.clone()).unwrap();
         let drops = [("ring".to_owned(), 7)].into();
         let sources = vec![SourceView { drops, ..SourceView::default() }];
         maker.sources().tell(Sources { sources, lapped: 3 });
         let forward = Totals { packets: 10, bytes: 500, tcp_flags: 0 };
         let mut ended = Protocols::default();
         ended.take(&FlowRecord { forward, ..flow(9) });
-        let told = Told { capacity: 100, ended, records: 1, ..Told::default() };
-        let first = next(&mut teller, &latest, 0, &[flow(1), flow(2), flow(3)], &told);
+        let told = Snapshot { capacity: 100, ended, records: 1, ..Snapshot::default() };
+        let first = next(&mut reporter, &latest, 0, &[flow(1), flow(2), flow(3)], &told);
         assert_eq!((first.number, first.flows.len(), first.capacity), (1, 3, 100));
         assert!(first.lost_per_second > 0.0);
         assert!(first.flows.iter().all(|flow| flow.rates.bits > 0.0));
@@ -400,7 +420,7 @@ mod tests {
         let forward = Totals { packets: 101, bytes: 46 + 100 * 1000, tcp_flags: 0 };
         let goes_on = FlowRecord { forward, last_ns: 2_000_000_000, ..flow(1) };
         let anew = FlowRecord { first_ns: 2_000_000_000, ..flow(2) };
-        let second = next(&mut teller, &latest, 1, &[goes_on, anew, flow(3), flow(4)], &told);
+        let second = next(&mut reporter, &latest, 1, &[goes_on, anew, flow(3), flow(4)], &told);
         assert_eq!((second.number, second.lost_per_second), (2, 0.0));
         let rate = |flow: &FlowView| (flow.record.key.src_port, flow.rates.bits > 0.0);
         let rates: Vec<(u16, bool)> = second.flows.iter().map(rate).collect();
@@ -415,17 +435,18 @@ mod tests {
 
     #[test]
     fn a_monitor_whose_views_nobody_makes_goes_on() {
-        let (maker, mut teller) = Maker::start(Latest::default()).unwrap();
+        let (maker, mut reporter) = Maker::start(Latest::default()).unwrap();
         drop(maker);
-        let stays = |_| !teller.go_on(1, |_| (vec![flow(1)], 1), Told::default);
+        let one = |_| std::iter::once(flow(1));
+        let stays = |_| !reporter.go_on(1, 1, one, Snapshot::default);
         assert!((0..1000).all(stays));
     }
 
     #[test]
     fn a_maker_ends_though_its_monitor_says_nothing() {
-        let (maker, teller) = Maker::start(Latest::default()).unwrap();
+        let (maker, reporter) = Maker::start(Latest::default()).unwrap();
         thread::sleep(VIEW_EVERY + PATIENCE);
         drop(maker);
-        drop(teller);
+        drop(reporter);
     }
 }

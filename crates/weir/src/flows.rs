@@ -2,6 +2,7 @@
 
 mod kernel;
 pub mod outlets;
+pub mod report;
 mod show;
 pub mod target;
 mod text;

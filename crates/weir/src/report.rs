@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use weir_ring::Ledger;
 
-use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
+use crate::consumers::{LatencyReport, NetdevReport};
+use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 

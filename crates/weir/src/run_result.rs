@@ -8,7 +8,8 @@ use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 
-use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
+use crate::consumers::{LatencyReport, NetdevReport};
+use crate::flows::report::FlowsReport;
 use crate::sources::Subscribed;
 
 /// A run that has come to its end.

@@ -4,27 +4,24 @@ use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
-use serde::Serialize;
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled};
 use weir_export::ExportError;
-use weir_flow::{Counters, FlowConfig, FlowError, FlowRecord, FlowTable, Octets, Seen};
+use weir_flow::{FlowConfig, FlowError, FlowTable, Octets, Seen};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
 use weir_frame::record::Record;
-use weir_monitor::limits::PART_FLOWS;
-use weir_monitor::{Teller, Told};
+use weir_monitor::Reporter;
 
 use super::{Input, Named, RunSink};
 use crate::cli::FlowMonitorArgs;
 use crate::flows::outlets::{ExportReport, OutletPlan, Outlets};
+use crate::flows::report::FlowsReport;
 use crate::flows::watch::Watch;
 
 /// Flows that a table has, if not said.
-const FLOWS_MAX: u64 = 1_000_000;
+const FLOWS: u64 = 1_000_000;
 /// Frames that are taken over together.
 const RUN_FRAMES: u64 = 256;
-/// Lines of the table that are looked through for one part of a view, where they are empty.
-const PART_LINES: usize = 4096;
 /// Parts of a view at a time, where no frames come: some milliseconds.
 const PARTS_AT_REST: usize = 32;
 
@@ -37,78 +34,11 @@ enum FlowsError {
     ReaderStalled,
 }
 
-/// What came of the flows.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct FlowsReport {
-    /// Records: of flows that ended, and of each active time-out.
-    pub records: u64,
-    /// Flows that began.
-    pub began: u64,
-    /// Flows that ended early, so that another could begin.
-    pub evicted: u64,
-    /// Frames that belong to no flow, by reason.
-    pub not_flows: NotFlowsReport,
-    /// Later fragments whose ports are known, and those that are not: they are flows without ports.
-    pub fragments_attributed: u64,
-    pub fragments_unattributed: u64,
-    /// Steps of the frames' clock.
-    pub clock_steps_ahead: u64,
-    pub clock_steps_back: u64,
-    /// Where records went.
-    pub exports: Vec<ExportReport>,
-    /// Those with most bytes, as a table of text.
-    #[serde(skip)]
-    pub table: String,
-}
-
-/// Frames that belong to no flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct NotFlowsReport {
-    pub arp: u64,
-    pub other_protocol: u64,
-    pub cut_off: u64,
-    pub malformed: u64,
-    pub too_many_vlans: u64,
-    /// Of interfaces that have no Ethernet frames.
-    pub other_link_type: u64,
-}
-
-impl FlowsReport {
-    /// Of a table that has ended, and what became of its records.
-    pub fn new(
-        counters: &Counters,
-        other_link_type: u64,
-        exports: Vec<ExportReport>,
-        out: &Outlets,
-    ) -> FlowsReport {
-        let Counters { began, evicted, not_flows, .. } = *counters;
-        FlowsReport {
-            records: out.records(),
-            began,
-            evicted,
-            not_flows: NotFlowsReport {
-                arp: not_flows.arp,
-                other_protocol: not_flows.other_protocol,
-                cut_off: not_flows.cut_off,
-                malformed: not_flows.malformed,
-                too_many_vlans: not_flows.too_many_vlans,
-                other_link_type,
-            },
-            fragments_attributed: counters.fragments_attributed,
-            fragments_unattributed: counters.fragments_unattributed,
-            clock_steps_ahead: counters.clock_steps_ahead,
-            clock_steps_back: counters.clock_steps_back,
-            exports,
-            table: out.table(),
-        }
-    }
-}
-
 /// Makes the consumer.
 pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let timeout = |time: Duration| (!time.is_zero()).then_some(time);
     let config = FlowConfig {
-        flows_max: args.flows_max.unwrap_or(FLOWS_MAX),
+        flows_max: args.flows_max.unwrap_or(FLOWS),
         idle_timeout: timeout(args.idle_timeout),
         active_timeout: timeout(args.active_timeout),
         biflow: args.biflow,
@@ -128,7 +58,7 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
         other_link_type: 0,
         kept: Count::default(),
         is_live,
-        teller: watch.and_then(Watch::take_teller),
+        reporter: watch.and_then(Watch::take_reporter),
     };
     Ok(Named::new("flows", input.ordered(sink)))
 }
@@ -155,7 +85,7 @@ struct Flows {
     /// Time goes on where no frames come.
     is_live: bool,
     /// Tells those who look on.
-    teller: Option<Teller>,
+    reporter: Option<Reporter>,
 }
 
 /// Why the lines on standard output have ended.
@@ -185,23 +115,12 @@ impl Flows {
     }
 
     /// Tells those who look on, so many parts at most.
-    fn tell(&mut self, parts: usize) {
-        let Flows { table, out, kept, teller: Some(teller), .. } = self else { return };
-        let told = || Told {
-            counters: table.counters(),
-            capacity: table.capacity(),
-            frames: kept.frames,
-            wire_bytes: Some(kept.wire_bytes),
-            records: out.records(),
-            ended: out.protocols().clone(),
-            origins: out.origins().clone(),
-            exports: out.views(),
-        };
-        for _ in 0..parts {
-            if !teller.go_on(table.lines(), |from| part_of(table, from), told) {
-                return;
-            }
-        }
+    fn report(&mut self, parts: usize) {
+        let Flows { table, out, kept, reporter: Some(reporter), .. } = self else { return };
+        let Count { frames, wire_bytes } = *kept;
+        let snapshot =
+            || out.snapshot(table.counters(), table.capacity(), frames, Some(wire_bytes));
+        reporter.go_on(parts, table.lines(), |lines| table.live_part(lines), snapshot);
     }
 
     /// Ends all flows, and the exports.
@@ -213,18 +132,6 @@ impl Flows {
         self.reports.extend(reports);
         failure.map_or(Ok(()), |failure| Err(failed(failure)))
     }
-}
-
-/// Flows of the table from this line on, and the line behind them.
-fn part_of(table: &FlowTable, from: usize) -> (Vec<FlowRecord>, usize) {
-    let (mut flows, mut at) = (Vec::new(), from);
-    let end = table.lines().min(from + PART_LINES);
-    while at < end && flows.len() < PART_FLOWS {
-        let to = end.min(at + 64);
-        flows.extend(table.live_part(at..to));
-        at = to;
-    }
-    (flows, at)
 }
 
 impl Sink for Flows {
@@ -255,7 +162,7 @@ impl Sink for Flows {
 
     fn end_turn(&mut self) -> Result<(), ConsumerError> {
         self.out.flush();
-        self.tell(1);
+        self.report(1);
         Ok(())
     }
 
@@ -267,7 +174,7 @@ impl Sink for Flows {
             table.advance(now.as_nanos() as u64, &mut |record| out.take(&record));
         }
         self.out.flush();
-        self.tell(PARTS_AT_REST);
+        self.report(PARTS_AT_REST);
         if self.out.has_lost_stdout() { self.end_all() } else { Ok(()) }
     }
 

@@ -16,10 +16,10 @@ use weir_consumer::thread::{Plan, Running, spawn};
 use weir_consumer::{Consumer, Null, Ordered, Sink};
 use weir_store::{FileWriter, FilesByLinkType, Names, Printer};
 
-pub use flows::{FlowsReport, NotFlowsReport};
 pub use latency::LatencyReport;
 pub use netdev::NetdevReport;
 
+use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
 use crate::plan::CapturePlan;
 

@@ -9,11 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use weir_flow::FlowRecord;
+use weir_capture::error::error_text;
 use weir_flow_kernel::{KernelTable, now_ns};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
-use weir_monitor::limits::PART_FLOWS;
-use weir_monitor::{SourceView, Sources, Teller, Told};
+use weir_monitor::{Reporter, SourceView, Sources};
 
 use self::plan::KernelPlan;
 use self::report::KernelReport;
@@ -27,8 +26,6 @@ use crate::interruptible_writer::Stop;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// And at one whose flows end by the thousand: their records wait in a ring of the kernel's.
 const LOOK_SOON: Duration = Duration::from_millis(1);
-/// Buckets that are looked through for one part of a view, where they are empty.
-const PART_BUCKETS: usize = 4096;
 /// Parts of a view between two looks.
 const PARTS: usize = 32;
 /// How often the sources are told of.
@@ -66,9 +63,9 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
     }
     let begin = Instant::now();
     until.end_at(plan.duration.and_then(|limit| begin.checked_add(limit)));
-    let teller = watch.as_ref().and_then(Watch::take_teller);
-    let mut run = Counting { plan: &plan, table, out, teller, watch: watch.as_ref() };
-    let counted = run.count(&until);
+    let reporter = watch.as_ref().and_then(Watch::take_reporter);
+    let mut run = Counting { plan: &plan, table, out, reporter, watch: watch.as_ref() };
+    run.count(&until);
     watch.iter().for_each(Watch::end);
     let Counting { mut table, mut out, .. } = run;
     let seconds = begin.elapsed().as_secs_f64();
@@ -77,11 +74,9 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
     // The terminal is the report's again.
     drop(show);
     let (exports, failure) = out.finish();
-    KernelReport { plan: &plan, counters: table.counters(), seconds, exports, out: &out }.conclude(
-        counted.and(Ok(finished?)),
-        failure,
-        stop,
-    )
+    let error = finished.err().map(|error| error_text(&error));
+    KernelReport { plan: &plan, counters: table.counters(), seconds, exports, out: &out }
+        .conclude(error, failure, stop)
 }
 
 /// A run.
@@ -89,18 +84,15 @@ struct Counting<'a> {
     plan: &'a KernelPlan,
     table: KernelTable,
     out: Outlets,
-    teller: Option<Teller>,
+    reporter: Option<Reporter>,
     watch: Option<&'a Watch>,
 }
 
 impl Counting<'_> {
     /// Until it is to end, or the reader of standard output has gone.
-    fn count(&mut self, stop: &Stop) -> Result<()> {
+    fn count(&mut self, stop: &Stop) {
         let mut told = None;
-        loop {
-            if stop.is_asked_for() || self.out.has_lost_stdout() {
-                return Ok(());
-            }
+        while !stop.is_asked_for() && !self.out.has_lost_stdout() {
             let mut ended = 0;
             let Counting { table, out, .. } = self;
             table.poll(now_ns(), &mut |record| {
@@ -112,7 +104,7 @@ impl Counting<'_> {
                 told = Some(Instant::now());
                 self.tell_sources();
             }
-            self.tell();
+            self.report();
             let is_busy = ended > self.plan.records_max() / 16;
             let pause = if is_busy { LOOK_SOON } else { LOOK_EVERY };
             // Unparked by signals.
@@ -136,38 +128,13 @@ impl Counting<'_> {
     }
 
     /// Tells those who look on.
-    fn tell(&mut self) {
-        let Counting { table, out, teller: Some(teller), .. } = self else { return };
-        let told = || {
-            let counters = table.counters();
-            Told {
-                counters: counters.table,
-                capacity: table.capacity(),
-                frames: counters.table.frames,
-                // Bytes are counted by flow.
-                wire_bytes: None,
-                records: out.records(),
-                ended: out.protocols().clone(),
-                origins: out.origins().clone(),
-                exports: out.views(),
-            }
+    fn report(&mut self) {
+        let Counting { table, out, reporter: Some(reporter), .. } = self else { return };
+        let snapshot = || {
+            let counters = table.counters().table;
+            // Bytes are counted by flow.
+            out.snapshot(counters, table.capacity(), counters.frames, None)
         };
-        for _ in 0..PARTS {
-            if !teller.go_on(table.buckets(), |from| part_of(table, from), told) {
-                return;
-            }
-        }
+        reporter.go_on(PARTS, table.buckets(), |buckets| table.live_part(buckets), snapshot);
     }
-}
-
-/// Flows of the table from this bucket on, and the bucket behind them.
-fn part_of(table: &KernelTable, from: usize) -> (Vec<FlowRecord>, usize) {
-    let (mut flows, mut at) = (Vec::new(), from);
-    let end = table.buckets().min(from + PART_BUCKETS);
-    while at < end && flows.len() < PART_FLOWS {
-        let to = end.min(at + 64);
-        flows.extend(table.live_part(at..to));
-        at = to;
-    }
-    (flows, at)
 }

@@ -19,9 +19,9 @@ use weir_export::json::JsonLines;
 use weir_export::limits::{BATCH_RECORDS_MAX, FINISH_TIME_MAX};
 use weir_export::parquet::{self, Parquet};
 use weir_export::{Batch, Export, ExportError, Finished, Origin, Owner, Queue, WhenFull};
-use weir_flow::FlowRecord;
+use weir_flow::{Counters, FlowRecord};
 use weir_frame::pcapng::Interface;
-use weir_monitor::{ExportView, Protocols};
+use weir_monitor::{ExportView, Protocols, Snapshot};
 
 use super::target::ExportTarget;
 use super::text;
@@ -241,24 +241,30 @@ impl Outlets {
         self.records
     }
 
-    /// What those had, by protocol.
-    pub fn protocols(&self) -> &Protocols {
-        &self.protocols
-    }
-
-    /// Interfaces, by number.
-    pub fn origins(&self) -> &Arc<Vec<Origin>> {
-        &self.origins
-    }
-
-    /// The exports as they are now.
-    pub fn views(&self) -> Vec<ExportView> {
+    /// What those who look on are told beside the flows of a table: its counters, how many fit into it, and the frames
+    /// that came.
+    pub fn snapshot(
+        &self,
+        counters: Counters,
+        capacity: u64,
+        frames: u64,
+        wire_bytes: Option<u64>,
+    ) -> Snapshot {
         let view = |export: &Queue| ExportView {
             name: export.name().to_owned(),
             counts: export.counts(),
             has_failed: export.has_ended(),
         };
-        self.exports.iter().map(view).collect()
+        Snapshot {
+            counters,
+            capacity,
+            frames,
+            wire_bytes,
+            records: self.records,
+            ended: self.protocols.clone(),
+            origins: Arc::clone(&self.origins),
+            exports: self.exports.iter().map(view).collect(),
+        }
     }
 
     /// Those with most bytes, as a table of text; none where lines have them all.

@@ -45,8 +45,8 @@ impl Show {
             }
             None => None,
         };
-        let (maker, teller) = Maker::start(latest.clone()).context("starting a thread")?;
-        let watch = Watch::new(maker.sources(), teller, has_screen);
+        let (maker, reporter) = Maker::start(latest.clone()).context("starting a thread")?;
+        let watch = Watch::new(maker.sources(), reporter, has_screen);
         let screen = if has_screen {
             Some(screen(latest, Arc::clone(stop)).context("starting a thread")?)
         } else {

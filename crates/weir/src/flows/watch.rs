@@ -3,25 +3,25 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_monitor::{SourceTeller, Sources, Teller};
+use weir_monitor::{Reporter, SourceReporter, Sources};
 
 /// Those who look on: a table in the terminal, a page. Clones are the same.
 #[derive(Clone)]
 pub struct Watch {
-    sources: SourceTeller,
-    teller: Arc<Mutex<Option<Teller>>>,
+    sources: SourceReporter,
+    reporter: Arc<Mutex<Option<Reporter>>>,
     /// The terminal is theirs: nothing else may be written there.
     has_screen: bool,
 }
 
 impl Watch {
-    pub fn new(sources: SourceTeller, teller: Teller, has_screen: bool) -> Watch {
-        Watch { sources, teller: Arc::new(Mutex::new(Some(teller))), has_screen }
+    pub fn new(sources: SourceReporter, reporter: Reporter, has_screen: bool) -> Watch {
+        Watch { sources, reporter: Arc::new(Mutex::new(Some(reporter))), has_screen }
     }
 
     /// What the monitor tells its flows by; there is one monitor.
-    pub fn take_teller(&self) -> Option<Teller> {
-        self.teller.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub fn take_reporter(&self) -> Option<Reporter> {
+        self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Whether lines that are not for it would spoil a screen.

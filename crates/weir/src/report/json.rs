@@ -9,7 +9,8 @@ use weir_client::protocol;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::{FlowsReport, LatencyReport, NetdevReport};
+use crate::consumers::{LatencyReport, NetdevReport};
+use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult};
 use crate::source_name::Part;
 

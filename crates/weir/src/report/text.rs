@@ -7,8 +7,9 @@ use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Report;
-use crate::consumers::{FlowsReport, LatencyReport, NetdevReport, NotFlowsReport};
+use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::outlets::ExportReport;
+use crate::flows::report::{FlowsReport, NotFlowsReport};
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;

@@ -11,9 +11,9 @@ use weir_export::ExportError;
 use weir_flow_kernel::KernelCounters;
 
 use super::plan::KernelPlan;
-use crate::consumers::FlowsReport;
 use crate::ending::show;
 use crate::flows::outlets::{ExportReport, Outlets, is_readers_choice};
+use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
 use crate::report::text::of_flows;
 use crate::units::{grouped, packet_rate};
@@ -51,7 +51,7 @@ impl KernelReport<'_> {
     /// Prints the report, and says how it went.
     pub fn conclude(
         self,
-        counted: Result<()>,
+        error: Option<String>,
         failure: Option<ExportError>,
         stop: &Arc<AtomicBool>,
     ) -> Result<u8> {
@@ -86,7 +86,7 @@ impl KernelReport<'_> {
             Some(failure) => errors.push(format!("{failure}: {}", failure.source)),
             None => {}
         }
-        errors.extend(counted.err().map(|error| format!("{error:#}")));
+        errors.extend(error);
         if unexplained != 0 {
             errors.push(format!(
                 "the ledger does not close: {unexplained} frames are unexplained, which is a fault of Weir's; please \

@@ -1,0 +1,73 @@
+//! What came of the flows of a run, wherever its table was.
+
+use serde::Serialize;
+use weir_flow::Counters;
+
+use super::outlets::{ExportReport, Outlets};
+
+/// What came of the flows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FlowsReport {
+    /// Records: of flows that ended, and of each active time-out.
+    pub records: u64,
+    /// Flows that began.
+    pub began: u64,
+    /// Flows that ended early, so that another could begin.
+    pub evicted: u64,
+    /// Frames that belong to no flow, by reason.
+    pub not_flows: NotFlowsReport,
+    /// Later fragments whose ports are known, and those that are not: they are flows without ports.
+    pub fragments_attributed: u64,
+    pub fragments_unattributed: u64,
+    /// Steps of the frames' clock.
+    pub clock_steps_ahead: u64,
+    pub clock_steps_back: u64,
+    /// Where records went.
+    pub exports: Vec<ExportReport>,
+    /// Those with most bytes, as a table of text.
+    #[serde(skip)]
+    pub table: String,
+}
+
+/// Frames that belong to no flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NotFlowsReport {
+    pub arp: u64,
+    pub other_protocol: u64,
+    pub cut_off: u64,
+    pub malformed: u64,
+    pub too_many_vlans: u64,
+    /// Of interfaces that have no Ethernet frames.
+    pub other_link_type: u64,
+}
+
+impl FlowsReport {
+    /// Of a table that has ended, and what became of its records.
+    pub fn new(
+        counters: &Counters,
+        other_link_type: u64,
+        exports: Vec<ExportReport>,
+        out: &Outlets,
+    ) -> FlowsReport {
+        let Counters { began, evicted, not_flows, .. } = *counters;
+        FlowsReport {
+            records: out.records(),
+            began,
+            evicted,
+            not_flows: NotFlowsReport {
+                arp: not_flows.arp,
+                other_protocol: not_flows.other_protocol,
+                cut_off: not_flows.cut_off,
+                malformed: not_flows.malformed,
+                too_many_vlans: not_flows.too_many_vlans,
+                other_link_type,
+            },
+            fragments_attributed: counters.fragments_attributed,
+            fragments_unattributed: counters.fragments_unattributed,
+            clock_steps_ahead: counters.clock_steps_ahead,
+            clock_steps_back: counters.clock_steps_back,
+            exports,
+            table: out.table(),
+        }
+    }
+}
