@@ -5,6 +5,7 @@
 //! | [`by_link_type`] | several of them, where frames have several link types |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
 //! | [`file_error`] | why it cannot be written |
+//! | [`index`] | what stands where in a recorded file |
 //! | [`names`] | names of addresses, for files |
 //! | [`printer`] | one line a frame |
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@
 pub mod by_link_type;
 pub mod file;
 pub mod file_error;
+pub mod index;
 pub mod limits;
 pub mod names;
 pub mod printer;

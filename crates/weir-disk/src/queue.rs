@@ -1,0 +1,100 @@
+//! A queue of writes: what the recorder asks of a disk. The real ones are [`open`](crate::open)ed; tests put one that
+//! fails on command in their place.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use weir_ring::Mapping;
+
+use crate::Buffer;
+
+/// What a write takes its bytes from, kept until the write has completed.
+pub enum Bytes {
+    /// Memory of one's own: its filled part, whose length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
+    Own(Buffer),
+    /// A part of a ring, which its writer may be changing: whoever asks for the write confirms afterwards that it did
+    /// not.
+    Ring {
+        /// The ring's memory.
+        memory: Arc<Mapping>,
+        /// Where in it the bytes begin.
+        at: usize,
+        /// How many there are.
+        bytes: usize,
+    },
+}
+
+/// Whoever asked for a write knows it by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A write that is over.
+pub struct Completed {
+    /// As it was asked for.
+    pub ticket: Ticket,
+    /// Whether all of it is written. Short writes were gone on with.
+    pub result: io::Result<()>,
+    /// Its memory, to be used again.
+    pub bytes: Bytes,
+}
+
+/// A directory's disk, as a recorder uses it.
+pub trait Disk: Send {
+    /// An open file of it. Its writes are ended before it is dropped.
+    type File: Send + Sync;
+
+    /// Makes a file that is not there yet, readable by others as `mode` says (less the umask).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
+
+    /// Asks for a write at byte `at` of a file, a multiple of the alignment. It is under way when this returns, or
+    /// its failure is among the completed ones.
+    fn write(&mut self, file: &Arc<Self::File>, at: u64, bytes: Bytes, ticket: Ticket);
+
+    /// Writes under way.
+    fn pending(&self) -> usize;
+
+    /// The writes that are over, in any order. With `wait`, and if any are under way, returns with at least one.
+    fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
+
+    /// Waits until a file's bytes are on the disk.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn sync(&mut self, file: &Self::File) -> io::Result<()>;
+
+    /// Gives a file its final name.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn remove(&mut self, path: &Path) -> io::Result<()>;
+
+    /// Bytes of the directory's file system: all of them, and those that are free for this user.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn space(&self, directory: &Path) -> io::Result<Space>;
+
+    /// What a person should know about how it writes, such as that io_uring is refused; said once.
+    fn note(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// How large a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of it.
+    pub total: u64,
+    /// Bytes that may be written.
+    pub free: u64,
+}

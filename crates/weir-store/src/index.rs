@@ -1,0 +1,12 @@
+//! What stands where in a recorded file: small, made while recording, good for skipping most of what is not asked for, and
+//! never needed for a right answer.
+//!
+//! A recorded file is *pieces* end to end: whole pcapng blocks, as many as were written at once (a block of a ring, or
+//! less), each beginning and ending at a multiple of 4 KiB. The index of a file has an entry for each piece that is
+//! known to be good, in the order of the file.
+
+pub mod piece;
+pub mod set;
+
+pub use piece::{Piece, Scan};
+pub use set::Set;

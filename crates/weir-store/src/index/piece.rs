@@ -1,0 +1,24 @@
+//! A piece of a recorded file, as its index tells of it.
+
+use crate::index::Set;
+
+/// A piece of a recorded file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where in the file it begins.
+    pub at: u64,
+    /// Bytes of it.
+    pub bytes: u32,
+    /// Frames in it. None: it has headers, statistics or padding.
+    pub frames: u32,
+    /// The lowest timestamp in it, nanoseconds since the Unix epoch.
+    pub first_ns: u64,
+    /// The highest.
+    pub last_ns: u64,
+    /// Addresses, ports, protocols and tags that occur in its frames, perhaps.
+    pub set: Set,
+}
+
+/// Finds out what is in a piece, frame by frame.
+#[derive(Debug, Default)]
+pub struct Scan {}
