@@ -6,6 +6,7 @@
 //! models?", MSPC 2012). Overtaken, it learns the exact number of frames it missed from the ordinal
 //! in the index.
 
+pub mod blocks;
 mod count;
 mod place;
 
@@ -14,6 +15,7 @@ use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 use crate::{Ring, Words};
+pub use blocks::{BlockLook, FrameHead, Whole};
 pub use count::Tally;
 use weir_frame::record::HEADER_BYTES;
 

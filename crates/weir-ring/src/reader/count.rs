@@ -75,7 +75,7 @@ impl<M: Words> Reader<M> {
 /// How many records ahead headers are fetched. Where the next one lies is known once this one is there, so without it
 /// each long frame costs a way to memory and back: 145 ns for 1518 bytes, and 33 with it. As many of the shortest are
 /// 3 KiB.
-const RECORDS_AHEAD: u32 = 32;
+pub(super) const RECORDS_AHEAD: u32 = 32;
 
 /// After so many records of one length, more of them are expected: [`count_alike`]. In traffic of mixed lengths each
 /// attempt would be a branch that the processor does not foresee.
@@ -90,10 +90,6 @@ fn count_words(
     until: u32,
     frames_max: u32,
 ) -> Counted {
-    let half = |at: u32| {
-        let word = words[at as usize / 8].load(Ordering::Relaxed);
-        if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
-    };
     let mut tally = Tally::default();
     let mut highest_id = 0;
     let mut last = (0, 0);
@@ -102,22 +98,11 @@ fn count_words(
         if at >= until || tally.frames == u64::from(frames_max) {
             break WalkEnd::Everything;
         }
-        // `at` and `committed` are multiples of 4, so at least one half word is there.
-        let left = committed - at;
-        if left < HEADER_BYTES + TRAILER_BYTES {
-            let bytes = if left >= 8 { half(at + 4) } else { 0 };
-            break WalkEnd::OtherBlock { block_type: half(at), bytes };
-        }
-        let Head { block_type, bytes, interface_id, caplen, wire_len, ts_ns } =
-            Head::load(words, at);
-        if block_type != EPB_TYPE {
-            break WalkEnd::OtherBlock { block_type, bytes };
-        }
-        let least =
-            u64::from(HEADER_BYTES + TRAILER_BYTES) + u64::from(padded(caplen.min(u32::MAX - 3)));
-        if u64::from(bytes) < least || bytes > left || !bytes.is_multiple_of(4) {
-            break WalkEnd::Corrupt;
-        }
+        let Head { bytes, interface_id, caplen, wire_len, ts_ns } =
+            match Head::check(words, at, committed) {
+                Ok(head) => head,
+                Err(end) => break end,
+            };
         if bytes > until - at && tally.frames > 0 {
             break WalkEnd::Everything;
         }
@@ -193,42 +178,59 @@ struct Counted {
 }
 
 /// What a record's header says, loaded once.
-struct Head {
-    block_type: u32,
-    bytes: u32,
-    interface_id: u32,
-    caplen: u32,
-    wire_len: u32,
-    ts_ns: u64,
+pub(super) struct Head {
+    pub bytes: u32,
+    pub interface_id: u32,
+    pub caplen: u32,
+    pub wire_len: u32,
+    pub ts_ns: u64,
 }
 
 impl Head {
-    /// The header at `at`, a multiple of 4 with at least 32 bytes behind it.
+    /// The header of the record at `at`, which ends at `committed` or before; both are multiples of 4. Where there is
+    /// no whole record, why the walk ends.
     #[inline]
-    fn load(words: &[AtomicU64], at: u32) -> Head {
+    pub fn check(words: &[AtomicU64], at: u32, committed: u32) -> Result<Head, WalkEnd> {
+        // At least one half word is there.
+        let left = committed - at;
+        if left < HEADER_BYTES + TRAILER_BYTES {
+            let bytes = if left >= 8 { half(words, at + 4) } else { 0 };
+            return Err(WalkEnd::OtherBlock { block_type: half(words, at), bytes });
+        }
+        let (block_type, head) = Head::load(words, at);
+        let bytes = head.bytes;
+        if block_type != EPB_TYPE {
+            return Err(WalkEnd::OtherBlock { block_type, bytes });
+        }
+        let least = u64::from(HEADER_BYTES + TRAILER_BYTES)
+            + u64::from(padded(head.caplen.min(u32::MAX - 3)));
+        if u64::from(bytes) < least || bytes > left || !bytes.is_multiple_of(4) {
+            return Err(WalkEnd::Corrupt);
+        }
+        Ok(head)
+    }
+
+    /// The header at `at`, a multiple of 4 with at least 32 bytes behind it, and the type of its block.
+    #[inline]
+    fn load(words: &[AtomicU64], at: u32) -> (u32, Head) {
         let words = words[at as usize / 8..].first_chunk::<4>().expect("32 bytes are there");
         let [a, b, c, d] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
         let high = |word: u64| (word >> 32) as u32;
         if at.is_multiple_of(8) {
             let ts_ns = b >> 32 << 32 | c & u64::from(u32::MAX);
-            Head {
-                block_type: a as u32,
-                bytes: high(a),
-                interface_id: b as u32,
-                caplen: high(c),
-                wire_len: d as u32,
-                ts_ns,
-            }
+            let (bytes, interface_id) = (high(a), b as u32);
+            (a as u32, Head { bytes, interface_id, caplen: high(c), wire_len: d as u32, ts_ns })
         } else {
             let ts_ns = c.rotate_left(32);
-            Head {
-                block_type: high(a),
-                bytes: b as u32,
-                interface_id: high(b),
-                caplen: d as u32,
-                wire_len: high(d),
-                ts_ns,
-            }
+            let (bytes, interface_id) = (b as u32, high(b));
+            (high(a), Head { bytes, interface_id, caplen: d as u32, wire_len: high(d), ts_ns })
         }
     }
+}
+
+/// The 32 bits at byte `at`, a multiple of 4.
+#[inline]
+fn half(words: &[AtomicU64], at: u32) -> u32 {
+    let word = words[at as usize / 8].load(Ordering::Relaxed);
+    if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
 }

@@ -1,0 +1,310 @@
+//! Blocks used where they lie: for whoever hands ring memory on without a copy, such as to a disk.
+//!
+//! Nothing is lent: the caller is told where the block lies, and the first bytes of each frame are copied for it. The
+//! writer may overtake the block at any time, so whatever was made of it counts only once
+//! [`Reader::holds`] has said so afterwards.
+
+use weir_frame::record::HEADER_BYTES;
+
+use super::count::{Head, RECORDS_AHEAD};
+use super::{Look, NOWHERE, Poll, Reader};
+use crate::Words;
+use crate::batch::WalkEnd;
+use crate::copy;
+use crate::error::RingError;
+use crate::geometry::{EntryWord, seq_of};
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Most bytes of a frame that a walk over a block copies out.
+pub const HEAD_BYTES: usize = 128;
+/// Words that hold so many bytes, wherever in a word they begin.
+const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
+
+/// A frame of a block: what its record says, and its first bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameHead<'a> {
+    /// The ring's number of its interface.
+    pub interface_id: u32,
+    /// Nanoseconds since the Unix epoch.
+    pub ts_ns: u64,
+    /// Bytes kept of it.
+    pub caplen: u32,
+    /// Bytes of it on the wire.
+    pub wire_len: u32,
+    /// The first of those kept, at most [`HEAD_BYTES`].
+    pub bytes: &'a [u8],
+}
+
+/// A closed block, as it was when it was walked over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its number since the ring began.
+    pub block: u64,
+    /// Byte of the ring's memory at which it begins.
+    pub at: usize,
+    /// Bytes of it, all of which are whole pcapng blocks.
+    pub bytes: usize,
+    /// Bytes of its records: padding follows.
+    pub used: usize,
+    /// Frames in it.
+    pub frames: u64,
+    /// Bytes of those on the wire.
+    pub wire_bytes: u64,
+    /// Ordinal of the first of them.
+    pub first_ordinal: u64,
+    /// The highest of their interfaces, as the ring numbers them.
+    pub highest_interface_id: u32,
+}
+
+/// What [`Reader::look_at_block`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockLook {
+    /// A whole block. The reader still stands before it: [`Reader::pass_block`].
+    Whole(Whole),
+    /// Frames that are not a whole block: the reader stands within one, or the one it stands before is still written to.
+    /// [`Reader::poll`] copies them.
+    Part,
+    /// No frames.
+    Other(Poll),
+}
+
+impl<M: Words> Reader<M> {
+    /// Walks over the next block if that is closed and the reader stands at its beginning; `each` is given its frames
+    /// in order. They count only if this returns [`BlockLook::Whole`].
+    ///
+    /// # Errors
+    /// As [`poll`](Reader::poll).
+    pub fn look_at_block(
+        &mut self,
+        mut each: impl FnMut(&FrameHead<'_>),
+    ) -> Result<BlockLook, RingError> {
+        let committed = match self.look()? {
+            Look::Committed { bytes, .. } => bytes,
+            Look::Other(poll) => return Ok(BlockLook::Other(poll)),
+        };
+        let block_bytes = self.ring.geometry.block_bytes;
+        if self.at > 0 || committed < block_bytes {
+            return Ok(BlockLook::Part);
+        }
+        let frames = self.entry(EntryWord::Frames).load(Ordering::Relaxed);
+        let walked = walk(self.block_words(), block_bytes, &mut each);
+        if !self.confirm() {
+            return Ok(BlockLook::Other(self.lapped_now()?));
+        }
+        let whole = Whole {
+            block: self.block,
+            at: self.ring.geometry.block_word(self.block) * 8,
+            bytes: block_bytes as usize,
+            first_ordinal: self.ordinal,
+            ..walked.whole
+        };
+        if whole.frames == 0 {
+            // Passed by a poll, which knows what may be left without a frame.
+            return Ok(BlockLook::Part);
+        }
+        let ends_well = match walked.end {
+            WalkEnd::Everything => true,
+            WalkEnd::OtherBlock { bytes, .. } => {
+                (whole.used as u32).checked_add(bytes) == Some(block_bytes)
+            }
+            _ => false,
+        };
+        if !ends_well || whole.frames != frames {
+            return Err(self.corrupt("a closed block that is not whole"));
+        }
+        self.check_interface(whole.highest_interface_id)?;
+        Ok(BlockLook::Whole(whole))
+    }
+
+    /// Moves past a block that [`look_at_block`](Reader::look_at_block) has just found.
+    ///
+    /// # Errors
+    /// [`RingError::Corrupt`] if the ring numbers more frames than there can be.
+    pub fn pass_block(&mut self, whole: &Whole) -> Result<(), RingError> {
+        if whole.block != self.block || self.at != 0 {
+            return Err(self.corrupt("another block than the one that was looked at"));
+        }
+        self.advance(0, whole.frames)?;
+        self.block = self.block.wrapping_add(1);
+        self.seen = NOWHERE;
+        Ok(())
+    }
+
+    /// Whether the ring still holds what it held when this block was found: what was made of its bytes before this call
+    /// is good.
+    #[must_use]
+    pub fn holds(&self, block: u64) -> bool {
+        fence(Ordering::Acquire); // B, pairs with A in Writer, as in `confirm`
+        let entry = self.ring.geometry.entry_word(block, EntryWord::Seq);
+        self.ring.words()[entry].load(Ordering::Relaxed) == seq_of(block)
+    }
+}
+
+struct Walked {
+    whole: Whole,
+    end: WalkEnd,
+}
+
+/// Walks over the records of a closed block. Every length is loaded once and bounded by the block.
+fn walk(words: &[AtomicU64], block_bytes: u32, each: &mut impl FnMut(&FrameHead<'_>)) -> Walked {
+    let mut whole = Whole {
+        block: 0,
+        at: 0,
+        bytes: 0,
+        used: 0,
+        frames: 0,
+        wire_bytes: 0,
+        first_ordinal: 0,
+        highest_interface_id: 0,
+    };
+    let mut at = 0;
+    let end = loop {
+        if at == block_bytes {
+            break WalkEnd::Everything;
+        }
+        let head = match Head::check(words, at, block_bytes) {
+            Ok(head) => head,
+            Err(end) => break end,
+        };
+        let ahead = at.saturating_add(head.bytes.saturating_mul(RECORDS_AHEAD));
+        if ahead < block_bytes {
+            copy::prefetch(words, ahead);
+        }
+        let mut bytes = [0; HEAD_WORDS * 8];
+        let frame_at = at + HEADER_BYTES;
+        let (begin, kept) = (frame_at as usize % 8, (head.caplen as usize).min(HEAD_BYTES));
+        load_bytes(
+            &mut bytes[..(begin + kept).next_multiple_of(8)],
+            &words[frame_at as usize / 8..],
+        );
+        each(&FrameHead {
+            interface_id: head.interface_id,
+            ts_ns: head.ts_ns,
+            caplen: head.caplen,
+            wire_len: head.wire_len,
+            bytes: &bytes[begin..begin + kept],
+        });
+        whole.frames += 1;
+        whole.wire_bytes += u64::from(head.wire_len);
+        whole.highest_interface_id = whole.highest_interface_id.max(head.interface_id);
+        at += head.bytes;
+    };
+    whole.used = at as usize;
+    Walked { whole, end }
+}
+
+fn load_bytes(to: &mut [u8], from: &[AtomicU64]) {
+    let (to, _) = to.as_chunks_mut::<8>();
+    for (own, shared) in to.iter_mut().zip(from) {
+        *own = shared.load(Ordering::Relaxed).to_le_bytes();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::testing::{heap_ring, meta};
+    use crate::{Batch, Ring, Start, Writer};
+
+    type Memory = Vec<AtomicU64>;
+
+    fn whole(reader: &mut Reader<Memory>) -> (Whole, Vec<(u64, Vec<u8>)>) {
+        let mut heads = Vec::new();
+        match reader.look_at_block(|head| heads.push((head.ts_ns, head.bytes.to_vec()))).unwrap() {
+            BlockLook::Whole(whole) => (whole, heads),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The bytes of a ring from `at` on.
+    fn bytes(ring: &Ring<Memory>, at: usize, count: usize) -> Vec<u8> {
+        let words = ring.memory()[at / 8..(at + count) / 8].iter();
+        words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_closed_block_is_found_where_it_lies_with_the_heads_of_its_frames() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let frames: Vec<Vec<u8>> = (0..400).map(|n| vec![n as u8; 7 * n]).collect();
+        for (ordinal, frame) in frames.iter().enumerate() {
+            writer.push(&meta(ordinal as u64), frame);
+        }
+        writer.publish();
+        assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Part);
+        writer.close_block();
+        let (found, heads) = whole(&mut reader);
+        assert_eq!((found.block, found.frames, found.first_ordinal), (0, 400, 0));
+        let expected = frames.iter().zip(0..).map(|(frame, ordinal)| {
+            (meta(ordinal).ts_ns, frame[..frame.len().min(HEAD_BYTES)].to_vec())
+        });
+        assert_eq!(heads, expected.collect::<Vec<_>>());
+        // The same bytes as those that a poll copies.
+        let (mut batch, mut copied) = (Batch::new(), Vec::new());
+        let mut other = reader.clone();
+        while let Poll::Frames(_) = other.poll(&mut batch).unwrap() {
+            copied.extend_from_slice(batch.block_bytes());
+        }
+        assert_eq!(bytes(&ring, found.at, found.bytes)[..found.used], copied);
+        reader.pass_block(&found).unwrap();
+        assert_eq!((reader.ordinal(), reader.delivered()), (400, 400));
+        assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Other(Poll::Empty));
+    }
+
+    #[test]
+    fn within_a_block_and_before_an_open_one_there_are_parts() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        writer.push(&meta(0), &[1; 60]);
+        writer.publish();
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        writer.push(&meta(1), &[1; 60]);
+        writer.close_block();
+        assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Part);
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        writer.push(&meta(2), &[1; 60]);
+        writer.close_block();
+        // Padding is left of the block before: passed with the next look.
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+    }
+
+    #[test]
+    fn a_block_that_the_writer_took_again_is_held_no_more() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        writer.push(&meta(0), &[1; 60]);
+        writer.close_block();
+        let (found, _) = whole(&mut reader);
+        reader.pass_block(&found).unwrap();
+        for ordinal in 1..4 {
+            assert!(reader.holds(found.block));
+            writer.push(&meta(ordinal), &[1; 60]);
+            writer.close_block();
+        }
+        assert!(reader.holds(found.block));
+        writer.push(&meta(4), &[1; 60]);
+        assert!(!reader.holds(found.block));
+    }
+
+    #[test]
+    fn a_closed_block_that_contradicts_itself_is_corrupt() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        writer.push(&meta(0), &[1; 60]);
+        writer.push(&meta(1), &[1; 60]);
+        writer.close_block();
+        let frames = ring.geometry().entry_word(0, EntryWord::Frames);
+        ring.memory()[frames].store(3, Ordering::Relaxed);
+        assert!(matches!(reader.look_at_block(|_| ()), Err(RingError::Corrupt { .. })));
+        ring.memory()[frames].store(2, Ordering::Relaxed);
+        let (found, _) = whole(&mut reader);
+        // Not a record, where the second one was.
+        ring.memory()[found.at / 8 + 14].store(u64::MAX, Ordering::Relaxed);
+        assert!(matches!(reader.look_at_block(|_| ()), Err(RingError::Corrupt { .. })));
+    }
+}
