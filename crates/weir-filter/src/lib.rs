@@ -17,6 +17,7 @@
 //! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
 //! | [`classic`] | the same program as classic BPF, for packet sockets where eBPF is not to be had |
 //! | [`block`] | block lists: addresses, prefixes and flows that a feed leaves out |
+//! | [`possible`] | whether any frame can pass, by a set of values that occur in some frames |
 //! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
 //!
 //! # One meaning
@@ -38,6 +39,7 @@ pub mod insn;
 pub mod interpret;
 pub mod limits;
 mod order;
+pub mod possible;
 pub mod program;
 mod reach;
 mod set;

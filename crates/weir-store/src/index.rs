@@ -6,7 +6,9 @@
 //! known to be good, in the order of the file.
 
 pub mod piece;
+pub mod scan;
 pub mod set;
 
-pub use piece::{Piece, Scan};
+pub use piece::Piece;
+pub use scan::{HEAD_BYTES, Scan};
 pub use set::Set;

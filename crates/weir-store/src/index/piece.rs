@@ -1,4 +1,4 @@
-//! A piece of a recorded file, as its index tells of it.
+//! A piece of a recorded file, as its index describes it.
 
 use crate::index::Set;
 
@@ -11,14 +11,10 @@ pub struct Piece {
     pub bytes: u32,
     /// Frames in it. None: it has headers, statistics or padding.
     pub frames: u32,
-    /// The lowest timestamp in it, nanoseconds since the Unix epoch.
+    /// The lowest timestamp in it, nanoseconds since the Unix epoch; 0 without frames.
     pub first_ns: u64,
     /// The highest.
     pub last_ns: u64,
     /// Addresses, ports, protocols and tags that occur in its frames, perhaps.
     pub set: Set,
 }
-
-/// Finds out what is in a piece, frame by frame.
-#[derive(Debug, Default)]
-pub struct Scan {}
