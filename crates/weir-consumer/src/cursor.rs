@@ -1,5 +1,7 @@
 //! One ring as a consumer reads it: to its end, or as far as it is to be read.
 
+mod ahead;
+
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Words};
 
@@ -24,6 +26,8 @@ pub struct Cursor<M: Words = Mapping> {
     /// The writer has gone without an end: it is where nothing more is found.
     is_abandoned: bool,
     has_ended: bool,
+    /// What was still to be read ahead was taken away with a device.
+    is_gone_ahead: bool,
 }
 
 impl<M: Words> Cursor<M> {
@@ -55,6 +59,7 @@ impl<M: Words> Cursor<M> {
             began,
             is_abandoned: false,
             has_ended: false,
+            is_gone_ahead: false,
         })
     }
 

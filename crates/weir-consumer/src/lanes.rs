@@ -25,6 +25,12 @@ pub trait Rings<M: Words = Mapping> {
     /// Rings that may bring more, each with its line in the sleeper.
     fn readers(&self) -> Vec<(usize, Reader<M>)>;
 
+    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: what a
+    /// source that waits for its consumers may overwrite lies before that.
+    fn needed_from(&self) -> Vec<(usize, u64)> {
+        self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
+    }
+
     /// How far a ring of a feed was read: the ordinal of its next frame. `None` once it is read no more.
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
 
@@ -295,6 +301,11 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
         // One that has left has everything that it will bring, and its line may be another's by now.
         let live = self.lanes.iter().filter(|lane| !lane.cursor.has_left());
         live.map(|lane| (lane.line, lane.cursor.reader().clone())).collect()
+    }
+
+    fn needed_from(&self) -> Vec<(usize, u64)> {
+        let live = self.lanes.iter().filter(|lane| !lane.cursor.has_left());
+        live.map(|lane| (lane.line, lane.cursor.ordinal())).collect()
     }
 
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64> {

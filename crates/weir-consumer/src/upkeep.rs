@@ -91,8 +91,8 @@ impl Upkeep {
         }
         if self.noted.elapsed() >= POSITION_EVERY {
             self.noted = Instant::now();
-            for (line, reader) in reads.rings().readers() {
-                source.sleeper().note_position(line, reader.ordinal());
+            for (line, ordinal) in reads.rings().needed_from() {
+                source.sleeper().note_position(line, ordinal);
             }
         }
         Ok(())

@@ -1,0 +1,174 @@
+//! Reading ahead of what is taken: for outputs that know only later what became of frames, such as writes to a disk.
+//!
+//! What was read is settled later, in the order in which it was read: taken ([`Cursor::take`]), lost
+//! ([`Cursor::lose`]), or passed over because it had been lapped when it was to be read ([`Cursor::pass`]).
+
+use weir_ring::geometry::WriterWord;
+use weir_ring::{Batch, BlockLook, FrameHead, Poll, RingError, Words};
+
+use super::Cursor;
+
+impl<M: Words> Cursor<M> {
+    /// As [`Reader::poll`](weir_ring::Reader::poll), whatever is still to be settled. Frames that are lapped are counted
+    /// at once and to be passed over in their turn. [`Poll::Closed`]: nothing more is to be read;
+    /// [`end`](Cursor::end_ahead) it once all is settled.
+    ///
+    /// # Errors
+    /// As [`Reader::poll`](weir_ring::Reader::poll).
+    pub fn poll_ahead(&mut self, batch: &mut Batch) -> Result<Poll, RingError> {
+        let before = self.reader.ordinal();
+        if before >= self.until {
+            return Ok(Poll::Closed);
+        }
+        let mut poll = self.reader.poll(batch)?;
+        if poll == Poll::Empty && self.is_abandoned {
+            poll = self.reader.poll(batch)?;
+        }
+        if let Poll::Frames(frames) = poll {
+            let wanted = (self.until - before).min(frames.into()) as u32;
+            batch.truncate(wanted);
+            return Ok(Poll::Frames(wanted));
+        }
+        Ok(self.found_ahead(before, poll))
+    }
+
+    /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past a block that it finds; one that is
+    /// not to be read whole is a [`BlockLook::Part`].
+    ///
+    /// # Errors
+    /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block).
+    pub fn next_block(&mut self, each: impl FnMut(&FrameHead<'_>)) -> Result<BlockLook, RingError> {
+        let before = self.reader.ordinal();
+        if before >= self.until {
+            return Ok(BlockLook::Other(Poll::Closed));
+        }
+        Ok(match self.reader.look_at_block(each)? {
+            BlockLook::Whole(whole) if self.until - before < whole.frames => BlockLook::Part,
+            BlockLook::Whole(whole) => {
+                self.reader.pass_block(&whole)?;
+                BlockLook::Whole(whole)
+            }
+            BlockLook::Part => BlockLook::Part,
+            // A poll looks a second time.
+            BlockLook::Other(Poll::Empty) if self.is_abandoned => BlockLook::Part,
+            BlockLook::Other(poll) => BlockLook::Other(self.found_ahead(before, poll)),
+        })
+    }
+
+    fn found_ahead(&mut self, before: u64, poll: Poll) -> Poll {
+        match poll {
+            Poll::Lapped(_) => {
+                let missed = self.reader.ordinal().min(self.until) - before;
+                self.lapped += missed;
+                Poll::Lapped(missed)
+            }
+            Poll::Empty if self.is_taken_away_ahead() => {
+                self.lapped = self.lapped.saturating_add(self.until - before);
+                self.is_gone_ahead = true;
+                Poll::Lapped(self.until - before)
+            }
+            Poll::Empty if self.is_abandoned || self.is_gone_ahead => Poll::Closed,
+            other => other,
+        }
+    }
+
+    fn is_taken_away_ahead(&self) -> bool {
+        let is_wanted = self.until != u64::MAX && !self.is_gone_ahead;
+        is_wanted && self.reader.ring().writer_word(WriterWord::Opened) == 0
+    }
+
+    /// The next `frames`, which were read, are lost: the writer had overtaken them when that was found out.
+    pub fn lose(&mut self, frames: u64) {
+        self.ordinal += frames;
+        self.lapped += frames;
+    }
+
+    /// The next `frames` had been lapped when they were to be read, and are counted already.
+    pub fn pass(&mut self, frames: u64) {
+        self.ordinal += frames;
+    }
+
+    /// Nothing more is to be read, and all is settled.
+    pub fn end_ahead(&mut self) {
+        self.has_ended = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_frame::record::Meta;
+    use weir_ring::{Mapping, Ring, Writer};
+
+    use super::*;
+    use crate::source::Begin;
+    use crate::testing::{push, writer};
+
+    fn cursor(ring: &Ring<Mapping>) -> Cursor {
+        Cursor::new(ring, &Begin::Oldest, 0).unwrap()
+    }
+
+    /// A block of `frames` frames.
+    fn push_block(writer: &mut Writer<Mapping>, frames: u64) {
+        (0..frames).for_each(|ts_ns| {
+            writer.push(&Meta { ts_ns, wire_len: 60, ..Meta::default() }, &[0; 60]);
+        });
+        writer.close_block();
+    }
+
+    #[test]
+    fn what_is_read_ahead_is_settled_in_order() {
+        let mut writer = writer();
+        push_block(&mut writer, 10);
+        let mut cursor = cursor(writer.ring());
+        let mut batch = Batch::new();
+        let BlockLook::Whole(whole) = cursor.next_block(|_| ()).unwrap() else { panic!() };
+        push_block(&mut writer, 3);
+        assert!(matches!(cursor.next_block(|_| ()).unwrap(), BlockLook::Whole(_)));
+        for _ in 0..5 {
+            push_block(&mut writer, 2);
+        }
+        // The first two blocks are gone, and with them what was to be read next.
+        assert!(!cursor.reader().holds(whole.block));
+        let Poll::Lapped(missed) = cursor.poll_ahead(&mut batch).unwrap() else { panic!() };
+        assert_eq!((cursor.ordinal(), cursor.lapped(), cursor.taken()), (0, missed, 0));
+        cursor.lose(10);
+        cursor.take(3);
+        cursor.pass(missed);
+        assert_eq!((cursor.ordinal(), cursor.taken()), (13 + missed, 3));
+        assert_eq!(cursor.lapped(), 10 + missed);
+        assert_eq!(cursor.unread(), 23 - 13 - missed);
+    }
+
+    #[test]
+    fn a_block_that_is_not_to_be_read_whole_is_copied() {
+        let mut writer = writer();
+        push_block(&mut writer, 10);
+        let mut cursor = cursor(writer.ring());
+        let mut batch = Batch::new();
+        cursor.leave(4);
+        assert_eq!(cursor.next_block(|_| ()).unwrap(), BlockLook::Part);
+        assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Frames(4));
+        assert_eq!(batch.len(), 4);
+        assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Closed);
+        assert_eq!(cursor.next_block(|_| ()).unwrap(), BlockLook::Other(Poll::Closed));
+        assert!(!cursor.has_ended());
+        cursor.take(4);
+        cursor.end_ahead();
+        assert!(cursor.has_ended() && cursor.unread() == 0);
+    }
+
+    #[test]
+    fn what_was_taken_away_with_a_device_is_lapped_once() {
+        use std::sync::atomic::Ordering;
+        let mut writer = writer();
+        (0..5).for_each(|at| push(&mut writer, at));
+        let ring = writer.ring().clone();
+        let mut cursor = cursor(&ring);
+        let mut batch = Batch::new();
+        ring.memory().words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        cursor.leave(5);
+        assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Lapped(5));
+        assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Closed);
+        assert_eq!(cursor.lapped(), 5);
+    }
+}
