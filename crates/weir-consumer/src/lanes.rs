@@ -129,6 +129,14 @@ impl<T: Default, M: Words> Lanes<T, M> {
     }
 }
 
+impl<T, M: Words> Lane<T, M> {
+    /// Whether it is this ring of the feed of this key, and is read on.
+    #[must_use]
+    pub fn is_ring(&self, key: u64, ring: usize) -> bool {
+        self.key == key && self.ring == ring && !self.cursor.has_left()
+    }
+}
+
 impl<T, M: Words> Lanes<T, M> {
     /// The rings that are read.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Lane<T, M>> {

@@ -1,8 +1,164 @@
 //! Memory of one's own that direct writes take.
 
+use std::sync::atomic::Ordering::Relaxed;
+
+use weir_ring::AtomicU64;
+
 /// Address, length and place in the file of a direct write are multiples of this many bytes: the block size of all but
 /// exotic disks, and no less than any that `statx` (`STATX_DIOALIGN`) reports for one of 4 KiB or less.
 pub const ALIGN_BYTES: usize = 4096;
 
-/// Memory aligned for direct writes, filled from the front.
-pub struct Buffer {}
+const PAGE_WORDS: usize = ALIGN_BYTES / 8;
+
+#[derive(Clone)]
+#[repr(C, align(4096))]
+struct Page([u64; PAGE_WORDS]);
+
+/// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
+pub struct Buffer {
+    pages: Vec<Page>,
+    filled: usize,
+}
+
+impl Buffer {
+    /// Room for so many bytes, rounded up to [`ALIGN_BYTES`].
+    #[must_use]
+    pub fn new(bytes: usize) -> Buffer {
+        Buffer { pages: vec![Page([0; PAGE_WORDS]); bytes.div_ceil(ALIGN_BYTES)], filled: 0 }
+    }
+
+    /// Bytes that it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.pages.len() * ALIGN_BYTES
+    }
+
+    /// Bytes that it holds.
+    #[must_use]
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Bytes that it can still take.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.capacity() - self.filled
+    }
+
+    /// Bytes that are missing until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], under which it cannot
+    /// be written.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.filled.next_multiple_of(ALIGN_BYTES) - self.filled
+    }
+
+    /// The bytes that it holds.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes()[..self.filled]
+    }
+
+    /// The bytes that it holds, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let filled = self.filled;
+        &mut self.bytes_mut()[..filled]
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Panics
+    /// Without room for them: see [`remaining`](Buffer::remaining).
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.grow(bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Appends so many bytes, and gives them to be written to. They hold whatever was there before.
+    ///
+    /// # Panics
+    /// Without room for them.
+    pub fn grow(&mut self, bytes: usize) -> &mut [u8] {
+        let (from, room) = (self.filled, self.remaining());
+        assert!(bytes <= room, "{bytes} bytes for a buffer with room for {room}");
+        self.filled += bytes;
+        &mut self.bytes_mut()[from..from + bytes]
+    }
+
+    /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that take them.
+    pub fn pad(&mut self) {
+        let missing = self.missing();
+        self.grow(missing).fill(0);
+    }
+
+    /// Holds nothing from here on. The memory stays.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// Replaces what it holds with these words of a ring, loaded one by one: their writer may be at work.
+    ///
+    /// # Panics
+    /// Without room for them.
+    pub fn fill_from_ring(&mut self, words: &[AtomicU64]) {
+        let (bytes, room) = (words.len() * 8, self.capacity());
+        assert!(bytes <= room, "{bytes} bytes for a buffer of {room}");
+        for (page, words) in self.pages.iter_mut().zip(words.chunks(PAGE_WORDS)) {
+            for (own, shared) in page.0.iter_mut().zip(words) {
+                *own = shared.load(Relaxed);
+            }
+        }
+        self.filled = bytes;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `capacity` bytes of the pages, which are all initialized and have no padding (an array of words as
+        // large as it is aligned). They are borrowed as long as the slice.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.capacity()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, and borrowed alone. Whatever bytes are stored are words.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.capacity()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_and_keeps_its_memory() {
+        let mut buffer = Buffer::new(5000);
+        assert_eq!((buffer.capacity(), buffer.filled(), buffer.missing()), (8192, 0, 0));
+        let place = buffer.as_slice().as_ptr();
+        assert!(place.addr().is_multiple_of(ALIGN_BYTES));
+        buffer.extend_from_slice(b"abc");
+        buffer.grow(2).copy_from_slice(b"de");
+        buffer.as_mut_slice()[0] = b'A';
+        assert_eq!((buffer.as_slice(), buffer.missing()), (&b"Abcde"[..], 4091));
+        buffer.grow(8187).fill(9);
+        assert_eq!((buffer.remaining(), buffer.missing()), (0, 0));
+        buffer.clear();
+        buffer.extend_from_slice(b"x");
+        buffer.pad();
+        assert_eq!((buffer.filled(), buffer.as_slice()[0]), (4096, b'x'));
+        assert!(buffer.as_slice()[1..].iter().all(|&byte| byte == 0), "no old bytes");
+        assert_eq!(buffer.as_slice().as_ptr(), place);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 bytes for a buffer with room for 1")]
+    fn a_full_buffer_takes_no_more() {
+        let mut buffer = Buffer::new(4096);
+        buffer.grow(4095);
+        buffer.extend_from_slice(b"xy");
+    }
+
+    #[test]
+    fn words_of_a_ring_lie_as_in_the_ring() {
+        let words: Vec<_> = (0..1500_u64).map(AtomicU64::new).collect();
+        let mut buffer = Buffer::new(12_000);
+        buffer.fill_from_ring(&words);
+        let bytes: Vec<u8> = (0..1500_u64).flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(buffer.as_slice(), bytes);
+    }
+}

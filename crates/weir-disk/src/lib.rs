@@ -2,12 +2,37 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`queue`] | what a queue of writes is |
+//! | [`queue`] | the trait: a queue of writes |
 //! | [`buffer`] | memory of one's own that direct writes take |
+//! | `any` | [`open`]: the best of the two disks that the kernel gives |
+//! | [`uring`] | writes by io_uring |
+//! | [`plain`] | writes by `pwrite` on threads, where io_uring is refused |
+//! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
+//! | `write` | a write from its start to its end: gone on with, copied, tried again |
+//! | `directory` | names, space |
+//! | `fake` | a disk that fails as a test says |
+//! | [`limits`] | limits of this crate |
 #![deny(unsafe_code)]
 
+mod any;
+#[allow(unsafe_code)]
 pub mod buffer;
+mod directory;
+#[doc(hidden)]
+pub mod fake;
+pub mod file;
+pub mod limits;
+#[allow(unsafe_code)]
+pub mod plain;
 pub mod queue;
+mod shared;
+#[allow(unsafe_code)]
+pub mod uring;
+mod write;
 
-pub use buffer::Buffer;
+pub use any::{AnyDisk, How, open};
+pub use buffer::{ALIGN_BYTES, Buffer};
+pub use file::DiskFile;
+pub use plain::Plain;
 pub use queue::{Bytes, Completed, Disk, Space, Ticket};
+pub use uring::Uring;

@@ -50,14 +50,20 @@ pub trait Disk: Send {
     /// What the kernel says.
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
 
-    /// Asks for a write at byte `at` of a file, a multiple of the alignment. It is under way when this returns, or
-    /// its failure is among the completed ones.
+    /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the completed
+    /// ones. With [`WRITES_MAX`](crate::limits::WRITES_MAX) of them under way it waits for one to end. Writes that
+    /// are under way together end in any order, so none of them may touch what another one does.
+    ///
+    /// # Panics
+    /// If the place, and how many bytes there are, are no multiples of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or
+    /// there are none.
     fn write(&mut self, file: &Arc<Self::File>, at: u64, bytes: Bytes, ticket: Ticket);
 
-    /// Writes under way.
+    /// Writes that were asked for and that [`completed`](Disk::completed) has not given back.
     fn pending(&self) -> usize;
 
-    /// The writes that are over, in any order. With `wait`, and if any are under way, returns with at least one.
+    /// Appends the writes that are over to `out`, in any order. With `wait`, and if any are [pending](Disk::pending),
+    /// returns with at least one.
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
 
     /// Waits until a file's bytes are on the disk.
@@ -66,10 +72,10 @@ pub trait Disk: Send {
     /// What the kernel says.
     fn sync(&mut self, file: &Self::File) -> io::Result<()>;
 
-    /// Gives a file its final name.
+    /// Gives a file its final name, on the disk too: the directory is synced.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says: `EEXIST` where another file has the name.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -78,13 +84,14 @@ pub trait Disk: Send {
     /// What the kernel says.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Bytes of the directory's file system: all of them, and those that are free for this user.
+    /// Bytes of the directory's file system: all of them, and those that are free.
     ///
     /// # Errors
     /// What the kernel says.
     fn space(&self, directory: &Path) -> io::Result<Space>;
 
-    /// What a person should know about how it writes, such as that io_uring is refused; said once.
+    /// What a person should know about how it writes, such as that io_uring is refused: all so far, in a text without
+    /// a full stop. It changes when there is more to say, after `create` and `completed`.
     fn note(&self) -> Option<&str> {
         None
     }
@@ -95,6 +102,6 @@ pub trait Disk: Send {
 pub struct Space {
     /// Bytes of it.
     pub total: u64,
-    /// Bytes that may be written.
+    /// Bytes that may be written by users without rights.
     pub free: u64,
 }

@@ -8,6 +8,7 @@
 //! | [`index`] | what stands where in a recorded file |
 //! | [`names`] | names of addresses, for files |
 //! | [`printer`] | one line a frame |
+//! | [`recorder`] | frames to disk as they lie in the rings |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
@@ -17,9 +18,11 @@ pub mod index;
 pub mod limits;
 pub mod names;
 pub mod printer;
+pub mod recorder;
 
 pub use by_link_type::FilesByLinkType;
 pub use file::FileWriter;
 pub use file_error::FileError;
 pub use names::Names;
 pub use printer::Printer;
+pub use recorder::Recorder;

@@ -3,3 +3,10 @@
 /// Names of addresses that a run keeps, for files that begin later. A host has hundreds of containers; those that come
 /// and go for weeks are not to fill its memory.
 pub const NAMES_MAX: usize = 16_384;
+
+/// Bytes of a recorder's file, unless something else is asked for: one is extracted from, copied or deleted in seconds.
+pub const FILE_BYTES: u64 = 1 << 30;
+/// The smallest file that a quota makes the recorder write.
+pub const FILE_BYTES_MIN: u64 = 4 << 20;
+/// Writes under way on a volume at a time: what fills the disks that were measured.
+pub const VOLUME_WRITES_MAX: usize = 8;

@@ -33,17 +33,23 @@ impl<M: Words> Cursor<M> {
     }
 
     /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past a block that it finds; one that is
-    /// not to be read whole is a [`BlockLook::Part`].
+    /// not to be read whole, or has more than `frames_max` frames, is a [`BlockLook::Part`].
     ///
     /// # Errors
     /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block).
-    pub fn next_block(&mut self, each: impl FnMut(&FrameHead<'_>)) -> Result<BlockLook, RingError> {
+    pub fn next_block(
+        &mut self,
+        frames_max: u64,
+        each: impl FnMut(&FrameHead<'_>),
+    ) -> Result<BlockLook, RingError> {
         let before = self.reader.ordinal();
         if before >= self.until {
             return Ok(BlockLook::Other(Poll::Closed));
         }
         Ok(match self.reader.look_at_block(each)? {
-            BlockLook::Whole(whole) if self.until - before < whole.frames => BlockLook::Part,
+            BlockLook::Whole(whole) if frames_max.min(self.until - before) < whole.frames => {
+                BlockLook::Part
+            }
             BlockLook::Whole(whole) => {
                 self.reader.pass_block(&whole)?;
                 BlockLook::Whole(whole)
@@ -121,9 +127,12 @@ mod tests {
         push_block(&mut writer, 10);
         let mut cursor = cursor(writer.ring());
         let mut batch = Batch::new();
-        let BlockLook::Whole(whole) = cursor.next_block(|_| ()).unwrap() else { panic!() };
+        assert_eq!(cursor.next_block(9, |_| ()).unwrap(), BlockLook::Part);
+        let BlockLook::Whole(whole) = cursor.next_block(u64::MAX, |_| ()).unwrap() else {
+            panic!()
+        };
         push_block(&mut writer, 3);
-        assert!(matches!(cursor.next_block(|_| ()).unwrap(), BlockLook::Whole(_)));
+        assert!(matches!(cursor.next_block(u64::MAX, |_| ()).unwrap(), BlockLook::Whole(_)));
         for _ in 0..5 {
             push_block(&mut writer, 2);
         }
@@ -146,11 +155,11 @@ mod tests {
         let mut cursor = cursor(writer.ring());
         let mut batch = Batch::new();
         cursor.leave(4);
-        assert_eq!(cursor.next_block(|_| ()).unwrap(), BlockLook::Part);
+        assert_eq!(cursor.next_block(u64::MAX, |_| ()).unwrap(), BlockLook::Part);
         assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Frames(4));
         assert_eq!(batch.len(), 4);
         assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Closed);
-        assert_eq!(cursor.next_block(|_| ()).unwrap(), BlockLook::Other(Poll::Closed));
+        assert_eq!(cursor.next_block(u64::MAX, |_| ()).unwrap(), BlockLook::Other(Poll::Closed));
         assert!(!cursor.has_ended());
         cursor.take(4);
         cursor.end_ahead();

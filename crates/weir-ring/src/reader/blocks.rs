@@ -7,12 +7,12 @@
 use weir_frame::record::HEADER_BYTES;
 
 use super::count::{Head, RECORDS_AHEAD};
-use super::{Look, NOWHERE, Poll, Reader};
+use super::{Look, NOWHERE, Poll, Reader, STEPS_MAX};
 use crate::Words;
 use crate::batch::WalkEnd;
 use crate::copy;
 use crate::error::RingError;
-use crate::geometry::{EntryWord, seq_of};
+use crate::geometry::{EntryWord, PADDING_TYPE, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Most bytes of a frame that a walk over a block copies out.
@@ -78,13 +78,31 @@ impl<M: Words> Reader<M> {
         &mut self,
         mut each: impl FnMut(&FrameHead<'_>),
     ) -> Result<BlockLook, RingError> {
-        let committed = match self.look()? {
-            Look::Committed { bytes, .. } => bytes,
-            Look::Other(poll) => return Ok(BlockLook::Other(poll)),
-        };
         let block_bytes = self.ring.geometry.block_bytes;
-        if self.at > 0 || committed < block_bytes {
-            return Ok(BlockLook::Part);
+        let mut steps = 0..STEPS_MAX;
+        loop {
+            let committed = match self.look()? {
+                Look::Committed { bytes, .. } => bytes,
+                Look::Other(poll) => return Ok(BlockLook::Other(poll)),
+            };
+            if committed < block_bytes || steps.next().is_none() {
+                return Ok(BlockLook::Part);
+            }
+            if self.at == 0 {
+                break;
+            }
+            // Within a block that is closed: perhaps all of its frames were read.
+            let rest = match self.at {
+                at if at == block_bytes => WalkEnd::Everything,
+                at => match Head::check(self.block_words(), at, block_bytes) {
+                    Err(end @ WalkEnd::OtherBlock { block_type: PADDING_TYPE, .. }) => end,
+                    _ => return Ok(BlockLook::Part),
+                },
+            };
+            if !self.confirm() {
+                return Ok(BlockLook::Other(self.lapped_now()?));
+            }
+            self.pass_padding(rest, committed)?;
         }
         let frames = self.entry(EntryWord::Frames).load(Ordering::Relaxed);
         let walked = walk(self.block_words(), block_bytes, &mut each);
@@ -265,10 +283,12 @@ mod tests {
         writer.close_block();
         assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Part);
         assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Other(Poll::Empty));
         writer.push(&meta(2), &[1; 60]);
         writer.close_block();
-        // Padding is left of the block before: passed with the next look.
-        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        // All that was left of the block before was padding.
+        let (found, _) = whole(&mut reader);
+        assert_eq!((found.block, found.first_ordinal), (1, 2));
     }
 
     #[test]

@@ -18,3 +18,17 @@ pub struct Piece {
     /// Addresses, ports, protocols and tags that occur in its frames, perhaps.
     pub set: Set,
 }
+
+impl Piece {
+    /// Headers or statistics: whoever reads the file reads them.
+    #[must_use]
+    pub fn headers(at: u64, bytes: u32) -> Piece {
+        Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::everything() }
+    }
+
+    /// Nothing: what is there was torn, and is passed over.
+    #[must_use]
+    pub fn nothing(at: u64, bytes: u32) -> Piece {
+        Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::default() }
+    }
+}

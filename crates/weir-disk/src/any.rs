@@ -1,0 +1,130 @@
+//! The best disk that the kernel gives.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::file::DiskFile;
+use crate::plain::Plain;
+use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::uring::Uring;
+
+/// How a disk is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum How {
+    /// By io_uring, or where the kernel refuses that as [`How::Plain`] says.
+    #[default]
+    Best,
+    /// By io_uring.
+    Uring,
+    /// By `pwrite` on threads.
+    Plain,
+}
+
+/// One of the two.
+pub enum AnyDisk {
+    /// By io_uring.
+    Uring(Uring),
+    /// By `pwrite` on threads.
+    Plain(Plain),
+}
+
+/// Opens the disk of a directory.
+///
+/// # Errors
+/// What the kernel says: there is no such directory; with [`How::Uring`], that io_uring is refused.
+pub fn open(directory: &Path, how: How) -> io::Result<AnyDisk> {
+    if !std::fs::metadata(directory)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    match how {
+        How::Uring => Uring::new().map(AnyDisk::Uring),
+        How::Plain => Plain::new().map(AnyDisk::Plain),
+        How::Best => Uring::new().map(AnyDisk::Uring).or_else(without_uring),
+    }
+}
+
+fn without_uring(error: io::Error) -> io::Result<AnyDisk> {
+    let mut plain = Plain::new()?;
+    plain.say(&format!(
+        "the kernel refuses io_uring ({error}), so threads write; see kernel.io_uring_disabled, or the container's \
+         seccomp profile"
+    ));
+    Ok(AnyDisk::Plain(plain))
+}
+
+/// The same of whichever it is.
+macro_rules! either {
+    ($disk:expr, $inner:ident => $body:expr) => {
+        match $disk {
+            AnyDisk::Uring($inner) => $body,
+            AnyDisk::Plain($inner) => $body,
+        }
+    };
+}
+
+impl Disk for AnyDisk {
+    type File = DiskFile;
+
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
+        either!(self, disk => disk.create(path, mode))
+    }
+
+    fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
+        either!(self, disk => disk.write(file, at, bytes, ticket));
+    }
+
+    fn pending(&self) -> usize {
+        either!(self, disk => disk.pending())
+    }
+
+    fn completed(&mut self, wait: bool, out: &mut Vec<Completed>) {
+        either!(self, disk => disk.completed(wait, out));
+    }
+
+    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
+        either!(self, disk => disk.sync(file))
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        either!(self, disk => disk.rename(from, to))
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        either!(self, disk => disk.remove(path))
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        either!(self, disk => disk.space(directory))
+    }
+
+    fn note(&self) -> Option<&str> {
+        either!(self, disk => disk.note())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_io_uring_is_refused_threads_write_and_it_is_said() {
+        let disk = without_uring(io::Error::from_raw_os_error(libc::EPERM)).unwrap();
+        assert!(matches!(disk, AnyDisk::Plain(_)));
+        let note = disk.note().unwrap();
+        for word in ["io_uring", "not permitted", "io_uring_disabled", "seccomp"] {
+            assert!(note.contains(word), "'{word}' is not in: {note}");
+        }
+    }
+
+    #[test]
+    fn only_directories_have_a_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        let error = |path: &Path| open(path, How::Plain).err().unwrap().kind();
+        assert_eq!(error(&file), io::ErrorKind::NotFound);
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(error(&file), io::ErrorKind::NotADirectory);
+        assert_eq!(open(directory.path(), How::Plain).unwrap().note(), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! A disk that writes real files, and fails, holds back and mixes up writes as a test says.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::buffer::Buffer;
+use crate::directory;
+use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::write::{check, length, ring_words};
+
+/// How long a test may let a disk wait for it.
+const TEST_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// A disk that does as its [`Script`] says.
+pub struct Fake {
+    script: Script,
+}
+
+/// What a [`Fake`] does, in the hands of a test. Error numbers are those of libc.
+#[derive(Clone, Default)]
+pub struct Script(Arc<Both>);
+
+#[derive(Default)]
+struct Both {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Writes asked for so far.
+    writes: u64,
+    /// Bytes asked for so far, of all files.
+    bytes: u64,
+    failing: Vec<(u64, i32)>,
+    fail_from: Option<(u64, i32)>,
+    create: Option<i32>,
+    sync: Option<i32>,
+    rename: Option<i32>,
+    remove: Option<i32>,
+    space: Option<Space>,
+    note: Option<&'static str>,
+    is_holding: bool,
+    takes_last_first: bool,
+    held: Vec<Held>,
+    over: Vec<Completed>,
+}
+
+struct Held {
+    file: Arc<File>,
+    at: u64,
+    bytes: Bytes,
+    ticket: Ticket,
+    error: Option<i32>,
+}
+
+impl Fake {
+    /// A disk that does all that it is asked, at once, until its script says otherwise.
+    #[must_use]
+    pub fn new() -> (Fake, Script) {
+        let script = Script::default();
+        (Fake { script: script.clone() }, script)
+    }
+}
+
+impl Script {
+    /// Fails the `n`-th write from now on (0: the next one), which writes nothing.
+    pub fn fail_write(&self, n: u64, errno: i32) {
+        let mut state = self.state();
+        let write = state.writes + n;
+        state.failing.push((write, errno));
+    }
+
+    /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full disk
+    /// does; `None` frees it again. What failed counts as written, too, so that what comes later fails as well.
+    pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
+        self.state().fail_from = limit;
+    }
+
+    /// Refuses to make files, or does so no more.
+    pub fn fail_create(&self, errno: Option<i32>) {
+        self.state().create = errno;
+    }
+
+    /// Refuses to sync files, or does so no more.
+    pub fn fail_sync(&self, errno: Option<i32>) {
+        self.state().sync = errno;
+    }
+
+    /// Refuses to rename files, or does so no more.
+    pub fn fail_rename(&self, errno: Option<i32>) {
+        self.state().rename = errno;
+    }
+
+    /// Refuses to remove files, or does so no more.
+    pub fn fail_remove(&self, errno: Option<i32>) {
+        self.state().remove = errno;
+    }
+
+    /// Says that its file system is as large as this; `None`: as it is.
+    pub fn set_space(&self, space: Option<Space>) {
+        self.state().space = space;
+    }
+
+    /// Says something to a person.
+    pub fn set_note(&self, note: Option<&'static str>) {
+        self.state().note = note;
+    }
+
+    /// Holds writes back from now on: they stay under way, and their bytes are read when they are
+    /// [released](Script::release).
+    pub fn hold(&self) {
+        self.state().is_holding = true;
+    }
+
+    /// Completes writes in the opposite order of that in which they were asked for (those that are held, and those that
+    /// nobody has taken yet).
+    pub fn take_last_first(&self) {
+        self.state().takes_last_first = true;
+    }
+
+    /// Writes that are held back.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.state().held.len()
+    }
+
+    /// Waits until so many writes are held back, or more.
+    ///
+    /// # Panics
+    /// After half a minute.
+    pub fn wait_held(&self, writes: usize) {
+        let state = self.state();
+        let wait = |state: &mut State| state.held.len() < writes;
+        let (state, timeout) = (self.0.changed.wait_timeout_while(state, TEST_TIME_MAX, wait))
+            .unwrap_or_else(PoisonError::into_inner);
+        assert!(!timeout.timed_out(), "{} of {writes} writes were asked for", state.held.len());
+    }
+
+    /// Carries out so many of the writes that are held back, those first that were asked for first, or last.
+    pub fn release(&self, writes: usize) {
+        let mut state = self.state();
+        for _ in 0..writes.min(state.held.len()) {
+            let index = if state.takes_last_first { state.held.len() - 1 } else { 0 };
+            let completed = state.held.remove(index).carry_out();
+            state.over.push(completed);
+        }
+        self.0.changed.notify_all();
+    }
+
+    /// Carries out all of them, and holds back no more.
+    pub fn release_all(&self) {
+        self.state().is_holding = false;
+        self.release(usize::MAX);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test that fails meanwhile is to be told of by its own panic.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Counts a write, and says with what it fails.
+    fn count(&mut self, bytes: u64) -> Option<i32> {
+        let write = self.writes;
+        self.writes += 1;
+        self.bytes += bytes;
+        let named = self.failing.iter().find(|(failing, _)| *failing == write);
+        let full = self.fail_from.as_ref().filter(|(limit, _)| self.bytes > *limit);
+        named.or(full).map(|(_, errno)| *errno)
+    }
+}
+
+impl Held {
+    fn carry_out(self) -> Completed {
+        let Held { file, at, bytes, ticket, error } = self;
+        let result = match (error, &bytes) {
+            (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+            (None, Bytes::Own(own)) => file.write_all_at(own.as_slice(), at),
+            (None, ring) => {
+                let mut copy = Buffer::new(length(ring));
+                copy.fill_from_ring(ring_words(ring));
+                file.write_all_at(copy.as_slice(), at)
+            }
+        };
+        Completed { ticket, result, bytes }
+    }
+}
+
+fn refuse(errno: Option<i32>) -> io::Result<()> {
+    errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
+}
+
+impl Disk for Fake {
+    type File = File;
+
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<File>> {
+        refuse(self.script.state().create)?;
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map(Arc::new)
+    }
+
+    fn write(&mut self, file: &Arc<File>, at: u64, bytes: Bytes, ticket: Ticket) {
+        let length = check(at, &bytes);
+        let mut state = self.script.state();
+        let error = state.count(length as u64);
+        let write = Held { file: Arc::clone(file), at, bytes, ticket, error };
+        if state.is_holding {
+            state.held.push(write);
+        } else {
+            state.over.push(write.carry_out());
+        }
+        self.script.0.changed.notify_all();
+    }
+
+    fn pending(&self) -> usize {
+        let state = self.script.state();
+        state.held.len() + state.over.len()
+    }
+
+    fn completed(&mut self, wait: bool, out: &mut Vec<Completed>) {
+        let mut state = self.script.state();
+        if wait {
+            let nothing = |state: &mut State| state.over.is_empty() && !state.held.is_empty();
+            let changed = &self.script.0.changed;
+            let (waited, timeout) = (changed.wait_timeout_while(state, TEST_TIME_MAX, nothing))
+                .unwrap_or_else(PoisonError::into_inner);
+            assert!(!timeout.timed_out(), "the test holds back writes that are waited for");
+            state = waited;
+        }
+        if state.takes_last_first && !state.is_holding {
+            state.over.reverse();
+        }
+        out.append(&mut state.over);
+    }
+
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        refuse(self.script.state().sync)?;
+        file.sync_data()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        refuse(self.script.state().rename)?;
+        directory::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        refuse(self.script.state().remove)?;
+        std::fs::remove_file(path)
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let space = self.script.state().space;
+        space.map_or_else(|| directory::space(directory), Ok)
+    }
+
+    fn note(&self) -> Option<&str> {
+        self.script.state().note
+    }
+}

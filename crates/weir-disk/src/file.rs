@@ -1,0 +1,109 @@
+//! A file of a disk: direct, or through the page cache where direct writes are refused.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::buffer::ALIGN_BYTES;
+use crate::shared::Shared;
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct DiskFile {
+    file: File,
+    is_direct: AtomicBool,
+}
+
+impl DiskFile {
+    /// Makes a file that is not there yet.
+    pub(crate) fn create(path: &Path, mode: u32, shared: &Shared) -> io::Result<DiskFile> {
+        // O_DIRECT only afterwards: a file system that refuses it may leave a new file behind. Source: open(2), BUGS.
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        let refusal = make_direct(&file).err();
+        if let Some(why) = &refusal {
+            shared.say(why);
+        }
+        Ok(DiskFile { file, is_direct: AtomicBool::new(refusal.is_none()) })
+    }
+
+    /// Whether its writes go past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.is_direct.load(Relaxed)
+    }
+
+    /// Has its writes go through the page cache from now on: the kernel has refused one that was direct.
+    pub(crate) fn give_up_direct(&self, shared: &Shared) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
+        self.is_direct.store(false, Relaxed);
+        shared.say(REFUSED);
+        Ok(())
+    }
+
+    /// Waits until its bytes are on the disk, and all of its metadata that reading them takes.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+impl AsFd for DiskFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+const REFUSED: &str =
+    "the file system refuses direct writes (O_DIRECT), so they go through the page cache";
+
+fn make_direct(file: &File) -> Result<(), String> {
+    // Since Linux 6.1. A kernel or file system that does not say is found out by the first write.
+    if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
+    {
+        check_alignment(stat.stx_dio_mem_align, stat.stx_dio_offset_align)?;
+    }
+    let flags = rustix::fs::fcntl_getfl(file).unwrap_or(OFlags::WRONLY);
+    match rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT) {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL) => Err(REFUSED.to_owned()),
+        Err(error) => Err(format!("{REFUSED} ({error})")),
+    }
+}
+
+/// Both are 0 where a file takes no direct writes. Source: statx(2).
+fn check_alignment(memory: u32, offset: u32) -> Result<(), String> {
+    let wanted = memory.max(offset);
+    if offset == 0 {
+        return Err(REFUSED.to_owned());
+    }
+    if wanted as usize > ALIGN_BYTES {
+        return Err(format!(
+            "the file system wants direct writes in units of {wanted} bytes, more than {ALIGN_BYTES}, so they go \
+             through the page cache"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_that_wants_larger_units_gets_no_direct_writes() {
+        assert_eq!(check_alignment(4, 512), Ok(()));
+        assert_eq!(check_alignment(4096, 4096), Ok(()));
+        assert_eq!(check_alignment(0, 0), Err(REFUSED.to_owned()));
+        for (memory, offset) in [(512, 65_536), (65_536, 512)] {
+            let why = check_alignment(memory, offset).unwrap_err();
+            assert!(why.contains("65536 bytes"), "{why}");
+        }
+    }
+}

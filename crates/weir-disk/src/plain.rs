@@ -1,0 +1,158 @@
+//! Writes by `pwrite` on two threads, for kernels and containers that refuse io_uring. So the caller's thread goes on,
+//! and the disk has one write to do while the other one is being prepared.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+
+use crate::directory;
+use crate::file::DiskFile;
+use crate::limits::{PLAIN_THREADS, WRITES_MAX};
+use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::shared::{Notes, Shared};
+use crate::write::{Next, Step, Write};
+
+/// Starts the writing of pages and waits until it is over. Source: sync_file_range(2).
+pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+    | libc::SYNC_FILE_RANGE_WRITE
+    | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+
+/// A disk that is written by threads.
+pub struct Plain {
+    /// `None` from the beginning of the end on.
+    asked: Option<SyncSender<Write>>,
+    over: Receiver<Completed>,
+    pending: usize,
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    notes: Notes,
+}
+
+impl Plain {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new() -> io::Result<Plain> {
+        let (asked, writes) = mpsc::sync_channel(WRITES_MAX);
+        let (done, over) = mpsc::channel();
+        let (writes, shared) = (Arc::new(Mutex::new(writes)), Arc::new(Shared::default()));
+        let start = |_| {
+            let (writes, done, shared) = (Arc::clone(&writes), done.clone(), Arc::clone(&shared));
+            let thread = std::thread::Builder::new().name("weir-disk".to_owned());
+            thread.spawn(move || work(&writes, &done, &shared))
+        };
+        // Those that have started end with `asked`, should another one not start.
+        let threads = (0..PLAIN_THREADS).map(start).collect::<io::Result<_>>()?;
+        Ok(Plain { asked: Some(asked), over, pending: 0, threads, shared, notes: Notes::default() })
+    }
+
+    pub(crate) fn say(&mut self, note: &str) {
+        self.shared.say(note);
+        self.shared.refresh(&mut self.notes);
+    }
+}
+
+/// Carries out writes until there will be no more.
+fn work(writes: &Mutex<Receiver<Write>>, done: &Sender<Completed>, shared: &Shared) {
+    loop {
+        // The one that waits for a write holds the lock, and the other one waits for that.
+        let write = writes.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(mut write) = write else { return };
+        let result = loop {
+            let answer = carry_out(&mut write);
+            if let Next::Over(result) = write.advance(answer, shared) {
+                break result;
+            }
+        };
+        if done.send(write.complete(result, shared)).is_err() {
+            return;
+        }
+    }
+}
+
+fn carry_out(write: &mut Write) -> Result<usize, Errno> {
+    let step = write.step();
+    let fd = write.file().as_fd().as_raw_fd();
+    let wrote = match step {
+        // SAFETY: the memory and the descriptor stay during the call: `write` holds both, and is borrowed. The kernel
+        // reads bytes, which others may change meanwhile if they are a ring's.
+        Step::Write { from, bytes, at } => unsafe {
+            libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
+        },
+        // SAFETY: takes no memory; the descriptor is open.
+        Step::Flush { at, bytes } => unsafe {
+            libc::sync_file_range(fd, at as libc::off64_t, libc::off64_t::from(bytes), FLUSH)
+                as isize
+        },
+    };
+    usize::try_from(wrote).map_err(|_| {
+        Errno::from_io_error(&io::Error::last_os_error()).expect("the kernel's error has a number")
+    })
+}
+
+impl Disk for Plain {
+    type File = DiskFile;
+
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
+        let file = DiskFile::create(path, mode, &self.shared);
+        self.shared.refresh(&mut self.notes);
+        file.map(Arc::new)
+    }
+
+    fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
+        let write = Write::new(file, at, bytes, ticket, &self.shared);
+        let asked = self.asked.as_ref().expect("it is not being dropped");
+        asked.send(write).expect("the threads run as long as they may be asked");
+        self.pending += 1;
+    }
+
+    fn pending(&self) -> usize {
+        self.pending
+    }
+
+    fn completed(&mut self, wait: bool, out: &mut Vec<Completed>) {
+        let before = out.len();
+        out.extend(self.over.try_iter());
+        if wait && out.len() == before && self.pending > 0 {
+            out.push(self.over.recv().expect("the threads answer each write"));
+        }
+        self.pending -= out.len() - before;
+        self.shared.refresh(&mut self.notes);
+    }
+
+    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
+        file.sync()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        directory::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        directory::space(directory)
+    }
+
+    fn note(&self) -> Option<&str> {
+        self.notes.text()
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.asked = None;
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

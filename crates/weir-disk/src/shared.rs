@@ -1,0 +1,86 @@
+//! State that all writes of a disk share, on whatever thread they are.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use weir_ring::Mapping;
+
+use crate::buffer::Buffer;
+use crate::limits::SPARE_BUFFERS_MAX;
+
+/// State that all writes of a disk share.
+#[derive(Default)]
+pub struct Shared {
+    /// Mappings whose memory the kernel does not write from directly.
+    refused: Mutex<Vec<Weak<Mapping>>>,
+    spare: Mutex<Vec<Buffer>>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    /// Whether the kernel has refused to write from this mapping.
+    pub fn is_refused(&self, mapping: &Arc<Mapping>) -> bool {
+        lock(&self.refused).iter().any(|refused| refused.as_ptr() == Arc::as_ptr(mapping))
+    }
+
+    /// Has bytes of this mapping copied from now on.
+    pub fn refuse(&self, mapping: &Arc<Mapping>) {
+        self.say("the kernel does not write from this ring's memory, so it is copied first");
+        if !self.is_refused(mapping) {
+            let mut refused = lock(&self.refused);
+            // The memory of one that is gone is freed here, so that its address may be that of another one.
+            refused.retain(|mapping| mapping.strong_count() > 0);
+            refused.push(Arc::downgrade(mapping));
+        }
+    }
+
+    /// A buffer that holds so many bytes at least.
+    pub fn take_buffer(&self, bytes: usize) -> Buffer {
+        let mut spare = lock(&self.spare);
+        let fits = spare.iter().position(|buffer| buffer.capacity() >= bytes);
+        fits.map_or_else(|| Buffer::new(bytes), |index| spare.swap_remove(index))
+    }
+
+    /// Takes a buffer back.
+    pub fn give_buffer(&self, buffer: Buffer) {
+        let mut spare = lock(&self.spare);
+        if spare.len() == SPARE_BUFFERS_MAX {
+            spare.swap_remove(0);
+        }
+        spare.push(buffer);
+    }
+
+    /// Says something to a person, once.
+    pub fn say(&self, note: &str) {
+        let mut notes = lock(&self.notes);
+        if !notes.iter().any(|said| said == note) {
+            notes.push(note.to_owned());
+        }
+    }
+
+    /// Brings a disk's note up to date.
+    pub fn refresh(&self, note: &mut Notes) {
+        let notes = lock(&self.notes);
+        if notes.len() != note.count {
+            *note = Notes { count: notes.len(), text: notes.join("; ") };
+        }
+    }
+}
+
+/// What a disk has said so far.
+#[derive(Default)]
+pub struct Notes {
+    count: usize,
+    text: String,
+}
+
+impl Notes {
+    /// All of it, if it is anything.
+    pub fn text(&self) -> Option<&str> {
+        (self.count > 0).then_some(&self.text)
+    }
+}
+
+/// Nothing here is left half done, so what a thread that panicked has left is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

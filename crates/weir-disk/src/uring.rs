@@ -1,0 +1,204 @@
+//! Writes by io_uring, asked for and taken back on the caller's own thread.
+//!
+//! No buffers are registered: the kernel refuses that (EFAULT) for memory that is mapped read-only, as rings of others
+//! are. Source: io_uring_register(2), io_sqe_buffer_register pins for writing.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, squeue, types};
+use rustix::io::Errno;
+
+use crate::directory;
+use crate::file::DiskFile;
+use crate::limits::WRITES_MAX;
+use crate::plain::FLUSH;
+use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::shared::{Notes, Shared};
+use crate::write::{Next, Step, Write};
+
+/// A disk that is written by io_uring.
+pub struct Uring {
+    ring: IoUring,
+    /// Writes that are under way, each at the index by which the kernel knows it. They hold the memory that it reads.
+    writes: Vec<Option<Write>>,
+    free: Vec<usize>,
+    over: Vec<Completed>,
+    /// Answers of the kernel that are being looked at.
+    answers: Vec<(usize, i32)>,
+    shared: Shared,
+    notes: Notes,
+}
+
+impl Uring {
+    /// Asks the kernel for a queue, and tries it.
+    ///
+    /// # Errors
+    /// What the kernel says: `EPERM` where `kernel.io_uring_disabled` or a container's seccomp profile forbids
+    /// io_uring, `ENOSYS` where the kernel was built without.
+    pub fn new() -> io::Result<Uring> {
+        let mut ring = IoUring::new(WRITES_MAX as u32)?;
+        // A profile may allow setting it up and nothing else.
+        // SAFETY: an operation that does nothing takes no memory.
+        let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+        pushed.expect("a new queue is empty");
+        while ring.completion().next().is_none() {
+            match ring.submit_and_wait(1) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Uring {
+            ring,
+            writes: (0..WRITES_MAX).map(|_| None).collect(),
+            free: (0..WRITES_MAX).rev().collect(),
+            over: Vec::new(),
+            answers: Vec::with_capacity(2 * WRITES_MAX),
+            shared: Shared::default(),
+            notes: Notes::default(),
+        })
+    }
+
+    fn under_way(&self) -> usize {
+        WRITES_MAX - self.free.len()
+    }
+
+    /// Puts the next step of a write into the queue; [`enter`](Uring::enter) has the kernel see it.
+    fn push(&mut self, index: usize) {
+        let write = self.writes[index].as_mut().expect("a write that is under way");
+        let step = write.step();
+        let entry = entry(write.file(), step).user_data(index as u64);
+        // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which holds it
+        // (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop` waits or leaks it. So
+        // does the file. That others change a ring meanwhile is the kernel's to bear: it reads bytes.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("there is room for a step of each write");
+    }
+
+    /// Has the kernel take what is in the queue, and waits for so many answers.
+    fn enter(&mut self, answers: usize) -> io::Result<()> {
+        loop {
+            let Err(error) = self.ring.submit_and_wait(answers) else { return Ok(()) };
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
+                // No memory for requests now, or answers that were not taken yet. Source: io_uring_enter(2).
+                Some(Errno::AGAIN | Errno::BUSY) => {
+                    if !self.ring.completion().is_empty() {
+                        return Ok(());
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Takes the kernel's answers, and asks for what there is still to do.
+    fn take_answers(&mut self) -> io::Result<()> {
+        let mut answers = std::mem::take(&mut self.answers);
+        let taken = self.ring.completion().map(|answer| (answer.user_data(), answer.result()));
+        answers.extend(taken.map(|(index, result)| (index as usize, result)));
+        for (index, result) in answers.drain(..) {
+            self.answered(index, result);
+        }
+        self.answers = answers;
+        if self.ring.submission().is_empty() { Ok(()) } else { self.enter(0) }
+    }
+
+    fn answered(&mut self, index: usize, result: i32) {
+        let write = self.writes[index].as_mut().expect("the kernel answers once");
+        let answer = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        match write.advance(answer, &self.shared) {
+            Next::Step => self.push(index),
+            Next::Over(result) => {
+                let write = self.writes[index].take().expect("it was there");
+                self.over.push(write.complete(result, &self.shared));
+                self.free.push(index);
+            }
+        }
+    }
+}
+
+fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
+    let fd = types::Fd(file.as_fd().as_raw_fd());
+    match step {
+        Step::Write { from, bytes, at } => opcode::Write::new(fd, from, bytes).offset(at).build(),
+        Step::Flush { at, bytes } => {
+            opcode::SyncFileRange::new(fd, bytes).offset(at).flags(FLUSH).build()
+        }
+    }
+}
+
+/// That the kernel took requests from this queue before, and now refuses, is a bug of ours.
+const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before";
+
+impl Disk for Uring {
+    type File = DiskFile;
+
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
+        let file = DiskFile::create(path, mode, &self.shared);
+        self.shared.refresh(&mut self.notes);
+        file.map(Arc::new)
+    }
+
+    fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
+        let write = Write::new(file, at, bytes, ticket, &self.shared);
+        while self.free.is_empty() {
+            self.enter(1).expect(TAKEN_BEFORE);
+            self.take_answers().expect(TAKEN_BEFORE);
+        }
+        let index = self.free.pop().expect("one is free");
+        self.writes[index] = Some(write);
+        self.push(index);
+        self.enter(0).expect(TAKEN_BEFORE);
+    }
+
+    fn pending(&self) -> usize {
+        self.under_way() + self.over.len()
+    }
+
+    fn completed(&mut self, wait: bool, out: &mut Vec<Completed>) {
+        self.take_answers().expect(TAKEN_BEFORE);
+        while wait && self.over.is_empty() && self.under_way() > 0 {
+            self.enter(1).expect(TAKEN_BEFORE);
+            self.take_answers().expect(TAKEN_BEFORE);
+        }
+        out.append(&mut self.over);
+        self.shared.refresh(&mut self.notes);
+    }
+
+    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
+        file.sync()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        directory::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        directory::space(directory)
+    }
+
+    fn note(&self) -> Option<&str> {
+        self.notes.text()
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        while self.under_way() > 0 {
+            if self.enter(1).and_then(|()| self.take_answers()).is_err() {
+                // The kernel may still read their memory, so it stays.
+                std::mem::forget(std::mem::take(&mut self.writes));
+                return;
+            }
+        }
+    }
+}

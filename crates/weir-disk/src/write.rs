@@ -1,0 +1,203 @@
+//! A write from its start to its end: gone on with where the kernel wrote a part, copied where the kernel does not read
+//! its memory, tried again where the kernel asks for that. It decides; the disks carry out.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use weir_ring::{AtomicU64, Words};
+
+use crate::buffer::{ALIGN_BYTES, Buffer};
+use crate::file::DiskFile;
+use crate::limits::TRIES_MAX;
+use crate::queue::{Bytes, Completed, Ticket};
+use crate::shared::Shared;
+
+/// A write that is under way.
+pub struct Write {
+    file: Arc<DiskFile>,
+    at: u64,
+    bytes: Bytes,
+    ticket: Ticket,
+    /// In place of ring memory that the kernel does not write from.
+    copy: Option<Buffer>,
+    /// Bytes written.
+    done: usize,
+    /// Steps in a row that wrote nothing.
+    fruitless: u32,
+    /// Whether the last step was direct when it was asked for.
+    was_direct: bool,
+    /// All is written, into the page cache.
+    is_flushing: bool,
+}
+
+/// A step of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write so many bytes of memory at a place of the file. The memory stays there, readable, as long as the write.
+    Write { from: *const u8, bytes: u32, at: u64 },
+    /// Bring a part of the file from the page cache to the disk, so that no more than the writes under way wait there.
+    Flush { at: u64, bytes: u32 },
+}
+
+/// After a step.
+#[derive(Debug)]
+pub enum Next {
+    /// There is another one.
+    Step,
+    /// It is over.
+    Over(io::Result<()>),
+}
+
+/// Bytes that one step writes at most: a multiple of the alignment that the kernel takes (`MAX_RW_COUNT`).
+const STEP_BYTES_MAX: usize = 1 << 30;
+
+impl Write {
+    /// # Panics
+    /// If place or length are no multiples of [`ALIGN_BYTES`], there are no bytes, or they are not in the mapping.
+    pub fn new(
+        file: &Arc<DiskFile>,
+        at: u64,
+        bytes: Bytes,
+        ticket: Ticket,
+        shared: &Shared,
+    ) -> Write {
+        let length = check(at, &bytes);
+        let mut write = Write {
+            file: Arc::clone(file),
+            at,
+            bytes,
+            ticket,
+            copy: None,
+            done: 0,
+            fruitless: 0,
+            was_direct: false,
+            is_flushing: false,
+        };
+        if let Bytes::Ring { memory, .. } = &write.bytes {
+            // A part of a mapping may begin anywhere.
+            let words = ring_words(&write.bytes);
+            let is_aligned = words.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
+            if !is_aligned || shared.is_refused(memory) {
+                write.copy(length, shared);
+            }
+        }
+        write
+    }
+
+    pub fn file(&self) -> &DiskFile {
+        &self.file
+    }
+
+    /// The next step to carry out.
+    pub fn step(&mut self) -> Step {
+        let (from, length) = match (&self.copy, &self.bytes) {
+            (Some(own), _) | (None, Bytes::Own(own)) => (own.as_slice().as_ptr(), own.filled()),
+            (None, ring @ Bytes::Ring { bytes, .. }) => (ring_words(ring).as_ptr().cast(), *bytes),
+        };
+        if self.is_flushing {
+            // In one go: a length of 0 would mean up to the end of the file.
+            let bytes = u32::try_from(length).unwrap_or(0);
+            return Step::Flush { at: self.at, bytes };
+        }
+        self.was_direct = self.file.is_direct();
+        let bytes = (length - self.done).min(STEP_BYTES_MAX) as u32;
+        Step::Write { from: from.wrapping_add(self.done), bytes, at: self.at + self.done as u64 }
+    }
+
+    /// Takes the kernel's answer to the last step.
+    pub fn advance(&mut self, answer: Result<usize, Errno>, shared: &Shared) -> Next {
+        match answer {
+            Ok(_) if self.is_flushing => Next::Over(Ok(())),
+            // No pages to bring to a disk.
+            Err(Errno::INVAL | Errno::SPIPE | Errno::NOSYS | Errno::OPNOTSUPP)
+                if self.is_flushing =>
+            {
+                Next::Over(Ok(()))
+            }
+            Ok(bytes) => self.wrote(bytes),
+            // ECANCELED: the thread that asked for it has ended, and its requests with it.
+            Err(error @ (Errno::INTR | Errno::AGAIN | Errno::CANCELED)) => self.again(error.into()),
+            Err(Errno::FAULT) if self.copy.is_none() => match &self.bytes {
+                Bytes::Ring { memory, bytes, .. } => {
+                    shared.refuse(memory);
+                    self.copy(*bytes, shared);
+                    Next::Step
+                }
+                Bytes::Own(_) => Next::Over(Err(Errno::FAULT.into())),
+            },
+            Err(Errno::INVAL) if self.was_direct => match self.file.give_up_direct(shared) {
+                Ok(()) => Next::Step,
+                Err(error) => Next::Over(Err(error)),
+            },
+            Err(error) => Next::Over(Err(error.into())),
+        }
+    }
+
+    /// The write as whoever asked for it gets it back.
+    pub fn complete(self, result: io::Result<()>, shared: &Shared) -> Completed {
+        if let Some(copy) = self.copy {
+            shared.give_buffer(copy);
+        }
+        Completed { ticket: self.ticket, result, bytes: self.bytes }
+    }
+
+    fn wrote(&mut self, bytes: usize) -> Next {
+        let reached = self.done + bytes;
+        if reached == length(&self.bytes) {
+            self.is_flushing = !self.file.is_direct();
+            return if self.is_flushing { Next::Step } else { Next::Over(Ok(())) };
+        }
+        // What goes on directly goes on at a multiple of the alignment.
+        let reached = if self.was_direct { reached - reached % ALIGN_BYTES } else { reached };
+        if reached <= self.done {
+            return self.again(io::ErrorKind::WriteZero.into());
+        }
+        (self.done, self.fruitless) = (reached, 0);
+        Next::Step
+    }
+
+    fn again(&mut self, error: io::Error) -> Next {
+        self.fruitless += 1;
+        if self.fruitless < TRIES_MAX { Next::Step } else { Next::Over(Err(error)) }
+    }
+
+    fn copy(&mut self, bytes: usize, shared: &Shared) {
+        let mut copy = shared.take_buffer(bytes);
+        copy.fill_from_ring(ring_words(&self.bytes));
+        self.copy = Some(copy);
+    }
+}
+
+/// Holds what is asked for against what the trait says, and gives its length.
+///
+/// # Panics
+/// As [`Write::new`].
+pub fn check(at: u64, bytes: &Bytes) -> usize {
+    let length = length(bytes);
+    assert!(
+        at.is_multiple_of(ALIGN_BYTES as u64) && length.is_multiple_of(ALIGN_BYTES) && length > 0,
+        "a write of {length} bytes at byte {at}"
+    );
+    if let Bytes::Ring { memory, at, bytes } = bytes {
+        let end = at.checked_add(*bytes).filter(|end| *end <= memory.words().len() * 8);
+        assert!(end.is_some() && at.is_multiple_of(8), "{bytes} bytes at byte {at} of a ring");
+    }
+    length
+}
+
+/// How many bytes there are.
+pub fn length(bytes: &Bytes) -> usize {
+    match bytes {
+        Bytes::Own(own) => own.filled(),
+        Bytes::Ring { bytes, .. } => *bytes,
+    }
+}
+
+/// The words of a part of a ring, and none of one's own memory.
+pub fn ring_words(bytes: &Bytes) -> &[AtomicU64] {
+    match bytes {
+        Bytes::Own(_) => &[],
+        Bytes::Ring { memory, at, bytes } => &memory.words()[at / 8..(at + bytes) / 8],
+    }
+}

@@ -1,0 +1,284 @@
+//! The recorder: frames to disk as they lie in the rings.
+//!
+//! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a time.
+//! A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`settings`] | what is asked for |
+//! | `volume` | a directory: its lock, its quota, whether it works |
+//! | `file` | a file that is being written |
+//! | `stream` | a ring on its way to files: what was read, and what is still being written |
+//! | `gather` | frames of blocks that are not whole, collected |
+//! | `error` | why it cannot go on |
+//!
+//! A write is over some milliseconds after its bytes were read; until then the ring's writer may overtake the block. So
+//! what is written counts once the ring still holds that block *after* the write. A block that is not held any more is
+//! hidden from readers of the file by padding, and its frames are lapped. Where the writer is near, blocks are copied
+//! first, and none is ever torn.
+
+mod error;
+mod file;
+mod gather;
+mod report;
+pub mod settings;
+mod stream;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use weir_consumer::{
+    Consumer, ConsumerError, Count, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
+};
+use weir_disk::{Completed, Disk, Ticket};
+use weir_frame::pcapng::Statistics;
+
+pub use error::RecorderError;
+pub use report::{RecorderReport, VolumeReport};
+pub use settings::Settings;
+use stream::{Progress, Stream};
+use volume::Volumes;
+
+/// How often what is there of a block that is not whole goes out, and the index with it.
+const FLUSH_EVERY: Duration = Duration::from_secs(1);
+/// How soon to look for writes that are over.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+/// Files of rings that have ended are kept open for so long: at the end of a run they have its statistics.
+const ENDED_OPEN: Duration = Duration::from_secs(5);
+
+/// Writes frames into files of one or several directories.
+pub struct Recorder<D: Disk> {
+    lanes: Lanes<Option<usize>>,
+    /// Of rings that are read, and of those whose files are still open.
+    streams: BTreeMap<usize, Stream<D>>,
+    next_stream: usize,
+    shop: Shop<D>,
+    completed: Vec<Completed>,
+    looked: Instant,
+}
+
+/// What all streams share.
+pub(crate) struct Shop<D: Disk> {
+    pub disk: D,
+    pub volumes: Volumes,
+    pub settings: Settings,
+    /// Whose write it is, and which of its entries.
+    pub tickets: BTreeMap<Ticket, (usize, u64)>,
+    pub next_ticket: u64,
+    /// Frames that are safely out, and all that were taken.
+    pub kept: Count,
+    pub taken: Count,
+    pub report: RecorderReport,
+}
+
+impl<D: Disk> Recorder<D> {
+    /// A recorder into these directories, each of which it holds alone.
+    ///
+    /// # Errors
+    /// [`RecorderError`]: a directory is not there, cannot be written to, or another recorder has it.
+    pub fn new(settings: Settings, disk: D) -> Result<Recorder<D>, RecorderError> {
+        let volumes = Volumes::open(&settings, &disk)?;
+        Ok(Recorder {
+            lanes: Lanes::new(),
+            streams: BTreeMap::new(),
+            next_stream: 0,
+            shop: Shop {
+                disk,
+                volumes,
+                settings,
+                tickets: BTreeMap::new(),
+                next_ticket: 0,
+                kept: Count::default(),
+                taken: Count::default(),
+                report: RecorderReport::default(),
+            },
+            completed: Vec::new(),
+            looked: Instant::now(),
+        })
+    }
+
+    /// What a person should know about how it writes.
+    #[must_use]
+    pub fn note(&self) -> Option<&str> {
+        self.shop.disk.note()
+    }
+
+    /// What was written where.
+    #[must_use]
+    pub fn report(&self) -> RecorderReport {
+        let volumes = self.shop.volumes.report();
+        RecorderReport { volumes, ..self.shop.report.clone() }
+    }
+
+    /// Takes note of the writes that are over; with `wait`, of one at least.
+    fn collect(&mut self, wait: bool) -> Result<(), ConsumerError> {
+        let Recorder { lanes, streams, shop, completed, .. } = self;
+        shop.disk.completed(wait, completed);
+        for Completed { ticket, result, bytes } in completed.drain(..) {
+            let Some((id, entry)) = shop.tickets.remove(&ticket) else { continue };
+            let Some(stream) = streams.get_mut(&id) else { continue };
+            stream.completed(entry, result, bytes, shop);
+        }
+        for lane in lanes.iter_mut() {
+            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
+            stream.settle(&mut Some(&mut lane.cursor), shop);
+            if stream.has_ended() {
+                lane.cursor.end_ahead();
+                stream.ended = Some(Instant::now());
+            }
+        }
+        lanes.retire();
+        for stream in streams.values_mut().filter(|stream| stream.ended.is_some()) {
+            stream.settle(&mut None, shop);
+        }
+        if shop.volumes.all_failed() {
+            return Err(ConsumerError::Output(Box::new(shop.volumes.error())));
+        }
+        Ok(())
+    }
+
+    /// What is due by the clock.
+    fn look_at_clock(&mut self) -> Result<(), ConsumerError> {
+        if self.looked.elapsed() < FLUSH_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let Recorder { streams, shop, .. } = self;
+        for stream in streams.values_mut() {
+            stream.rotate_if_due(shop);
+            stream.flush_index(shop);
+        }
+        let is_past = |stream: &Stream<D>| stream.ended.is_some_and(|at| at.elapsed() > ENDED_OPEN);
+        streams.values_mut().filter(|stream| is_past(stream)).for_each(|stream| {
+            stream.close_files(&[], shop);
+        });
+        streams.retain(|_, stream| !is_past(stream) || stream.has_files());
+        Ok(())
+    }
+
+    /// Waits for all writes.
+    fn drain(&mut self) -> Result<(), ConsumerError> {
+        while self.shop.disk.pending() > 0 {
+            self.collect(true)?;
+        }
+        self.collect(false)
+    }
+
+    fn unsettled(&self) -> u64 {
+        self.streams.values().map(Stream::unsettled).sum()
+    }
+}
+
+impl<D: Disk> Consumer for Recorder<D> {
+    fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError> {
+        let (key, output, label) = (feed.key, feed.output, feed.label.clone());
+        let rings = feed.rings.clone();
+        self.lanes.join(feed)?;
+        let numbering = self.lanes.numbering().clone();
+        for (number, ring) in rings.iter().enumerate() {
+            let numbers = numbering.interfaces_of(output).to_vec();
+            let stream = Stream::new(self.next_stream, number, ring, &label, numbers)?;
+            let own = |lane: &&mut weir_consumer::lanes::Lane<Option<usize>>| {
+                lane.work.is_none() && lane.is_ring(key, number)
+            };
+            if let Some(lane) = self.lanes.iter_mut().find(own) {
+                lane.work = Some(self.next_stream);
+            }
+            self.streams.insert(self.next_stream, stream);
+            self.next_stream += 1;
+        }
+        let streams = self.streams.values().filter(|stream| stream.ended.is_none()).count();
+        self.shop.volumes.check_quota(streams, &self.shop.settings).map_err(output_error)
+    }
+
+    fn rings(&self) -> &dyn Rings {
+        &self.lanes
+    }
+
+    fn rings_mut(&mut self) -> &mut dyn Rings {
+        &mut self.lanes
+    }
+
+    fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
+        self.collect(false)?;
+        self.look_at_clock()?;
+        let mut left = frames_max.saturating_sub(self.unsettled());
+        let (mut moved, mut waits) = (false, self.shop.disk.pending() > 0);
+        let Recorder { lanes, streams, shop, .. } = self;
+        for lane in lanes.round() {
+            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
+            loop {
+                if left == 0 || !shop.volumes.have_room() {
+                    waits = true;
+                    break;
+                }
+                match stream.read_on(&mut lane.cursor, left, shop)? {
+                    Progress::Frames(frames) => {
+                        left = left.saturating_sub(frames);
+                        moved = true;
+                    }
+                    Progress::Moved => moved = true,
+                    Progress::Later => {
+                        waits = true;
+                        break;
+                    }
+                    Progress::Nothing => break,
+                }
+            }
+        }
+        if left == 0 {
+            // Nothing comes behind a limit: what was collected goes out now.
+            for stream in streams.values_mut() {
+                stream.submit_gathered(shop);
+            }
+        }
+        self.collect(false)?;
+        Ok(match (moved, waits && !self.lanes.is_empty()) {
+            (true, _) => Step::Busy,
+            (false, true) => Step::Waiting,
+            (false, false) => Step::of_round(false, self.lanes.is_empty()),
+        })
+    }
+
+    fn delivered(&self) -> Delivered {
+        let lapped = self.lanes.taken().lapped;
+        let Count { frames, wire_bytes } = self.shop.taken;
+        Delivered { frames, wire_bytes, lapped, ..Delivered::default() }
+    }
+
+    fn by_interface(&self) -> Vec<Taken> {
+        self.lanes.by_interface()
+    }
+
+    fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
+        let Recorder { streams, shop, .. } = self;
+        for stream in streams.values_mut() {
+            stream.submit_gathered(shop);
+        }
+        self.drain()?;
+        let Recorder { streams, shop, .. } = self;
+        for stream in streams.values_mut() {
+            stream.close_files(statistics, shop);
+        }
+        self.drain()?;
+        let failure = self.shop.volumes.all_failed().then(|| self.shop.volumes.error());
+        failure.map_or(Ok(()), |error| Err(output_error(error)))
+    }
+
+    fn kept(&self) -> Count {
+        self.shop.kept
+    }
+
+    fn due(&self) -> Duration {
+        LOOK_AGAIN
+    }
+}
+
+fn output_error(error: RecorderError) -> ConsumerError {
+    ConsumerError::Output(Box::new(error))
+}
+
+#[cfg(test)]
+#[path = "recorder/tests.rs"]
+mod tests;

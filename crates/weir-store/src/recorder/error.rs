@@ -1,0 +1,60 @@
+//! Why a recorder cannot begin, or go on.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a recorder cannot begin, or go on.
+#[derive(Debug, Error)]
+pub enum RecorderError {
+    /// The directory is not there, or cannot be used.
+    #[error("{}: cannot record into this directory; it must be there and writable", directory.display())]
+    Directory {
+        /// Which.
+        directory: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// Another recorder has it.
+    #[error(
+        "{}: another recorder writes there; give this one a directory of its own, or end the other",
+        directory.display()
+    )]
+    Taken {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// A directory is named twice.
+    #[error("{}: named twice; each directory is a volume of its own", directory.display())]
+    Twice {
+        /// Which.
+        directory: PathBuf,
+    },
+    /// The quota has no room for a file of each ring.
+    #[error(
+        "{}: a quota of {quota} bytes is too small for {rings} rings, each of which has a file open; give at least \
+         {least} bytes", directory.display()
+    )]
+    Quota {
+        /// Where.
+        directory: PathBuf,
+        /// Bytes that files may have.
+        quota: u64,
+        /// Rings that are recorded.
+        rings: usize,
+        /// Bytes that would do.
+        least: u64,
+    },
+    /// No directory takes files any more.
+    #[error(
+        "{}: cannot write there any more, and no other directory is left; what was written before is whole",
+        directory.display()
+    )]
+    Write {
+        /// The last one that failed.
+        directory: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,62 @@
+//! A file that is being written.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_disk::Disk;
+
+use crate::index;
+
+/// The end of the name of a file that is not complete.
+pub const OPEN_SUFFIX: &str = ".open";
+
+/// A file that is being written.
+pub struct OpenFile<D: Disk> {
+    pub file: Arc<D::File>,
+    /// Its name while it is written.
+    pub path: PathBuf,
+    /// Its name from then on.
+    pub final_path: PathBuf,
+    pub index: Option<index::Writer>,
+    pub volume: usize,
+    pub began: Instant,
+    /// When the first frame was to go there, nanoseconds since the Unix epoch.
+    pub start_ns: u64,
+    /// Where the next piece goes.
+    pub end: u64,
+    /// Interfaces described in it.
+    pub interfaces: u32,
+    /// Frames in it that are confirmed, and those that were lost on the way to it.
+    pub frames: u64,
+    pub lapped: u64,
+    /// Writes under way.
+    pub pending: usize,
+    /// A write failed here: what is behind it is cut off.
+    pub broken_at: Option<u64>,
+    /// No more goes there: once nothing is under way, it is complete.
+    pub is_closing: bool,
+    /// Its statistics are on their way: nothing comes behind them.
+    pub has_statistics: bool,
+}
+
+impl<D: Disk> OpenFile<D> {
+    /// Gives it its final name once nothing is under way.
+    pub fn complete(mut self, disk: &mut D) -> std::io::Result<u64> {
+        if let Some(index) = &mut self.index {
+            index.flush()?;
+        }
+        let bytes = self.broken_at.unwrap_or(self.end);
+        if self.broken_at.is_some() {
+            cut(&self.path, bytes)?;
+        }
+        disk.sync(&self.file)?;
+        disk.rename(&self.path, &self.final_path)?;
+        Ok(bytes)
+    }
+}
+
+fn cut(path: &Path, bytes: u64) -> std::io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.set_len(bytes)
+}

@@ -1,0 +1,33 @@
+//! What a recorder did.
+
+use std::path::PathBuf;
+
+/// What a recorder did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecorderReport {
+    /// Files begun.
+    pub files: u64,
+    /// Bytes of files, headers and padding included.
+    pub bytes: u64,
+    /// Blocks that the writer overtook while they were written, and that are hidden by padding.
+    pub torn_blocks: u64,
+    /// Blocks that were copied first because the writer was near.
+    pub copied_blocks: u64,
+    /// By directory.
+    pub volumes: Vec<VolumeReport>,
+}
+
+/// What became of one directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeReport {
+    /// Where.
+    pub directory: PathBuf,
+    /// Bytes written there.
+    pub bytes: u64,
+    /// Files that were deleted to keep within the quota.
+    pub deleted_files: u64,
+    /// Bytes of those.
+    pub deleted_bytes: u64,
+    /// Why it was left out, if it was.
+    pub error: Option<String>,
+}

@@ -1,0 +1,43 @@
+//! What is asked of a recorder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is asked of a recorder.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where files go: one directory a volume. Each must be there.
+    pub directories: Vec<PathBuf>,
+    /// Permissions of the files, less the umask.
+    pub file_mode: u32,
+    /// A file has so many bytes at most.
+    pub file_bytes: u64,
+    /// A file is written for so long at most.
+    pub file_time: Option<Duration>,
+    /// In each directory the recorded files have so many bytes at most: the oldest are deleted.
+    pub quota: Option<Quota>,
+    /// Whether files get an index.
+    pub index: bool,
+}
+
+/// Bytes that files of a recorder may have in one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// So many.
+    Bytes(u64),
+    /// This share of the file system, 1 to 100.
+    Percent(u8),
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            directories: Vec::new(),
+            file_mode: 0o600,
+            file_bytes: crate::limits::FILE_BYTES,
+            file_time: None,
+            quota: None,
+            index: true,
+        }
+    }
+}

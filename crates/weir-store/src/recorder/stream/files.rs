@@ -1,0 +1,287 @@
+//! The files of a ring: begun, described, gone on with, completed.
+
+use std::io;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use chrono::{DateTime, Utc};
+use weir_disk::{Bytes, Disk};
+use weir_frame::pcapng::{Statistics, write};
+use weir_frame::read::FrameReader;
+use weir_ring::{Mapping, Ring, RingError};
+
+use super::super::Shop;
+use super::super::file::{OPEN_SUFFIX, OpenFile};
+use super::super::gather;
+use super::super::volume::index_path;
+use super::{Entry, State, Stream, What};
+use crate::index::{self, Piece};
+
+/// Names that are tried for a file before it is given up.
+const NAMES_MAX: u32 = 100;
+
+/// Link type and name of a ring's first interface.
+pub fn first_interface(ring: &Ring<Mapping>) -> Result<(u16, String), RingError> {
+    let header = ring.identity()?.pcapng_header;
+    let reader = FrameReader::open(&header[..]).ok().and_then(|mut reader| {
+        // Interfaces are known once the reader has passed them.
+        let _ = reader.next();
+        let first = reader.interfaces().first()?;
+        Some((first.link_type, first.name.clone()))
+    });
+    reader.ok_or(RingError::Corrupt { block: 0, offset: 0, what: "no interface is described" })
+}
+
+/// A text as a part of a file's name.
+pub fn name(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    let name: String = text.chars().take(64).map(plain).collect();
+    if name.is_empty() { "frames".to_owned() } else { name }
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+impl<D: Disk> Stream<D> {
+    /// The file and the place in it for a piece of `length` bytes whose frames are of interfaces up to `highest`.
+    pub(super) fn place(
+        &mut self,
+        length: usize,
+        highest: u32,
+        shop: &mut Shop<D>,
+    ) -> Option<(u64, u64)> {
+        loop {
+            let volume = shop.volumes.next()?;
+            if let Some(id) = self.current.get(&volume).copied() {
+                let limit = shop.volumes.file_bytes();
+                let file = self.files.get(&id)?;
+                if file.end + length as u64 > limit && file.frames + file.pending as u64 > 1 {
+                    self.close(volume);
+                }
+            }
+            let id = match self.current.get(&volume).copied() {
+                Some(id) => id,
+                None => match self.begin(volume, shop) {
+                    Ok(id) => id,
+                    Err(error) => {
+                        shop.volumes.fail(volume, error);
+                        continue;
+                    }
+                },
+            };
+            if self.files.get(&id)?.interfaces <= highest
+                && let Err(error) = self.describe(id, shop)
+            {
+                shop.volumes.fail(volume, error);
+                continue;
+            }
+            let file = self.files.get_mut(&id)?;
+            let at = file.end;
+            file.end += length as u64;
+            return Some((id, at));
+        }
+    }
+
+    /// Begins a file.
+    fn begin(&mut self, volume: usize, shop: &mut Shop<D>) -> io::Result<u64> {
+        let start_ns = now_ns();
+        let start = DateTime::<Utc>::from_timestamp_nanos(start_ns as i64);
+        let start = start.format("%Y%m%dT%H%M%S%.9fZ");
+        let directory = shop.volumes.directory(volume).to_owned();
+        let (mut file, mut path) = (None, directory.clone());
+        for try_ in 1..=NAMES_MAX {
+            let again = if try_ == 1 { String::new() } else { format!("-{try_}") };
+            let name = format!("{start}_{}_{}{again}.pcapng", self.name, self.number);
+            path = directory.join(&name);
+            if path.exists() {
+                continue;
+            }
+            match shop.disk.create(&directory.join(name + OPEN_SUFFIX), shop.settings.file_mode) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => {
+                    file = Some(other?);
+                    break;
+                }
+            }
+        }
+        let file = file.ok_or(io::ErrorKind::AlreadyExists)?;
+        let mut open_name = path.clone().into_os_string();
+        open_name.push(OPEN_SUFFIX);
+        let index = match shop.settings.index {
+            true => {
+                Some(index::Writer::create(&index_path(&path), &path, shop.settings.file_mode)?)
+            }
+            false => None,
+        };
+        let id = self.next_file;
+        self.next_file += 1;
+        self.files.insert(
+            id,
+            OpenFile {
+                file,
+                path: open_name.into(),
+                final_path: path,
+                index,
+                volume,
+                began: Instant::now(),
+                start_ns,
+                end: 0,
+                interfaces: 0,
+                frames: 0,
+                lapped: 0,
+                pending: 0,
+                broken_at: None,
+                is_closing: false,
+                has_statistics: false,
+            },
+        );
+        self.current.insert(volume, id);
+        shop.report.files += 1;
+        Ok(id)
+    }
+
+    /// Has the file describe the interfaces that it does not yet, behind a section header at its beginning.
+    fn describe(&mut self, id: u64, shop: &mut Shop<D>) -> io::Result<()> {
+        let identity = self.ring.identity().map_err(io::Error::other)?;
+        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
+        let count = identity.interface_blocks().count() as u32;
+        let blocks: Vec<u8> = if file.interfaces == 0 {
+            identity.pcapng_header.clone()
+        } else {
+            identity.interface_blocks().skip(file.interfaces as usize).flatten().copied().collect()
+        };
+        file.interfaces = count;
+        self.submit_blocks(id, &blocks, shop);
+        Ok(())
+    }
+
+    /// Has a file say these blocks.
+    fn submit_blocks(&mut self, id: u64, blocks: &[u8], shop: &mut Shop<D>) {
+        let buffer = gather::piece(blocks);
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let (at, bytes) = (file.end, buffer.filled());
+        file.end += bytes as u64;
+        let entry = Entry { what: What::Blocks, file: id, at, bytes, state: State::Pending };
+        self.entries.push_back(entry);
+        let number = self.first_entry + self.entries.len() as u64 - 1;
+        self.write(number, id, at, Bytes::Own(buffer), shop);
+    }
+
+    /// No more goes to the file of this volume.
+    fn close(&mut self, volume: usize) {
+        if let Some(file) = self.current.remove(&volume).and_then(|id| self.files.get_mut(&id)) {
+            file.is_closing = true;
+        }
+    }
+
+    /// Closes files that have been written for long enough.
+    pub fn rotate_if_due(&mut self, shop: &mut Shop<D>) {
+        let Some(time) = shop.settings.file_time else { return };
+        let due = |id: &u64| self.files.get(id).is_some_and(|file| file.began.elapsed() >= time);
+        let due: Vec<usize> =
+            self.current.iter().filter(|(_, id)| due(id)).map(|(volume, _)| *volume).collect();
+        due.into_iter().for_each(|volume| self.close(volume));
+        self.complete_files(shop);
+    }
+
+    /// Closes all files; the last one says these statistics.
+    pub fn close_files(&mut self, statistics: &[Statistics], shop: &mut Shop<D>) {
+        self.statistics = statistics.to_vec();
+        let volumes: Vec<usize> = self.current.keys().copied().collect();
+        volumes.into_iter().for_each(|volume| self.close(volume));
+        self.complete_files(shop);
+    }
+
+    /// Ends the files to which no more goes, once everything before is settled: with statistics, then with their names.
+    pub(super) fn complete_files(&mut self, shop: &mut Shop<D>) {
+        let idle = |file: &OpenFile<D>| file.is_closing && file.pending == 0;
+        let ids: Vec<u64> =
+            self.files.iter().filter(|(_, file)| idle(file)).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            if !file.has_statistics && file.broken_at.is_none() {
+                file.has_statistics = true;
+                let blocks = self.statistics_of(id);
+                self.submit_blocks(id, &blocks, shop);
+                continue;
+            }
+            let Some(file) = self.files.remove(&id) else { continue };
+            self.current.retain(|_, current| *current != id);
+            let (volume, path, open_path) =
+                (file.volume, file.final_path.clone(), file.path.clone());
+            match file.complete(&mut shop.disk) {
+                Ok(bytes) => shop.volumes.add_past(volume, path, bytes),
+                Err(error) => {
+                    shop.volumes.fail(volume, error);
+                    shop.volumes.add_past(volume, open_path, 0);
+                }
+            }
+        }
+    }
+
+    /// What became of the frames of a file. That of the feed's first ring has the ledger of the run, if that is known.
+    fn statistics_of(&mut self, id: u64) -> Vec<u8> {
+        let mut blocks = Vec::new();
+        let Some(file) = self.files.get(&id) else { return blocks };
+        let end_ns = now_ns();
+        let own = Statistics {
+            interface_id: 0,
+            ts_ns: end_ns,
+            start_ns: Some(file.start_ns),
+            end_ns: Some(end_ns),
+            os_drops: Some(file.lapped),
+            delivered: Some(file.frames),
+            ..Statistics::default()
+        };
+        let ledger = std::mem::take(&mut self.statistics);
+        let ring_id =
+            |one: &Statistics| self.numbers.iter().position(|number| *number == one.interface_id);
+        let mut own_said = false;
+        for one in ledger.iter().filter(|_| self.number == 0) {
+            let Some(interface_id) = ring_id(one).map(|id| id as u32) else { continue };
+            if interface_id >= file.interfaces {
+                continue;
+            }
+            let mut one = Statistics { interface_id, ..*one };
+            if interface_id == 0 {
+                own_said = true;
+                one.delivered = own.delivered;
+                one.os_drops = Some(one.os_drops.unwrap_or(0) + file.lapped);
+            }
+            write::statistics(&mut blocks, &one);
+        }
+        if !own_said && file.interfaces > 0 {
+            write::statistics(&mut blocks, &own);
+        }
+        blocks
+    }
+
+    /// Frames were lapped while the current files were written.
+    pub(super) fn add_lapped(&mut self, frames: u64) {
+        if let Some(file) = self.current.values().next().and_then(|id| self.files.get_mut(id)) {
+            file.lapped += frames;
+        }
+    }
+
+    /// Takes a piece into its file's index. An index that cannot be written is given up: it is never needed.
+    pub(super) fn tell_index(&mut self, id: u64, piece: Piece, _shop: &mut Shop<D>) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        if let Some(index) = &mut file.index
+            && index.append(&piece).is_err()
+        {
+            file.index = None;
+        }
+    }
+
+    /// Lets out what the indexes have collected.
+    pub fn flush_index(&mut self, _shop: &mut Shop<D>) {
+        for file in self.files.values_mut() {
+            if let Some(index) = &mut file.index
+                && index.flush().is_err()
+            {
+                file.index = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weir_consumer::{Begin, Consumer, JoinedFeed, Step};
+use weir_disk::fake::{Fake, Script};
+use weir_frame::pcapng::Interface;
+use weir_frame::read::FrameReader;
+use weir_frame::record::Meta;
+use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
+
+use super::settings::Quota;
+use super::*;
+
+const FRAME: usize = 1000;
+
+struct Rig {
+    directory: tempfile::TempDir,
+    writer: Writer<Mapping>,
+    recorder: Recorder<Fake>,
+    script: Script,
+    pushed: u64,
+}
+
+fn ring(blocks: u64) -> Ring<Mapping> {
+    let interface = Interface { name: "eth0".into(), link_type: 1, ..Interface::default() };
+    let spec = RingSpec {
+        data_blocks: blocks,
+        interfaces: vec![interface],
+        cpu: None,
+        clock: Clock::Foreign,
+        writer: WriterKind::User,
+    };
+    memory::create_memfd("recorder-test", &spec).unwrap()
+}
+
+fn feed(ring: &Ring<Mapping>) -> JoinedFeed {
+    let (label, rings) = (String::new(), vec![ring.clone()]);
+    let begin = Begin::Oldest;
+    JoinedFeed { key: 0, output: 0, label, rings, first_line: 0, channel: None, begin }
+}
+
+impl Rig {
+    fn new(blocks: u64, change: impl FnOnce(&mut Settings)) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let ring = ring(blocks);
+        let mut settings =
+            Settings { directories: vec![directory.path().to_owned()], ..Settings::default() };
+        change(&mut settings);
+        let (disk, script) = Fake::new();
+        let mut recorder = Recorder::new(settings, disk).unwrap();
+        recorder.join(feed(&ring)).unwrap();
+        Rig { directory, writer: Writer::new(ring), recorder, script, pushed: 0 }
+    }
+
+    fn push(&mut self, frames: u64) {
+        for _ in 0..frames {
+            let meta = Meta { ts_ns: self.pushed, wire_len: FRAME as u32, ..Meta::default() };
+            self.writer.push(&meta, &[self.pushed as u8; FRAME]);
+            self.pushed += 1;
+        }
+        self.writer.publish();
+    }
+
+    /// A block, closed.
+    fn push_block(&mut self) {
+        self.push(1000);
+        self.writer.close_block();
+    }
+
+    fn run(&mut self) -> Step {
+        for _ in 0..1000 {
+            match self.recorder.step(u64::MAX).unwrap() {
+                Step::Busy => {}
+                Step::Waiting if self.recorder.shop.disk.pending() > 0 => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                other => return other,
+            }
+        }
+        panic!("it never rests");
+    }
+
+    fn finish(&mut self) {
+        self.writer.close();
+        while self.recorder.step(u64::MAX).unwrap() != Step::Ended {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.recorder.finish(&[]).unwrap();
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        files(self.directory.path())
+    }
+
+    /// Times of all frames in all files.
+    fn times(&self) -> Vec<u64> {
+        self.files().iter().flat_map(|path| times(path)).collect()
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        names.filter(|path| path.to_string_lossy().contains("pcapng")).collect();
+    files.retain(|path| path.extension().is_none_or(|end| end != "index"));
+    files.sort();
+    files
+}
+
+fn times(path: &Path) -> Vec<u64> {
+    let mut reader = FrameReader::open(fs::File::open(path).unwrap()).unwrap();
+    let mut times = Vec::new();
+    while let Some(frame) = reader.next().unwrap() {
+        assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
+        times.push(frame.ts_ns);
+    }
+    times
+}
+
+#[test]
+fn what_goes_in_comes_out_and_is_whole() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push_block();
+    rig.push(50);
+    rig.run();
+    rig.push_block();
+    rig.push(7);
+    rig.finish();
+    assert_eq!(rig.times(), (0..rig.pushed).collect::<Vec<_>>());
+    assert_eq!((rig.recorder.kept().frames, rig.recorder.delivered().frames), (2057, 2057));
+    let [file] = &rig.files()[..] else { panic!("{:?}", rig.files()) };
+    assert!(file.to_string_lossy().ends_with("Z_eth0_0.pcapng"), "{file:?}");
+}
+
+#[test]
+fn a_block_that_is_lapped_while_it_is_written_is_hidden_and_counted() {
+    let mut rig = Rig::new(4, |_| ());
+    rig.script.hold();
+    rig.push_block();
+    let _ = rig.recorder.step(u64::MAX).unwrap();
+    // The writer goes once around while the disk takes its time.
+    (0..4).for_each(|_| rig.push_block());
+    rig.script.release_all();
+    rig.run();
+    rig.finish();
+    let (delivered, kept) = (rig.recorder.delivered(), rig.recorder.kept());
+    assert_eq!(delivered.frames + delivered.lapped, rig.pushed);
+    assert_eq!(kept.frames, delivered.frames);
+    assert!(delivered.lapped >= 1000, "{delivered:?}");
+    let times = rig.times();
+    assert_eq!(times.len() as u64, kept.frames);
+    assert!(times.iter().all(|time| *time >= 1000));
+    assert_eq!(rig.recorder.report().torn_blocks, 1);
+}
+
+#[test]
+fn files_are_rotated_by_size_and_the_oldest_are_deleted() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.file_bytes = 5 << 20;
+        settings.quota = Some(Quota::Bytes(24 << 20));
+    });
+    for _ in 0..40 {
+        rig.push_block();
+        rig.run();
+    }
+    rig.finish();
+    let files = rig.files();
+    let sizes = files.iter().map(|path| path.metadata().unwrap().len());
+    assert!(sizes.clone().all(|size| size <= 5 << 20), "{:?}", sizes.collect::<Vec<_>>());
+    let total: u64 = sizes.sum();
+    assert!(total <= 24 << 20 && total > 14 << 20, "{total}");
+    let times = rig.times();
+    assert_eq!(times, (rig.pushed - times.len() as u64..rig.pushed).collect::<Vec<_>>());
+    let report = rig.recorder.report();
+    assert!(report.volumes[0].deleted_files > 0 && report.files > 8, "{report:?}");
+    assert_eq!(rig.recorder.kept().frames, rig.pushed);
+}
+
+#[test]
+fn a_file_that_is_read_is_not_deleted() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.quota = Some(Quota::Bytes(16 << 20));
+    });
+    for _ in 0..6 {
+        rig.push_block();
+        rig.run();
+    }
+    let oldest = rig.files()[0].clone();
+    let reader = fs::File::open(&oldest).unwrap();
+    rustix::fs::flock(&reader, rustix::fs::FlockOperation::LockShared).unwrap();
+    for _ in 0..40 {
+        rig.push_block();
+        rig.run();
+    }
+    assert!(oldest.exists());
+    drop(reader);
+    for _ in 0..20 {
+        rig.push_block();
+        rig.run();
+    }
+    assert!(!oldest.exists());
+    rig.finish();
+}
+
+#[test]
+fn a_full_disk_leaves_whole_files_and_names_what_is_lost() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.script.fail_from_byte(Some((3 << 20, 28)));
+    let mut failed = None;
+    for _ in 0..6 {
+        rig.push_block();
+        for _ in 0..20 {
+            match rig.recorder.step(u64::MAX) {
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+    assert!(failed.unwrap().to_string().contains("cannot write there"));
+    let kept = rig.recorder.kept().frames;
+    assert_eq!(rig.times(), (0..kept).collect::<Vec<_>>());
+    assert!((1000..=3000).contains(&kept), "{kept}");
+}
+
+#[test]
+fn a_volume_that_fails_is_left_out_and_nothing_is_lost() {
+    let other = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(8, |settings| settings.directories.push(other.path().to_owned()));
+    rig.script.fail_write(4, 5);
+    for _ in 0..10 {
+        rig.push_block();
+        rig.run();
+    }
+    rig.finish();
+    assert_eq!(rig.recorder.kept().frames, rig.pushed);
+    let mut times = rig.times();
+    let others = files(other.path());
+    times.extend(others.iter().flat_map(|path| super::tests::times(path)));
+    times.sort_unstable();
+    assert_eq!(times, (0..rig.pushed).collect::<Vec<_>>());
+    let errors = rig.recorder.report().volumes.iter().filter(|one| one.error.is_some()).count();
+    assert_eq!(errors, 1);
+}
+
+#[test]
+fn two_recorders_do_not_share_a_directory() {
+    let rig = Rig::new(8, |_| ());
+    let settings =
+        Settings { directories: vec![rig.directory.path().to_owned()], ..Settings::default() };
+    let again = Recorder::new(settings, Fake::new().0);
+    assert!(matches!(again, Err(RecorderError::Taken { .. })));
+    let twice = Settings {
+        directories: vec![rig.directory.path().join(".."), rig.directory.path().join("..")],
+        ..Settings::default()
+    };
+    assert!(matches!(Recorder::new(twice, Fake::new().0), Err(RecorderError::Twice { .. })));
+}
+
+#[test]
+fn a_quota_without_room_for_a_file_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        directories: vec![directory.path().to_owned()],
+        quota: Some(Quota::Bytes(1 << 20)),
+        ..Settings::default()
+    };
+    let mut recorder = Recorder::new(settings, Fake::new().0).unwrap();
+    let error = recorder.join(feed(&ring(4))).unwrap_err();
+    assert!(error.to_string().contains("16777216"), "{error}");
+}
+
+#[test]
+fn frames_of_a_quiet_link_are_on_the_disk_within_seconds() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push(3);
+    let _ = rig.run();
+    std::thread::sleep(FLUSH_EVERY);
+    rig.run();
+    let [file] = &rig.files()[..] else { panic!("{:?}", rig.files()) };
+    assert!(file.to_string_lossy().ends_with(".open"));
+    assert_eq!(times(file), [0, 1, 2]);
+    rig.push(2);
+    rig.finish();
+    assert_eq!(rig.times(), (0..5).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_more_frames_are_taken_than_were_asked_for() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push_block();
+    rig.push_block();
+    let mut left = 1500;
+    for _ in 0..2000 {
+        if left == 0 {
+            break;
+        }
+        let _ = rig.recorder.step(left).unwrap();
+        left = 1500 - rig.recorder.delivered().frames;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rig.recorder.finish(&[]).unwrap();
+    assert_eq!(rig.times(), (0..1500).collect::<Vec<_>>());
+}

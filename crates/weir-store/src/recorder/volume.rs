@@ -1,0 +1,271 @@
+//! The directories of a recorder: each locked, within its quota, and left out once it fails.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use weir_disk::Disk;
+
+use super::file::OPEN_SUFFIX;
+use super::settings::{Quota, Settings};
+use super::{RecorderError, VolumeReport};
+use crate::limits::{FILE_BYTES_MIN, VOLUME_WRITES_MAX};
+
+/// The file that a recorder holds a lock on as long as it writes into a directory.
+pub const LOCK_NAME: &str = ".weir-recorder";
+/// The end of a recorded file's name.
+const FILE_SUFFIX: &str = ".pcapng";
+/// The end of its index's.
+const INDEX_SUFFIX: &str = ".index";
+
+/// One directory.
+struct Volume {
+    directory: PathBuf,
+    /// Held as long as it is open.
+    _lock: File,
+    /// Bytes that files may have here.
+    quota: Option<u64>,
+    /// Files that no recorder writes to any more, the oldest first.
+    past: VecDeque<(PathBuf, u64)>,
+    /// Bytes of those and of the open ones.
+    recorded: u64,
+    pending: usize,
+    error: Option<io::Error>,
+    report: VolumeReport,
+}
+
+/// All of them.
+pub struct Volumes {
+    all: Vec<Volume>,
+    /// The one that failed last.
+    failed: Option<usize>,
+    /// Bytes of a file.
+    file_bytes: u64,
+}
+
+impl Volumes {
+    pub fn open<D: Disk>(settings: &Settings, disk: &D) -> Result<Volumes, RecorderError> {
+        let mut all: Vec<Volume> = Vec::new();
+        for directory in &settings.directories {
+            let failed = |source| RecorderError::Directory { directory: directory.clone(), source };
+            let real = directory.canonicalize().map_err(failed)?;
+            if all.iter().any(|volume| volume.directory.canonicalize().ok().as_ref() == Some(&real))
+            {
+                return Err(RecorderError::Twice { directory: directory.clone() });
+            }
+            let lock = lock(directory)?;
+            let past = past_files(directory).map_err(failed)?;
+            let quota = match settings.quota {
+                None => None,
+                Some(Quota::Bytes(bytes)) => Some(bytes),
+                Some(Quota::Percent(percent)) => {
+                    let total = disk.space(directory).map_err(failed)?.total;
+                    Some((u128::from(total) * u128::from(percent) / 100) as u64)
+                }
+            };
+            all.push(Volume {
+                directory: directory.clone(),
+                _lock: lock,
+                quota,
+                recorded: past.iter().map(|(_, bytes)| bytes).sum(),
+                past,
+                pending: 0,
+                error: None,
+                report: VolumeReport { directory: directory.clone(), ..VolumeReport::default() },
+            });
+        }
+        Ok(Volumes { all, failed: None, file_bytes: settings.file_bytes })
+    }
+
+    /// Has files be small enough for the quota: open ones, which cannot be deleted, take a quarter of it at most.
+    pub fn check_quota(&mut self, rings: usize, settings: &Settings) -> Result<(), RecorderError> {
+        let rings = rings.max(1);
+        self.file_bytes = settings.file_bytes;
+        for volume in &self.all {
+            let Some(quota) = volume.quota else { continue };
+            let own = quota / (4 * rings as u64);
+            if own < FILE_BYTES_MIN {
+                let directory = volume.directory.clone();
+                let least = FILE_BYTES_MIN * 4 * rings as u64;
+                return Err(RecorderError::Quota { directory, quota, rings, least });
+            }
+            self.file_bytes = self.file_bytes.min(own);
+        }
+        Ok(())
+    }
+
+    /// Bytes of a file at most.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    pub fn directory(&self, volume: usize) -> &Path {
+        &self.all[volume].directory
+    }
+
+    pub fn works(&self, volume: usize) -> bool {
+        self.all[volume].error.is_none()
+    }
+
+    pub fn all_failed(&self) -> bool {
+        !self.all.iter().any(|volume| volume.error.is_none())
+    }
+
+    /// Whether some volume takes one more write.
+    pub fn have_room(&self) -> bool {
+        let free = |volume: &Volume| volume.error.is_none() && volume.pending < VOLUME_WRITES_MAX;
+        self.all.iter().any(free)
+    }
+
+    /// The volume that the next piece goes to: the one with the least under way, so that the faster ones get more.
+    pub fn next(&self) -> Option<usize> {
+        let works = self.all.iter().enumerate().filter(|(_, volume)| volume.error.is_none());
+        works.min_by_key(|(_, volume)| volume.pending).map(|(number, _)| number)
+    }
+
+    /// A write of so many bytes begins.
+    pub fn begin<D: Disk>(&mut self, volume: usize, bytes: u64, disk: &mut D) {
+        let own = &mut self.all[volume];
+        own.pending += 1;
+        own.report.bytes += bytes;
+        own.recorded += bytes;
+        own.keep_quota(disk);
+    }
+
+    /// A write is over.
+    pub fn end(&mut self, volume: usize) {
+        self.all[volume].pending -= 1;
+    }
+
+    /// A file is complete, or as complete as it will be: it may be deleted.
+    pub fn add_past(&mut self, volume: usize, path: PathBuf, bytes: u64) {
+        self.all[volume].past.push_back((path, bytes));
+    }
+
+    /// It takes no more files.
+    pub fn fail(&mut self, volume: usize, error: io::Error) {
+        let own = &mut self.all[volume];
+        if own.error.is_none() {
+            own.report.error = Some(error.to_string());
+            own.error = Some(error);
+            self.failed = Some(volume);
+        }
+    }
+
+    /// Why the last one failed.
+    pub fn error(&mut self) -> RecorderError {
+        let volume = &mut self.all[self.failed.unwrap_or_default()];
+        let again = volume.error.as_ref().map_or(io::ErrorKind::Other, io::Error::kind);
+        let source = volume.error.replace(again.into()).unwrap_or_else(|| again.into());
+        RecorderError::Write { directory: volume.directory.clone(), source }
+    }
+
+    pub fn report(&self) -> Vec<VolumeReport> {
+        self.all.iter().map(|volume| volume.report.clone()).collect()
+    }
+}
+
+impl Volume {
+    /// Deletes the oldest files until all are within the quota, but none that is being read.
+    fn keep_quota<D: Disk>(&mut self, disk: &mut D) {
+        let Some(quota) = self.quota else { return };
+        let mut at = 0;
+        while self.recorded > quota
+            && let Some((path, bytes)) = self.past.get(at).cloned()
+        {
+            if is_read(&path) || disk.remove(&path).is_err() && path.exists() {
+                at += 1;
+                continue;
+            }
+            let _ = fs::remove_file(index_path(&path));
+            self.past.remove(at);
+            self.recorded = self.recorded.saturating_sub(bytes);
+            self.report.deleted_files += 1;
+            self.report.deleted_bytes += bytes;
+        }
+    }
+}
+
+/// Where the index of a recorded file is, complete or not.
+pub fn index_path(file: &Path) -> PathBuf {
+    let name = file.to_string_lossy();
+    let name = name.strip_suffix(OPEN_SUFFIX).unwrap_or(&name);
+    PathBuf::from(format!("{name}{INDEX_SUFFIX}"))
+}
+
+/// Whether somebody reads a file: readers hold a shared lock.
+fn is_read(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+fn lock(directory: &Path) -> Result<File, RecorderError> {
+    let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
+    let path = directory.join(LOCK_NAME);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(RecorderError::Taken { directory: directory.to_owned() })
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// What recorders have left here, the oldest first: names begin with the time.
+fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_recorded(&name.to_string_lossy())
+            && let Ok(meta) = entry.metadata()
+            && meta.is_file()
+        {
+            files.push((entry.path(), meta.len()));
+        }
+    }
+    files.sort();
+    Ok(files.into())
+}
+
+/// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
+fn is_recorded(name: &str) -> bool {
+    let stem = name.strip_suffix(OPEN_SUFFIX).unwrap_or(name).strip_suffix(FILE_SUFFIX);
+    let Some((start, rest)) = stem.and_then(|stem| stem.split_once('_')) else { return false };
+    let is_time = start.len() == 26
+        && start.bytes().zip(0..).all(|(byte, at)| match at {
+            8 => byte == b'T',
+            15 => byte == b'.',
+            25 => byte == b'Z',
+            _ => byte.is_ascii_digit(),
+        });
+    is_time && rest.contains('_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorders_files_are_known_by_their_names() {
+        for name in [
+            "20261126T092719.123456789Z_eth0_0.pcapng",
+            "20261126T092719.123456789Z_a-b_12-2.pcapng.open",
+        ] {
+            assert!(is_recorded(name), "{name}");
+        }
+        for name in [
+            "eth0.pcapng",
+            "20261126T092719.123456789Z_eth0_0.pcapng.index",
+            "20261126T092719.12345678Z_eth0_0.pcapng",
+            "20261126T092719.123456789Z.pcapng",
+            "é0261126T092719.123456789Z_eth0_0.pcapng",
+        ] {
+            assert!(!is_recorded(name), "{name}");
+        }
+    }
+}
