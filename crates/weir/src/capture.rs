@@ -329,6 +329,7 @@ impl<'a> Run<'a> {
         let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
         let interfaces = interfaces.collect();
         let (latency, netdev, flows) = (consumer.latency(), consumer.netdev(), consumer.flows());
+        let recorder = consumer.recorder();
         let mut result = ConsumerResult {
             name,
             delivered,
@@ -338,6 +339,7 @@ impl<'a> Run<'a> {
             latency,
             netdev,
             flows,
+            recorder,
             ..Default::default()
         };
         let NotJoined { refused, left, let_go } = self.journal.not_joined(id);

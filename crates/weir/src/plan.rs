@@ -97,6 +97,8 @@ pub struct Outputs {
     pub print: bool,
     /// A pcapng file.
     pub write: Option<PathBuf>,
+    /// Directories that are recorded into.
+    pub record: Vec<PathBuf>,
     /// Permissions of files that it makes.
     pub file_mode: u32,
     /// Their delays are measured.
@@ -154,7 +156,8 @@ impl CapturePlan {
             control: args.input.control.clone(),
             outputs: Outputs {
                 print: args.print,
-                write: args.write.clone(),
+                write: args.write.first().filter(|_| !names::is_recorder(args)).cloned(),
+                record: args.write.iter().filter(|_| names::is_recorder(args)).cloned().collect(),
                 file_mode: args.file_mode,
                 latency: args.latency,
                 count: args.count,
@@ -184,7 +187,7 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
              `weir help capture` the flags"
         );
     }
-    if args.print && args.write.as_deref() == Some(Path::new("-")) {
+    if args.print && args.write.iter().any(|path| path == Path::new("-")) {
         bail!(
             "--print and --write - both want standard output; write to a file or a named pipe \
              (--write PATH), or print by --write - | tcpdump -r -"

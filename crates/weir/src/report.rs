@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use weir_ring::Ledger;
 
+use weir_store::recorder::RecorderReport;
+
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
@@ -61,6 +63,11 @@ impl Report<'_> {
     /// What came of the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
+    }
+
+    /// What was recorded, if anything was.
+    fn recorder(&self) -> Option<&RecorderReport> {
+        self.consumers.iter().find_map(|consumer| consumer.recorder.as_ref())
     }
 
     /// What came of flows, if they were counted.

@@ -7,6 +7,7 @@ use weir_capture::error::error_text;
 use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
+use weir_store::recorder::RecorderReport;
 
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::report::FlowsReport;
@@ -71,6 +72,8 @@ pub struct ConsumerResult {
     pub netdev: Option<NetdevReport>,
     /// What came of the flows that it counted.
     pub flows: Option<FlowsReport>,
+    /// What it recorded.
+    pub recorder: Option<RecorderReport>,
 }
 
 impl RunResult {

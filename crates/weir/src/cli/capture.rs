@@ -32,9 +32,11 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub count: bool,
     /// Write a pcapng file in time order, whatever its name (- for standard output); the command ends when the disk
-    /// has it. Frames of several link types go to a file each: out.pcapng, out.raw-ip.pcapng
+    /// has it. Frames of several link types go to a file each: out.pcapng, out.raw-ip.pcapng. A directory (dumps/) is
+    /// recorded into: each ring to files of its own, at the disk's speed, put in order by `weir extract`; several
+    /// directories, each behind its own --write, are written to at once
     #[arg(short, long, value_name = "PATH")]
-    pub write: Option<PathBuf>,
+    pub write: Vec<PathBuf>,
     /// Permissions of the files that --write creates, in octal, before the umask
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode, requires = "write")]
     pub file_mode: u32,
@@ -75,7 +77,7 @@ impl CaptureArgs {
         CaptureArgs {
             print: false,
             count: false,
-            write: None,
+            write: Vec::new(),
             file_mode: 0,
             input: input.clone(),
             feed: Vec::new(),

@@ -139,6 +139,6 @@ mod tests {
             (args.input.frames, args.input.snaplen, args.input.no_promiscuous),
             (Some(5), 128, true)
         );
-        assert_eq!(args.write.as_deref(), Some("a.pcap".as_ref()));
+        assert_eq!(args.write, [std::path::Path::new("a.pcap")]);
     }
 }

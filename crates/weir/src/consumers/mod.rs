@@ -6,6 +6,7 @@ mod latency;
 mod netdev;
 mod null;
 mod print;
+mod recorder;
 mod write;
 
 use std::io::Write;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result};
 use weir_capture::kernel::netns::Netns;
 use weir_consumer::thread::{Plan, Running, spawn};
 use weir_consumer::{Consumer, Null, Ordered, Sink};
+use weir_store::recorder::RecorderReport;
 use weir_store::{FileWriter, FilesByLinkType, Names, Printer};
 
 pub use latency::LatencyReport;
@@ -40,6 +42,11 @@ pub trait RunConsumer: Consumer + Send {
 
     /// What came of the flows that it counts.
     fn flows(&self) -> Option<FlowsReport> {
+        None
+    }
+
+    /// What it recorded.
+    fn recorder(&self) -> Option<RecorderReport> {
         None
     }
 }
@@ -132,6 +139,9 @@ pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     }
     if let Some(path) = &outputs.write {
         all.push(Named::new("write", write::open(input, path)?));
+    }
+    if !outputs.record.is_empty() {
+        all.push(Named::new("record", recorder::open(input, &outputs.record)?));
     }
     if outputs.print {
         all.push(Named::new("print", print::open(input)?));

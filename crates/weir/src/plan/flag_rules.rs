@@ -63,7 +63,10 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
             ),
             For::Directed => (interfaces || files || of_daemon, "interfaces and capture files"),
             For::Merging => (
-                args.print || args.write.is_some() || args.netdev.is_some() || args.flows.is_some(),
+                args.print
+                    || !args.write.is_empty()
+                    || args.netdev.is_some()
+                    || args.flows.is_some(),
                 "--print and --write",
             ),
         };

@@ -43,14 +43,18 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
 
 /// Refuses outputs that cannot be or that nobody can mean.
 pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
-    let Some(path) = args.write.as_deref() else { return Ok(()) };
-    check_not_a_source(path, &args.input.sources)?;
-    if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        bail!(
-            "{}: writing into a folder (the recorder) is not in this release; name a file",
-            path.display()
-        );
+    let Some(path) = args.write.first() else { return Ok(()) };
+    if is_recorder(args) {
+        return match args.write.iter().find(|path| !is_directory(path)) {
+            Some(file) => bail!(
+                "--write {}: several outputs can only be directories, each a volume of the recorder; end the name of \
+                 one that is still to be made with a slash",
+                file.display()
+            ),
+            None => Ok(()),
+        };
     }
+    check_not_a_source(path, &args.input.sources)?;
     if path == Path::new("-") && io::stdout().is_terminal() {
         bail!(
             "--write -: standard output is a terminal, and a capture file is not for reading; use \
@@ -58,6 +62,15 @@ pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether what is written is recorded into directories.
+pub(super) fn is_recorder(args: &CaptureArgs) -> bool {
+    args.write.len() > 1 || args.write.iter().any(|path| is_directory(path))
+}
+
+fn is_directory(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
 /// Writing into the file that is being read would empty it first.

@@ -7,6 +7,7 @@ use weir_capture::error::error_text;
 use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
 use weir_client::protocol;
 use weir_ring::Ledger;
+use weir_store::recorder::RecorderReport;
 
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
@@ -72,9 +73,43 @@ struct Json<'a> {
     netdev: Option<&'a NetdevReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     flows: Option<&'a FlowsReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorder: Option<JsonRecorder<'a>>,
     consumers: Vec<JsonConsumer>,
     sources: Vec<JsonSource<'a>>,
     feeds: Vec<JsonFeed<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonRecorder<'a> {
+    files: u64,
+    bytes: u64,
+    torn_blocks: u64,
+    copied_blocks: u64,
+    volumes: Vec<JsonVolume<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonVolume<'a> {
+    directory: std::borrow::Cow<'a, str>,
+    bytes: u64,
+    deleted_files: u64,
+    deleted_bytes: u64,
+    error: Option<&'a str>,
+}
+
+impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
+    fn from(report: &'a RecorderReport) -> JsonRecorder<'a> {
+        let volumes = report.volumes.iter().map(|volume| JsonVolume {
+            directory: volume.directory.to_string_lossy(),
+            bytes: volume.bytes,
+            deleted_files: volume.deleted_files,
+            deleted_bytes: volume.deleted_bytes,
+            error: volume.error.as_deref(),
+        });
+        let RecorderReport { files, bytes, torn_blocks, copied_blocks, .. } = *report;
+        JsonRecorder { files, bytes, torn_blocks, copied_blocks, volumes: volumes.collect() }
+    }
 }
 
 #[derive(Serialize)]
@@ -224,6 +259,7 @@ impl Report<'_> {
             latency: self.latency(),
             netdev: self.netdev(),
             flows: self.flows(),
+            recorder: self.recorder().map(JsonRecorder::from),
             consumers: self.consumers.iter().map(JsonConsumer::from).collect(),
             sources: sources.collect(),
             feeds: self.json_feeds(),

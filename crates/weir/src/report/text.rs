@@ -5,6 +5,7 @@ use std::fmt::Write;
 use weir_capture::{FilterLocation, InterfaceLedger};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
+use weir_store::recorder::RecorderReport;
 
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
@@ -116,9 +117,34 @@ impl Report<'_> {
             ));
         }
         self.netdev().map(into_netdev).into_iter().for_each(&mut line);
+        self.recorder().map(of_recorder).into_iter().flatten().for_each(&mut line);
         self.flows().map(of_flows).into_iter().flatten().for_each(&mut line);
         out
     }
+}
+
+/// What was recorded, and what of it is not there any more.
+fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
+    let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
+    let mut lines =
+        vec![format!("  recorded   {:>15} bytes, {} files", grouped(bytes), grouped(files))];
+    if torn_blocks > 0 {
+        lines.push(format!("  overtaken while they were written: {} blocks", grouped(torn_blocks)));
+    }
+    for volume in &recorder.volumes {
+        let directory = volume.directory.display();
+        if volume.deleted_files > 0 {
+            lines.push(format!(
+                "  {directory}: the quota deleted {} files of {} bytes",
+                grouped(volume.deleted_files),
+                grouped(volume.deleted_bytes)
+            ));
+        }
+        if let Some(error) = &volume.error {
+            lines.push(format!("  {directory}: left out: {error}"));
+        }
+    }
+    lines
 }
 
 /// What the interface received, and what was sent into it.

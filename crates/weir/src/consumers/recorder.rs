@@ -1,0 +1,38 @@
+//! `--write DIR/`: the recorder.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use weir_disk::{AnyDisk, How};
+use weir_store::Recorder;
+use weir_store::recorder::{RecorderReport, Settings};
+
+use super::{Input, RunConsumer};
+
+pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn RunConsumer>> {
+    for directory in directories {
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                let text = format!("{}: making the directory to record into", directory.display());
+                return Err(error).context(text);
+            }
+            _ => {}
+        }
+    }
+    let disk = weir_disk::open(&directories[0], How::Best);
+    let disk = disk.with_context(|| directories[0].display().to_string())?;
+    let settings = Settings {
+        directories: directories.to_vec(),
+        file_mode: input.plan.outputs.file_mode,
+        ..Settings::default()
+    };
+    Ok(Box::new(Recorder::new(settings, disk)?))
+}
+
+impl RunConsumer for Recorder<AnyDisk> {
+    fn recorder(&self) -> Option<RecorderReport> {
+        Some(self.report())
+    }
+}
