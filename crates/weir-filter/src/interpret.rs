@@ -51,7 +51,7 @@ pub fn run(program: &Program, frame: &Frame<'_>) -> u32 {
     }
 }
 
-fn holds(code: u16, a: u32, operand: u32) -> bool {
+pub(crate) fn holds(code: u16, a: u32, operand: u32) -> bool {
     match code & 0xf0 {
         JEQ => a == operand,
         JGT => a > operand,
@@ -61,7 +61,7 @@ fn holds(code: u16, a: u32, operand: u32) -> bool {
 }
 
 /// `None`: division by zero.
-fn compute(code: u16, a: u32, operand: u32) -> Option<u32> {
+pub(crate) fn compute(code: u16, a: u32, operand: u32) -> Option<u32> {
     Some(match code & 0xf0 {
         ADD => a.wrapping_add(operand),
         SUB => a.wrapping_sub(operand),

@@ -1,29 +1,283 @@
 //! Describes a piece while its frames go by.
+//!
+//! Fields are read where filter programs read them ([`weir_filter::possible::Kind`]), without a look at whether the
+//! headers make sense: a program does not look either, and a frame that it accepts must not be passed over.
 
+use weir_filter::possible::{IPV6_FRAGMENT, Kind, LINK_TYPE_RAW, has_ports, is_arp, is_tag};
+use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+
+use super::set::{SetBuilder, UNSEEN};
 use super::{Piece, Set};
+use crate::limits::SCAN_FLOWS;
 
-/// As many bytes of a frame as [`Scan::add`] looks at.
+/// As many bytes of a frame as [`Scan::add`] looks at: four tags and the longest IPv4 header lie in 94.
 pub const HEAD_BYTES: usize = 128;
+const TYPE_AT: usize = 12;
 
 /// Describes a piece, frame by frame.
-#[derive(Debug, Default)]
+///
+/// It allocates when it is made; each finished piece allocates its set.
+#[derive(Debug)]
 pub struct Scan {
     frames: u32,
     first_ns: u64,
     last_ns: u64,
+    set: SetBuilder,
+    /// The last type that was put in.
+    last_type: Option<u16>,
+    flows: Box<[Flow; SCAN_FLOWS]>,
+    last_v6: Option<[u8; V6_BYTES]>,
+    /// Tells flows of this piece from those of earlier ones: 1 to 2^24 - 1.
+    epoch: u32,
+    /// An interface is not known, so a frame may be anything.
+    is_everything: bool,
+}
+
+/// A flow of IPv4 whose fields were put in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Flow {
+    hosts: [u8; 8],
+    ports: [u8; 4],
+    epoch_protocol: u32,
+}
+
+/// From the next header to the ports.
+const V6_BYTES: usize = 44 - 6;
+
+impl Default for Scan {
+    fn default() -> Scan {
+        Scan::new()
+    }
 }
 
 impl Scan {
+    /// A scan at the beginning of a piece.
+    #[must_use]
+    pub fn new() -> Scan {
+        Scan {
+            frames: 0,
+            first_ns: 0,
+            last_ns: 0,
+            set: SetBuilder::new(),
+            last_type: None,
+            flows: Box::new([Flow::default(); SCAN_FLOWS]),
+            last_v6: None,
+            epoch: 1,
+            is_everything: false,
+        }
+    }
+
     /// Adds a frame: `head` is its first [`HEAD_BYTES`] or more, or all of its `caplen` bytes if they are fewer.
-    pub fn add(&mut self, ts_ns: u64, _link_type: u16, _head: &[u8], _caplen: u32) {
+    /// `ts_ns` are nanoseconds since the Unix epoch, `link_type` is the LINKTYPE of its interface.
+    ///
+    /// With less of it than that the frame may be anything, as one by [`add_unknown`](Self::add_unknown).
+    #[inline]
+    pub fn add(&mut self, ts_ns: u64, link_type: u16, head: &[u8], caplen: u32) {
+        self.count(ts_ns);
+        self.is_everything |= head.len() < HEAD_BYTES.min(caplen as usize);
+        match link_type {
+            LINKTYPE_ETHERNET => self.ethernet(head),
+            LINK_TYPE_RAW => self.raw(head),
+            // Nothing is asked of a set about other link types.
+            _ => {}
+        }
+    }
+
+    /// Adds a frame of which nothing but the time is known. The piece's set may have anything.
+    pub fn add_unknown(&mut self, ts_ns: u64) {
+        self.count(ts_ns);
+        self.is_everything = true;
+    }
+
+    /// The piece of `bytes` bytes at `at`, with all frames since the last one. The next frame begins another.
+    pub fn finish(&mut self, at: u64, bytes: u32) -> Piece {
+        let set = self.set.finish();
+        let set = if self.is_everything { Set::everything() } else { set };
+        let piece = Piece {
+            at,
+            bytes,
+            frames: self.frames,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            set,
+        };
+        (self.frames, self.first_ns, self.last_ns) = (0, 0, 0);
+        (self.last_type, self.last_v6, self.is_everything) = (None, None, false);
+        self.epoch += 1;
+        if self.epoch == 1 << 24 {
+            self.flows.fill(Flow::default());
+            self.epoch = 1;
+        }
+        piece
+    }
+
+    #[inline]
+    fn count(&mut self, ts_ns: u64) {
         self.first_ns = if self.frames == 0 { ts_ns } else { self.first_ns.min(ts_ns) };
         self.last_ns = self.last_ns.max(ts_ns);
         self.frames += 1;
     }
 
-    /// The piece of `bytes` bytes at `at` with all frames since the last one. The next frame begins another.
-    pub fn finish(&mut self, at: u64, bytes: u32) -> Piece {
-        let Scan { frames, first_ns, last_ns } = std::mem::take(self);
-        Piece { at, bytes, frames, first_ns, last_ns, set: Set::everything() }
+    #[inline]
+    fn ethernet(&mut self, head: &[u8]) {
+        let Some(ether_type) = be16(head, TYPE_AT) else { return };
+        self.ether_type(ether_type);
+        match ether_type {
+            ether_type::IPV4 => self.v4(head, TYPE_AT + 2),
+            ether_type::IPV6 => self.v6(head, TYPE_AT + 2),
+            _ => self.other(head, ether_type),
+        }
+    }
+
+    /// Tags, and what else is not IP.
+    #[inline(never)]
+    fn other(&mut self, head: &[u8], mut ether_type: u16) {
+        let mut at = TYPE_AT + 2;
+        for _ in 0..VLANS_MAX {
+            if !is_tag(ether_type) {
+                break;
+            }
+            let Some(tci) = be16(head, at) else { return };
+            self.set.insert(Kind::Vlan, u32::from(tci & 0x0fff));
+            let Some(next) = be16(head, at + 2) else { return };
+            self.ether_type(next);
+            (ether_type, at) = (next, at + 4);
+        }
+        match ether_type {
+            ether_type::IPV4 => self.v4(head, at),
+            ether_type::IPV6 => self.v6(head, at),
+            _ if is_arp(ether_type) => {
+                self.put(Kind::V4Address, be32(head, at + 14));
+                self.put(Kind::V4Address, be32(head, at + 24));
+            }
+            _ => {}
+        }
+    }
+
+    fn raw(&mut self, head: &[u8]) {
+        match head.first().map(|first| first >> 4) {
+            Some(4) => {
+                self.ether_type(ether_type::IPV4);
+                self.v4(head, 0);
+            }
+            Some(6) => {
+                self.ether_type(ether_type::IPV6);
+                self.v6(head, 0);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn ether_type(&mut self, ether_type: u16) {
+        if self.last_type != Some(ether_type) {
+            self.last_type = Some(ether_type);
+            self.set.insert(Kind::EtherType, ether_type.into());
+        }
+    }
+
+    fn put(&mut self, kind: Kind, value: Option<u32>) {
+        if let Some(value) = value {
+            self.set.insert(kind, value);
+        }
+    }
+
+    #[inline]
+    fn v4(&mut self, head: &[u8], at: usize) {
+        let plain = head.get(at..).and_then(<[u8]>::first_chunk::<24>);
+        let plain = plain
+            .filter(|ip| ip[0] & 0x0f == 5 && has_ports(ip[9]) && ip[6] & 0x1f == 0 && ip[7] == 0);
+        let Some(ip) = plain else { return self.v4_other(head, at) };
+        let [.., s0, s1, s2, s3, d0, d1, d2, d3, p0, p1, q0, q1] = *ip;
+        let flow = Flow {
+            hosts: [s0, s1, s2, s3, d0, d1, d2, d3],
+            ports: [p0, p1, q0, q1],
+            epoch_protocol: self.epoch << 8 | u32::from(ip[9]),
+        };
+        let hash = u64::from_ne_bytes(flow.hosts) ^ u64::from(u32::from_ne_bytes(flow.ports)) << 16;
+        let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let known = &mut self.flows[hash as usize % SCAN_FLOWS];
+        if *known == flow {
+            return;
+        }
+        *known = flow;
+        self.set.insert(Kind::Protocol, ip[9].into());
+        self.set.insert(Kind::V4Address, u32::from_be_bytes([s0, s1, s2, s3]));
+        self.set.insert(Kind::V4Address, u32::from_be_bytes([d0, d1, d2, d3]));
+        self.set.insert(Kind::Port, u16::from_be_bytes([p0, p1]).into());
+        self.set.insert(Kind::Port, u16::from_be_bytes([q0, q1]).into());
+    }
+
+    /// With options, cut off, a fragment, or without ports.
+    #[inline(never)]
+    fn v4_other(&mut self, head: &[u8], at: usize) {
+        self.put(Kind::V4Address, be32(head, at + 12));
+        self.put(Kind::V4Address, be32(head, at + 16));
+        let (Some(&first), Some(&protocol)) = (head.get(at), head.get(at + 9)) else { return };
+        self.set.insert(Kind::Protocol, protocol.into());
+        let is_later = be16(head, at + 6).is_none_or(|fragment| fragment & 0x1fff != 0);
+        let upper_at = at + 4 * usize::from(first & 0x0f);
+        if is_later || protocol == protocol::AH {
+            self.unseen();
+        } else if has_ports(protocol) {
+            self.put(Kind::Port, be16(head, upper_at).map(u32::from));
+            self.put(Kind::Port, be16(head, upper_at + 2).map(u32::from));
+        }
+    }
+
+    #[inline]
+    fn v6(&mut self, head: &[u8], at: usize) {
+        let Some(ip) = head.get(at + 6..).and_then(<[u8]>::first_chunk::<V6_BYTES>) else {
+            return self.v6_other(head, at);
+        };
+        if self.last_v6.as_ref() != Some(ip) {
+            self.last_v6 = Some(*ip);
+            self.v6_other(head, at);
+        }
+    }
+
+    #[inline(never)]
+    fn v6_other(&mut self, head: &[u8], at: usize) {
+        for word in 0..8 {
+            self.put(Kind::V6Word(word as u8 % 4), be32(head, at + 8 + 4 * word));
+        }
+        let Some(&next) = head.get(at + 6) else { return };
+        self.set.insert(Kind::Protocol, next.into());
+        if has_ports(next) {
+            self.put(Kind::Port, be16(head, at + 40).map(u32::from));
+            self.put(Kind::Port, be16(head, at + 42).map(u32::from));
+        } else if is_extension(next) {
+            self.unseen();
+        }
+        if next == IPV6_FRAGMENT {
+            self.put(Kind::Protocol, head.get(at + 40).copied().map(u32::from));
+        }
+    }
+
+    /// A protocol and ports that a filter program does not find, and a flow table may.
+    fn unseen(&mut self) {
+        self.set.insert(Kind::Protocol, UNSEEN);
+        self.set.insert(Kind::Port, UNSEEN);
     }
 }
+
+/// What FrameView steps over to find the protocol.
+const fn is_extension(next: u8) -> bool {
+    use protocol::*;
+    matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)
+}
+
+#[inline]
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+}
+
+#[inline]
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+#[cfg(test)]
+#[path = "scan_tests.rs"]
+mod tests;

@@ -1,12 +1,31 @@
-//! A set of header fields: what occurs in a piece, perhaps.
+//! A set of header fields: which occur in a piece, perhaps.
+//!
+//! A Bloom filter of lines of 64 bytes. A key is four bits of one line, one bit in each quarter, so that it costs one
+//! cache miss at most. A set is built at its largest size, which stays in a CPU's first-level cache, and then folded:
+//! the halves are OR-ed as long as what comes out is not too full.
+//!
+//! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
+
+use std::net::IpAddr;
 
 use weir_filter::possible::{Facts, Kind};
 
-/// The fields that occur in some frames, perhaps.
+use crate::limits::SET_BYTES_MAX;
+
+/// A line has so many words; a set is 1, 2, 4.. lines.
+const LINE_WORDS: usize = 8;
+const LINES_MAX: usize = SET_BYTES_MAX / 8 / LINE_WORDS;
+/// Folded as long as at most one of so many absent keys is found.
+const KEYS_FOR_ONE_FOUND: u64 = 64;
+/// The value of a kind that stands for those that the scan could not see (see [`Set::may_have_flow`]).
+pub(super) const UNSEEN: u32 = u32::MAX;
+
+/// The fields that occur in some frames, perhaps: `false` of [`may_have`](Facts::may_have) is certain.
 ///
 /// The default is the empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
+    /// None, or a power of two of lines.
     words: Vec<u64>,
 }
 
@@ -14,12 +33,212 @@ impl Set {
     /// The set that may have anything.
     #[must_use]
     pub fn everything() -> Set {
-        Set { words: vec![u64::MAX; 8] }
+        Set { words: vec![u64::MAX; LINE_WORDS] }
+    }
+
+    /// A set of these words, as [`words`](Self::words) gave them; `None` if no set has so many.
+    #[must_use]
+    pub fn from_words(words: Vec<u64>) -> Option<Set> {
+        let lines = words.len() / LINE_WORDS;
+        let whole = words.len().is_multiple_of(LINE_WORDS) && lines <= LINES_MAX;
+        (words.is_empty() || whole && lines.is_power_of_two()).then_some(Set { words })
+    }
+
+    /// The set's bits: no words, or 8, 16, 32.. up to 16 KiB.
+    #[must_use]
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Whether frames between these two, in either direction, may be among them. `ports`, in any order, are those of
+    /// TCP, UDP or SCTP.
+    ///
+    /// Unlike a filter program, a flow table looks behind extension headers, and gives later fragments to the flow of
+    /// the first: here such frames may have any protocol and ports.
+    #[must_use]
+    pub fn may_have_flow(&self, hosts: [IpAddr; 2], protocol: u8, ports: Option<[u16; 2]>) -> bool {
+        let may = |kind, value| self.may_have(kind, value);
+        let protocol = may(Kind::Protocol, protocol.into()) || may(Kind::Protocol, UNSEEN);
+        let port = |port: u16| may(Kind::Port, port.into());
+        let ports =
+            ports.is_none_or(|ports| ports.into_iter().all(port) || may(Kind::Port, UNSEEN));
+        protocol && ports && hosts.into_iter().all(|host| self.may_have_address(host))
+    }
+
+    /// Whether this address may be the source or destination of any of the frames.
+    #[must_use]
+    pub fn may_have_address(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.may_have(Kind::V4Address, address.to_bits()),
+            IpAddr::V6(address) => (0..4).all(|position: u8| {
+                let word = (address.to_bits() >> (96 - 32 * position)) as u32;
+                self.may_have(Kind::V6Word(position), word)
+            }),
+        }
     }
 }
 
 impl Facts for Set {
-    fn may_have(&self, _kind: Kind, _value: u32) -> bool {
-        !self.words.is_empty()
+    fn may_have(&self, kind: Kind, value: u32) -> bool {
+        let lines = self.words.len() / LINE_WORDS;
+        if lines == 0 {
+            return false;
+        }
+        let (line, bits) = place(kind, value);
+        let line = &self.words[LINE_WORDS * (line & (lines - 1))..][..LINE_WORDS];
+        bits.iter().all(|&(word, bit)| line[word] & bit != 0)
+    }
+}
+
+/// The line of a key at the largest size, and where in the line its four bits are.
+///
+/// Part of the file format: another function needs another version in the index's header.
+#[inline]
+fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
+    let kind: u64 = match kind {
+        Kind::EtherType => 1,
+        Kind::Vlan => 2,
+        Kind::V4Address => 3,
+        Kind::Port => 4,
+        Kind::Protocol => 5,
+        Kind::V6Word(position) => 8 + u64::from(position),
+    };
+    // The finalizer of MurmurHash3.
+    let mut hash = kind << 32 | u64::from(value);
+    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^= hash >> 33;
+    let bit = |quarter: usize| {
+        let bit = (hash >> (7 * quarter)) as usize & 127;
+        (2 * quarter + bit / 64, 1 << (bit % 64))
+    };
+    ((hash >> 32) as usize & (LINES_MAX - 1), [bit(0), bit(1), bit(2), bit(3)])
+}
+
+/// A set at its largest size, while keys are put in.
+pub(super) struct SetBuilder {
+    words: Box<[u64; LINES_MAX * LINE_WORDS]>,
+    is_empty: bool,
+}
+
+impl SetBuilder {
+    pub(super) fn new() -> SetBuilder {
+        SetBuilder { words: Box::new([0; LINES_MAX * LINE_WORDS]), is_empty: true }
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, kind: Kind, value: u32) {
+        let (line, bits) = place(kind, value);
+        let at = LINE_WORDS * line;
+        if let Some(line) = self.words[at..].first_chunk_mut::<LINE_WORDS>() {
+            bits.iter().for_each(|&(word, bit)| line[word] |= bit);
+        }
+        self.is_empty = false;
+    }
+
+    /// Everything that was put in since the last time, folded.
+    pub(super) fn finish(&mut self) -> Set {
+        if self.is_empty {
+            return Set::default();
+        }
+        let mut words = self.words.len();
+        while words > LINE_WORDS && may_fold(&self.words[..words]) {
+            words /= 2;
+            let (lower, upper) = self.words[..2 * words].split_at_mut(words);
+            lower.iter_mut().zip(upper).for_each(|(lower, upper)| *lower |= *upper);
+        }
+        let set = Set { words: self.words[..words].to_vec() };
+        self.words.fill(0);
+        self.is_empty = true;
+        set
+    }
+}
+
+/// Whether the OR of the two halves is sparse enough.
+fn may_fold(words: &[u64]) -> bool {
+    let (lower, upper) = words.split_at(words.len() / 2);
+    // Of 128^4 keys of a line, those whose bits are all set: the product of the set bits of its quarters.
+    let found: u64 = lower
+        .chunks_exact(LINE_WORDS)
+        .zip(upper.chunks_exact(LINE_WORDS))
+        .map(|(lower, upper)| {
+            let ones = |word: usize| u64::from((lower[word] | upper[word]).count_ones());
+            (0..4).map(|quarter| ones(2 * quarter) + ones(2 * quarter + 1)).product::<u64>()
+        })
+        .sum();
+    let keys = (lower.len() / LINE_WORDS) as u64 * 128u64.pow(4);
+    found * KEYS_FOR_ONE_FOUND <= keys
+}
+
+impl std::fmt::Debug for SetBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SetBuilder").field("is_empty", &self.is_empty).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        use Kind::*;
+        proptest::sample::select(vec![
+            EtherType,
+            Vlan,
+            V4Address,
+            Port,
+            Protocol,
+            V6Word(0),
+            V6Word(3),
+        ])
+    }
+
+    fn set(keys: &[(Kind, u32)]) -> Set {
+        let mut builder = SetBuilder::new();
+        keys.iter().for_each(|&(kind, value)| builder.insert(kind, value));
+        builder.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_put_in_is_found(keys in proptest::collection::vec((kind(), any::<u32>()), 0..5000)) {
+            let set = set(&keys);
+            prop_assert!(keys.iter().all(|&(kind, value)| set.may_have(kind, value)));
+            prop_assert_eq!(Set::from_words(set.words().to_vec()), Some(set));
+        }
+    }
+
+    #[test]
+    fn one_absent_key_in_fifty_is_found_at_most() {
+        // Up to as many keys as the largest size holds well.
+        for keys in [1, 10, 30, 100, 500, 1000, 3000, 5000, 10_000, 14_000] {
+            let here: Vec<_> = (0..keys).map(|n| (Kind::V4Address, 0x0a00_0000 + n)).collect();
+            let set = set(&here);
+            let absent = (0..100_000).map(|n| 0x0b00_0000 + n);
+            let found = absent.filter(|&value| set.may_have(Kind::V4Address, value)).count();
+            assert!(found <= 2_000, "{found} of 100000 are found among {keys} keys");
+            let bits = 64 * set.words().len() as u32;
+            assert!(bits <= 512 || bits < 22 * keys, "{bits} bits for {keys} keys");
+        }
+    }
+
+    #[test]
+    fn kinds_are_kept_apart_and_the_builder_begins_again() {
+        let mut builder = SetBuilder::new();
+        builder.insert(Kind::Port, 80);
+        let first = builder.finish();
+        assert!(first.may_have(Kind::Port, 80) && !first.may_have(Kind::Protocol, 80));
+        assert_eq!(first.words().len(), LINE_WORDS);
+        assert_eq!(builder.finish(), Set::default());
+        assert!(!Set::default().may_have(Kind::Port, 80));
+        assert!(Set::everything().may_have(Kind::V6Word(2), 1));
+    }
+
+    #[test]
+    fn words_that_are_no_set_are_refused() {
+        for words in [1, 7, 9, 24, 2 * SET_BYTES_MAX / 8] {
+            assert_eq!(Set::from_words(vec![0; words]), None, "{words} words");
+        }
     }
 }
